@@ -1,0 +1,143 @@
+/*
+ * What a family tells the runtime, the tuner, the verifier and the tests about
+ * itself. runtime/families/<family>.c defines one
+ *
+ *     const struct gen__family gen__family_<family> = {...};
+ *
+ * and the build collects them from the folder's file names; no list is kept by
+ * hand. Everything outside that file treats families alike.
+ */
+#ifndef GEN_FAMILY_H
+#define GEN_FAMILY_H
+
+#include "gen.h"
+
+#include <stdbool.h>
+
+/* A required axis: its name in family.lua and the values this runtime knows.
+ * A value's position is its code. */
+struct gen__axis {
+    const char *name;
+    const char *const *values;
+    uint32_t num_values;
+};
+
+#define GEN__MAX_REQUIRED 8
+#define GEN__MAX_COORDS 4
+#define GEN__MAX_TENSORS 24
+#define GEN__MAX_PARAMS 1024
+
+/* A field of the problem struct as text names it: "batch=64 dtype=bf16". */
+struct gen__field {
+    const char *name;
+    uint32_t offset;           /* of an int32_t in the problem struct */
+    const char *const *values; /* names of 0, 1, ...; NULL: a number */
+    uint32_t num_values;
+    int32_t preset; /* where the text does not name it */
+};
+
+/* What check() finds out about a problem. */
+struct gen__key {
+    uint8_t codes[GEN__MAX_REQUIRED]; /* required values, in axis order */
+    float coords[GEN__MAX_COORDS];    /* log2 of the tuning coordinates */
+    bool empty;                       /* nothing to launch */
+};
+
+/* A variant as plan(), predict() and params() see it. */
+struct gen__facts {
+    uint32_t index; /* in the library */
+    uint32_t threads, shared_dynamic, cluster, registers;
+    const int32_t *fact; /* in the order of gen__family.facts */
+};
+
+/* How the tuner and the tests fill a tensor before a launch. */
+enum gen__fill {
+    GEN__FILL_NORMAL,  /* standard normal times `amount` */
+    GEN__FILL_UNIFORM, /* uniform in [0, amount) */
+    GEN__FILL_SLOTS,   /* a permutation of distinct slots below `amount` */
+    GEN__FILL_POISON   /* written by the kernel: NaN bytes before it */
+};
+
+enum gen__role { GEN__IN, GEN__OUT, GEN__INOUT };
+
+/* A tensor argument: where its pointer stands in the argument struct, its
+ * extent, and what a correct result is. */
+struct gen__tensor {
+    const char *name;
+    uint32_t pointer_offset; /* in the argument struct */
+    enum gen_dtype dtype;
+    enum gen__role role;
+    enum gen__fill fill;
+    double amount;
+    uint64_t count;   /* elements */
+    double tolerance; /* outputs: greatest relative Frobenius error */
+    bool cold;        /* the tuner rotates it through several copies */
+};
+
+struct gen__family {
+    const char *name;
+    uint32_t tag;                                  /* GEN_<FAMILY> */
+    uint32_t problem_size, args_size, params_size; /* bytes */
+    const struct gen__axis *required;
+    uint32_t num_required;
+    const char *facts;         /* launch facts by name, comma-separated, as family.lua
+                                  declares them */
+    const char *const *coords; /* tuning coordinates by name: "states" */
+    uint32_t num_coords;
+    const struct gen__field *fields; /* of the problem, for text */
+    uint32_t num_fields;
+
+    /* Is every field allowed? On GEN_OK *key is set; else the message is. */
+    enum gen_status (*check)(const gen_problem *problem, struct gen__key *key);
+    /* Can this variant run this problem on this device? NULL, or the reason
+     * why not. Required axes, target and resources are checked by the caller. */
+    const char *(*fits)(const gen_problem *problem, const gen_device *device,
+                        const struct gen__facts *variant);
+    /* Analytic estimate in microseconds. */
+    float (*predict)(const gen_problem *problem, const gen_device *device,
+                     const struct gen__facts *variant);
+    /* Fills launches, dims and workspace_bytes for the picked variant. */
+    void (*plan)(const gen_problem *problem, const gen_device *device,
+                 const struct gen__facts *variant, gen_plan *plan);
+    /* Checks the arguments; where `params` is not NULL, also fills launch
+     * `launch`'s kernel parameters (params_size bytes, passed by value). */
+    enum gen_status (*params)(const gen_plan *plan, uint32_t launch, const gen_args *args,
+                              void *workspace, void *params);
+    /* The operator on host memory, accumulating in double. Arguments were
+     * checked. Defined in runtime/reference/<family>.c. */
+    enum gen_status (*reference)(const gen_plan *plan, const gen_args *args);
+
+    /* For the tuner, the verifier and the tests: the tensors of a problem, in a
+     * fixed order, and the argument struct without its pointers. */
+    uint32_t (*tensors)(const gen_problem *problem, struct gen__tensor tensors[GEN__MAX_TENSORS]);
+    void (*default_args)(const gen_problem *problem, gen_args *args);
+    /* Bytes that must move and floating-point operations that must be done. */
+    void (*cost)(const gen_problem *problem, double *bytes, double *flops);
+    /* "B64-H64-K128-V128-vk": the case name in result files. */
+    void (*case_name)(const gen_problem *problem, char *text, size_t capacity);
+};
+
+/* Every family this runtime was built with, sorted by name. */
+extern const struct gen__family *const gen__families[];
+extern const uint32_t gen__num_families;
+
+/* By tag or name; NULL if unknown. */
+const struct gen__family *gen__family_by_tag(uint32_t tag);
+const struct gen__family *gen__family_by_name(const char *name);
+
+/* "batch=64 num_qk_heads=8 dtype=bf16" into a problem struct of problem_size
+ * bytes; fields not named take their preset. Separators: spaces, commas. */
+enum gen_status gen__problem_parse(const struct gen__family *family, const char *text,
+                                   gen_problem *problem);
+/* The other way: every field, separated by spaces. */
+void gen__problem_format(const struct gen__family *family, const gen_problem *problem, char *text,
+                         size_t capacity);
+
+/* Sets the thread's message (printf-like) and returns `status`. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+enum gen_status
+gen__fail(enum gen_status status, const char *format, ...);
+
+#endif /* GEN_FAMILY_H */

@@ -1,0 +1,272 @@
+/*
+ * gen.h - the runtime of attngen: pick an ahead-of-time compiled attention
+ * kernel for a problem on a GPU and launch it.
+ *
+ * Five calls make the road: gen_open() maps a product file, gen_device_query()
+ * describes a GPU, gen_select() turns a problem into a plan, gen_preload()
+ * loads its kernels, gen_launch() puts them on a stream. The problem and
+ * argument structs of each family are in <family>.h beside this header.
+ *
+ * The library depends on libc alone; libcuda is opened at run time, and every
+ * call except those that need a GPU works without it. It never prints (unless
+ * the environment variable GEN_LOG asks), never exits, has no global state but
+ * the calling thread's last error message.
+ */
+#ifndef GEN_H
+#define GEN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GEN_VERSION_MAJOR 0
+#define GEN_VERSION_MINOR 1
+#define GEN_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define GEN_API __attribute__((visibility("default")))
+#else
+#define GEN_API
+#endif
+
+/* Every status with the sentence gen_status_string() gives for it. */
+#define GEN_STATUS_MAP(X)                                                    \
+    X(OK, "success")                                                         \
+    X(INVALID_ARGUMENT, "an argument is outside what is allowed")            \
+    X(UNSUPPORTED, "no variant in the library fits this problem and device") \
+    X(NOT_LOADED, "the kernel is not loaded and cannot be loaded now")       \
+    X(NO_DRIVER, "the CUDA driver library could not be opened")              \
+    X(NO_DEVICE, "there is no such device")                                  \
+    X(DRIVER, "a CUDA driver call failed")                                   \
+    X(IO, "a file could not be read")                                        \
+    X(FORMAT, "a file is not what it should be")                             \
+    X(OUT_OF_MEMORY, "host memory is exhausted")                             \
+    X(WORKSPACE, "the workspace is missing, misaligned or too small")        \
+    X(MISMATCH, "the plan was not made by this library")
+
+enum gen_status {
+#define GEN_STATUS_ENUM(name, text) GEN_STATUS_##name,
+    GEN_STATUS_MAP(GEN_STATUS_ENUM)
+#undef GEN_STATUS_ENUM
+        GEN_STATUS_COUNT
+};
+#define GEN_OK GEN_STATUS_OK
+
+/* Element types of tensors. */
+enum gen_dtype { GEN_DTYPE_BF16 = 0, GEN_DTYPE_FP16 = 1, GEN_DTYPE_FP32 = 2, GEN_DTYPE_INT32 = 3 };
+
+/* The CUDA driver's stream handle, named without its header. */
+struct CUstream_st;
+typedef struct CUstream_st *gen_stream;
+
+/* Immutable once open; share it between any number of threads. */
+typedef struct gen_library gen_library;
+
+/* ---- devices ----------------------------------------------------------- */
+
+enum gen_backend {
+    GEN_BACKEND_CUDA = 0,
+    GEN_BACKEND_CPU = 1 /* the reference in plain C, on host memory */
+};
+
+/* What selection knows of a device: plain data that the caller may change,
+ * for example num_sms for a green context. */
+typedef struct gen_device {
+    uint32_t size;               /* sizeof(gen_device) */
+    uint32_t backend;            /* enum gen_backend */
+    uint32_t compute_capability; /* 10 * major + minor: 90 for sm_90 */
+    uint32_t num_sms;
+    uint32_t shared_per_block; /* opt-in limit, bytes */
+    uint32_t shared_per_sm;    /* bytes */
+    uint32_t l2_bytes;
+    uint32_t memory_gbps; /* peak DRAM bandwidth, 1e9 bytes/s */
+    int32_t ordinal;      /* CUDA ordinal; -1: pretended or CPU */
+    char name[64];
+} gen_device;
+
+/* Describes CUDA device `ordinal`. Errors: NO_DRIVER, NO_DEVICE, DRIVER. */
+GEN_API enum gen_status gen_device_query(int ordinal, gen_device *device);
+
+/* Describes a device by name without touching a driver: "cpu", a known GPU
+ * ("h200", "h20", "h100", "a100", "l40s", "b200", ...; case ignored), or
+ * "sm_90:78" (architecture and SM count). Errors: INVALID_ARGUMENT, with the
+ * known names in the message. */
+GEN_API enum gen_status gen_device_named(const char *name, gen_device *device);
+
+/* ---- the library ------------------------------------------------------- */
+
+typedef struct gen_open_options {
+    uint32_t size;    /* sizeof(gen_open_options) */
+    uint32_t flags;   /* 0 */
+    const char *path; /* product file; or: */
+    const void *data; /* product bytes, which must outlive the library */
+    size_t data_size;
+    const char *const *table_paths; /* tuning tables read before the built-in
+                                       ones; the first to hold a row wins */
+    size_t num_table_paths;
+} gen_open_options;
+
+/* Maps a product. Reads no GPU, needs no driver. On failure *library is
+ * untouched. Errors: INVALID_ARGUMENT, IO, FORMAT, OUT_OF_MEMORY. */
+GEN_API enum gen_status gen_open(const gen_open_options *options, gen_library **library);
+
+/* Unloads the kernels and frees the library; no launch may be in flight and no
+ * other call may run on it. NULL is allowed. */
+GEN_API void gen_close(gen_library *library);
+
+typedef struct gen_library_info {
+    uint32_t size;
+    uint32_t num_variants;
+    uint32_t num_families;       /* known to this runtime */
+    uint32_t num_tables;         /* read */
+    uint32_t num_rows;           /* in use */
+    uint32_t num_rows_bad;       /* malformed, or naming an unknown variant */
+    uint32_t num_rows_expired;   /* measured on a kernel that has changed since */
+    uint32_t num_groups_skipped; /* of families this runtime does not know */
+    uint64_t digest;             /* of the product */
+    const char *toolkit;         /* that compiled it, "13.0" */
+} gen_library_info;
+
+GEN_API enum gen_status gen_library_info_get(const gen_library *library, gen_library_info *info);
+
+typedef struct gen_variant_info {
+    uint32_t size;
+    const char *name; /* <family>_<required>__<target>_<free> */
+    const char *family;
+    const char *required;                   /* the name's part left of the double underscore */
+    const char *target;                     /* "sm_90a", "compute_80" */
+    uint32_t threads;                       /* per block */
+    uint32_t shared_dynamic, shared_static; /* bytes per block */
+    uint32_t registers;                     /* per thread */
+    uint32_t cluster;                       /* blocks */
+    uint32_t is_fallback;
+    uint64_t digest; /* of the expanded source and the options */
+} gen_variant_info;
+
+/* Variant `index` of [0, num_variants), in the order of names. The strings
+ * live as long as the library. Errors: INVALID_ARGUMENT. */
+GEN_API enum gen_status gen_variant_get(const gen_library *library, uint32_t index,
+                                        gen_variant_info *info);
+
+/* ---- problems, plans --------------------------------------------------- */
+
+/* Wishes that any problem may carry. */
+enum gen_problem_flag {
+    /* Results bit-equal from run to run on one device. */
+    GEN_DETERMINISTIC = 1u << 0,
+    /* Results of a request independent of its batch mates. */
+    GEN_BATCH_INVARIANT = 1u << 1
+};
+
+/* The head of every family's problem struct. */
+typedef struct gen_problem {
+    uint32_t size;              /* of the whole family struct */
+    uint32_t family;            /* GEN_<FAMILY>, a tag from <family>.h */
+    uint32_t flags;             /* enum gen_problem_flag */
+    uint32_t max_workspace_mib; /* 0: no limit */
+} gen_problem;
+
+/* The head of every family's argument struct. */
+typedef struct gen_args {
+    uint32_t size;
+    uint32_t family;
+} gen_args;
+
+/* Which rule of selection decided. */
+#define GEN_WHY_MAP(X)                                         \
+    X(TABLE, "measured on this class of GPU")                  \
+    X(NEAREST, "measured on the nearest class of GPU, scaled") \
+    X(MODEL, "analytic model")                                 \
+    X(FALLBACK, "the fallback variant")                        \
+    X(REFERENCE, "the reference on the CPU")                   \
+    X(ASKED, "the caller named the variant")
+
+enum gen_why {
+#define GEN_WHY_ENUM(name, text) GEN_WHY_##name,
+    GEN_WHY_MAP(GEN_WHY_ENUM)
+#undef GEN_WHY_ENUM
+        GEN_WHY_COUNT
+};
+
+#define GEN_PLAN_MAX_LAUNCHES 6
+#define GEN_PLAN_MAX_DIMS 24
+
+typedef struct gen_plan_launch {
+    uint32_t variant; /* index into the library's variants */
+    uint32_t grid[3]; /* blocks */
+    uint32_t threads; /* per block */
+    uint32_t shared;  /* dynamic shared memory, bytes */
+} gen_plan_launch;
+
+/* Plain data: keep it, copy it, reuse it for every launch of the same problem
+ * on the same class of device. */
+typedef struct gen_plan {
+    uint32_t size;
+    uint32_t family;
+    uint32_t backend;      /* enum gen_backend */
+    uint32_t why;          /* enum gen_why */
+    uint32_t num_launches; /* 0: nothing to do (an empty problem) */
+    float predicted_us;    /* 0 where nothing is known */
+    uint64_t workspace_bytes;
+    uint64_t library_digest;
+    gen_plan_launch launch[GEN_PLAN_MAX_LAUNCHES];
+    int64_t dims[GEN_PLAN_MAX_DIMS]; /* the family's own copy of the problem */
+} gen_plan;
+
+/* Picks the variants for a problem on a device. Pure: no CUDA call, no
+ * allocation, no lock, no file. *plan is untouched on failure. Errors:
+ * INVALID_ARGUMENT (which field, what it holds, what is allowed), UNSUPPORTED
+ * (with the nearest variants and what would add the missing one). Thread-safe.
+ */
+GEN_API enum gen_status gen_select(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
+/* The same with the (main) variant named by the caller: for tuners and for
+ * overrides. Errors: as gen_select(), and UNSUPPORTED where that variant does
+ * not fit. */
+GEN_API enum gen_status gen_select_variant(const gen_library *library, const gen_device *device,
+                                           const gen_problem *problem, const char *variant,
+                                           gen_plan *plan);
+
+/* Writes why gen_select() decides as it does: every candidate with its
+ * predicted time, the winner marked with '*', the rule, the rejected ones with
+ * their reasons. Truncates to `capacity` bytes with a final NUL; *needed (may
+ * be NULL) gets the full length without it. */
+GEN_API enum gen_status gen_explain(const gen_library *library, const gen_device *device,
+                                    const gen_problem *problem, char *text, size_t capacity,
+                                    size_t *needed);
+
+/* Loads the plan's kernels, for every device of the machine that can run them.
+ * Do it outside stream capture; once is enough. Thread-safe. Errors:
+ * NO_DRIVER, DRIVER, MISMATCH. */
+GEN_API enum gen_status gen_preload(const gen_library *library, const gen_plan *plan);
+
+/* Launches a plan on a stream of the current context (or, for a CPU plan, runs
+ * it before returning; the stream is ignored). Allocates nothing,
+ * synchronizes nothing, reads nothing back. A kernel that was not preloaded is
+ * loaded here, except on a capturing stream: NOT_LOADED. Workspace: at least
+ * plan->workspace_bytes of device memory, 256-byte aligned; NULL where that is
+ * 0. Errors: INVALID_ARGUMENT, MISMATCH, WORKSPACE, NOT_LOADED, NO_DRIVER,
+ * DRIVER. Thread-safe. */
+GEN_API enum gen_status gen_launch(const gen_library *library, const gen_plan *plan,
+                                   const gen_args *args, void *workspace, gen_stream stream);
+
+/* ---- text -------------------------------------------------------------- */
+
+/* The calling thread's message of its last failed call: what was asked, what
+ * was found, what is allowed. Empty before the first failure. */
+GEN_API const char *gen_last_error(void);
+GEN_API const char *gen_status_name(enum gen_status status);   /* "OK" */
+GEN_API const char *gen_status_string(enum gen_status status); /* sentence */
+GEN_API const char *gen_why_string(enum gen_why why);
+/* "0.1.0", of the library that is linked or loaded. */
+GEN_API const char *gen_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GEN_H */

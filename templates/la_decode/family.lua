@@ -1,0 +1,96 @@
+-- Lightning Attention single-token decode: what variants exist, and why not others.
+--
+-- The state of one (row, value head) is a head_dim x head_dim fp32 matrix that is read and written once: a pure stream.
+-- Every free axis is a way of keeping enough of that stream in flight.
+--
+--   load      ld       16-byte loads to registers, the next tile prefetched where stages = 2
+--             cpasync  16-byte cp.async into a ring of shared memory that each warp owns
+--             bulk     bulk copies (the TMA engine) into the same ring, completing on an mbarrier
+--   store     st       16-byte stores from registers
+--             bulk     the tile is updated in shared memory and a bulk copy takes it back
+--   tile      rows of the state one block handles per pipeline step (rows run along V in layout vk, along K in kv)
+--   warps     per block
+--   stages    tiles in flight per warp
+--   blocks    blocks per state, each owning a slice of V
+--   ksplit    warp groups that share a slice by splitting K and add their outputs in shared memory (layout kv always
+--             splits K over the block's warps, so the axis is 1 there)
+--   cache     def: default caching; stream: no allocation in L1, first to be evicted from L2
+--   grid      one: a block per slice; pers: as many blocks as fit at once, each taking slices in turn
+local function set(list)
+  local s = {}
+  for _, x in ipairs(list) do s[x] = true end
+  return s
+end
+
+local function derived(v)
+  local d = {}
+  d.threads = 32 * v.warps
+  local row = v.layout == "vk" and v.head_dim // v.ksplit or v.head_dim // v.blocks -- floats one warp reads of a row
+  d.vectors = math.max(1, row // 128)            -- 16-byte vectors a lane holds of a row
+  d.lanes = row // 4 // d.vectors                -- lanes along a row
+  d.rows_per_load = 32 // d.lanes                -- rows one warp-wide load covers
+  d.rows = v.tile * v.ksplit // v.warps          -- rows a warp handles per step
+  d.extent = v.layout == "vk" and v.head_dim // v.blocks or v.head_dim -- rows one block handles in all
+  d.steps = d.extent // v.tile
+  d.row_bytes = row * 4
+  d.stage_bytes = d.rows * d.row_bytes           -- of one warp
+  d.registers = d.rows // math.max(1, d.rows_per_load) * d.vectors * 4 -- a tile in registers, per thread
+  return d
+end
+
+local function shared(v, d)
+  local bytes = 0
+  if v.load ~= "ld" then bytes = v.warps * v.stages * d.stage_bytes end
+  return bytes
+end
+
+return family {
+  name = "la_decode",
+  required = {
+    { name = "dtype", values = { "bf16", "fp16" } },
+    { name = "head_dim", values = { 64, 128, 256 }, tag = "d" },
+    { name = "layout", values = { "vk", "kv" } },
+  },
+  free = {
+    { name = "load", values = { "ld", "cpasync", "bulk" } },
+    { name = "store", values = { "st", "bulk" }, tag = "to" },
+    { name = "tile", values = { 4, 8, 16, 32, 64 }, tag = "t" },
+    { name = "warps", values = { 4, 8 }, tag = "w" },
+    { name = "stages", values = { 1, 2, 3 }, tag = "s" },
+    { name = "blocks", values = { 1, 2, 4, 8 }, tag = "b" },
+    { name = "ksplit", values = { 1, 2 }, tag = "k" },
+    { name = "cache", values = { "def", "stream" } },
+    { name = "grid", values = { "one", "pers" } },
+  },
+  legal = function(v, arch)
+    local d = derived(v)
+    if v.load == "bulk" and not arch.bulk_copy then return "bulk copies need sm_90 or later" end
+    if v.store == "bulk" and v.load ~= "bulk" then return "a bulk store pays only where bulk loads fill the ring" end
+    if d.rows < d.rows_per_load then return "a warp's share of the tile is less than one warp-wide load" end
+    if d.steps < 1 then return "the tile is larger than the block's slice" end
+    if shared(v, d) > arch.shared_per_block then
+      return string.format("needs %d bytes of shared memory, %s allows %d", shared(v, d), arch.name, arch.shared_per_block)
+    end
+    return true
+  end,
+  facts = { "blocks", "persistent", "inflight_bytes" },
+  plan = function(v, arch)
+    local d = derived(v)
+    return {
+      threads = d.threads,
+      shared = shared(v, d),
+      cluster = 1,
+      max_registers = math.min(255, 65536 // d.threads // 2),
+      facts = { blocks = v.blocks, persistent = v.grid == "pers" and 1 or 0, inflight_bytes = v.tile * d.row_bytes * v.stages },
+    }
+  end,
+  template = function(v) return v.layout == "vk" and "la_decode_vk.cu.in" or "la_decode_kv.cu.in" end,
+  constants = function(v, arch)
+    local d = derived(v)
+    return { ROWS = d.rows, LANES = d.lanes, VECTORS = d.vectors, ROWS_PER_LOAD = d.rows_per_load, STEPS = d.steps }
+  end,
+  fallback = function(v)
+    return v.load == "ld" and v.store == "st" and v.tile == 32 and v.warps == 4 and v.stages == 1 and v.blocks == 4
+      and v.ksplit == 1 and v.cache == "def" and v.grid == "one"
+  end,
+}
