@@ -36,6 +36,9 @@ struct gen__field {
     int32_t preset; /* where the text does not name it */
 };
 
+/* A preset: the value of the field before (num_v_heads of num_qk_heads). */
+#define GEN__PRESET_SAME INT32_MIN
+
 /* What check() finds out about a problem. */
 struct gen__key {
     uint8_t codes[GEN__MAX_REQUIRED]; /* required values, in axis order */
@@ -46,7 +49,7 @@ struct gen__key {
 /* A variant as plan(), predict() and params() see it. */
 struct gen__facts {
     uint32_t index; /* in the library */
-    uint32_t threads, shared_dynamic, cluster, registers;
+    uint32_t threads, shared_dynamic, shared_static, cluster, registers;
     const int32_t *fact; /* in the order of gen__family.facts */
 };
 
@@ -96,7 +99,9 @@ struct gen__family {
     /* Analytic estimate in microseconds. */
     float (*predict)(const gen_problem *problem, const gen_device *device,
                      const struct gen__facts *variant);
-    /* Fills launches, dims and workspace_bytes for the picked variant. */
+    /* Fills launches, dims and workspace_bytes for the picked variant. For the
+     * reference on the CPU `variant` is NULL: dims and workspace_bytes alone,
+     * and one launch without geometry unless the problem is empty. */
     void (*plan)(const gen_problem *problem, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan);
     /* Checks the arguments; where `params` is not NULL, also fills launch
