@@ -120,6 +120,14 @@ struct gen__family {
     void (*cost)(const gen_problem *problem, double *bytes, double *flops);
     /* "B64-H64-K128-V128-vk": the case name in result files. */
     void (*case_name)(const gen_problem *problem, char *text, size_t capacity);
+
+    /* Other legal ways to pass the same problem (strides, shorter forms), for
+     * the verifier: form(i) adjusts what tensors() and default_args() gave, and
+     * returns false where this problem has no such form. */
+    const char *const *forms; /* names; NULL where there are none */
+    uint32_t num_forms;
+    bool (*form)(const gen_problem *problem, uint32_t index, gen_args *args,
+                 struct gen__tensor *tensors);
 };
 
 /* Every family this runtime was built with, sorted by name. */
