@@ -1,0 +1,85 @@
+# The install tree: programs, libraries, headers, templates, tables, the
+# product, and what CMake, pkg-config and man look for.
+include(CMakePackageConfigHelpers)
+
+set(ATTNGEN_INSTALL_CMAKEDIR ${CMAKE_INSTALL_LIBDIR}/cmake/attngen)
+set(ATTNGEN_INSTALL_DATADIR ${CMAKE_INSTALL_DATADIR}/attngen)
+
+set(exported)
+foreach(library attngen_static attngen_shared)
+    if(TARGET ${library})
+        list(APPEND exported ${library})
+        target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    endif()
+endforeach()
+if(TARGET attngen_static)
+    set_target_properties(attngen_static PROPERTIES EXPORT_NAME attngen_static)
+    add_library(attngen::attngen_static ALIAS attngen_static)
+endif()
+if(TARGET attngen_shared)
+    set_target_properties(attngen_shared PROPERTIES EXPORT_NAME attngen)
+    add_library(attngen::attngen ALIAS attngen_shared)
+endif()
+if(TARGET attngen)
+    list(APPEND exported attngen)
+    set_target_properties(attngen PROPERTIES EXPORT_NAME generator)
+endif()
+if(exported)
+    install(TARGETS ${exported} EXPORT attngenTargets
+            RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(EXPORT attngenTargets NAMESPACE attngen:: DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR})
+endif()
+
+# Sub-programs are what bench/ builds under the name attngen-*.
+if(ATTNGEN_BENCH AND EXISTS ${PROJECT_SOURCE_DIR}/bench/CMakeLists.txt)
+    get_property(bench_targets DIRECTORY ${PROJECT_SOURCE_DIR}/bench PROPERTY BUILDSYSTEM_TARGETS)
+    list(FILTER bench_targets INCLUDE REGEX "^attngen-")
+    if(bench_targets)
+        install(TARGETS ${bench_targets} RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/attngen)
+    endif()
+endif()
+
+install(DIRECTORY ${ATTNGEN_INCLUDE_DIR}/attngen DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY templates DESTINATION ${ATTNGEN_INSTALL_DATADIR}
+        FILES_MATCHING PATTERN "*.lua" PATTERN "*.in" PATTERN "*.cuh" PATTERN "*.h")
+install(DIRECTORY generated/tuning DESTINATION ${ATTNGEN_INSTALL_DATADIR}
+        FILES_MATCHING PATTERN "*.tsv")
+if(TARGET product AND ATTNGEN_PRODUCT)
+    install(FILES ${ATTNGEN_PRODUCT_FILE} DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen)
+endif()
+install(FILES docs/attngen.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+
+configure_package_config_file(
+    cmake/attngenConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/attngenConfig.cmake
+    INSTALL_DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR}
+    PATH_VARS ATTNGEN_INSTALL_DATADIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(
+    ${PROJECT_BINARY_DIR}/cmake/attngenConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cmake/attngenConfig.cmake
+              ${PROJECT_BINARY_DIR}/cmake/attngenConfigVersion.cmake
+              cmake/AttngenAddFatbin.cmake
+        DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR})
+
+# pkg-config: the prefix follows the .pc file, so that the tree can be moved.
+set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+    set(PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+    set(PC_LIBDIR ${CMAKE_INSTALL_LIBDIR})
+else()
+    file(RELATIVE_PATH pc_up /prefix/${pc_dir} /prefix)
+    string(REGEX REPLACE "/$" "" pc_up ${pc_up})
+    set(PC_PREFIX "\${pcfiledir}/${pc_up}")
+    set(PC_LIBDIR "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+endif()
+foreach(dir INCLUDEDIR DATADIR BINDIR)
+    if(IS_ABSOLUTE ${CMAKE_INSTALL_${dir}})
+        set(PC_${dir} ${CMAKE_INSTALL_${dir}})
+    else()
+        set(PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
+    endif()
+endforeach()
+configure_file(cmake/attngen.pc.in ${PROJECT_BINARY_DIR}/cmake/attngen.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/cmake/attngen.pc DESTINATION ${pc_dir})

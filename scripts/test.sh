@@ -1,0 +1,55 @@
+#!/bin/sh
+# Sets the machine up, builds with every warning an error and runs the tests.
+# Needs no GPU; with one, the tests labelled `gpu` run too.
+#
+#     scripts/test.sh                 gcc, all tests
+#     scripts/test.sh STAGE...        in that order, of:
+#         format   C files are as clang-format writes them
+#         clang    builds with clang, runs the tests of the C code
+#         asan     the same with gcc's address and undefined-behaviour sanitizers
+#         tsan     the same with gcc's thread sanitizer
+#         gcc      builds with gcc, makes the product, runs every test
+#
+# Build folders: build-test, build-clang, build-asan, build-tsan.
+set -eu
+cd "$(dirname "$0")/.."
+
+[ $# -gt 0 ] || set -- gcc
+extra=
+for stage in "$@"; do
+    case $stage in
+    gcc | asan | tsan) ;;
+    clang | format) extra=clang ;;
+    *)
+        echo "test.sh: unknown stage '$stage': allowed are format, clang, asan, tsan, gcc" >&2
+        exit 1
+        ;;
+    esac
+done
+# shellcheck disable=SC2086
+cuda=$(scripts/setup.sh $extra)
+jobs=$(nproc 2>/dev/null || echo 2)
+
+# preset_stage PRESET: configures, builds and tests one preset.
+preset_stage() {
+    cmake --preset "$1" -DCUDAToolkit_ROOT="$cuda"
+    cmake --build --preset "$1" -j "$jobs"
+    ctest --preset "$1" -j "$jobs"
+}
+
+for stage in "$@"; do
+    echo "== $stage"
+    case $stage in
+    format)
+        # CUDA sources (*.cu.in, *.cuh) keep their style by hand.
+        find gen runtime bench tests templates -name '*.[ch]' | xargs clang-format --dry-run -Werror
+        ;;
+    gcc)
+        cmake --preset default -B build-test -DATTNGEN_WERROR=ON -DCUDAToolkit_ROOT="$cuda"
+        cmake --build build-test -j "$jobs"
+        ctest --test-dir build-test --output-on-failure --no-tests=error -j "$jobs"
+        ;;
+    *) preset_stage "$stage" ;;
+    esac
+done
+echo "== passed: $*"
