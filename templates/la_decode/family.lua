@@ -67,6 +67,7 @@ return family {
     if v.load == "bulk" and not arch.bulk_copy then return "bulk copies need sm_90 or later" end
     if v.store == "bulk" and v.load ~= "bulk" then return "a bulk store pays only where bulk loads fill the ring" end
     if d.rows < d.rows_per_load then return "a warp's share of the tile is less than one warp-wide load" end
+    if d.steps < v.stages then return "more stages than the block has tiles" end
     if d.steps < 1 then return "the tile is larger than the block's slice" end
     if shared(v, d) > arch.shared_per_block then
       return string.format("needs %d bytes of shared memory, %s allows %d", shared(v, d), arch.name, arch.shared_per_block)
@@ -87,7 +88,7 @@ return family {
   template = function(v) return v.layout == "vk" and "la_decode_vk.cu.in" or "la_decode_kv.cu.in" end,
   constants = function(v, arch)
     local d = derived(v)
-    return { ROWS = d.rows, LANES = d.lanes, VECTORS = d.vectors, ROWS_PER_LOAD = d.rows_per_load, STEPS = d.steps }
+    return { ROWS = d.rows, STEPS = d.steps, STREAM = v.cache == "stream" and "true" or "false" }
   end,
   fallback = function(v)
     return v.load == "ld" and v.store == "st" and v.tile == 32 and v.warps == 4 and v.stages == 1 and v.blocks == 4
