@@ -72,7 +72,7 @@ struct gen__tensor {
     enum gen__role role;
     enum gen__fill fill;
     double amount;
-    uint64_t count;   /* elements */
+    uint64_t count;   /* elements; 0: the pointer is NULL */
     double tolerance; /* outputs: greatest relative Frobenius error */
     bool cold;        /* the tuner rotates it through several copies */
 };

@@ -1,0 +1,578 @@
+/*
+ * Lightning Attention decode on the host: which problems are allowed, the
+ * geometry of a launch, its parameters, and an estimate of its time.
+ */
+#include "families/la_decode.h"
+
+#include "fastdiv.h"
+#include "occupancy.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The most blocks per state that any variant has: a problem that passes
+ * check() can be launched by each of them. */
+#define MAX_BLOCKS 8
+/* Batch that a batch-invariant choice is made for. */
+#define INVARIANT_BATCH 64
+/* Slots of default_args() beyond one for each row: a test sees there whether a
+ * kernel strays. */
+#define EXTRA_SLOTS 3
+
+static const char *const dtype_names[] = {"bf16", "fp16"};
+static const char *const layout_names[] = {"vk", "kv"};
+static const char *const head_dim_names[] = {"64", "128", "256"};
+static const int32_t head_dims[] = {64, 128, 256};
+
+static const struct gen__axis required[] = {
+    {"dtype", dtype_names, 2},
+    {"head_dim", head_dim_names, 3},
+    {"layout", layout_names, 2},
+};
+
+static const char *const coords[] = {"states"};
+
+#define FIELD(name) #name, offsetof(gen_la_decode_problem, name)
+static const struct gen__field fields[] = {
+    {FIELD(batch), NULL, 0, 1},
+    {FIELD(num_qk_heads), NULL, 0, 64},
+    {FIELD(num_v_heads), NULL, 0, GEN__PRESET_SAME},
+    {FIELD(head_dim), NULL, 0, 128},
+    {FIELD(dtype), dtype_names, 2, GEN_DTYPE_BF16},
+    {FIELD(layout), layout_names, 2, GEN_LA_DECODE_VK},
+};
+#undef FIELD
+
+/* ---- the problem ------------------------------------------------------- */
+
+static enum gen_status check_heads(const gen_la_decode_problem *p)
+{
+    if (p->num_qk_heads < 1)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: head count num_qk_heads = %" PRId32 "; allowed: >= 1",
+                         p->num_qk_heads);
+    if (p->num_v_heads < 1)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: head count num_v_heads = %" PRId32 "; allowed: >= 1",
+                         p->num_v_heads);
+    if (p->num_v_heads % p->num_qk_heads)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: head count num_v_heads = %" PRId32
+                         "; allowed: a multiple of num_qk_heads = %" PRId32,
+                         p->num_v_heads, p->num_qk_heads);
+    return GEN_OK;
+}
+
+static enum gen_status check_base(const gen_problem *base)
+{
+    if (base->size != sizeof(gen_la_decode_problem))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: problem size = %" PRIu32 " bytes; allowed: %zu", base->size,
+                         sizeof(gen_la_decode_problem));
+    if (base->family != GEN_LA_DECODE)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: problem family = 0x%08" PRIx32 "; allowed: 0x%08" PRIx32,
+                         base->family, (uint32_t)GEN_LA_DECODE);
+    return GEN_OK;
+}
+
+/* Rows x value heads that selection goes by. */
+static int64_t tuning_states(const gen_la_decode_problem *p)
+{
+    const int64_t batch = p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
+    return batch * p->num_v_heads;
+}
+
+static enum gen_status check(const gen_problem *base, struct gen__key *key)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    enum gen_status status = check_base(base);
+    if (status != GEN_OK)
+        return status;
+
+    if (p->batch < 0)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: batch = %" PRId32 "; allowed: >= 0", p->batch);
+    status = check_heads(p);
+    if (status != GEN_OK)
+        return status;
+
+    uint8_t head_dim = 0;
+    while (head_dim < 3 && head_dims[head_dim] != p->head_dim)
+        head_dim++;
+    if (head_dim == 3)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: head_dim = %" PRId32 "; allowed: 64, 128, 256", p->head_dim);
+    if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: dtype = %" PRId32
+                         "; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)",
+                         p->dtype);
+    if (p->layout != GEN_LA_DECODE_VK && p->layout != GEN_LA_DECODE_KV)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: layout = %" PRId32
+                         "; allowed: GEN_LA_DECODE_VK (0), GEN_LA_DECODE_KV (1)",
+                         p->layout);
+
+    const int64_t states = (int64_t)p->batch * p->num_v_heads;
+    if (states > INT32_MAX / MAX_BLOCKS)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: batch * num_v_heads = %" PRId32 " * %" PRId32 " = %" PRId64
+                         "; allowed: <= %" PRId32,
+                         p->batch, p->num_v_heads, states, INT32_MAX / MAX_BLOCKS);
+
+    memset(key, 0, sizeof *key);
+    key->codes[0] = (uint8_t)p->dtype;
+    key->codes[1] = head_dim;
+    key->codes[2] = (uint8_t)p->layout;
+    key->empty = states == 0;
+    key->coords[0] = key->empty ? 0.0f : log2f((float)tuning_states(p));
+    return GEN_OK;
+}
+
+static const char *fits(const gen_problem *base, const gen_device *device,
+                        const struct gen__facts *variant)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    (void)device;
+    if ((int64_t)p->batch * p->num_v_heads * variant->fact[LA_DECODE_BLOCKS] > INT32_MAX)
+        return "batch * num_v_heads * blocks is more than a grid holds (2147483647)";
+    return NULL;
+}
+
+/* ---- time -------------------------------------------------------------- */
+
+/*
+ * An estimate that orders the variants on a GPU nobody has tuned on. Blocks
+ * run in waves of as many as the GPU holds at once, and
+ *
+ *     time = launch + sum over waves of sqrt(streaming^2 + chain^2)
+ *
+ * streaming: the wave's bytes, state read and written, at the bandwidth that
+ *     DRAM gives to equal reads and writes;
+ * chain: what a block takes if nobody disturbs it. It waits one memory latency
+ *     for each `inflight_bytes` of its slice (Little's law: bandwidth is bytes
+ *     in flight over latency), and before and after that for its start, for q,
+ *     k and the slot, and for the sum of its outputs.
+ *
+ * The root of squares is a smooth maximum: bytes in flight beyond what the
+ * latency asks for gain less and less. So few states favour many blocks per
+ * state (short chains), many states favour few (a chain's fixed part is paid
+ * more rarely), and a last, partly filled wave costs at least one chain. With
+ * GEN_BATCH_INVARIANT the estimate is that of a batch of 64.
+ */
+static const float launch_us = 2.0f;          /* of a kernel that does nothing, in a graph */
+static const float latency_us = 0.8f;         /* of DRAM under load */
+static const float block_us = 1.0f;           /* start, first loads, last sum of a block */
+static const float persistent_us = 0.4f;      /* the same from slice to slice of one block */
+static const float achieved_bandwidth = .88f; /* of the peak: 4.2 of 4.8 TB/s on an H200 */
+
+static float wave_us(float blocks, float block_bytes, float bytes_per_us, float chain_us)
+{
+    const float streaming_us = blocks * block_bytes / bytes_per_us;
+    return sqrtf(streaming_us * streaming_us + chain_us * chain_us);
+}
+
+static float predict(const gen_problem *base, const gen_device *device,
+                     const struct gen__facts *variant)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    const uint32_t blocks = (uint32_t)variant->fact[LA_DECODE_BLOCKS];
+    const bool persistent = variant->fact[LA_DECODE_PERSISTENT] != 0;
+    const float slice_bytes = (float)p->head_dim * (float)p->head_dim * 4.0f / (float)blocks;
+    const float inflight = fminf((float)variant->fact[LA_DECODE_INFLIGHT_BYTES], slice_bytes);
+    const float chain_us =
+        latency_us * slice_bytes / inflight + (persistent ? persistent_us : block_us);
+    const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;
+    const float bytes_per_us = gbps * 1e3f * achieved_bandwidth;
+
+    const uint32_t sms = device->num_sms ? device->num_sms : 1;
+    const uint32_t resident = sms * gen__blocks_per_sm(device, variant);
+    const uint64_t slices = (uint64_t)tuning_states(p) * blocks;
+    const uint64_t full_waves = slices / resident;
+    const uint64_t rest = slices % resident;
+
+    float us = launch_us;
+    if (full_waves)
+        us += (float)full_waves * wave_us((float)resident, 2 * slice_bytes, bytes_per_us, chain_us);
+    if (rest)
+        us += wave_us((float)rest, 2 * slice_bytes, bytes_per_us, chain_us);
+    return us;
+}
+
+/* ---- the launch -------------------------------------------------------- */
+
+static int64_t pack_divisor(uint32_t d)
+{
+    const struct gen__fastdiv f = gen__fastdiv(d);
+    return (int64_t)((uint64_t)f.shift << 32 | f.mul);
+}
+
+static void plan(const gen_problem *base, const gen_device *device,
+                 const struct gen__facts *variant, gen_plan *plan)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    const uint32_t states = (uint32_t)p->batch * (uint32_t)p->num_v_heads;
+    const uint32_t rows = p->batch > 0 ? (uint32_t)p->batch : 1;
+    const uint32_t heads = (uint32_t)p->num_v_heads;
+    int64_t *dims = plan->dims;
+
+    memset(dims, 0, sizeof plan->dims);
+    dims[LA_DECODE_BATCH] = p->batch;
+    dims[LA_DECODE_QK_HEADS] = p->num_qk_heads;
+    dims[LA_DECODE_V_HEADS] = p->num_v_heads;
+    dims[LA_DECODE_HEAD_DIM] = p->head_dim;
+    dims[LA_DECODE_DTYPE] = p->dtype;
+    dims[LA_DECODE_LAYOUT] = p->layout;
+    /* rows * stride * 2 bytes and slots * heads * head_dim^2 * 4 bytes stay
+     * below 2^63; by shifts, since a division here would be half the cost of a
+     * selection. The most that head_dim^2 * 4 can be is 2^18. */
+    dims[LA_DECODE_MAX_STRIDE] = (INT64_C(1) << 62) >> (32 - __builtin_clz(rows));
+    dims[LA_DECODE_MAX_SLOTS] = (INT64_C(1) << 45) >> (32 - __builtin_clz(heads));
+    dims[LA_DECODE_HEADS_DIVISOR] = pack_divisor(heads);
+    dims[LA_DECODE_GROUP_DIVISOR] = pack_divisor(heads / (uint32_t)p->num_qk_heads);
+
+    plan->workspace_bytes = 0;
+    plan->num_launches = states ? 1 : 0;
+    if (!states)
+        return;
+
+    gen_plan_launch *launch = &plan->launch[0];
+    memset(launch, 0, sizeof *launch);
+    if (!variant)
+        return;
+    uint32_t blocks = states * (uint32_t)variant->fact[LA_DECODE_BLOCKS];
+    if (variant->fact[LA_DECODE_PERSISTENT]) {
+        const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
+        if (resident && resident < blocks)
+            blocks = (uint32_t)resident;
+    }
+    launch->variant = variant->index;
+    launch->grid[0] = blocks;
+    launch->grid[1] = 1;
+    launch->grid[2] = 1;
+    launch->threads = variant->threads;
+    launch->shared = variant->shared_dynamic;
+}
+
+static enum gen_status check_pointer(const char *name, const void *pointer, uintptr_t alignment)
+{
+    if (!pointer)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "la_decode: %s is NULL", name);
+    if ((uintptr_t)pointer & (alignment - 1))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: %s = %p; allowed: a multiple of %u bytes", name, pointer,
+                         (unsigned)alignment);
+    return GEN_OK;
+}
+
+static enum gen_status check_stride(const char *name, int64_t stride, int64_t width, int64_t max)
+{
+    if (stride == 0 || (stride >= width && stride <= max && stride % 8 == 0))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "la_decode: %s = %" PRId64
+                     " elements; allowed: 0 (packed), or a multiple of 8 from %" PRId64
+                     " (one row) to %" PRId64,
+                     name, stride, width, max);
+}
+
+static enum gen_status check_pointers(const gen_la_decode_args *a)
+{
+    enum gen_status status;
+    if ((status = check_pointer("q", a->q, 16)) != GEN_OK ||
+        (status = check_pointer("k", a->k, 16)) != GEN_OK ||
+        (status = check_pointer("v", a->v, 16)) != GEN_OK ||
+        (status = check_pointer("o", a->o, 16)) != GEN_OK ||
+        (status = check_pointer("decay", a->decay, 4)) != GEN_OK ||
+        (status = check_pointer("state", a->state, 16)) != GEN_OK)
+        return status;
+    return a->slots ? check_pointer("slots", a->slots, 4) : GEN_OK;
+}
+
+static enum gen_status check_strides(const int64_t *dims, const gen_la_decode_args *a)
+{
+    const int64_t qk_width = dims[LA_DECODE_QK_HEADS] * dims[LA_DECODE_HEAD_DIM];
+    const int64_t v_width = dims[LA_DECODE_V_HEADS] * dims[LA_DECODE_HEAD_DIM];
+    const int64_t max = dims[LA_DECODE_MAX_STRIDE];
+    enum gen_status status;
+    if ((status = check_stride("q_stride", a->q_stride, qk_width, max)) != GEN_OK ||
+        (status = check_stride("k_stride", a->k_stride, qk_width, max)) != GEN_OK ||
+        (status = check_stride("v_stride", a->v_stride, v_width, max)) != GEN_OK)
+        return status;
+    return check_stride("o_stride", a->o_stride, v_width, max);
+}
+
+static enum gen_status check_pool(const int64_t *dims, const gen_la_decode_args *a)
+{
+    if (a->num_slots < 1 || a->num_slots > dims[LA_DECODE_MAX_SLOTS])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: num_slots = %" PRId32 "; allowed: 1 to %" PRId64, a->num_slots,
+                         dims[LA_DECODE_MAX_SLOTS] < INT32_MAX ? dims[LA_DECODE_MAX_SLOTS]
+                                                               : INT32_MAX);
+    if (!a->slots && a->num_slots < dims[LA_DECODE_BATCH])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: num_slots = %" PRId32
+                         " without slots; allowed: >= batch = %" PRId64,
+                         a->num_slots, dims[LA_DECODE_BATCH]);
+    return GEN_OK;
+}
+
+static enum gen_status check_scalars(const int64_t *dims, const gen_la_decode_args *a)
+{
+    if (a->num_decays != dims[LA_DECODE_QK_HEADS] && a->num_decays != dims[LA_DECODE_V_HEADS])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: num_decays = %" PRId32
+                         "; allowed: one of the head counts num_qk_heads = %" PRId64
+                         ", num_v_heads = %" PRId64,
+                         a->num_decays, dims[LA_DECODE_QK_HEADS], dims[LA_DECODE_V_HEADS]);
+    if (!isfinite(a->scale))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: scale = %g; allowed: a finite number", (double)a->scale);
+    if (a->zero_padding != 0 && a->zero_padding != 1)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: zero_padding = %" PRId32 "; allowed: 0, 1", a->zero_padding);
+    return GEN_OK;
+}
+
+static enum gen_status check_args(const gen_plan *plan, const gen_args *base)
+{
+    if (base->size != sizeof(gen_la_decode_args))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: args size = %" PRIu32 " bytes; allowed: %zu", base->size,
+                         sizeof(gen_la_decode_args));
+    if (base->family != GEN_LA_DECODE)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "la_decode: args family = 0x%08" PRIx32 "; allowed: 0x%08" PRIx32,
+                         base->family, (uint32_t)GEN_LA_DECODE);
+    if (plan->dims[LA_DECODE_BATCH] == 0) /* nothing will be touched */
+        return GEN_OK;
+
+    const gen_la_decode_args *a = (const gen_la_decode_args *)base;
+    enum gen_status status;
+    if ((status = check_pointers(a)) != GEN_OK ||
+        (status = check_strides(plan->dims, a)) != GEN_OK ||
+        (status = check_pool(plan->dims, a)) != GEN_OK)
+        return status;
+    return check_scalars(plan->dims, a);
+}
+
+static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
+                              void *workspace, void *out)
+{
+    (void)launch;
+    (void)workspace;
+    const enum gen_status status = check_args(plan, base);
+    if (status != GEN_OK || !out)
+        return status;
+
+    const gen_la_decode_args *a = (const gen_la_decode_args *)base;
+    const int64_t *dims = plan->dims;
+    const int64_t qk_width = dims[LA_DECODE_QK_HEADS] * dims[LA_DECODE_HEAD_DIM];
+    const int64_t v_width = dims[LA_DECODE_V_HEADS] * dims[LA_DECODE_HEAD_DIM];
+    const uint64_t heads = (uint64_t)dims[LA_DECODE_HEADS_DIVISOR];
+    const uint64_t group = (uint64_t)dims[LA_DECODE_GROUP_DIVISOR];
+    const uint64_t decay = a->num_decays == dims[LA_DECODE_V_HEADS] ? 0 : group;
+
+    struct gen_la_decode_params *k = out;
+    *k = (struct gen_la_decode_params){
+        .q = a->q,
+        .k = a->k,
+        .v = a->v,
+        .o = a->o,
+        .decay = a->decay,
+        .state = a->state,
+        .slots = a->slots,
+        .q_stride = a->q_stride ? a->q_stride : qk_width,
+        .k_stride = a->k_stride ? a->k_stride : qk_width,
+        .v_stride = a->v_stride ? a->v_stride : v_width,
+        .o_stride = a->o_stride ? a->o_stride : v_width,
+        .num_states = (unsigned)(dims[LA_DECODE_BATCH] * dims[LA_DECODE_V_HEADS]),
+        .num_v_heads = (unsigned)dims[LA_DECODE_V_HEADS],
+        .heads_mul = (unsigned)heads,
+        .heads_shift = (unsigned)(heads >> 32),
+        .group_mul = (unsigned)group,
+        .group_shift = (unsigned)(group >> 32),
+        .decay_mul = (unsigned)decay,
+        .decay_shift = (unsigned)(decay >> 32),
+        .num_slots = (unsigned)a->num_slots,
+        .zero_padding = a->zero_padding,
+        .scale = a->scale,
+    };
+    return GEN_OK;
+}
+
+/* ---- for the tuner, the verifier and the tests ------------------------- */
+
+/* Greatest relative Frobenius errors.
+ *
+ * Output: the reference rounds the exact sum to the output type, and so does a
+ * kernel whose fp32 sum is off by about 1e-7. One rounding to nearest with p
+ * significant bits is off by at most 2^-p of the value, p = 8 for bf16 and 11
+ * for fp16, so that bounds either result against the exact one (typically
+ * 0.4 * 2^-p: the error is uniform within an ulp, the value anywhere in its
+ * binade). The two results differ only where the fp32 error crosses a tie, by
+ * an ulp of 2^(1-p): one such element among the least, 64, stays below.
+ *
+ * State: one fp32 multiply and one fused multiply-add, 2 * 2^-24, plus the
+ * error of lam, of which -decay * log2(e), |.| < 5.8, has 2^-24 relative. */
+static const double bf16_tolerance = 0x1p-8;
+static const double fp16_tolerance = 0x1p-11;
+static const double state_tolerance = 1e-6;
+
+#define POINTER(name) #name, offsetof(gen_la_decode_args, name)
+
+static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN__MAX_TENSORS])
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    const enum gen_dtype dtype = (enum gen_dtype)p->dtype;
+    const uint64_t batch = (uint64_t)p->batch, d = (uint64_t)p->head_dim;
+    const uint64_t slots = batch + EXTRA_SLOTS;
+    const uint64_t qk_count = batch * (uint64_t)p->num_qk_heads * d;
+    const uint64_t v_count = batch * (uint64_t)p->num_v_heads * d;
+    const uint64_t pool_count = slots * (uint64_t)p->num_v_heads * d * d;
+    const double o_tolerance = dtype == GEN_DTYPE_FP16 ? fp16_tolerance : bf16_tolerance;
+    const struct gen__tensor list[] = {
+        {POINTER(q), dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count, 0.0, true},
+        {POINTER(k), dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count, 0.0, true},
+        {POINTER(v), dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, v_count, 0.0, true},
+        {POINTER(o), dtype, GEN__OUT, GEN__FILL_POISON, 0.0, v_count, o_tolerance, false},
+        /* As the published schedule: between 0 and 4, one for each q, k head. */
+        {POINTER(decay), GEN_DTYPE_FP32, GEN__IN, GEN__FILL_UNIFORM, 4.0, (uint64_t)p->num_qk_heads,
+         0.0, true},
+        {POINTER(state), GEN_DTYPE_FP32, GEN__INOUT, GEN__FILL_NORMAL, 0.1, pool_count,
+         state_tolerance, true},
+        {POINTER(slots), GEN_DTYPE_INT32, GEN__IN, GEN__FILL_SLOTS, (double)slots, batch, 0.0,
+         true},
+    };
+    memcpy(tensors, list, sizeof list);
+    return (uint32_t)(sizeof list / sizeof *list);
+}
+
+#undef POINTER
+
+static void default_args(const gen_problem *base, gen_args *args)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    gen_la_decode_args *a = (gen_la_decode_args *)args;
+    memset(a, 0, sizeof *a);
+    a->base.size = sizeof *a;
+    a->base.family = GEN_LA_DECODE;
+    a->num_slots = p->batch + EXTRA_SLOTS;
+    a->num_decays = p->num_qk_heads;
+    a->scale = 1.0f / sqrtf((float)p->head_dim);
+}
+
+static void cost(const gen_problem *base, double *bytes, double *flops)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    const double d = p->head_dim;
+    const double states = (double)p->batch * p->num_v_heads;
+    const double qk_rows = (double)p->batch * p->num_qk_heads;
+    /* The state read and written, v and o; q and k once for a group. */
+    *bytes = states * (2 * 4 * d * d + 2 * 2 * d) + qk_rows * (2 * 2 * d);
+    /* An element: a multiply and two multiply-adds. */
+    *flops = states * 5 * d * d;
+}
+
+static void case_name(const gen_problem *base, char *text, size_t capacity)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    char group[16] = "";
+    if (p->num_v_heads != p->num_qk_heads)
+        snprintf(group, sizeof group, "-HV%" PRId32, p->num_v_heads);
+    snprintf(text, capacity, "B%" PRId32 "-H%" PRId32 "%s-K%" PRId32 "-V%" PRId32 "-%s%s", p->batch,
+             p->num_qk_heads, group, p->head_dim, p->head_dim,
+             p->layout == GEN_LA_DECODE_KV ? "kv" : "vk",
+             p->dtype == GEN_DTYPE_FP16 ? "-fp16" : "");
+}
+
+/* Other ways to pass the same problem. */
+enum form {
+    FORM_V_DECAYS,
+    FORM_STRIDES,
+    FORM_NO_SLOTS,
+    FORM_PADDING,
+    FORM_ZERO_PADDING,
+    NUM_FORMS
+};
+static const char *const form_names[NUM_FORMS] = {"v_decays", "strides", "no_slots", "padding",
+                                                  "zero_padding"};
+/* Where tensors() puts them. */
+enum { Q, K, V, O, DECAY, STATE, SLOTS };
+
+static uint64_t strided_count(int64_t batch, int64_t stride, int64_t width)
+{
+    return batch ? (uint64_t)((batch - 1) * stride + width) : 0;
+}
+
+/* Rows as in one buffer that holds q, k and v side by side, and rows of o that
+ * are 8 elements apart. */
+static void stride_form(const gen_la_decode_problem *p, gen_la_decode_args *a,
+                        struct gen__tensor *tensors)
+{
+    const int64_t qk_width = (int64_t)p->num_qk_heads * p->head_dim;
+    const int64_t v_width = (int64_t)p->num_v_heads * p->head_dim;
+    a->q_stride = a->k_stride = a->v_stride = 2 * qk_width + v_width;
+    a->o_stride = v_width + 8;
+    tensors[Q].count = tensors[K].count = strided_count(p->batch, a->q_stride, qk_width);
+    tensors[V].count = strided_count(p->batch, a->v_stride, v_width);
+    tensors[O].count = strided_count(p->batch, a->o_stride, v_width);
+}
+
+static bool form(const gen_problem *base, uint32_t index, gen_args *args,
+                 struct gen__tensor *tensors)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    gen_la_decode_args *a = (gen_la_decode_args *)args;
+    switch ((enum form)index) {
+    case FORM_V_DECAYS:
+        a->num_decays = p->num_v_heads;
+        tensors[DECAY].count = (uint64_t)p->num_v_heads;
+        return p->num_v_heads != p->num_qk_heads;
+    case FORM_STRIDES:
+        stride_form(p, a, tensors);
+        return true;
+    case FORM_NO_SLOTS: /* a tensor without elements is passed as NULL */
+        tensors[SLOTS].count = 0;
+        return true;
+    case FORM_PADDING: /* slots beyond the pool: about half of the rows */
+    case FORM_ZERO_PADDING:
+        tensors[SLOTS].amount *= 2;
+        a->zero_padding = index == FORM_ZERO_PADDING;
+        return true;
+    case NUM_FORMS:
+        break;
+    }
+    return false;
+}
+
+const struct gen__family gen__family_la_decode = {
+    .name = "la_decode",
+    .tag = GEN_LA_DECODE,
+    .problem_size = sizeof(gen_la_decode_problem),
+    .args_size = sizeof(gen_la_decode_args),
+    .params_size = sizeof(struct gen_la_decode_params),
+    .required = required,
+    .num_required = sizeof required / sizeof *required,
+    .facts = LA_DECODE_FACTS,
+    .coords = coords,
+    .num_coords = sizeof coords / sizeof *coords,
+    .fields = fields,
+    .num_fields = sizeof fields / sizeof *fields,
+    .check = check,
+    .fits = fits,
+    .predict = predict,
+    .plan = plan,
+    .params = params,
+    .reference = gen__la_decode_reference,
+    .tensors = tensors,
+    .default_args = default_args,
+    .cost = cost,
+    .case_name = case_name,
+    .forms = form_names,
+    .num_forms = NUM_FORMS,
+    .form = form,
+};

@@ -1,0 +1,38 @@
+/*
+ * What the host files of la_decode share: the order of the launch facts and
+ * of a plan's dims.
+ */
+#ifndef GEN_FAMILIES_LA_DECODE_H
+#define GEN_FAMILIES_LA_DECODE_H
+
+#include "family.h"
+#include "la_decode/args.h"
+
+/* The launch facts, in the order of templates/la_decode/family.lua. */
+enum la_decode_fact {
+    LA_DECODE_BLOCKS,        /* blocks per state */
+    LA_DECODE_PERSISTENT,    /* 1: a block takes several slices in turn */
+    LA_DECODE_INFLIGHT_BYTES /* state bytes a block keeps on their way */
+};
+#define LA_DECODE_FACTS "blocks,persistent,inflight_bytes"
+
+/* gen_plan.dims: the problem, and its divisors as multipliers so that a launch
+ * divides nothing. A divisor holds mul in the low and shift in the high half. */
+enum la_decode_dim {
+    LA_DECODE_BATCH,
+    LA_DECODE_QK_HEADS,
+    LA_DECODE_V_HEADS,
+    LA_DECODE_HEAD_DIM,
+    LA_DECODE_DTYPE,
+    LA_DECODE_LAYOUT,
+    LA_DECODE_MAX_STRIDE, /* elements between rows, so that no offset overflows */
+    LA_DECODE_MAX_SLOTS,  /* likewise for the pool */
+    LA_DECODE_HEADS_DIVISOR,
+    LA_DECODE_GROUP_DIVISOR,
+    LA_DECODE_NUM_DIMS
+};
+
+/* runtime/reference/la_decode.c */
+enum gen_status gen__la_decode_reference(const gen_plan *plan, const gen_args *args);
+
+#endif /* GEN_FAMILIES_LA_DECODE_H */
