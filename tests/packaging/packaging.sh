@@ -2,11 +2,12 @@
 # Installs the build, uses it from a project outside the tree through CMake and
 # pkg-config, moves the installed tree and does it again.
 #
-#     packaging.sh BUILD_FOLDER CONSUMER_FOLDER LIBDIR
+#     packaging.sh SOURCE_FOLDER BUILD_FOLDER CONSUMER_FOLDER LIBDIR
 set -eu
-build=$1
-consumer=$2
-libdir=$3
+source=$1
+build=$2
+consumer=$3
+libdir=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -69,7 +70,7 @@ static=$(nm -g --defined-only "$prefix/$libdir/libattngen.a" | awk 'NF == 3 { pr
 empty "$static" "libattngen.a defines"
 for file in "$prefix"/bin/* "$prefix"/libexec/attngen/* "$so"; do
     readelf -d "$file" | grep -E 'RPATH|RUNPATH' && fail "$file carries a search path"
-    grep -qaF "$build" "$file" && fail "$file names the build folder"
+    grep -qaF "$source" "$file" && fail "$file names the source folder"
 done
 
 echo "== CMake consumer"

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Writes the tables of README.md between their markers, from what is committed.
+
+    scripts/readme_tables.py            rewrites README.md
+    scripts/readme_tables.py --check    exit status 1 if it would change
+
+`support` comes from generated/catalog.tsv, `figures` from
+bench/results/<gpu class>/*.csv.
+"""
+import collections
+import csv
+import math
+import pathlib
+import re
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def read(path, delimiter):
+    """(comments, rows as dicts); a line that starts with # is a comment."""
+    comments, lines = [], []
+    for line in path.read_text().splitlines():
+        if line.startswith("#"):
+            comments.append(line[1:].strip())
+        elif line.strip():
+            lines.append(line)
+    return comments, list(csv.DictReader(lines, delimiter=delimiter))
+
+
+def commands(comments):
+    return [c.split(":", 1)[1].strip() for c in comments if c.lower().startswith("command:")]
+
+
+# ---- families x targets
+
+
+def support():
+    _, rows = read(ROOT / "generated/catalog.tsv", "\t")
+    counts = collections.defaultdict(collections.Counter)
+    for row in rows:
+        family, target = row["family"], row["target"]
+        counts[family, row["required"]][target] += 1
+    # sm_80 before sm_100a, PTX last.
+    order = lambda t: (t.startswith("compute"), int(re.sub(r"\D", "", t)))
+    targets = sorted({t for c in counts.values() for t in c}, key=order)
+    body = [
+        [f"`{family}`", required] + [str(c[t]) if c[t] else "-" for t in targets]
+        for (family, required), c in sorted(counts.items())
+    ]
+    total = sum(sum(c.values()) for c in counts.values())
+    return (
+        f"Variants for each family and problem class (what must match), by target; {total} in all. "
+        "`compute_80` is PTX, which the driver compiles for whatever comes later.\n\n"
+        + table(["family", "problem"] + targets, body)
+    )
+
+
+# ---- measured figures
+
+
+def number(row, key):
+    try:
+        return float(row[key])
+    except (KeyError, TypeError, ValueError):
+        return math.nan
+
+
+def show(value, form):
+    return "-" if math.isnan(value) else form.format(value)
+
+
+def case_order(case):
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", case)]
+
+
+def family_table(path):
+    comments, rows = read(path, ",")
+    cases = collections.defaultdict(dict)
+    for row in rows:
+        cases[row["case"]][row["peer"]] = row
+    peers = sorted({p for c in cases.values() for p in c if p})
+    body = []
+    for case in sorted(cases, key=case_order):
+        by_peer = cases[case]
+        device = [r for p, r in by_peer.items() if not p.endswith("-eager")] or list(by_peer.values())
+        speedups = [show(number(by_peer.get(p, {}), "speedup"), "{:.2f}x") for p in peers]
+        body.append(
+            [
+                case,
+                show(1e3 * number(device[0], "ms"), "{:.1f}"),
+                show(number(device[0], "gbps"), "{:.0f}"),
+                *speedups,
+                show(number(device[0], "err"), "{:.1e}"),
+            ]
+        )
+    header = ["problem", "us", "GB/s"] + [f"vs {p}" for p in peers] + ["error"]
+    return table(header, body), commands(comments)
+
+
+def host_table(path):
+    comments, rows = read(path, ",")
+    body = [
+        [r["what"], show(number(r, "ns_p50"), "{:.0f}"), show(number(r, "ns_p999"), "{:.0f}"), r.get("note") or ""]
+        for r in rows
+    ]
+    return table(["host", "ns, median", "ns, 99.9%", "note"], body), commands(comments)
+
+
+def regret_table(path):
+    comments, rows = read(path, ",")
+    by_family = collections.defaultdict(list)
+    for row in rows:
+        if number(row, "ratio") > 0:
+            by_family[row["family"]].append(number(row, "ratio"))
+    body = []
+    for family, ratios in sorted(by_family.items()):
+        ratios.sort()
+        body.append(
+            [
+                f"`{family}`",
+                str(len(ratios)),
+                f"{statistics.geometric_mean(ratios):.3f}",
+                f"{ratios[min(len(ratios) - 1, math.ceil(0.95 * len(ratios)) - 1)]:.3f}",
+            ]
+        )
+    header = ["selection", "problems not tuned on", "chosen / best, geometric mean", "95th percentile"]
+    return table(header, body), commands(comments)
+
+
+def figures():
+    parts = []
+    for folder in sorted((ROOT / "bench/results").glob("*/")):
+        for path in sorted(folder.glob("*.csv")):
+            maker = {"host": host_table, "regret": regret_table}.get(path.stem, family_table)
+            text, made_by = maker(path)
+            title = f"**{folder.name}, {path.stem}**"
+            made = "".join(f"\n\nMade by `{c}`." for c in made_by)
+            parts.append(f"{title}{made}\n\n{text}")
+    if not parts:
+        return "Nothing measured is committed yet: `attngen bench` on a GPU writes the figures that stand here."
+    return (
+        "Device times (median, inputs rotated beyond L2); a speedup is a peer's time over ours in the same run; the "
+        "class names architecture and SMs (`sm90_132sm` is an H200).\n\n" + "\n\n".join(parts)
+    )
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--check"]):
+        sys.exit(__doc__)
+    readme = ROOT / "README.md"
+    old = new = readme.read_text()
+    for name, make in (("support", support), ("figures", figures)):
+        begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
+        if new.count(begin) != 1 or new.count(end) != 1:
+            sys.exit(f"README.md: the markers of '{name}' must stand there once each")
+        head, rest = new.split(begin)
+        new = head + begin + make() + "\n" + end + rest.split(end)[1]
+    if new == old:
+        return
+    if sys.argv[1:]:
+        sys.exit("README.md's tables are not what the tree holds. To refresh them: scripts/readme_tables.py")
+    readme.write_text(new)
+
+
+if __name__ == "__main__":
+    main()
