@@ -15,6 +15,8 @@
 /* The most blocks per state that any variant has: a problem that passes
  * check() can be launched by each of them. */
 #define MAX_BLOCKS 8
+/* Far beyond any model; a kernel's offset within a row stays in 32 bits. */
+#define MAX_HEADS 65536
 /* Batch that a batch-invariant choice is made for. */
 #define INVARIANT_BATCH 64
 /* Slots of default_args() beyond one for each row: a test sees there whether a
@@ -49,14 +51,14 @@ static const struct gen__field fields[] = {
 
 static enum gen_status check_heads(const gen_la_decode_problem *p)
 {
-    if (p->num_qk_heads < 1)
+    if (p->num_qk_heads < 1 || p->num_qk_heads > MAX_HEADS)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: head count num_qk_heads = %" PRId32 "; allowed: >= 1",
-                         p->num_qk_heads);
-    if (p->num_v_heads < 1)
+                         "la_decode: head count num_qk_heads = %" PRId32 "; allowed: 1 to %d",
+                         p->num_qk_heads, MAX_HEADS);
+    if (p->num_v_heads < 1 || p->num_v_heads > MAX_HEADS)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: head count num_v_heads = %" PRId32 "; allowed: >= 1",
-                         p->num_v_heads);
+                         "la_decode: head count num_v_heads = %" PRId32 "; allowed: 1 to %d",
+                         p->num_v_heads, MAX_HEADS);
     if (p->num_v_heads % p->num_qk_heads)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: head count num_v_heads = %" PRId32
