@@ -1,0 +1,709 @@
+/*
+ * The host side of la_decode: what it allows and what it says where it does
+ * not, the geometry and the parameters of a launch, the estimate of its time,
+ * and what the tuner and the tests are told.
+ */
+#include "la_decode.h"
+
+#include "families/la_decode.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct gen__family *const family = &gen__family_la_decode;
+
+static const gen_device h200 = {
+    .size = sizeof(gen_device),
+    .backend = GEN_BACKEND_CUDA,
+    .compute_capability = 90,
+    .num_sms = 132,
+    .shared_per_block = 227 * 1024,
+    .shared_per_sm = 228 * 1024,
+    .l2_bytes = 60u << 20,
+    .memory_gbps = 4800,
+    .ordinal = -1,
+};
+
+/* A variant of 128 threads, 32 registers and no shared memory: 16 to an SM. */
+struct variant {
+    int32_t fact[3];
+    struct gen__facts facts;
+};
+
+static struct gen__facts variant_of(struct variant *v, int32_t blocks, int32_t persistent,
+                                    int32_t inflight_bytes)
+{
+    v->fact[LA_DECODE_BLOCKS] = blocks;
+    v->fact[LA_DECODE_PERSISTENT] = persistent;
+    v->fact[LA_DECODE_INFLIGHT_BYTES] = inflight_bytes;
+    v->facts = (struct gen__facts){
+        .index = 17, .threads = 128, .registers = 32, .cluster = 1, .fact = v->fact};
+    return v->facts;
+}
+
+/* ---- the problem ------------------------------------------------------- */
+
+static void key_of_a_problem(void **state)
+{
+    (void)state;
+    gen_la_decode_problem p = la_problem(64, 16, 64, 256);
+    struct gen__key key;
+    p.dtype = GEN_DTYPE_FP16;
+    p.layout = GEN_LA_DECODE_KV;
+    memset(&key, 0xff, sizeof key);
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_string_equal(family->required[0].values[key.codes[0]], "fp16");
+    assert_string_equal(family->required[1].values[key.codes[1]], "256");
+    assert_string_equal(family->required[2].values[key.codes[2]], "kv");
+    assert_true(key.coords[0] == 12); /* 4096 states */
+    assert_false(key.empty);
+
+    p = la_problem(1, 1, 1, 64);
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_true(key.coords[0] == 0);
+    assert_string_equal(family->required[1].values[key.codes[1]], "64");
+    p.head_dim = 128;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_string_equal(family->required[1].values[key.codes[1]], "128");
+}
+
+static void empty_problem(void **state)
+{
+    (void)state;
+    const gen_la_decode_problem p = la_problem(0, 8, 8, 128);
+    struct gen__key key;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_true(key.empty);
+    assert_true(isfinite(key.coords[0]));
+}
+
+static void batch_invariance_forgets_the_batch(void **state)
+{
+    (void)state;
+    struct variant v;
+    const struct gen__facts facts = variant_of(&v, 2, 0, 16384);
+    gen_la_decode_problem p = la_problem(64, 8, 16, 128);
+    struct gen__key key;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    const float coord = key.coords[0], us = family->predict(&p.base, &h200, &facts);
+    p.base.flags = GEN_BATCH_INVARIANT;
+    for (p.batch = 1; p.batch < 3000; p.batch = p.batch * 2 + 1) {
+        assert_int_equal(family->check(&p.base, &key), GEN_OK);
+        assert_true(key.coords[0] == coord);
+        assert_true(family->predict(&p.base, &h200, &facts) == us);
+    }
+    p.base.flags = GEN_DETERMINISTIC;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_true(key.coords[0] != coord);
+}
+
+static void check_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t offset;
+        int32_t value;
+        const char *message;
+    } cases[] = {
+#define AT(field) offsetof(gen_la_decode_problem, field)
+        {AT(base.size), 16, "la_decode: problem size = 16 bytes; allowed: 40"},
+        {AT(base.size), 44, "la_decode: problem size = 44 bytes; allowed: 40"},
+        {AT(base.family), 0, "la_decode: problem family = 0x00000000; allowed: 0x4c414443"},
+        {AT(batch), -1, "la_decode: batch = -1; allowed: >= 0"},
+        {AT(num_qk_heads), 0, "la_decode: head count num_qk_heads = 0; allowed: 1 to 65536"},
+        {AT(num_qk_heads), -8, "la_decode: head count num_qk_heads = -8; allowed: 1 to 65536"},
+        {AT(num_qk_heads), 65537,
+         "la_decode: head count num_qk_heads = 65537; allowed: 1 to 65536"},
+        {AT(num_v_heads), 0, "la_decode: head count num_v_heads = 0; allowed: 1 to 65536"},
+        {AT(num_v_heads), 65544, "la_decode: head count num_v_heads = 65544; allowed: 1 to 65536"},
+        {AT(num_v_heads), 12,
+         "la_decode: head count num_v_heads = 12; allowed: a multiple of num_qk_heads = 8"},
+        {AT(num_v_heads), 4,
+         "la_decode: head count num_v_heads = 4; allowed: a multiple of num_qk_heads = 8"},
+        {AT(head_dim), 0, "la_decode: head_dim = 0; allowed: 64, 128, 256"},
+        {AT(head_dim), 96, "la_decode: head_dim = 96; allowed: 64, 128, 256"},
+        {AT(head_dim), -128, "la_decode: head_dim = -128; allowed: 64, 128, 256"},
+        {AT(dtype), 2, "la_decode: dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
+        {AT(dtype), -1, "la_decode: dtype = -1; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
+        {AT(layout), 2,
+         "la_decode: layout = 2; allowed: GEN_LA_DECODE_VK (0), GEN_LA_DECODE_KV (1)"},
+        {AT(batch), INT32_MAX,
+         "la_decode: batch * num_v_heads = 2147483647 * 16 = 34359738352; allowed: <= 268435455"},
+        {AT(batch), 16777216,
+         "la_decode: batch * num_v_heads = 16777216 * 16 = 268435456; allowed: <= 268435455"},
+#undef AT
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gen_la_decode_problem p = la_problem(4, 8, 16, 128);
+        struct gen__key key, before;
+        memset(&key, 0xa5, sizeof key);
+        before = key;
+        memcpy((char *)&p + cases[i].offset, &cases[i].value, sizeof cases[i].value);
+        assert_failed(family->check(&p.base, &key), INVALID_ARGUMENT, cases[i].message);
+        assert_memory_equal(&key, &before, sizeof key);
+    }
+}
+
+/* The greatest problem that check() lets pass fills no grid beyond its limit,
+ * and fits() stops a variant that would. */
+static void the_largest_grid(void **state)
+{
+    (void)state;
+    struct variant v;
+    struct gen__key key;
+    gen_plan plan = {.size = sizeof plan};
+    gen_la_decode_problem p = la_problem(16777215, 8, 16, 128);
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    struct gen__facts facts = variant_of(&v, 8, 0, 8192);
+    assert_null(family->fits(&p.base, &h200, &facts));
+    family->plan(&p.base, &h200, &facts, &plan);
+    assert_int_equal(plan.launch[0].grid[0], 16777215u * 16 * 8);
+    facts = variant_of(&v, 16, 0, 8192);
+    assert_string_equal(family->fits(&p.base, &h200, &facts),
+                        "batch * num_v_heads * blocks is more than a grid holds (2147483647)");
+}
+
+/* ---- the launch -------------------------------------------------------- */
+
+static gen_plan planned(gen_la_decode_problem p, const gen_device *device,
+                        const struct gen__facts *facts)
+{
+    gen_plan plan;
+    memset(&plan, 0xa5, sizeof plan);
+    plan.launch[0].variant = 99;
+    family->plan(&p.base, device, facts, &plan);
+    assert_int_equal(plan.workspace_bytes, 0);
+    return plan;
+}
+
+static void one_block_for_each_slice(void **state)
+{
+    (void)state;
+    struct variant v;
+    for (int32_t blocks = 1; blocks <= 8; blocks *= 2) {
+        struct gen__facts facts = variant_of(&v, blocks, 0, 8192);
+        facts.shared_dynamic = 3072;
+        const gen_plan plan = planned(la_problem(3, 5, 10, 128), &h200, &facts);
+        assert_int_equal(plan.num_launches, 1);
+        assert_int_equal(plan.launch[0].variant, 17);
+        assert_int_equal(plan.launch[0].grid[0], 3 * 10 * blocks);
+        assert_int_equal(plan.launch[0].grid[1], 1);
+        assert_int_equal(plan.launch[0].grid[2], 1);
+        assert_int_equal(plan.launch[0].threads, 128);
+        assert_int_equal(plan.launch[0].shared, 3072);
+    }
+}
+
+static void persistent_blocks_fill_the_gpu(void **state)
+{
+    (void)state;
+    struct variant v;
+    struct gen__facts facts = variant_of(&v, 2, 1, 8192);
+    const gen_la_decode_problem large = la_problem(256, 64, 64, 128);
+    const gen_la_decode_problem small = la_problem(1, 64, 64, 128);
+    gen_device device = h200;
+
+    assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 132 * 16);
+    assert_int_equal(planned(small, &device, &facts).launch[0].grid[0], 64 * 2);
+    device.num_sms = 78;
+    assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 78 * 16);
+    facts.shared_dynamic = 48 * 1024; /* 4 to an SM */
+    assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 78 * 4);
+    facts.shared_static = 16 * 1024; /* 3 */
+    assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 78 * 3);
+    facts.registers = 255; /* 2 */
+    assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 78 * 2);
+    device.num_sms = 0; /* unknown: a block for each slice is right too */
+    assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 256 * 64 * 2);
+}
+
+static void nothing_to_launch(void **state)
+{
+    (void)state;
+    struct variant v;
+    const struct gen__facts facts = variant_of(&v, 2, 1, 8192);
+    assert_int_equal(planned(la_problem(0, 64, 64, 128), &h200, &facts).num_launches, 0);
+    assert_int_equal(planned(la_problem(0, 64, 64, 128), &h200, NULL).num_launches, 0);
+}
+
+static void plan_of_the_reference(void **state)
+{
+    (void)state;
+    const gen_plan plan = planned(la_problem(2, 3, 6, 64), &h200, NULL);
+    assert_int_equal(plan.num_launches, 1);
+    assert_int_equal(plan.launch[0].variant, 0);
+    assert_int_equal(plan.launch[0].grid[0], 0);
+    assert_int_equal(plan.dims[LA_DECODE_BATCH], 2);
+    assert_int_equal(plan.dims[LA_DECODE_QK_HEADS], 3);
+    assert_int_equal(plan.dims[LA_DECODE_V_HEADS], 6);
+    assert_int_equal(plan.dims[LA_DECODE_HEAD_DIM], 64);
+}
+
+static _Alignas(16) unsigned char memory[64]; /* never read: params() looks at addresses alone */
+
+static gen_la_decode_args good_args(const gen_la_decode_problem *p)
+{
+    gen_la_decode_args a;
+    memset(&a, 0xa5, sizeof a);
+    family->default_args(&p->base, &a.base);
+    a.q = memory;
+    a.k = memory + 16;
+    a.v = memory;
+    a.o = memory + 32;
+    a.decay = (const float *)(const void *)(memory + 4);
+    a.state = (float *)(void *)(memory + 48);
+    a.slots = (const int32_t *)(const void *)(memory + 8);
+    return a;
+}
+
+/* Every parameter, and the quotients by their multipliers. */
+static void parameters(void **state)
+{
+    (void)state;
+    struct variant v;
+    const struct gen__facts facts = variant_of(&v, 2, 0, 8192);
+    const gen_la_decode_problem p = la_problem(5, 7, 21, 128);
+    const gen_plan plan = planned(p, &h200, &facts);
+    gen_la_decode_args a = good_args(&p);
+    struct gen_la_decode_params k;
+    memset(&k, 0xa5, sizeof k);
+    a.zero_padding = 1;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_ptr_equal(k.q, a.q);
+    assert_ptr_equal(k.k, a.k);
+    assert_ptr_equal(k.v, a.v);
+    assert_ptr_equal(k.o, a.o);
+    assert_ptr_equal(k.decay, a.decay);
+    assert_ptr_equal(k.state, a.state);
+    assert_ptr_equal(k.slots, a.slots);
+    assert_int_equal(k.q_stride, 7 * 128);
+    assert_int_equal(k.k_stride, 7 * 128);
+    assert_int_equal(k.v_stride, 21 * 128);
+    assert_int_equal(k.o_stride, 21 * 128);
+    assert_int_equal(k.num_states, 5 * 21);
+    assert_int_equal(k.num_v_heads, 21);
+    assert_int_equal(k.num_slots, 8);
+    assert_int_equal(k.zero_padding, 1);
+    assert_true(k.scale == a.scale && fabs(k.scale - 1 / sqrt(128)) < 1e-7);
+    assert_true(k.pad == 0);
+
+    for (int forms = 0; forms < 2; forms++) { /* decay for q heads, for v heads */
+        a.num_decays = forms ? 21 : 7;
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+        for (unsigned x = 0; x < 5 * 21; x++) {
+#define QUOTIENT(mul, shift) (mul ? (unsigned)((uint64_t)x * mul >> 32) >> shift : x)
+            assert_int_equal(QUOTIENT(k.heads_mul, k.heads_shift), x / 21);
+            assert_int_equal(QUOTIENT(k.group_mul, k.group_shift), x / 3);
+            assert_int_equal(QUOTIENT(k.decay_mul, k.decay_shift), forms ? x : x / 3);
+#undef QUOTIENT
+        }
+    }
+
+    a.q_stride = a.k_stride = a.v_stride = 35 * 128;
+    a.o_stride = 21 * 128 + 8;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_int_equal(k.q_stride, 35 * 128);
+    assert_int_equal(k.k_stride, 35 * 128);
+    assert_int_equal(k.v_stride, 35 * 128);
+    assert_int_equal(k.o_stride, 21 * 128 + 8);
+
+    a.slots = NULL;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_null(k.slots);
+}
+
+/* One wrong argument at a time; %p in a message stands for the pointer. */
+struct wrong {
+    size_t offset, size;
+    int64_t value; /* NULL and numbers; for `pointer` an offset from memory */
+    bool pointer;
+    const char *message;
+};
+
+static void write_wrong(const struct wrong *w, gen_la_decode_args *a, char *message,
+                        size_t capacity)
+{
+    char *at = (char *)a + w->offset;
+    if (w->pointer) {
+        const void *pointer = memory + w->value;
+        char text[32];
+        memcpy(at, &pointer, sizeof pointer);
+        snprintf(text, sizeof text, "%p", pointer);
+        const char *mark = strstr(w->message, "%p");
+        snprintf(message, capacity, "%.*s%s%s", (int)(mark - w->message), w->message, text,
+                 mark + 2);
+    } else {
+        const int32_t narrow = (int32_t)w->value;
+        if (w->size == 4)
+            memcpy(at, &narrow, 4);
+        else
+            memcpy(at, &w->value, 8);
+        snprintf(message, capacity, "%s", w->message);
+    }
+}
+
+#define AT(field) offsetof(gen_la_decode_args, field), sizeof((gen_la_decode_args *)0)->field
+#define NO_POINTER(name)                                   \
+    {                                                      \
+        AT(name), 0, false, "la_decode: " #name " is NULL" \
+    }
+#define MISALIGNED(name, by, unit)                                                              \
+    {                                                                                           \
+        AT(name), by, true, "la_decode: " #name " = %p; allowed: a multiple of " #unit " bytes" \
+    }
+#define STRIDE(name, bad, width)                                              \
+    {                                                                         \
+        AT(name), bad, false,                                                 \
+            "la_decode: " #name " = " #bad                                    \
+            " elements; allowed: 0 (packed), or a multiple of 8 from " #width \
+            " (one row) to 576460752303423488"                                \
+    }
+
+static const struct wrong wrongs[] = {
+    {AT(base.size), 8, false, "la_decode: args size = 8 bytes; allowed: 112"},
+    {AT(base.family), 7, false, "la_decode: args family = 0x00000007; allowed: 0x4c414443"},
+    NO_POINTER(q),
+    NO_POINTER(k),
+    NO_POINTER(v),
+    NO_POINTER(o),
+    NO_POINTER(decay),
+    NO_POINTER(state),
+    MISALIGNED(q, 8, 16),
+    MISALIGNED(k, 4, 16),
+    MISALIGNED(v, 2, 16),
+    MISALIGNED(o, 1, 16),
+    MISALIGNED(state, 24, 16),
+    MISALIGNED(decay, 2, 4),
+    MISALIGNED(slots, 1, 4),
+    STRIDE(q_stride, -896, 896),
+    STRIDE(q_stride, 888, 896),
+    STRIDE(q_stride, 900, 896),
+    STRIDE(k_stride, 1, 896),
+    STRIDE(v_stride, 2680, 2688),
+    STRIDE(o_stride, 2692, 2688),
+    STRIDE(o_stride, 9223372036854775800, 2688),
+    STRIDE(q_stride, 576460752303423496, 896),
+    {AT(num_slots), 0, false, "la_decode: num_slots = 0; allowed: 1 to 2147483647"},
+    {AT(num_slots), -5, false, "la_decode: num_slots = -5; allowed: 1 to 2147483647"},
+    {AT(num_decays), 0, false,
+     "la_decode: num_decays = 0; allowed: one of the head counts num_qk_heads = 7, num_v_heads = "
+     "21"},
+    {AT(num_decays), 3, false,
+     "la_decode: num_decays = 3; allowed: one of the head counts num_qk_heads = 7, num_v_heads = "
+     "21"},
+    {AT(scale), 0x7f800000, false, "la_decode: scale = inf; allowed: a finite number"},
+    {AT(scale), 0x7fc00000, false, "la_decode: scale = nan; allowed: a finite number"},
+    {AT(zero_padding), 2, false, "la_decode: zero_padding = 2; allowed: 0, 1"},
+    {AT(zero_padding), -1, false, "la_decode: zero_padding = -1; allowed: 0, 1"},
+};
+
+static void params_errors(void **state)
+{
+    (void)state;
+    struct variant v;
+    const struct gen__facts facts = variant_of(&v, 2, 0, 8192);
+    const gen_la_decode_problem p = la_problem(5, 7, 21, 128);
+    const gen_plan plan = planned(p, &h200, &facts);
+    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
+        gen_la_decode_args a = good_args(&p);
+        struct gen_la_decode_params k, before;
+        char message[512];
+        memset(&k, 0xa5, sizeof k);
+        before = k;
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+        write_wrong(&wrongs[i], &a, message, sizeof message);
+        assert_failed(family->params(&plan, 0, &a.base, NULL, &k), INVALID_ARGUMENT, message);
+        assert_memory_equal(&k, &before, sizeof k);
+        assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT, message);
+    }
+
+    /* The greatest stride whose rows all have an address. */
+    gen_la_decode_args a = good_args(&p);
+    a.q_stride = 576460752303423488;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    assert_true(a.q_stride <= INT64_MAX / 2 / p.batch);
+}
+
+static void pool_errors(void **state)
+{
+    (void)state;
+    gen_la_decode_problem p = la_problem(5, 8, 8, 128);
+    gen_plan plan = planned(p, &h200, NULL);
+    gen_la_decode_args a = good_args(&p);
+    a.slots = NULL;
+    a.num_slots = 5;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    a.num_slots = 4;
+    assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT,
+                  "la_decode: num_slots = 4 without slots; allowed: >= batch = 5");
+    a.slots = (const int32_t *)(const void *)memory;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+
+    /* A pool that no address space holds. */
+    p = la_problem(5, 65536, 65536, 256);
+    plan = planned(p, &h200, NULL);
+    a = good_args(&p);
+    a.num_slots = INT32_MAX;
+    assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT,
+                  "la_decode: num_slots = 2147483647; allowed: 1 to 268435456");
+    a.num_slots = 268435456;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+}
+
+static void an_empty_batch_needs_no_tensors(void **state)
+{
+    (void)state;
+    const gen_la_decode_problem p = la_problem(0, 8, 8, 128);
+    const gen_plan plan = planned(p, &h200, NULL);
+    gen_la_decode_args a = {.base = {sizeof a, GEN_LA_DECODE}};
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    a.base.size = 0;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_STATUS_INVALID_ARGUMENT);
+}
+
+/* ---- time -------------------------------------------------------------- */
+
+static float predicted(int32_t batch, int32_t blocks, int32_t persistent, int32_t inflight_bytes,
+                       const gen_device *device)
+{
+    struct variant v;
+    const struct gen__facts facts = variant_of(&v, blocks, persistent, inflight_bytes);
+    const gen_la_decode_problem p = la_problem(batch, 64, 64, 128);
+    return family->predict(&p.base, device, &facts);
+}
+
+static void more_states_take_longer(void **state)
+{
+    (void)state;
+    for (int32_t blocks = 1; blocks <= 8; blocks *= 2)
+        for (int32_t persistent = 0; persistent < 2; persistent++) {
+            float last = 0;
+            for (int32_t batch = 1; batch <= 512; batch++) {
+                const float us = predicted(batch, blocks, persistent, 16384, &h200);
+                assert_true(us > last);
+                last = us;
+            }
+        }
+}
+
+/* The state alone, read and written at the peak bandwidth, and no more than
+ * twice that where there are many states and enough in flight. */
+static void never_faster_than_memory(void **state)
+{
+    (void)state;
+    for (int32_t batch = 1; batch <= 512; batch *= 2)
+        for (int32_t blocks = 1; blocks <= 8; blocks *= 2) {
+            const double floor_us = batch * 64 * 131072.0 / 4.8e6;
+            const float us = predicted(batch, blocks, 0, 32768, &h200);
+            assert_true(us > floor_us);
+            if (batch >= 64)
+                assert_true(us < 2 * floor_us);
+        }
+}
+
+static void few_states_want_many_blocks(void **state)
+{
+    (void)state;
+    for (int32_t blocks = 1; blocks < 8; blocks *= 2) {
+        assert_true(predicted(1, blocks, 0, 4096, &h200) >
+                    predicted(1, 2 * blocks, 0, 4096, &h200));
+        assert_true(predicted(256, blocks, 0, 4096, &h200) <
+                    predicted(256, 2 * blocks, 0, 4096, &h200));
+    }
+}
+
+static void more_in_flight_is_no_slower(void **state)
+{
+    (void)state;
+    for (int32_t batch = 1; batch <= 256; batch *= 4)
+        for (int32_t bytes = 2048; bytes < 65536; bytes *= 2)
+            assert_true(predicted(batch, 1, 0, bytes, &h200) >
+                        predicted(batch, 1, 0, 2 * bytes, &h200));
+}
+
+static void smaller_gpus_are_slower(void **state)
+{
+    (void)state;
+    gen_device slow = h200, few = h200;
+    slow.memory_gbps = 2000;
+    few.num_sms = 20;
+    assert_true(predicted(64, 1, 0, 16384, &slow) > predicted(64, 1, 0, 16384, &h200));
+    assert_true(predicted(64, 1, 0, 16384, &few) > predicted(64, 1, 0, 16384, &h200));
+    assert_true(predicted(64, 1, 1, 16384, &h200) <= predicted(64, 1, 0, 16384, &h200));
+}
+
+/* A device of which little is known still gets an order. */
+static void finite_for_unknown_devices(void **state)
+{
+    (void)state;
+    const gen_device unknown = {.size = sizeof unknown, .compute_capability = 80};
+    const float many = predicted(1, 8, 0, 4096, &unknown);
+    assert_true(isfinite(many) && many > 0);
+    assert_true(many < predicted(2, 8, 0, 4096, &unknown));
+}
+
+/* ---- for the tuner and the tests --------------------------------------- */
+
+static void tensors_of_a_problem(void **state)
+{
+    (void)state;
+    gen_la_decode_problem p = la_problem(5, 2, 6, 64);
+    struct gen__tensor t[GEN__MAX_TENSORS];
+    static const struct {
+        const char *name;
+        size_t offset;
+        enum gen__role role;
+        enum gen__fill fill;
+        uint64_t count;
+    } expected[] = {
+        {"q", offsetof(gen_la_decode_args, q), GEN__IN, GEN__FILL_NORMAL, 5 * 2 * 64},
+        {"k", offsetof(gen_la_decode_args, k), GEN__IN, GEN__FILL_NORMAL, 5 * 2 * 64},
+        {"v", offsetof(gen_la_decode_args, v), GEN__IN, GEN__FILL_NORMAL, 5 * 6 * 64},
+        {"o", offsetof(gen_la_decode_args, o), GEN__OUT, GEN__FILL_POISON, 5 * 6 * 64},
+        {"decay", offsetof(gen_la_decode_args, decay), GEN__IN, GEN__FILL_UNIFORM, 2},
+        {"state", offsetof(gen_la_decode_args, state), GEN__INOUT, GEN__FILL_NORMAL,
+         8 * 6 * 64 * 64},
+        {"slots", offsetof(gen_la_decode_args, slots), GEN__IN, GEN__FILL_SLOTS, 5},
+    };
+    assert_int_equal(family->tensors(&p.base, t), 7);
+    for (int i = 0; i < 7; i++) {
+        assert_string_equal(t[i].name, expected[i].name);
+        assert_int_equal(t[i].pointer_offset, expected[i].offset);
+        assert_int_equal(t[i].role, expected[i].role);
+        assert_int_equal(t[i].fill, expected[i].fill);
+        assert_int_equal(t[i].count, expected[i].count);
+        assert_int_equal(t[i].cold, t[i].role != GEN__OUT);
+        assert_int_equal(t[i].tolerance > 0, t[i].role != GEN__IN);
+    }
+    assert_true(t[6].amount == 8); /* slots below the pool's size */
+    assert_true(t[3].tolerance == 1.0 / 256 && t[3].dtype == GEN_DTYPE_BF16);
+    p.dtype = GEN_DTYPE_FP16;
+    family->tensors(&p.base, t);
+    assert_true(t[3].tolerance == 1.0 / 2048 && t[3].dtype == GEN_DTYPE_FP16);
+    assert_true(t[0].dtype == GEN_DTYPE_FP16 && t[5].dtype == GEN_DTYPE_FP32);
+}
+
+/* Each form passes params(), and its tensors hold what the strides reach. */
+static void forms(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"v_decays", "strides", "no_slots", "padding",
+                                        "zero_padding"};
+    const gen_la_decode_problem p = la_problem(5, 2, 6, 64), ungrouped = la_problem(5, 6, 6, 64);
+    const gen_plan plan = planned(p, &h200, NULL);
+    assert_int_equal(family->num_forms, 5);
+    for (uint32_t i = 0; i < family->num_forms; i++) {
+        struct gen__tensor t[GEN__MAX_TENSORS];
+        gen_la_decode_args a = good_args(&p);
+        family->tensors(&p.base, t);
+        assert_string_equal(family->forms[i], names[i]);
+        assert_true(family->form(&p.base, i, &a.base, t));
+        if (t[6].count == 0)
+            a.slots = NULL;
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+        assert_int_equal(t[0].count, i == 1 ? 4 * (2 * 2 + 6) * 64 + 2 * 64 : 5 * 2 * 64);
+        assert_int_equal(t[1].count, t[0].count);
+        assert_int_equal(t[2].count, i == 1 ? 4 * (2 * 2 + 6) * 64 + 6 * 64 : 5 * 6 * 64);
+        assert_int_equal(t[3].count, i == 1 ? 4 * (6 * 64 + 8) + 6 * 64 : 5 * 6 * 64);
+        assert_int_equal(t[4].count, i == 0 ? 6 : 2);
+        assert_int_equal(a.num_decays, t[4].count);
+        assert_int_equal(t[6].count, i == 2 ? 0 : 5);
+        assert_true(t[6].amount == (i >= 3 ? 16 : 8));
+        assert_int_equal(a.num_slots, 8);
+        assert_int_equal(a.zero_padding, i == 4);
+        a = good_args(&ungrouped);
+        assert_int_equal(family->form(&ungrouped.base, i, &a.base, t), i != 0);
+    }
+    struct gen__tensor t[GEN__MAX_TENSORS];
+    gen_la_decode_args a = good_args(&p);
+    assert_false(family->form(&p.base, 5, &a.base, t));
+}
+
+/* The bytes that the roofline counts: 132,096 a state at head_dim 128. */
+static void cost_of_a_problem(void **state)
+{
+    (void)state;
+    double bytes, flops;
+    gen_la_decode_problem p = la_problem(64, 64, 64, 128);
+    family->cost(&p.base, &bytes, &flops);
+    assert_true(bytes == 4096.0 * 132096);
+    assert_true(flops == 4096.0 * 81920);
+    p.num_qk_heads = 16;
+    family->cost(&p.base, &bytes, &flops);
+    assert_true(bytes == 4096.0 * (131072 + 512 + 512 / 4));
+}
+
+static void case_names(void **state)
+{
+    (void)state;
+    char text[64];
+    gen_la_decode_problem p = la_problem(64, 64, 64, 128);
+    family->case_name(&p.base, text, sizeof text);
+    assert_string_equal(text, "B64-H64-K128-V128-vk");
+    p.num_qk_heads = 16;
+    family->case_name(&p.base, text, sizeof text);
+    assert_string_equal(text, "B64-H16-HV64-K128-V128-vk");
+    p.dtype = GEN_DTYPE_FP16;
+    p.layout = GEN_LA_DECODE_KV;
+    p.head_dim = 256;
+    family->case_name(&p.base, text, sizeof text);
+    assert_string_equal(text, "B64-H16-HV64-K256-V256-kv-fp16");
+    memset(text, '#', sizeof text);
+    family->case_name(&p.base, text, 4);
+    assert_string_equal(text, "B64");
+    assert_int_equal(text[4], '#');
+}
+
+/* The generator writes facts in the order of family.lua; read it there. */
+static void facts_as_the_generator_has_them(void **state)
+{
+    (void)state;
+    char text[32768], names[256] = "";
+    FILE *file = fopen(SOURCE_DIR "/templates/la_decode/family.lua", "r");
+    assert_non_null(file);
+    const size_t size = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[size] = '\0';
+    const char *at = strstr(text, "\n  facts = {");
+    assert_non_null(at);
+    const char *end = strchr(at, '}');
+    for (at = strchr(at, '"'); at && at < end; at = strchr(at + 1, '"')) {
+        const char *close = strchr(at + 1, '"');
+        assert_non_null(close);
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.*s", *names ? "," : "",
+                 (int)(close - at - 1), at + 1);
+        at = close;
+    }
+    assert_string_equal(family->facts, names);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(key_of_a_problem),
+        cmocka_unit_test(empty_problem),
+        cmocka_unit_test(batch_invariance_forgets_the_batch),
+        cmocka_unit_test(check_errors),
+        cmocka_unit_test(the_largest_grid),
+        cmocka_unit_test(one_block_for_each_slice),
+        cmocka_unit_test(persistent_blocks_fill_the_gpu),
+        cmocka_unit_test(nothing_to_launch),
+        cmocka_unit_test(plan_of_the_reference),
+        cmocka_unit_test(parameters),
+        cmocka_unit_test(params_errors),
+        cmocka_unit_test(pool_errors),
+        cmocka_unit_test(an_empty_batch_needs_no_tensors),
+        cmocka_unit_test(more_states_take_longer),
+        cmocka_unit_test(never_faster_than_memory),
+        cmocka_unit_test(few_states_want_many_blocks),
+        cmocka_unit_test(more_in_flight_is_no_slower),
+        cmocka_unit_test(smaller_gpus_are_slower),
+        cmocka_unit_test(finite_for_unknown_devices),
+        cmocka_unit_test(tensors_of_a_problem),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(cost_of_a_problem),
+        cmocka_unit_test(case_names),
+        cmocka_unit_test(facts_as_the_generator_has_them),
+    };
+    return cmocka_run_group_tests_name("la_decode host", tests, NULL, NULL);
+}
