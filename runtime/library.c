@@ -1,0 +1,351 @@
+/* Opening and closing a product, and what can be asked about it. */
+#include "library.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum gen_status map_file(gen_library *library, const char *path)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return gen__fail(GEN_STATUS_IO, "%s: cannot be opened: %s", path, strerror(errno));
+    struct stat about;
+    enum gen_status status = GEN_OK;
+    if (fstat(file, &about) != 0) {
+        status = gen__fail(GEN_STATUS_IO, "%s: %s", path, strerror(errno));
+    } else if (!S_ISREG(about.st_mode)) {
+        status = gen__fail(GEN_STATUS_IO, "%s: not a regular file", path);
+    } else if (about.st_size <= 0) {
+        status = gen__fail(GEN_STATUS_FORMAT, "%s: the file is empty", path);
+    } else {
+        void *mapping = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+        if (mapping == MAP_FAILED) {
+            status = gen__fail(GEN_STATUS_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+        } else {
+            library->mapping = mapping;
+            library->mapping_size = (size_t)about.st_size;
+        }
+    }
+    close(file);
+    return status;
+}
+
+/* The product's families against this runtime's: the lists of axes and facts
+ * must be the same, or codes and facts would be misread. */
+static enum gen_status match_families(gen_library *library, const char *label)
+{
+    const struct gen__pack *pack = &library->pack;
+    for (uint32_t i = 0; i < pack->index->num_families; i++) {
+        const char *name = gen__pack_string(pack, pack->families[i].name);
+        const struct gen__family *family = gen__family_by_name(name);
+        library->families[i] = family;
+        if (!family)
+            continue;
+        const char *axes = gen__pack_string(pack, pack->families[i].required);
+        const char *at = axes;
+        bool same = true;
+        for (uint32_t a = 0; same && a < family->num_required; a++) {
+            size_t length = strlen(family->required[a].name);
+            same = !strncmp(at, family->required[a].name, length) &&
+                   at[length] == (a + 1 < family->num_required ? ',' : '\0');
+            at += same ? length + 1 : 0;
+        }
+        if (family->num_required == 0)
+            same = *axes == '\0';
+        const char *facts = gen__pack_string(pack, pack->families[i].facts);
+        if (!same || strcmp(facts, family->facts) != 0)
+            return gen__fail(
+                GEN_STATUS_FORMAT,
+                "%s: family %s has required axes \"%.200s\" and facts \"%.200s\", this "
+                "runtime (%s) has facts \"%.200s\" and axes of its own version; "
+                "rebuild the product with the attngen of this version",
+                label, name, axes, facts, gen_version(), family->facts);
+    }
+    return GEN_OK;
+}
+
+/* The codes of "bf16,128,vk"; false where this runtime does not know one. */
+static bool parse_values(const struct gen__family *family, const char *text, uint64_t *codes)
+{
+    struct gen__key key = {0};
+    for (uint32_t a = 0; a < family->num_required; a++) {
+        const struct gen__axis *axis = &family->required[a];
+        size_t length = strcspn(text, ",");
+        uint32_t code = 0;
+        while (code < axis->num_values && (strlen(axis->values[code]) != length ||
+                                           strncmp(axis->values[code], text, length) != 0))
+            code++;
+        if (code == axis->num_values || code > UINT8_MAX)
+            return false;
+        key.codes[a] = (uint8_t)code;
+        text += length;
+        if (*text != (a + 1 < family->num_required ? ',' : '\0'))
+            return false;
+        text += *text == ',';
+    }
+    *codes = gen__key_codes(&key);
+    return *text == '\0';
+}
+
+static bool group_key(const gen_library *library, uint32_t group, const struct gen__family **family,
+                      uint64_t *codes)
+{
+    const struct gen_pack_group *g = &library->pack.groups[group];
+    *family = library->families[g->family];
+    return *family && parse_values(*family, gen__pack_string(&library->pack, g->values), codes);
+}
+
+uint32_t gen__entry_of_group(const gen_library *library, uint32_t group)
+{
+    const struct gen__family *family;
+    uint64_t codes;
+    if (!group_key(library, group, &family, &codes))
+        return library->num_entries;
+    const struct gen__entry *entry = gen__entry_find(library, family, codes);
+    return entry ? (uint32_t)(entry - library->entries) : library->num_entries;
+}
+
+/* Machine code for one compute capability before machine code for a line of
+ * them before text; later architectures first; then as the product has them. */
+static bool better_target(const struct gen__pack *pack, uint32_t a, uint32_t b)
+{
+    const struct gen_pack_target *x = &pack->targets[pack->groups[a].target];
+    const struct gen_pack_target *y = &pack->targets[pack->groups[b].target];
+    if (x->kind != y->kind)
+        return x->kind < y->kind;
+    if (x->compute_capability != y->compute_capability)
+        return x->compute_capability > y->compute_capability;
+    return a < b;
+}
+
+/* Gives every known key an entry, and each entry its groups. */
+static void build_entries(gen_library *library)
+{
+    const struct gen__pack *pack = &library->pack;
+    const uint32_t num_groups = pack->index->num_groups;
+    for (uint32_t g = 0; g < num_groups; g++) {
+        const struct gen__family *family;
+        uint64_t codes;
+        if (!group_key(library, g, &family, &codes)) {
+            library->num_groups_skipped++;
+            continue;
+        }
+        uint64_t i = gen__slot_hash(family, codes);
+        struct gen__slot *slot = &library->slots[i & library->slot_mask];
+        while (slot->family && (slot->family != family || slot->codes != codes))
+            slot = &library->slots[++i & library->slot_mask];
+        if (!slot->family)
+            *slot = (struct gen__slot){codes, family, library->num_entries++};
+        library->entries[slot->entry].num_groups++;
+    }
+    uint32_t first = 0;
+    for (uint32_t e = 0; e < library->num_entries; e++) {
+        library->entries[e].first_group = first;
+        first += library->entries[e].num_groups;
+        library->entries[e].num_groups = 0;
+    }
+    for (uint32_t g = 0; g < num_groups; g++) {
+        uint32_t e = gen__entry_of_group(library, g);
+        if (e == library->num_entries)
+            continue;
+        struct gen__entry *entry = &library->entries[e];
+        uint32_t *order = library->group_order + entry->first_group;
+        uint32_t at = entry->num_groups++;
+        for (; at > 0 && better_target(pack, g, order[at - 1]); at--)
+            order[at] = order[at - 1];
+        order[at] = g;
+    }
+}
+
+static bool allocate(gen_library *library)
+{
+    const struct gen_pack_index *index = library->pack.index;
+    uint64_t num_slots = 16;
+    while (num_slots < 2 * (uint64_t)index->num_groups + 1)
+        num_slots *= 2;
+    library->slot_mask = num_slots - 1;
+    library->slots = calloc(num_slots, sizeof(*library->slots));
+    library->entries = calloc(index->num_groups + 1u, sizeof(*library->entries));
+    library->group_order = calloc(index->num_groups + 1u, sizeof(*library->group_order));
+    library->families = calloc(index->num_families + 1u, sizeof(*library->families));
+    struct gen__loader *loader = calloc(1, sizeof(*loader));
+    if (loader) {
+        pthread_mutex_init(&loader->lock, NULL);
+        loader->kernels = calloc(index->num_variants + 1u, sizeof(*loader->kernels));
+        loader->libraries = calloc(index->num_variants + 1u, sizeof(*loader->libraries));
+    }
+    library->loader = loader;
+    return library->slots && library->entries && library->group_order && library->families &&
+           loader && loader->kernels && loader->libraries;
+}
+
+static uint32_t log_wishes(void)
+{
+    const char *wish = getenv("GEN_LOG");
+    uint32_t log = 0;
+    while (wish && *wish) {
+        size_t length = strcspn(wish, ", ");
+        if (length == 6 && !strncmp(wish, "select", 6))
+            log |= GEN__LOG_SELECT;
+        if (length == 4 && !strncmp(wish, "load", 4))
+            log |= GEN__LOG_LOAD;
+        wish += length + (wish[length] != '\0');
+    }
+    return log;
+}
+
+static enum gen_status check_options(const gen_open_options *options, gen_library **library)
+{
+    if (!options || !library)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
+                         options ? "library" : "options");
+    if (options->size != sizeof(*options))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "options->size is %u, expected %zu (sizeof(gen_open_options))",
+                         options->size, sizeof(*options));
+    if (options->flags)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "options->flags is %#x, allowed is 0",
+                         options->flags);
+    if (!options->path == !options->data)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "options has %s of path and data, exactly one is needed",
+                         options->path ? "both" : "none");
+    for (size_t i = 0; i < options->num_table_paths; i++)
+        if (!options->table_paths || !options->table_paths[i])
+            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                             "options->table_paths has no path %zu, and num_table_paths is %zu", i,
+                             options->num_table_paths);
+    return GEN_OK;
+}
+
+static enum gen_status open_library(gen_library *library, const gen_open_options *options)
+{
+    const char *label = options->path ? options->path : "(product in memory)";
+    const void *data = options->data;
+    size_t size = options->data_size;
+    enum gen_status status;
+    if (options->path) {
+        status = map_file(library, options->path);
+        if (status)
+            return status;
+        data = library->mapping;
+        size = library->mapping_size;
+    }
+    status = gen__pack_open(data, size, label, &library->pack);
+    if (status)
+        return status;
+    if (!allocate(library))
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
+    status = match_families(library, label);
+    if (status)
+        return status;
+    build_entries(library);
+    library->log = log_wishes();
+    return gen__tables_read(library, options->table_paths, options->num_table_paths);
+}
+
+enum gen_status gen_open(const gen_open_options *options, gen_library **library)
+{
+    enum gen_status status = check_options(options, library);
+    if (status)
+        return status;
+    gen_library *opened = calloc(1, sizeof(*opened));
+    if (!opened)
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory to open a library");
+    status = open_library(opened, options);
+    if (status) {
+        gen_close(opened);
+        return status;
+    }
+    *library = opened;
+    return GEN_OK;
+}
+
+static void close_loader(gen_library *library)
+{
+    struct gen__loader *loader = library->loader;
+    if (!loader)
+        return;
+    if (loader->kernels && loader->libraries)
+        for (uint32_t i = 0; loader->driver && i < library->pack.index->num_variants; i++)
+            if (loader->libraries[i])
+                loader->driver->cuLibraryUnload(loader->libraries[i]);
+    free(loader->kernels);
+    free(loader->libraries);
+    pthread_mutex_destroy(&loader->lock);
+    free(loader);
+}
+
+void gen_close(gen_library *library)
+{
+    if (!library)
+        return;
+    close_loader(library);
+    for (uint32_t i = 0; i < library->num_tables; i++)
+        free(library->tables[i].name);
+    free(library->tables);
+    free(library->rows);
+    free(library->ranges);
+    free(library->slots);
+    free(library->entries);
+    free(library->group_order);
+    free(library->families);
+    if (library->mapping)
+        munmap(library->mapping, library->mapping_size);
+    free(library);
+}
+
+enum gen_status gen_library_info_get(const gen_library *library, gen_library_info *info)
+{
+    if (!library || !info)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "info" : "library");
+    uint32_t num_tables = 0;
+    for (uint32_t i = 0; i < library->num_tables; i++)
+        num_tables += !library->tables[i].refused;
+    *info = (gen_library_info){
+        .size = sizeof(*info),
+        .num_variants = library->pack.index->num_variants,
+        .num_families = gen__num_families,
+        .num_tables = num_tables,
+        .num_rows = library->num_rows,
+        .num_rows_bad = library->num_rows_bad,
+        .num_rows_expired = library->num_rows_expired,
+        .num_groups_skipped = library->num_groups_skipped,
+        .digest = library->pack.digest,
+        .toolkit = gen__pack_string(&library->pack, library->pack.index->toolkit),
+    };
+    return GEN_OK;
+}
+
+enum gen_status gen_variant_get(const gen_library *library, uint32_t index, gen_variant_info *info)
+{
+    if (!library || !info)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "info" : "library");
+    const struct gen__pack *pack = &library->pack;
+    if (index >= pack->index->num_variants)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "variant index %u, the library has variants 0 to %lld", index,
+                         (long long)pack->index->num_variants - 1);
+    const struct gen_pack_variant *v = &pack->variants[index];
+    const struct gen_pack_group *g = &pack->groups[v->group];
+    *info = (gen_variant_info){
+        .size = sizeof(*info),
+        .name = gen__pack_string(pack, v->name),
+        .family = gen__pack_string(pack, pack->families[g->family].name),
+        .required = gen__pack_string(pack, g->name),
+        .target = gen__pack_string(pack, pack->targets[g->target].name),
+        .threads = v->threads,
+        .shared_dynamic = v->shared_dynamic,
+        .shared_static = v->shared_static,
+        .registers = v->registers,
+        .cluster = v->cluster,
+        .is_fallback = g->fallback_variant == index,
+        .digest = v->digest,
+    };
+    return GEN_OK;
+}

@@ -1,0 +1,465 @@
+/*
+ * gen_select(): which variant for this problem on this device.
+ *
+ * Two layers. Eligibility (gen__eligible) says what can run: the target's code
+ * runs on the device's compute capability, shared memory suffices, the family
+ * has no objection, the workspace is allowed. Preference only orders what is
+ * eligible; the first rule that finds something decides:
+ *
+ *   TABLE     the device's own class (compute capability and number of SMs):
+ *             the row nearest in the sum of |log2| distances of the coordinates
+ *   NEAREST   the nearest measured class of the same compute capability, by
+ *             the sum of |log2| ratios of SMs, bandwidth and L2. The first
+ *             coordinate counts independent pieces of work, so the row is
+ *             looked up where a piece falls to as many SMs as here
+ *   MODEL     the least estimate of the family, over the variants of the best
+ *             target that has an eligible one
+ *   FALLBACK  the group's fallback, where the family has no estimate
+ *
+ * Rows whose variant is not eligible are passed over. Nothing here allocates,
+ * locks, calls the system or writes but to *plan; the rules TABLE and NEAREST
+ * cost tens of nanoseconds, MODEL the family's predict() once per variant of
+ * the group.
+ */
+#include "select.h"
+#include "device.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ALL_FLAGS ((uint32_t)(GEN_DETERMINISTIC | GEN_BATCH_INVARIANT))
+
+/* ---- the question ------------------------------------------------------ */
+
+static enum gen_status unknown_family(const gen_problem *problem)
+{
+    char known[256] = "";
+    size_t length = 0;
+    for (uint32_t i = 0; i < gen__num_families && length < sizeof(known); i++)
+        length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s (%#010x)",
+                                   i ? ", " : "", gen__families[i]->name, gen__families[i]->tag);
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "problem->family is %#010x, this runtime knows %s", problem->family, known);
+}
+
+static enum gen_status wrong_problem(const struct gen__family *family, const gen_problem *problem)
+{
+    if (problem->size != family->problem_size)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "problem->size is %u, expected %u (sizeof(gen_%s_problem))", problem->size,
+                         family->problem_size, family->name);
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "problem->flags is %#x, allowed are the bits of enum gen_problem_flag (%#x)",
+                     problem->flags, ALL_FLAGS);
+}
+
+enum gen_status gen__ask(const gen_library *library, const gen_device *device,
+                         const gen_problem *problem, struct gen__ask *ask)
+{
+    if (!library || !problem)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
+                         library ? "problem" : "library");
+    enum gen_status status = gen__device_check(device);
+    if (status)
+        return status;
+    const struct gen__family *family = gen__family_by_tag(problem->family);
+    if (!family)
+        return unknown_family(problem);
+    if (problem->size != family->problem_size || problem->flags & ~ALL_FLAGS)
+        return wrong_problem(family, problem);
+    ask->library = library;
+    ask->device = device;
+    ask->problem = problem;
+    ask->family = family;
+    memset(&ask->key, 0, sizeof(ask->key));
+    status = family->check(problem, &ask->key);
+    if (status)
+        return status;
+    ask->entry = gen__entry_find(library, family, gen__key_codes(&ask->key));
+    return GEN_OK;
+}
+
+/* ---- eligibility ------------------------------------------------------- */
+
+static bool workspace_allowed(const struct gen__ask *ask, const struct gen__facts *facts)
+{
+    gen_plan plan;
+    memset(&plan, 0, sizeof(plan));
+    ask->family->plan(ask->problem, ask->device, facts, &plan);
+    return plan.workspace_bytes <= (uint64_t)ask->problem->max_workspace_mib << 20;
+}
+
+enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, const char **why)
+{
+    const struct gen__pack *pack = &ask->library->pack;
+    const gen_device *device = ask->device;
+    if (!gen__target_runs(gen__variant_target(pack, variant), device->compute_capability))
+        return GEN__REJECT_TARGET;
+    struct gen__facts facts;
+    gen__facts_get(ask->library, variant, &facts);
+    if ((uint64_t)facts.shared_dynamic + facts.shared_static > device->shared_per_block)
+        return GEN__REJECT_SHARED;
+    const char *reason = ask->family->fits(ask->problem, device, &facts);
+    if (reason) {
+        if (why)
+            *why = reason;
+        return GEN__REJECT_FAMILY;
+    }
+    if (ask->problem->max_workspace_mib && !workspace_allowed(ask, &facts))
+        return GEN__REJECT_WORKSPACE;
+    return GEN__FITS;
+}
+
+/* ---- tables ------------------------------------------------------------ */
+
+#define NO_ROW UINT32_MAX
+
+/* The first row whose first coordinate is at least x. */
+static uint32_t lower_bound(const struct gen__row *rows, uint32_t count, float x)
+{
+    const struct gen__row *base = rows;
+    while (count > 1) {
+        uint32_t half = count / 2;
+        base += base[half - 1].coords[0] < x ? half : 0;
+        count -= half;
+    }
+    return (uint32_t)(base - rows) + (base->coords[0] < x);
+}
+
+struct probe {
+    const struct gen__row *rows;
+    uint32_t count, num_coords;
+    float coords[GEN__MAX_COORDS];
+    uint32_t bound; /* lower_bound() of coords[0] */
+};
+
+static float distance(const struct probe *probe, uint32_t row)
+{
+    float sum = 0.0f;
+    for (uint32_t c = 0; c < probe->num_coords; c++)
+        sum += fabsf(probe->rows[row].coords[c] - probe->coords[c]);
+    return sum;
+}
+
+/* The nearest row behind (*last_distance, last) in the order of distance and
+ * then of rows: call it again to get the next best. Walks outwards from the
+ * bound, and stops where the first coordinate alone is too far. */
+static uint32_t next_row(const struct probe *probe, uint32_t last, float *last_distance)
+{
+    uint32_t best = NO_ROW;
+    float best_distance = INFINITY;
+    const float x = probe->coords[0];
+#define LOOK(i)                                                                          \
+    {                                                                                    \
+        const float d = distance(probe, i);                                              \
+        const bool behind =                                                              \
+            last == NO_ROW || d > *last_distance || (d == *last_distance && (i) > last); \
+        if (behind && (d < best_distance || (d == best_distance && (i) < best))) {       \
+            best = (i);                                                                  \
+            best_distance = d;                                                           \
+        }                                                                                \
+    }
+    for (uint32_t i = probe->bound; i < probe->count; i++) {
+        if (probe->rows[i].coords[0] - x > best_distance)
+            break;
+        LOOK(i)
+    }
+    for (uint32_t i = probe->bound; i-- > 0;) {
+        if (x - probe->rows[i].coords[0] > best_distance)
+            break;
+        LOOK(i)
+    }
+#undef LOOK
+    *last_distance = best_distance;
+    return best;
+}
+
+/*
+ * log2 of the measured time at the probe. One coordinate: linear between the
+ * two neighbouring rows (both axes logarithmic), constant below the first row
+ * (there the launch is all there is), proportional to the coordinate above the
+ * last one. More coordinates: the mean of the nearest two rows, weighted by
+ * the inverse of their distances.
+ */
+static float log2_time(const struct probe *probe, uint32_t nearest, float nearest_distance)
+{
+    const struct gen__row *rows = probe->rows;
+    if (nearest_distance == 0.0f || probe->count == 0)
+        return rows[nearest].log2_us;
+    if (probe->num_coords == 1) {
+        const float x = probe->coords[0];
+        const uint32_t i = probe->bound;
+        if (i == 0)
+            return rows[0].log2_us;
+        if (i == probe->count)
+            return rows[i - 1].log2_us + (x - rows[i - 1].coords[0]);
+        const float left = rows[i - 1].coords[0];
+        const float part = (x - left) / (rows[i].coords[0] - left);
+        return rows[i - 1].log2_us + part * (rows[i].log2_us - rows[i - 1].log2_us);
+    }
+    float second_distance = nearest_distance;
+    uint32_t second = next_row(probe, nearest, &second_distance);
+    if (second == NO_ROW)
+        return rows[nearest].log2_us;
+    const float part = nearest_distance / (nearest_distance + second_distance);
+    return rows[nearest].log2_us + part * (rows[second].log2_us - rows[nearest].log2_us);
+}
+
+static void set_probe(const struct gen__ask *ask, const struct gen__range *range, float shift,
+                      struct probe *probe)
+{
+    probe->rows = ask->library->rows + range->first_row;
+    probe->count = range->num_rows;
+    probe->num_coords = ask->family->num_coords;
+    memcpy(probe->coords, ask->key.coords, sizeof(probe->coords));
+    probe->coords[0] += shift;
+    probe->bound = lower_bound(probe->rows, probe->count, probe->coords[0]);
+}
+
+/* The nearest eligible row of a range, its time scaled by bandwidth. `shift`
+ * is added to the first coordinate where the row is looked up, not where its
+ * time is. */
+static bool choose_row(const struct gen__ask *ask, const struct gen__range *range, float shift,
+                       struct gen__choice *choice)
+{
+    struct probe probe;
+    set_probe(ask, range, shift, &probe);
+    float at = 0.0f;
+    uint32_t row = NO_ROW;
+    do {
+        row = next_row(&probe, row, &at);
+        if (row == NO_ROW)
+            return false;
+    } while (gen__eligible(ask, probe.rows[row].variant, NULL));
+
+    choice->range = range;
+    choice->row = &probe.rows[row];
+    choice->variant = choice->row->variant;
+    choice->distance = at;
+    if (shift != 0.0f) {
+        set_probe(ask, range, 0.0f, &probe);
+        at = 0.0f;
+        row = next_row(&probe, NO_ROW, &at);
+    }
+    const struct gen__table *table = &ask->library->tables[range->table];
+    const uint32_t gbps = ask->device->memory_gbps;
+    float us = exp2f(log2_time(&probe, row, at));
+    if (gbps && gbps != table->memory_gbps)
+        us *= (float)table->memory_gbps / (float)gbps;
+    choice->us = us;
+    return true;
+}
+
+static const struct gen__range *range_of(const struct gen__ask *ask, uint32_t index)
+{
+    return &ask->library->ranges[ask->entry->first_range + index];
+}
+
+static bool choose_exact(const struct gen__ask *ask, struct gen__choice *choice)
+{
+    for (uint32_t i = 0; i < ask->entry->num_ranges; i++) {
+        const struct gen__range *range = range_of(ask, i);
+        if (range->compute_capability == ask->device->compute_capability &&
+            range->num_sms == ask->device->num_sms) {
+            choice->why = GEN_WHY_TABLE;
+            return choose_row(ask, range, 0.0f, choice);
+        }
+    }
+    return false;
+}
+
+static float class_distance(const gen_device *device, const struct gen__table *table,
+                            float log2_sms)
+{
+    float sum = fabsf(log2_sms - table->log2_sms);
+    if (device->memory_gbps)
+        sum += fabsf(log2f((float)device->memory_gbps) - table->log2_gbps);
+    if (device->l2_bytes)
+        sum += fabsf(log2f((float)device->l2_bytes) - table->log2_l2);
+    return sum;
+}
+
+/* Classes in the order of their distance until one has an eligible row; of
+ * equal distances the one with fewer SMs comes first. */
+static bool choose_nearest(const struct gen__ask *ask, struct gen__choice *choice)
+{
+    const float log2_sms = log2f((float)ask->device->num_sms);
+    float last_distance = -1.0f;
+    uint32_t last = NO_ROW;
+    choice->why = GEN_WHY_NEAREST;
+    for (;;) {
+        uint32_t best = NO_ROW;
+        float best_distance = INFINITY;
+        for (uint32_t i = 0; i < ask->entry->num_ranges; i++) {
+            const struct gen__range *range = range_of(ask, i);
+            if (range->compute_capability != ask->device->compute_capability ||
+                range->num_sms == ask->device->num_sms)
+                continue;
+            const float d =
+                class_distance(ask->device, &ask->library->tables[range->table], log2_sms);
+            const bool behind = d > last_distance || (d == last_distance && i > last);
+            if (behind && d < best_distance) {
+                best = i;
+                best_distance = d;
+            }
+        }
+        if (best == NO_ROW)
+            return false;
+        const struct gen__range *range = range_of(ask, best);
+        const float shift = ask->library->tables[range->table].log2_sms - log2_sms;
+        if (choose_row(ask, range, shift, choice))
+            return true;
+        last = best;
+        last_distance = best_distance;
+    }
+}
+
+/* ---- model and fallback ------------------------------------------------ */
+
+float gen__predict(const struct gen__ask *ask, uint32_t variant)
+{
+    if (!ask->family->predict)
+        return 0.0f;
+    struct gen__facts facts;
+    gen__facts_get(ask->library, variant, &facts);
+    const float us = ask->family->predict(ask->problem, ask->device, &facts);
+    return isfinite(us) && us > 0.0f ? us : 0.0f;
+}
+
+/* The best of one group; false where nothing in it is eligible. */
+static bool choose_in_group(const struct gen__ask *ask, uint32_t group_index,
+                            struct gen__choice *choice)
+{
+    const struct gen__pack *pack = &ask->library->pack;
+    const struct gen_pack_group *group = &pack->groups[group_index];
+    if (!gen__target_runs(&pack->targets[group->target], ask->device->compute_capability))
+        return false;
+    const uint32_t end = group->first_variant + group->num_variants;
+    uint32_t first = end; /* eligible */
+    choice->us = 0.0f;
+    choice->why = GEN_WHY_MODEL;
+    for (uint32_t v = group->first_variant; v < end; v++) {
+        if (gen__eligible(ask, v, NULL))
+            continue;
+        if (first == end)
+            first = v;
+        const float us = gen__predict(ask, v);
+        if (us > 0.0f && (choice->us == 0.0f || us < choice->us)) {
+            choice->us = us;
+            choice->variant = v;
+        }
+    }
+    if (first == end)
+        return false;
+    if (choice->us == 0.0f) {
+        const uint32_t fallback = group->fallback_variant;
+        choice->why = GEN_WHY_FALLBACK;
+        choice->variant = gen__eligible(ask, fallback, NULL) ? first : fallback;
+    }
+    return true;
+}
+
+static bool choose_unmeasured(const struct gen__ask *ask, struct gen__choice *choice)
+{
+    const uint32_t *order = ask->library->group_order + ask->entry->first_group;
+    for (uint32_t i = 0; i < ask->entry->num_groups; i++)
+        if (choose_in_group(ask, order[i], choice))
+            return true;
+    return false;
+}
+
+bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice)
+{
+    if (!ask->entry)
+        return false;
+    choice->range = NULL;
+    choice->row = NULL;
+    choice->distance = 0.0f;
+    if (choose_exact(ask, choice) || choose_nearest(ask, choice))
+        return true;
+    return choose_unmeasured(ask, choice);
+}
+
+/* ---- the plan ---------------------------------------------------------- */
+
+static void make_plan(const struct gen__ask *ask, const struct gen__facts *facts, enum gen_why why,
+                      float us, gen_plan *plan)
+{
+    memset(plan, 0, sizeof(*plan));
+    plan->size = sizeof(*plan);
+    plan->family = ask->family->tag;
+    plan->backend = ask->device->backend;
+    plan->why = (uint32_t)why;
+    plan->predicted_us = us;
+    plan->library_digest = ask->library->pack.digest;
+    ask->family->plan(ask->problem, ask->device, facts, plan);
+}
+
+enum gen_status gen_select(const gen_library *library, const gen_device *device,
+                           const gen_problem *problem, gen_plan *plan)
+{
+    struct gen__ask ask;
+    enum gen_status status = gen__ask(library, device, problem, &ask);
+    if (status)
+        return status;
+    if (!plan)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "plan is NULL");
+    if (__builtin_expect(library->log & GEN__LOG_SELECT, 0))
+        gen__log_select(&ask);
+    if (device->backend == GEN_BACKEND_CPU) {
+        make_plan(&ask, NULL, GEN_WHY_REFERENCE, 0.0f, plan);
+        return GEN_OK;
+    }
+    if (ask.key.empty) {
+        /* Needs no kernel, so whatever the product holds. */
+        make_plan(&ask, NULL, GEN_WHY_FALLBACK, 0.0f, plan);
+        plan->num_launches = 0;
+        return GEN_OK;
+    }
+    struct gen__choice choice;
+    if (!gen__choose(&ask, &choice))
+        return gen__unsupported(&ask);
+    struct gen__facts facts;
+    gen__facts_get(library, choice.variant, &facts);
+    make_plan(&ask, &facts, choice.why, choice.us, plan);
+    return GEN_OK;
+}
+
+enum gen_status gen_select_variant(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, const char *variant, gen_plan *plan)
+{
+    struct gen__ask ask;
+    enum gen_status status = gen__ask(library, device, problem, &ask);
+    if (status)
+        return status;
+    if (!variant || !plan)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", variant ? "plan" : "variant");
+    const struct gen__pack *pack = &library->pack;
+    const uint32_t index = gen__pack_find(pack, variant, strlen(variant));
+    if (index == pack->index->num_variants)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "variant \"%.200s\" is not among the %u of the product", variant,
+                         pack->index->num_variants);
+    if (device->backend == GEN_BACKEND_CPU)
+        return gen__fail(GEN_STATUS_UNSUPPORTED,
+                         "variant %.200s runs on a GPU, the device is the CPU reference", variant);
+    if (!ask.entry || gen__entry_of_group(library, pack->variants[index].group) !=
+                          (uint32_t)(ask.entry - library->entries))
+        return gen__fail(GEN_STATUS_UNSUPPORTED,
+                         "variant %.200s is for required key %s, the problem has another", variant,
+                         gen__pack_string(pack, pack->groups[pack->variants[index].group].name));
+    const char *why = NULL;
+    const enum gen__reject reject = gen__eligible(&ask, index, &why);
+    if (reject) {
+        char text[256];
+        gen__reject_text(&ask, index, reject, why, text, sizeof(text));
+        return gen__fail(GEN_STATUS_UNSUPPORTED, "variant %.200s %s", variant, text);
+    }
+    struct gen__facts facts;
+    gen__facts_get(library, index, &facts);
+    make_plan(&ask, &facts, GEN_WHY_ASKED, gen__predict(&ask, index), plan);
+    if (ask.key.empty)
+        plan->num_launches = 0;
+    return GEN_OK;
+}

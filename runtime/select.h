@@ -1,0 +1,62 @@
+/* The parts of selection that gen_explain() and the failure messages use too. */
+#ifndef GEN_SELECT_H
+#define GEN_SELECT_H
+
+#include "library.h"
+
+/* A checked question. */
+struct gen__ask {
+    const gen_library *library;
+    const gen_device *device;
+    const gen_problem *problem;
+    const struct gen__family *family;
+    const struct gen__entry *entry; /* NULL: the product has none */
+    struct gen__key key;
+};
+
+/* Why a variant cannot run a problem on a device. */
+enum gen__reject {
+    GEN__FITS = 0,
+    GEN__REJECT_TARGET,
+    GEN__REJECT_SHARED,
+    GEN__REJECT_FAMILY, /* gen__family.fits() says why */
+    GEN__REJECT_WORKSPACE
+};
+
+struct gen__choice {
+    uint32_t variant;
+    enum gen_why why;
+    float us; /* 0: nothing is known */
+    /* Where a table decided: its rows, the row, and how far it is from the
+     * problem in doublings. */
+    const struct gen__range *range;
+    const struct gen__row *row;
+    float distance;
+};
+
+/* Checks the arguments and finds the entry. Errors: INVALID_ARGUMENT. */
+enum gen_status gen__ask(const gen_library *library, const gen_device *device,
+                         const gen_problem *problem, struct gen__ask *ask);
+
+/* Can the variant run the problem? `*why` (may be NULL) gets the family's
+ * reason. */
+enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, const char **why);
+
+/* The first rule that finds an eligible variant decides; false if none does. */
+bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice);
+
+/* The family's estimate in microseconds; 0 where it has none. */
+float gen__predict(const struct gen__ask *ask, uint32_t variant);
+
+/* Spells a rejection out: "needs 65536 bytes of shared memory, ...". */
+void gen__reject_text(const struct gen__ask *ask, uint32_t variant, enum gen__reject reject,
+                      const char *why, char *text, size_t capacity);
+
+/* Sets the message for a problem that no variant fits: the nearest ones, what
+ * each fails, and the command that adds what is missing. */
+enum gen_status gen__unsupported(const struct gen__ask *ask);
+
+/* What gen_explain() writes, on stderr. */
+void gen__log_select(const struct gen__ask *ask);
+
+#endif /* GEN_SELECT_H */

@@ -1,0 +1,181 @@
+/* Reading all tables of a library and laying their rows out for selection. */
+#include "table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TABLE_BYTES (64u << 20)
+
+static enum gen_status read_stream(FILE *file, const char *path, char **text, size_t *size)
+{
+    size_t capacity = 1u << 16;
+    char *buffer = malloc(capacity);
+    size_t length = 0;
+    while (buffer) {
+        length += fread(buffer + length, 1, capacity - length, file);
+        if (length < capacity)
+            break;
+        if (capacity >= MAX_TABLE_BYTES) {
+            free(buffer);
+            return gen__fail(GEN_STATUS_FORMAT, "%s: longer than %u bytes, no tuning table", path,
+                             MAX_TABLE_BYTES);
+        }
+        capacity *= 2;
+        char *larger = realloc(buffer, capacity);
+        if (!larger)
+            free(buffer);
+        buffer = larger;
+    }
+    if (!buffer)
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to read it", path);
+    if (ferror(file)) {
+        free(buffer);
+        return gen__fail(GEN_STATUS_IO, "%s: cannot be read: %s", path, strerror(errno));
+    }
+    *text = buffer;
+    *size = length;
+    return GEN_OK;
+}
+
+static enum gen_status read_file(const char *path, char **text, size_t *size)
+{
+    FILE *file = fopen(path, "rbe");
+    if (!file)
+        return gen__fail(GEN_STATUS_IO, "%s: cannot be opened: %s", path, strerror(errno));
+    enum gen_status status = read_stream(file, path, text, size);
+    fclose(file);
+    return status;
+}
+
+static enum gen_status add_table(gen_library *library, const char *name, uint32_t *index)
+{
+    char *copy = strdup(name);
+    if (!copy)
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to read it", name);
+    *index = library->num_tables++;
+    library->tables[*index].name = copy;
+    return GEN_OK;
+}
+
+static enum gen_status parse_user(gen_library *library, const char *path,
+                                  struct gen__pending_list *list)
+{
+    char *text = NULL;
+    size_t size = 0;
+    uint32_t index = 0;
+    enum gen_status status = add_table(library, path, &index);
+    if (!status)
+        status = read_file(path, &text, &size);
+    if (!status)
+        status = gen__table_parse(library, index, text, size, list);
+    if (text && status == GEN_STATUS_FORMAT)
+        gen__fail(status, "%s:%u: %s", path, library->tables[index].reason_line,
+                  library->tables[index].reason);
+    free(text);
+    return status;
+}
+
+static enum gen_status parse_builtin(gen_library *library, uint32_t i,
+                                     struct gen__pending_list *list)
+{
+    const struct gen__pack *pack = &library->pack;
+    const struct gen_pack_table *t = &pack->tables[i];
+    uint32_t index = 0;
+    enum gen_status status = add_table(library, gen__pack_string(pack, t->name), &index);
+    if (!status)
+        status = gen__table_parse(library, index, (const char *)pack->data + t->offset,
+                                  (size_t)t->size, list);
+    /* Without its table a product is slower, not broken. */
+    return status == GEN_STATUS_FORMAT ? GEN_OK : status;
+}
+
+static int order_numbers(uint32_t a, uint32_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* By entry, class, table, coordinates, line. */
+static int order_pending(const void *x, const void *y)
+{
+    const struct gen__pending *a = x;
+    const struct gen__pending *b = y;
+    int order = order_numbers(a->entry, b->entry);
+    if (!order)
+        order = order_numbers(a->compute_capability, b->compute_capability);
+    if (!order)
+        order = order_numbers(a->num_sms, b->num_sms);
+    if (!order)
+        order = order_numbers(a->table, b->table);
+    for (int c = 0; !order && c < GEN__MAX_COORDS; c++)
+        order = (a->row.coords[c] > b->row.coords[c]) - (a->row.coords[c] < b->row.coords[c]);
+    return order ? order : order_numbers(a->line, b->line);
+}
+
+/* Copies the rows; of the rows of one entry and class only those of the first
+ * table that has any. */
+static void lay_out(gen_library *library, const struct gen__pending_list *list)
+{
+    const struct gen__range *last = NULL;
+    uint32_t last_entry = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct gen__pending *p = &list->rows[i];
+        struct gen__table *t = &library->tables[p->table];
+        const bool same_class = last && last_entry == p->entry &&
+                                last->compute_capability == p->compute_capability &&
+                                last->num_sms == p->num_sms;
+        if (same_class && last->table != p->table) {
+            t->num_shadowed++;
+            continue;
+        }
+        struct gen__entry *entry = &library->entries[p->entry];
+        if (!same_class) {
+            if (entry->num_ranges++ == 0)
+                entry->first_range = library->num_ranges;
+            library->ranges[library->num_ranges] = (struct gen__range){
+                p->compute_capability, p->num_sms, p->table, library->num_rows, 0};
+            last = &library->ranges[library->num_ranges++];
+            last_entry = p->entry;
+        }
+        library->ranges[library->num_ranges - 1].num_rows++;
+        library->rows[library->num_rows++] = p->row;
+        t->num_used++;
+    }
+}
+
+static enum gen_status keep_rows(gen_library *library, struct gen__pending_list *list)
+{
+    library->rows = calloc(list->count + 1, sizeof(*library->rows));
+    library->ranges = calloc(list->count + 1, sizeof(*library->ranges));
+    if (!library->rows || !library->ranges)
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning rows", list->count);
+    if (list->count)
+        qsort(list->rows, list->count, sizeof(*list->rows), order_pending);
+    lay_out(library, list);
+    for (uint32_t i = 0; i < library->num_tables; i++) {
+        /* A refused table counts as a bad row, so that somebody may notice. */
+        library->num_rows_bad += library->tables[i].num_bad + library->tables[i].refused;
+        library->num_rows_expired += library->tables[i].num_expired;
+    }
+    return GEN_OK;
+}
+
+enum gen_status gen__tables_read(gen_library *library, const char *const *paths, size_t num_paths)
+{
+    const uint32_t num_builtin = library->pack.index->num_tables;
+    library->tables = calloc(num_paths + num_builtin + 1, sizeof(*library->tables));
+    if (!library->tables)
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning tables",
+                         num_paths + num_builtin);
+    struct gen__pending_list list = {NULL, 0, 0};
+    enum gen_status status = GEN_OK;
+    for (size_t i = 0; !status && i < num_paths; i++)
+        status = parse_user(library, paths[i], &list);
+    for (uint32_t i = 0; !status && i < num_builtin; i++)
+        status = parse_builtin(library, i, &list);
+    if (!status)
+        status = keep_rows(library, &list);
+    free(list.rows);
+    return status;
+}
