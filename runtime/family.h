@@ -90,7 +90,8 @@ struct gen__family {
     const struct gen__field *fields; /* of the problem, for text */
     uint32_t num_fields;
 
-    /* Is every field allowed? On GEN_OK *key is set; else the message is. */
+    /* Is every field allowed? Size, family and flags were checked. On GEN_OK *key is set; else the
+     * message is. */
     enum gen_status (*check)(const gen_problem *problem, struct gen__key *key);
     /* Can this variant run this problem on this device? NULL, or the reason
      * why not. Required axes, target and resources are checked by the caller. */
@@ -99,12 +100,13 @@ struct gen__family {
     /* Analytic estimate in microseconds. */
     float (*predict)(const gen_problem *problem, const gen_device *device,
                      const struct gen__facts *variant);
-    /* Fills launches, dims and workspace_bytes for the picked variant. For the
-     * reference on the CPU `variant` is NULL: dims and workspace_bytes alone,
-     * and one launch without geometry unless the problem is empty. */
+    /* Fills launches, dims and workspace_bytes, which come zeroed, for the
+     * picked variant. For the reference on the CPU `variant` is NULL: dims and workspace_bytes
+     * alone, and one launch without geometry unless the problem is empty. */
     void (*plan)(const gen_problem *problem, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan);
-    /* Checks the arguments; where `params` is not NULL, also fills launch
+    /* Checks the arguments, whose size and family were checked, for a plan that
+     * is not empty; where `params` is not NULL, also fills launch
      * `launch`'s kernel parameters (params_size bytes, passed by value). */
     enum gen_status (*params)(const gen_plan *plan, uint32_t launch, const gen_args *args,
                               void *workspace, void *params);

@@ -14,9 +14,11 @@
 
 /* The most blocks per state that any variant has: a problem that passes
  * check() can be launched by each of them. */
-#define MAX_BLOCKS 8
+#define MAX_BLOCKS 16
 /* Far beyond any model; a kernel's offset within a row stays in 32 bits. */
 #define MAX_HEADS 65536
+#define TEXT_OF(number) TEXT(number)
+#define TEXT(number) #number
 /* Batch that a batch-invariant choice is made for. */
 #define INVARIANT_BATCH 64
 /* Slots of default_args() beyond one for each row: a test sees there whether a
@@ -49,34 +51,24 @@ static const struct gen__field fields[] = {
 
 /* ---- the problem ------------------------------------------------------- */
 
+/* One number is not what it may be. */
+static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
+{
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "la_decode: %s = %" PRId64 "; allowed: %s", name,
+                     value, allowed);
+}
+
 static enum gen_status check_heads(const gen_la_decode_problem *p)
 {
     if (p->num_qk_heads < 1 || p->num_qk_heads > MAX_HEADS)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: head count num_qk_heads = %" PRId32 "; allowed: 1 to %d",
-                         p->num_qk_heads, MAX_HEADS);
+        return invalid("head count num_qk_heads", p->num_qk_heads, "1 to " TEXT_OF(MAX_HEADS));
     if (p->num_v_heads < 1 || p->num_v_heads > MAX_HEADS)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: head count num_v_heads = %" PRId32 "; allowed: 1 to %d",
-                         p->num_v_heads, MAX_HEADS);
+        return invalid("head count num_v_heads", p->num_v_heads, "1 to " TEXT_OF(MAX_HEADS));
     if (p->num_v_heads % p->num_qk_heads)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: head count num_v_heads = %" PRId32
                          "; allowed: a multiple of num_qk_heads = %" PRId32,
                          p->num_v_heads, p->num_qk_heads);
-    return GEN_OK;
-}
-
-static enum gen_status check_base(const gen_problem *base)
-{
-    if (base->size != sizeof(gen_la_decode_problem))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: problem size = %" PRIu32 " bytes; allowed: %zu", base->size,
-                         sizeof(gen_la_decode_problem));
-    if (base->family != GEN_LA_DECODE)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: problem family = 0x%08" PRIx32 "; allowed: 0x%08" PRIx32,
-                         base->family, (uint32_t)GEN_LA_DECODE);
     return GEN_OK;
 }
 
@@ -90,14 +82,9 @@ static int64_t tuning_states(const gen_la_decode_problem *p)
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
-    enum gen_status status = check_base(base);
-    if (status != GEN_OK)
-        return status;
-
     if (p->batch < 0)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: batch = %" PRId32 "; allowed: >= 0", p->batch);
-    status = check_heads(p);
+        return invalid("batch", p->batch, ">= 0");
+    const enum gen_status status = check_heads(p);
     if (status != GEN_OK)
         return status;
 
@@ -105,18 +92,11 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     while (head_dim < 3 && head_dims[head_dim] != p->head_dim)
         head_dim++;
     if (head_dim == 3)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: head_dim = %" PRId32 "; allowed: 64, 128, 256", p->head_dim);
+        return invalid("head_dim", p->head_dim, "64, 128, 256");
     if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: dtype = %" PRId32
-                         "; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)",
-                         p->dtype);
+        return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
     if (p->layout != GEN_LA_DECODE_VK && p->layout != GEN_LA_DECODE_KV)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: layout = %" PRId32
-                         "; allowed: GEN_LA_DECODE_VK (0), GEN_LA_DECODE_KV (1)",
-                         p->layout);
+        return invalid("layout", p->layout, "GEN_LA_DECODE_VK (0), GEN_LA_DECODE_KV (1)");
 
     const int64_t states = (int64_t)p->batch * p->num_v_heads;
     if (states > INT32_MAX / MAX_BLOCKS)
@@ -221,7 +201,6 @@ static void plan(const gen_problem *base, const gen_device *device,
     const uint32_t heads = (uint32_t)p->num_v_heads;
     int64_t *dims = plan->dims;
 
-    memset(dims, 0, sizeof plan->dims);
     dims[LA_DECODE_BATCH] = p->batch;
     dims[LA_DECODE_QK_HEADS] = p->num_qk_heads;
     dims[LA_DECODE_V_HEADS] = p->num_v_heads;
@@ -242,7 +221,6 @@ static void plan(const gen_problem *base, const gen_device *device,
         return;
 
     gen_plan_launch *launch = &plan->launch[0];
-    memset(launch, 0, sizeof *launch);
     if (!variant)
         return;
     uint32_t blocks = states * (uint32_t)variant->fact[LA_DECODE_BLOCKS];
@@ -309,11 +287,12 @@ static enum gen_status check_strides(const int64_t *dims, const gen_la_decode_ar
 
 static enum gen_status check_pool(const int64_t *dims, const gen_la_decode_args *a)
 {
-    if (a->num_slots < 1 || a->num_slots > dims[LA_DECODE_MAX_SLOTS])
+    const int64_t max =
+        dims[LA_DECODE_MAX_SLOTS] < INT32_MAX ? dims[LA_DECODE_MAX_SLOTS] : INT32_MAX;
+    if (a->num_slots < 1 || a->num_slots > max)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: num_slots = %" PRId32 "; allowed: 1 to %" PRId64, a->num_slots,
-                         dims[LA_DECODE_MAX_SLOTS] < INT32_MAX ? dims[LA_DECODE_MAX_SLOTS]
-                                                               : INT32_MAX);
+                         max);
     if (!a->slots && a->num_slots < dims[LA_DECODE_BATCH])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: num_slots = %" PRId32
@@ -334,31 +313,8 @@ static enum gen_status check_scalars(const int64_t *dims, const gen_la_decode_ar
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: scale = %g; allowed: a finite number", (double)a->scale);
     if (a->zero_padding != 0 && a->zero_padding != 1)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: zero_padding = %" PRId32 "; allowed: 0, 1", a->zero_padding);
+        return invalid("zero_padding", a->zero_padding, "0, 1");
     return GEN_OK;
-}
-
-static enum gen_status check_args(const gen_plan *plan, const gen_args *base)
-{
-    if (base->size != sizeof(gen_la_decode_args))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: args size = %" PRIu32 " bytes; allowed: %zu", base->size,
-                         sizeof(gen_la_decode_args));
-    if (base->family != GEN_LA_DECODE)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: args family = 0x%08" PRIx32 "; allowed: 0x%08" PRIx32,
-                         base->family, (uint32_t)GEN_LA_DECODE);
-    if (plan->dims[LA_DECODE_BATCH] == 0) /* nothing will be touched */
-        return GEN_OK;
-
-    const gen_la_decode_args *a = (const gen_la_decode_args *)base;
-    enum gen_status status;
-    if ((status = check_pointers(a)) != GEN_OK ||
-        (status = check_strides(plan->dims, a)) != GEN_OK ||
-        (status = check_pool(plan->dims, a)) != GEN_OK)
-        return status;
-    return check_scalars(plan->dims, a);
 }
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
@@ -366,12 +322,14 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
 {
     (void)launch;
     (void)workspace;
-    const enum gen_status status = check_args(plan, base);
-    if (status != GEN_OK || !out)
-        return status;
-
     const gen_la_decode_args *a = (const gen_la_decode_args *)base;
     const int64_t *dims = plan->dims;
+    enum gen_status status;
+    if ((status = check_pointers(a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK ||
+        (status = check_pool(dims, a)) != GEN_OK || (status = check_scalars(dims, a)) != GEN_OK ||
+        !out)
+        return status;
+
     const int64_t qk_width = dims[LA_DECODE_QK_HEADS] * dims[LA_DECODE_HEAD_DIM];
     const int64_t v_width = dims[LA_DECODE_V_HEADS] * dims[LA_DECODE_HEAD_DIM];
     const uint64_t heads = (uint64_t)dims[LA_DECODE_HEADS_DIVISOR];

@@ -33,7 +33,7 @@ typedef struct gen_la_decode_problem {
     int32_t batch;        /* rows; 0 is legal and launches nothing */
     int32_t num_qk_heads; /* 1 to 65536 */
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536;
-                             batch * num_v_heads below 2^28 */
+                             batch * num_v_heads below 2^27 */
     int32_t head_dim;     /* K = V: 64, 128 or 256 */
     int32_t dtype;        /* of q, k, v, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
     int32_t layout;       /* enum gen_la_decode_layout */
