@@ -1,0 +1,100 @@
+#include "tournament.h"
+#include "util.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool in_pass(const struct contestant *c, int pass)
+{
+    return !c->failed && c->passes > pass;
+}
+
+static void measure_pass(struct contestant *c, size_t count, const struct tournament_pass *pass,
+                         int index, tournament_measure *measure, void *context)
+{
+    for (size_t i = 0; i < count; i++)
+        if (in_pass(&c[i], index))
+            c[i].num_samples = 0;
+    for (int round = 0; round < pass->rounds; round++) {
+        for (size_t i = 0; i < count; i++) {
+            double us = 0;
+            if (!in_pass(&c[i], index))
+                continue;
+            if (!measure(context, i, index, &us))
+                c[i].failed = true;
+            else if (c[i].num_samples < TOURNAMENT_MAX_SAMPLES)
+                c[i].sample[c[i].num_samples++] = us;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!in_pass(&c[i], index))
+            continue;
+        c[i].us = stats_median(c[i].sample, c[i].num_samples);
+        c[i].spread = stats_spread(c[i].sample, c[i].num_samples);
+    }
+}
+
+/* The fastest of a pass that is not `except`; -1 if there is none. */
+static int fastest(const struct contestant *c, size_t count, int pass, int except)
+{
+    int best = -1;
+    for (size_t i = 0; i < count; i++)
+        if (in_pass(&c[i], pass) && (int)i != except && (best < 0 || c[i].us < c[best].us))
+            best = (int)i;
+    return best;
+}
+
+/* The greatest time among the `keep_most` fastest of a pass. */
+static double cut(const struct contestant *c, size_t count, int pass, size_t keep_most)
+{
+    double *us = xmalloc(count * sizeof *us);
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        if (in_pass(&c[i], pass))
+            us[n++] = c[i].us;
+    double limit = INFINITY;
+    if (keep_most && n > keep_most) {
+        (void)stats_median(us, n); /* sorts */
+        limit = us[keep_most - 1];
+    }
+    free(us);
+    return limit;
+}
+
+int tournament_run(struct contestant *contestants, size_t count,
+                   const struct tournament_pass *passes, int num_passes, double tie_band,
+                   tournament_measure *measure, void *context, int *runner_up)
+{
+    int last = num_passes - 1, winner = -1;
+    for (size_t i = 0; i < count; i++)
+        contestants[i].passes = 1;
+    for (int pass = 0; pass < num_passes; pass++) {
+        measure_pass(contestants, count, &passes[pass], pass, measure, context);
+        int best = fastest(contestants, count, pass, -1);
+        if (best < 0)
+            break;
+        if (pass == last) {
+            winner = best;
+            break;
+        }
+        double limit = fmin(contestants[best].us * passes[pass].keep_within,
+                            cut(contestants, count, pass, passes[pass].keep_most));
+        for (size_t i = 0; i < count; i++)
+            if (in_pass(&contestants[i], pass) && contestants[i].us <= limit)
+                contestants[i].passes = pass + 2;
+    }
+    if (winner >= 0) {
+        double limit = contestants[winner].us * (1 + tie_band);
+        for (size_t i = 0; i < count; i++)
+            if (in_pass(&contestants[i], last) && contestants[i].us <= limit &&
+                strcmp(contestants[i].name, contestants[winner].name) < 0)
+                winner = (int)i;
+    }
+    if (runner_up) {
+        *runner_up = -1;
+        for (int pass = last; winner >= 0 && pass >= 0 && *runner_up < 0; pass--)
+            *runner_up = fastest(contestants, count, pass, winner);
+    }
+    return winner;
+}

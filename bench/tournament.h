@@ -1,0 +1,39 @@
+/*
+ * tournament.h - finds the fastest of many candidates with few measurements:
+ * each pass measures the survivors in turn, more often than the pass before,
+ * and drops those too far behind. Knows nothing of GPUs.
+ */
+#ifndef BENCH_TOURNAMENT_H
+#define BENCH_TOURNAMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define TOURNAMENT_MAX_SAMPLES 64
+
+struct contestant {
+    const char *name;
+    double sample[TOURNAMENT_MAX_SAMPLES]; /* of the last pass it was in, us */
+    size_t num_samples;
+    double us, spread; /* median and interquartile range over median of those */
+    int passes;        /* it took part in; fewer than the winner: dropped */
+    bool failed;
+};
+
+struct tournament_pass {
+    int rounds;         /* measurements of each survivor */
+    double keep_within; /* of the fastest: 1.15 keeps 15 % */
+    size_t keep_most;   /* survivors at most; 0: no limit */
+};
+
+/* One measurement in microseconds; false: this contestant cannot go on. */
+typedef bool tournament_measure(void *context, size_t contestant, int pass, double *us);
+
+/* Runs the passes. Returns the winner's index: among the survivors of the last
+ * pass within `tie_band` of the fastest the first by name; -1 if all failed.
+ * *runner_up (may be NULL) gets the fastest other one, or -1. */
+int tournament_run(struct contestant *contestants, size_t count,
+                   const struct tournament_pass *passes, int num_passes, double tie_band,
+                   tournament_measure *measure, void *context, int *runner_up);
+
+#endif /* BENCH_TOURNAMENT_H */

@@ -1,0 +1,244 @@
+#include "tuning_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char columns[] = "family\trequired\tproblem\tvariant\tus\tspread\trunner_up\trunner_"
+                              "up_us\tdigest\ttoolkit\tdriver";
+#define NUM_COLUMNS 11
+
+void table_identify(struct table *table, const struct gpu *gpu, const gen_library *library,
+                    const char *commit)
+{
+    struct gpu_identity *id = &table->identity;
+    gen_library_info info = {.size = sizeof info};
+    (void)gen_library_info_get(library, &info);
+    snprintf(id->class_name, sizeof id->class_name, "%s", gpu->class_name);
+    snprintf(id->gpu, sizeof id->gpu, "%s", gpu->device.name);
+    snprintf(id->driver, sizeof id->driver, "%s",
+             strcmp(gpu->driver_version, "-") ? gpu->driver_version : gpu->cuda_version);
+    snprintf(id->toolkit, sizeof id->toolkit, "%s", info.toolkit ? info.toolkit : "-");
+    snprintf(id->commit, sizeof id->commit, "%s", commit && *commit ? commit : "-");
+    id->compute_capability = gpu->device.compute_capability;
+    id->num_sms = gpu->device.num_sms;
+    id->memory_gbps = gpu->device.memory_gbps;
+    id->l2_bytes = gpu->device.l2_bytes;
+}
+
+/* ---- rows -------------------------------------------------------------- */
+
+static void row_free(struct table_row *row)
+{
+    free(row->family);
+    free(row->required);
+    free(row->problem);
+    free(row->variant);
+    free(row->runner_up);
+    free(row->toolkit);
+    free(row->driver);
+}
+
+static struct table_row row_copy(const struct table_row *row)
+{
+    struct table_row copy = *row;
+    copy.family = xstrdup(row->family);
+    copy.required = xstrdup(row->required);
+    copy.problem = xstrdup(row->problem);
+    copy.variant = xstrdup(row->variant);
+    copy.runner_up = xstrdup(row->runner_up);
+    copy.toolkit = xstrdup(row->toolkit);
+    copy.driver = xstrdup(row->driver);
+    return copy;
+}
+
+void table_free(struct table *table)
+{
+    for (size_t i = 0; i < table->num_rows; i++)
+        row_free(&table->row[i]);
+    for (size_t i = 0; i < table->num_failures; i++) {
+        free(table->failure[i].variant);
+        free(table->failure[i].reason);
+    }
+    free(table->row);
+    free(table->failure);
+    memset(table, 0, sizeof *table);
+}
+
+struct table_row *table_find(struct table *table, const char *family, const char *required,
+                             const char *problem)
+{
+    for (size_t i = 0; i < table->num_rows; i++) {
+        struct table_row *row = &table->row[i];
+        if (strcmp(row->problem, problem) == 0 && strcmp(row->required, required) == 0 &&
+            strcmp(row->family, family) == 0)
+            return row;
+    }
+    return NULL;
+}
+
+void table_put(struct table *table, const struct table_row *row)
+{
+    struct table_row *old = table_find(table, row->family, row->required, row->problem);
+    struct table_row copy = row_copy(row);
+    if (old) {
+        row_free(old);
+        *old = copy;
+        return;
+    }
+    if (table->num_rows == table->row_capacity) {
+        table->row_capacity = table->row_capacity ? 2 * table->row_capacity : 64;
+        table->row = xrealloc(table->row, table->row_capacity * sizeof *table->row);
+    }
+    table->row[table->num_rows++] = copy;
+}
+
+void table_fail(struct table *table, const char *variant, const char *reason)
+{
+    for (size_t i = 0; i < table->num_failures; i++)
+        if (strcmp(table->failure[i].variant, variant) == 0)
+            return;
+    if (table->num_failures == table->failure_capacity) {
+        table->failure_capacity = table->failure_capacity ? 2 * table->failure_capacity : 16;
+        table->failure = xrealloc(table->failure, table->failure_capacity * sizeof *table->failure);
+    }
+    struct table_failure *f = &table->failure[table->num_failures++];
+    f->variant = xstrdup(variant);
+    f->reason = xstrdup(reason);
+    for (char *p = f->reason; *p; p++)
+        if (*p == '\n' || *p == '\t')
+            *p = ' ';
+}
+
+/* ---- the file ---------------------------------------------------------- */
+
+static bool to_number(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && *value >= 0;
+}
+
+static bool read_row(struct table *table, char *line)
+{
+    char *field[NUM_COLUMNS];
+    int n = 0;
+    for (char *p = line; p; n++) {
+        char *tab = strchr(p, '\t');
+        if (n == NUM_COLUMNS)
+            return false;
+        if (tab)
+            *tab++ = '\0';
+        field[n] = p;
+        p = tab;
+    }
+    struct table_row row = {0};
+    if (n != NUM_COLUMNS || !to_number(field[4], &row.us) || !to_number(field[5], &row.spread) ||
+        !to_number(field[7], &row.runner_up_us) || strlen(field[8]) != 16)
+        return false;
+    row.family = field[0];
+    row.required = field[1];
+    row.problem = field[2];
+    row.variant = field[3];
+    row.runner_up = field[6];
+    memcpy(row.digest, field[8], sizeof row.digest);
+    row.toolkit = field[9];
+    row.driver = field[10];
+    table_put(table, &row);
+    return true;
+}
+
+int table_read(struct table *table, const char *path)
+{
+    char *data = file_read(path, NULL);
+    int bad = 0;
+    bool header = false;
+    for (char *line = data, *next; line; line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        if (!*line || *line == '#')
+            continue;
+        if (!header && strcmp(line, columns) == 0)
+            header = true;
+        else if (!header || !read_row(table, line))
+            bad++;
+    }
+    free(data);
+    return bad;
+}
+
+/* strcmp order, but runs of digits by their value. */
+static int compare_natural(const char *a, const char *b)
+{
+    while (*a && *b) {
+        if (*a >= '0' && *a <= '9' && *b >= '0' && *b <= '9') {
+            char *end_a, *end_b;
+            uint64_t x = strtoull(a, &end_a, 10), y = strtoull(b, &end_b, 10);
+            if (x != y)
+                return x < y ? -1 : 1;
+            a = end_a;
+            b = end_b;
+        } else if (*a != *b) {
+            break;
+        } else {
+            a++;
+            b++;
+        }
+    }
+    return (unsigned char)*a - (unsigned char)*b;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct table_row *x = a, *y = b;
+    int order = strcmp(x->family, y->family);
+    if (!order)
+        order = compare_natural(x->required, y->required);
+    return order ? order : compare_natural(x->problem, y->problem);
+}
+
+static int compare_failures(const void *a, const void *b)
+{
+    return strcmp(((const struct table_failure *)a)->variant,
+                  ((const struct table_failure *)b)->variant);
+}
+
+static void add_header(struct text *text, const struct gpu_identity *id)
+{
+    text_add(text, "# attngen tuning table\n# format: 1\n");
+    text_add(text, "# class: %s\n", id->class_name);
+    text_add(text, "# compute_capability: %" PRIu32 "\n", id->compute_capability);
+    text_add(text, "# num_sms: %" PRIu32 "\n", id->num_sms);
+    text_add(text, "# memory_gbps: %" PRIu32 "\n", id->memory_gbps);
+    text_add(text, "# l2_bytes: %" PRIu32 "\n", id->l2_bytes);
+    text_add(text, "# gpu: %s\n", id->gpu);
+    text_add(text, "# driver: %s\n", id->driver);
+    text_add(text, "# toolkit: %s\n", id->toolkit);
+    text_add(text, "# commit: %s\n", id->commit);
+    text_add(text, "%s\n", columns);
+}
+
+bool table_write(struct table *table, const char *path)
+{
+    struct text text = {0};
+    if (table->num_rows)
+        qsort(table->row, table->num_rows, sizeof *table->row, compare_rows);
+    if (table->num_failures)
+        qsort(table->failure, table->num_failures, sizeof *table->failure, compare_failures);
+    add_header(&text, &table->identity);
+    for (size_t i = 0; i < table->num_rows; i++) {
+        const struct table_row *r = &table->row[i];
+        text_add(&text, "%s\t%s\t%s\t%s\t%.3f\t%.4f\t%s\t%.3f\t%s\t%s\t%s\n", r->family,
+                 r->required, r->problem, r->variant, r->us, r->spread, r->runner_up,
+                 r->runner_up_us, r->digest, r->toolkit, r->driver);
+    }
+    for (size_t i = 0; i < table->num_failures; i++)
+        text_add(&text, "# failed: %s: %s\n", table->failure[i].variant, table->failure[i].reason);
+    bool ok = file_write(path, text.data, text.length);
+    int error = errno;
+    text_free(&text);
+    errno = error;
+    return ok;
+}

@@ -1,0 +1,342 @@
+#define _GNU_SOURCE
+#include "verify.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An element may be this many times the tensor's tolerance off, relative to the
+ * greater of its own size and the tensor's root mean square: one rounding of
+ * the largest of many normal values stays well below. */
+#define ELEMENT_FACTOR 16
+
+/* Elements of a state that the reference left alone together; a kernel must
+ * leave such a run bit-equal. A run this long is not left alone by chance. */
+#define UNTOUCHED_RUN 64
+
+static uint8_t *new_block(uint64_t size)
+{
+    uint8_t *block = aligned_alloc(256, (size + 255) / 256 * 256);
+    if (!block)
+        die(2, "host memory is exhausted (%llu bytes asked for)", (unsigned long long)size);
+    return block;
+}
+
+static int form_named(const struct gen__family *family, const char *name, size_t length)
+{
+    for (uint32_t i = 0; i < family->num_forms; i++)
+        if (strlen(family->forms[i]) == length && memcmp(family->forms[i], name, length) == 0)
+            return (int)i;
+    die(1, "%s has no form '%.*s' of its arguments", family->name, (int)length, name);
+}
+
+static int read_controls(const struct gen__family *family, const char *controls,
+                         struct fill_options *fill)
+{
+    int form = BUFFERS_DEFAULT_FORM;
+    for (const char *p = controls; *p;) {
+        p += strspn(p, " ");
+        size_t length = strcspn(p, " ");
+        if (length == 4 && memcmp(p, "@pad", 4) == 0)
+            fill->padding = true;
+        else if (length == 4 && memcmp(p, "@nan", 4) == 0)
+            fill->non_finite = true;
+        else if (length == 5 && memcmp(p, "@tiny", 5) == 0)
+            ; /* for the caller: cheap enough to run under a sanitizer */
+        else if (length > 6 && memcmp(p, "@form=", 6) == 0)
+            form = form_named(family, p + 6, length - 6);
+        else if (length)
+            die(1, "unknown control '%.*s'; allowed: @pad, @nan, @tiny, @form=NAME", (int)length,
+                p);
+        p += length;
+    }
+    return form;
+}
+
+/* Runs the reference over c->expected. */
+static enum gen_status run_reference(struct verify_case *c, const gen_library *library)
+{
+    gen_device cpu;
+    gen_plan plan = {.size = sizeof plan};
+    gen_args *args = xmalloc(c->buffers.family->args_size);
+    memset(&cpu, 0, sizeof cpu);
+    cpu.size = sizeof cpu;
+    enum gen_status status = gen_device_named("cpu", &cpu);
+    if (status == GEN_OK)
+        status = gen_select(library, &cpu, c->shape->problem, &plan);
+    uint8_t *workspace = plan.workspace_bytes ? new_block(plan.workspace_bytes) : NULL;
+    if (status == GEN_OK) {
+        buffers_args(&c->buffers, (uint64_t)(uintptr_t)c->expected, 0, args);
+        status = gen_launch(library, &plan, args, workspace, NULL);
+    }
+    free(workspace);
+    free(args);
+    return status;
+}
+
+bool verify_prepare(struct verify_case *c, const struct shape *shape, const char *controls,
+                    const gen_library *library)
+{
+    struct fill_options fill = {.seed = 1};
+    memset(c, 0, sizeof *c);
+    c->shape = shape;
+    int form = read_controls(shape->family, controls, &fill);
+    if (!buffers_init(&c->buffers, shape->family, shape->problem, form, 1, true))
+        return false;
+    snprintf(c->name, sizeof c->name, "%s%s%s", shape->name, *controls ? " " : "", controls);
+    c->initial = new_block(c->buffers.total_bytes);
+    c->expected = new_block(c->buffers.total_bytes);
+    c->actual = new_block(c->buffers.total_bytes);
+    c->again = new_block(c->buffers.total_bytes);
+    buffers_fill(&c->buffers, &fill, c->initial);
+    memcpy(c->expected, c->initial, c->buffers.total_bytes);
+    if (run_reference(c, library) != GEN_OK)
+        die(2, "the reference refuses %s: %s", c->name, gen_last_error());
+    return true;
+}
+
+enum gen_status verify_upload(struct verify_case *c, const struct gpu *gpu)
+{
+    enum gen_status status = gpu_alloc(gpu, c->buffers.total_bytes, &c->device);
+    if (status == GEN_OK)
+        status = gpu_alloc(gpu, c->buffers.total_bytes, &c->pristine);
+    if (status == GEN_OK)
+        status = gpu_upload(gpu, c->pristine, c->initial, c->buffers.total_bytes);
+    return status;
+}
+
+void verify_free(struct verify_case *c, const struct gpu *gpu)
+{
+    if (gpu) {
+        gpu_free(gpu, c->device);
+        gpu_free(gpu, c->pristine);
+    }
+    free(c->initial);
+    free(c->expected);
+    free(c->actual);
+    free(c->again);
+    buffers_free(&c->buffers);
+    memset(c, 0, sizeof *c);
+}
+
+/* ---- comparison -------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 3))) static void reject(struct verify_result *result,
+                                                         const char *format, ...)
+{
+    if (!result->ok)
+        return; /* the first reason stands */
+    va_list args;
+    va_start(args, format);
+    vsnprintf(result->reason, sizeof result->reason, format, args);
+    va_end(args);
+    result->ok = false;
+}
+
+static uint64_t first_difference(const uint8_t *a, const uint8_t *b, uint64_t size)
+{
+    uint64_t i = 0;
+    if (memcmp(a, b, size) == 0)
+        return size;
+    while (i < size && a[i] == b[i])
+        i++;
+    return i;
+}
+
+static void check_guards(const struct verify_case *c, uint32_t t, struct verify_result *result)
+{
+    const uint8_t *data = c->actual + buffers_at(&c->buffers, 0, t);
+    const uint8_t *end = data + c->buffers.bytes[t];
+    const char *name = c->buffers.tensor[t].name;
+    for (uint64_t i = 1; i <= BUFFERS_GUARD; i++)
+        if (data[-(int64_t)i] != BUFFERS_CANARY)
+            reject(result, "wrote %llu bytes before %s", (unsigned long long)i, name);
+    for (uint64_t i = 0; i < BUFFERS_GUARD; i++)
+        if (end[i] != BUFFERS_CANARY)
+            reject(result, "wrote %llu bytes behind %s", (unsigned long long)(i + 1), name);
+}
+
+/* Runs that the reference left alone. */
+static void check_untouched(const struct verify_case *c, uint32_t t, struct verify_result *result)
+{
+    const uint64_t at = buffers_at(&c->buffers, 0, t);
+    const uint64_t run = (uint64_t)UNTOUCHED_RUN * dtype_bytes(c->buffers.tensor[t].dtype);
+    for (uint64_t i = 0; i + run <= c->buffers.bytes[t]; i += run) {
+        if (memcmp(c->initial + at + i, c->expected + at + i, run) == 0 &&
+            memcmp(c->initial + at + i, c->actual + at + i, run) != 0) {
+            reject(result, "%s was changed near element %llu, which belongs to no row",
+                   c->buffers.tensor[t].name,
+                   (unsigned long long)(i / dtype_bytes(c->buffers.tensor[t].dtype)));
+            return;
+        }
+    }
+}
+
+/* Sums of a comparison. */
+struct sums {
+    double difference, reference; /* of squares, where both are finite */
+    double worst;                 /* greatest difference */
+    uint64_t worst_index;
+    uint64_t misplaced; /* first element that is not finite in one alone */
+    bool any_misplaced;
+};
+
+static void add_element(struct sums *s, uint64_t i, double r, double a)
+{
+    if (isfinite(r) && isfinite(a)) {
+        double d = fabs(a - r);
+        s->difference += d * d;
+        s->reference += r * r;
+        if (d > s->worst) {
+            s->worst = d;
+            s->worst_index = i;
+        }
+    } else if (!(isnan(r) && isnan(a)) && r != a && !s->any_misplaced) {
+        s->any_misplaced = true;
+        s->misplaced = i;
+    }
+}
+
+static void compare_values(const struct verify_case *c, uint32_t t, struct verify_result *result)
+{
+    const struct gen__tensor *tensor = &c->buffers.tensor[t];
+    const void *expected = c->expected + buffers_at(&c->buffers, 0, t);
+    const void *actual = c->actual + buffers_at(&c->buffers, 0, t);
+    struct sums s = {0};
+    if (tensor->dtype == GEN_DTYPE_FP32) {
+        const float *e = expected, *a = actual;
+        for (uint64_t i = 0; i < tensor->count; i++)
+            add_element(&s, i, (double)e[i], (double)a[i]);
+    } else {
+        for (uint64_t i = 0; i < tensor->count; i++)
+            add_element(&s, i, dtype_get(tensor->dtype, expected, i),
+                        dtype_get(tensor->dtype, actual, i));
+    }
+    if (s.any_misplaced)
+        reject(result, "%s[%llu] is %g, the reference has %g", tensor->name,
+               (unsigned long long)s.misplaced, dtype_get(tensor->dtype, actual, s.misplaced),
+               dtype_get(tensor->dtype, expected, s.misplaced));
+    double error = s.reference > 0 ? sqrt(s.difference / s.reference) : sqrt(s.difference);
+    if (error >= result->error) {
+        result->error = error;
+        result->worst = s.worst_index;
+        snprintf(result->tensor, sizeof result->tensor, "%s", tensor->name);
+    }
+    if (!(error <= tensor->tolerance))
+        reject(result, "%s: relative error %.3g, allowed %.3g; worst at [%llu]: %g, not %g",
+               tensor->name, error, tensor->tolerance, (unsigned long long)s.worst_index,
+               dtype_get(tensor->dtype, actual, s.worst_index),
+               dtype_get(tensor->dtype, expected, s.worst_index));
+    double rms = tensor->count ? sqrt(s.reference / (double)tensor->count) : 0;
+    double size = tensor->count ? fabs(dtype_get(tensor->dtype, expected, s.worst_index)) : 0;
+    if (s.worst > ELEMENT_FACTOR * tensor->tolerance * fmax(rms, size))
+        reject(result, "%s[%llu] is %g, the reference has %g", tensor->name,
+               (unsigned long long)s.worst_index, dtype_get(tensor->dtype, actual, s.worst_index),
+               dtype_get(tensor->dtype, expected, s.worst_index));
+}
+
+void verify_compare(const struct verify_case *c, struct verify_result *result)
+{
+    memset(result, 0, sizeof *result);
+    result->ok = true;
+    for (uint32_t t = 0; t < c->buffers.num_tensors; t++) {
+        const struct gen__tensor *tensor = &c->buffers.tensor[t];
+        const uint64_t at = buffers_at(&c->buffers, 0, t);
+        check_guards(c, t, result);
+        if (tensor->role == GEN__IN) {
+            uint64_t i = first_difference(c->initial + at, c->actual + at, c->buffers.bytes[t]);
+            if (i < c->buffers.bytes[t])
+                reject(result, "the input %s was changed at element %llu", tensor->name,
+                       (unsigned long long)(i / dtype_bytes(tensor->dtype)));
+            continue;
+        }
+        check_untouched(c, t, result);
+        compare_values(c, t, result);
+    }
+}
+
+/* ---- running ----------------------------------------------------------- */
+
+/* One launch from pristine memory into c->actual or c->again. */
+static enum gen_status run_once(struct verify_case *c, const struct gpu *gpu,
+                                const gen_library *library, const gen_plan *plan,
+                                CUdeviceptr workspace, uint8_t *block)
+{
+    gen_args *args = xmalloc(c->buffers.family->args_size);
+    buffers_args(&c->buffers, c->device, 0, args);
+    enum gen_status status = gpu_copy(gpu, c->device, c->pristine, c->buffers.total_bytes);
+    if (status == GEN_OK && plan->workspace_bytes)
+        status = gpu_set(gpu, workspace, 0xff, plan->workspace_bytes);
+    if (status == GEN_OK)
+        status = gen_launch(library, plan, args, (void *)(uintptr_t)workspace, gpu->stream);
+    if (status == GEN_OK)
+        status = gpu_sync(gpu);
+    if (status == GEN_OK)
+        status = gpu_download(gpu, block, c->device, c->buffers.total_bytes);
+    free(args);
+    return status;
+}
+
+static enum gen_status run_and_compare(struct verify_case *c, const struct gpu *gpu,
+                                       const gen_library *library, const char *variant, int repeats,
+                                       CUdeviceptr *workspace, struct verify_result *result)
+{
+    gen_plan plan = {.size = sizeof plan};
+    enum gen_status status =
+        variant ? gen_select_variant(library, &gpu->device, c->shape->problem, variant, &plan)
+                : gen_select(library, &gpu->device, c->shape->problem, &plan);
+    if (status == GEN_OK)
+        status = gen_preload(library, &plan);
+    if (status == GEN_OK && plan.workspace_bytes)
+        status = gpu_alloc(gpu, plan.workspace_bytes, workspace);
+    if (status == GEN_OK)
+        status = run_once(c, gpu, library, &plan, *workspace, c->actual);
+    if (status != GEN_OK)
+        return status;
+    verify_compare(c, result);
+    for (int i = 1; i < repeats && result->ok; i++) {
+        status = run_once(c, gpu, library, &plan, *workspace, c->again);
+        if (status != GEN_OK)
+            return status;
+        uint64_t at = first_difference(c->actual, c->again, c->buffers.total_bytes);
+        if (at < c->buffers.total_bytes)
+            reject(result, "launch %d differs from the first one (byte %llu of the block)", i + 1,
+                   (unsigned long long)at);
+    }
+    return GEN_OK;
+}
+
+void verify_variant(struct verify_case *c, const struct gpu *gpu, const gen_library *library,
+                    const char *variant, int repeats, struct verify_result *result)
+{
+    CUdeviceptr workspace = 0;
+    memset(result, 0, sizeof *result);
+    result->ok = true;
+    if (run_and_compare(c, gpu, library, variant, repeats, &workspace, result) != GEN_OK)
+        reject(result, "%s", gen_last_error());
+    gpu_free(gpu, workspace);
+}
+
+/* ---- lists ------------------------------------------------------------- */
+
+void verify_list(struct shape_list *list, const struct gen__family *family, const char *path)
+{
+    struct shape_list lines = {0};
+    int bad =
+        path ? shapes_read(&lines, family, path) : shapes_read_default(&lines, family, "_verify");
+    if (bad)
+        die(1, bad < 0 ? "cannot read %s's verify list%s%s" : "malformed verify list of %s%s%s",
+            family->name, path ? ": " : "", path ? path : "");
+    for (size_t i = 0; i < lines.count; i++) {
+        struct shape_list keyed = {0};
+        shapes_each_key(&keyed, family, lines.item[i].problem);
+        for (size_t k = 0; k < keyed.count; k++) {
+            struct shape *s = shapes_add(list, family, keyed.item[k].problem);
+            memcpy(s->controls, lines.item[i].controls, sizeof s->controls);
+            memcpy(s->where, lines.item[i].where, sizeof s->where);
+        }
+        shapes_free(&keyed);
+    }
+    shapes_free(&lines);
+}

@@ -1,0 +1,57 @@
+/*
+ * verify.h - is a variant's result that of the reference? Outputs are poisoned
+ * and every tensor is fenced by canaries; what must not change must be bit-equal
+ * afterwards, NaNs and infinities must stand where the reference has them, and
+ * repeated launches must agree to the bit.
+ */
+#ifndef BENCH_VERIFY_H
+#define BENCH_VERIFY_H
+
+#include "buffers.h"
+#include "gpu.h"
+#include "problems.h"
+
+/* A problem with its inputs and its expected result, on the host and (inputs)
+ * on the device. */
+struct verify_case {
+    const struct shape *shape;
+    struct buffers buffers;
+    uint8_t *initial, *expected, *actual, *again; /* blocks on the host */
+    CUdeviceptr device, pristine;                 /* blocks on the device */
+    char name[192];
+};
+
+struct verify_result {
+    bool ok;
+    char reason[256]; /* why not */
+    double error;     /* greatest relative Frobenius error of a tensor */
+    char tensor[32];  /* whose */
+    uint64_t worst;   /* index of its element that is furthest off */
+};
+
+/* Controls: words of a verify file's line.
+ *   @pad           every third slot is a padding slot
+ *   @nan           a NaN and an infinity in the state
+ *   @tiny          of the small list for sanitizers
+ *   @form=NAME     another form of the arguments, as the family names it
+ * Returns false if the case does not exist for this problem (such a form); dies
+ * at unknown words. */
+bool verify_prepare(struct verify_case *c, const struct shape *shape, const char *controls,
+                    const gen_library *library);
+/* Puts the inputs on the device. */
+enum gen_status verify_upload(struct verify_case *c, const struct gpu *gpu);
+void verify_free(struct verify_case *c, const struct gpu *gpu);
+
+/* Runs a variant (NULL: the selected one) `repeats` times, each time from the
+ * same memory, and compares. Everything that goes wrong is in *result. */
+void verify_variant(struct verify_case *c, const struct gpu *gpu, const gen_library *library,
+                    const char *variant, int repeats, struct verify_result *result);
+
+/* Compares c->actual with c->expected. */
+void verify_compare(const struct verify_case *c, struct verify_result *result);
+
+/* A family's verify list: each line for every required key. Dies if it is
+ * missing or malformed. */
+void verify_list(struct shape_list *list, const struct gen__family *family, const char *path);
+
+#endif /* BENCH_VERIFY_H */
