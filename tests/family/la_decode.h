@@ -1,9 +1,11 @@
-/* One la_decode call on host memory, for the tests. */
+/* Problems, devices, variants and arguments for the tests of la_decode. */
 #ifndef TEST_FAMILY_LA_DECODE_H
 #define TEST_FAMILY_LA_DECODE_H
 
-#include "la_decode/args.h"
+#include "families/la_decode.h"
 #include "test.h"
+
+#include <string.h>
 
 extern const struct gen__family gen__family_la_decode;
 
@@ -19,6 +21,61 @@ static inline gen_la_decode_problem la_problem(int32_t batch, int32_t num_qk_hea
         .dtype = GEN_DTYPE_BF16,
         .layout = GEN_LA_DECODE_VK,
     };
+}
+
+static const gen_device h200 = {
+    .size = sizeof(gen_device),
+    .backend = GEN_BACKEND_CUDA,
+    .compute_capability = 90,
+    .num_sms = 132,
+    .shared_per_block = 227 * 1024,
+    .shared_per_sm = 228 * 1024,
+    .l2_bytes = 60u << 20,
+    .memory_gbps = 4800,
+    .ordinal = -1,
+};
+
+/* A variant of 128 threads, 32 registers and no shared la_memory, 16 to an SM of
+ * an H200. `v` holds its launch facts. */
+struct variant {
+    int32_t fact[3];
+};
+
+static inline struct gen__facts variant_of(struct variant *v, int32_t blocks, int32_t persistent,
+                                           int32_t inflight_bytes)
+{
+    v->fact[LA_DECODE_BLOCKS] = blocks;
+    v->fact[LA_DECODE_PERSISTENT] = persistent;
+    v->fact[LA_DECODE_INFLIGHT_BYTES] = inflight_bytes;
+    return (struct gen__facts){
+        .index = 17, .threads = 128, .registers = 32, .cluster = 1, .fact = v->fact};
+}
+
+static inline gen_plan planned(gen_la_decode_problem p, const gen_device *device,
+                               const struct gen__facts *facts)
+{
+    gen_plan plan = {0};
+    gen__family_la_decode.plan(&p.base, device, facts, &plan);
+    assert_int_equal(plan.workspace_bytes, 0);
+    return plan;
+}
+
+/* Never read: params() looks at addresses alone. */
+static _Alignas(16) unsigned char la_memory[64];
+
+static inline gen_la_decode_args good_args(const gen_la_decode_problem *p)
+{
+    gen_la_decode_args a;
+    memset(&a, 0xa5, sizeof a);
+    gen__family_la_decode.default_args(&p->base, &a.base);
+    a.q = la_memory;
+    a.k = la_memory + 16;
+    a.v = la_memory;
+    a.o = la_memory + 32;
+    a.decay = (const float *)(const void *)(la_memory + 4);
+    a.state = (float *)(void *)(la_memory + 48);
+    a.slots = (const int32_t *)(const void *)(la_memory + 8);
+    return a;
 }
 
 #endif /* TEST_FAMILY_LA_DECODE_H */
