@@ -244,8 +244,12 @@ static void parameters(void **state)
     assert_int_equal(k.v_stride, 35 * 128);
     assert_int_equal(k.o_stride, 21 * 128 + 8);
 
+    a.q_stride = 7 * 128; /* the packed width, spelled out */
+    a.o_stride = 21 * 128;
     a.slots = NULL;
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_int_equal(k.q_stride, 7 * 128);
+    assert_int_equal(k.o_stride, 21 * 128);
     assert_null(k.slots);
 }
 

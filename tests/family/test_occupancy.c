@@ -16,6 +16,7 @@ static const struct row rows[] = {
     {90, 228, 256, 32, 0, 0, 8, "2048 threads / 256"},
     {90, 228, 32, 32, 0, 0, 32, "32 blocks"},
     {90, 228, 128, 40, 0, 0, 12, "1280 registers a warp: 51, in fours 48 warps"},
+    {90, 228, 64, 40, 0, 0, 24, "the same 48 warps, not 51, in twos"},
     {90, 228, 256, 128, 0, 0, 2, "4096 registers a warp: 16 warps"},
     {90, 228, 256, 255, 0, 0, 1, "8192 registers a warp: 8 warps"},
     {90, 228, 128, 32, 49152, 0, 4, "228 KiB / (48 + 1)"},
