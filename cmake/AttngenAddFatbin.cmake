@@ -68,7 +68,7 @@ function(attngen_add_fatbin name)
         COMMAND attngen::generator build ${options}
         DEPENDS attngen::generator ${templates} ${tables}
         COMMENT "Generating ${arg_OUTPUT}"
-        VERBATIM)
+        USES_TERMINAL VERBATIM)
     if(arg_EXCLUDE_FROM_ALL)
         add_custom_target(${name} DEPENDS "${output}")
     else()

@@ -23,3 +23,9 @@ if(NOT ATTNGEN_PRODUCT)
     list(APPEND product_options EXCLUDE_FROM_ALL)
 endif()
 attngen_add_fatbin(product OUTPUT ${ATTNGEN_PRODUCT_FILE} ${product_options})
+
+add_custom_target(regen
+    COMMAND attngen build --templates ${attngen_TEMPLATES_DIR} --targets all
+            --catalog ${ATTNGEN_CATALOG} --output ${PROJECT_BINARY_DIR}/all-targets.fatbin
+    COMMENT "Compiling every variant for every target into generated/catalog.tsv"
+    USES_TERMINAL VERBATIM)
