@@ -184,14 +184,15 @@ void buffers_fill(const struct buffers *b, const struct fill_options *options, u
 {
     struct rng rng;
     rng_seed(&rng, options->seed);
-    /* Only the gaps need canaries, and with few sets they are a small part. */
-    if (!options->cycle)
-        memset(block, BUFFERS_CANARY, b->total_bytes);
     for (uint32_t set = 0; set < b->num_sets; set++) {
         for (uint32_t t = 0; t < b->num_tensors; t++) {
-            if ((set && !b->tensor[t].cold) || !b->tensor[t].count)
-                continue;
             uint8_t *data = block + buffers_at(b, set, t);
+            if (set && !b->tensor[t].cold)
+                continue;
+            memset(data - BUFFERS_GUARD, BUFFERS_CANARY, BUFFERS_GUARD);
+            memset(data + b->bytes[t], BUFFERS_CANARY, BUFFERS_GUARD);
+            if (!b->tensor[t].count)
+                continue;
             uint64_t count = piece(&b->tensor[t], options);
             fill_tensor(b, t, options, &rng, data, count);
             repeat(data, count * dtype_bytes(b->tensor[t].dtype), b->bytes[t]);

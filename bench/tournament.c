@@ -81,7 +81,8 @@ int tournament_run(struct contestant *contestants, size_t count,
         double limit = fmin(contestants[best].us * passes[pass].keep_within,
                             cut(contestants, count, pass, passes[pass].keep_most));
         for (size_t i = 0; i < count; i++)
-            if (in_pass(&contestants[i], pass) && contestants[i].us <= limit)
+            if (in_pass(&contestants[i], pass) &&
+                (contestants[i].us <= limit || contestants[i].stays))
                 contestants[i].passes = pass + 2;
     }
     if (winner >= 0) {

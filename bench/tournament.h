@@ -18,6 +18,7 @@ struct contestant {
     double us, spread; /* median and interquartile range over median of those */
     int passes;        /* it took part in; fewer than the winner: dropped */
     bool failed;
+    bool stays; /* set by the caller: in every pass, however slow */
 };
 
 struct tournament_pass {

@@ -29,15 +29,16 @@ void table_identify(struct table *table, const struct gpu *gpu, const gen_librar
 
 /* ---- rows -------------------------------------------------------------- */
 
+/* The table's own copies are malloced. */
 static void row_free(struct table_row *row)
 {
-    free(row->family);
-    free(row->required);
-    free(row->problem);
-    free(row->variant);
-    free(row->runner_up);
-    free(row->toolkit);
-    free(row->driver);
+    free((void *)(uintptr_t)row->family);
+    free((void *)(uintptr_t)row->required);
+    free((void *)(uintptr_t)row->problem);
+    free((void *)(uintptr_t)row->variant);
+    free((void *)(uintptr_t)row->runner_up);
+    free((void *)(uintptr_t)row->toolkit);
+    free((void *)(uintptr_t)row->driver);
 }
 
 static struct table_row row_copy(const struct table_row *row)

@@ -17,12 +17,12 @@
 #include "util.h"
 
 struct table_row {
-    char *family, *required, *problem, *variant;
-    double us, spread; /* device microseconds; interquartile range over median */
-    char *runner_up;   /* "-": none */
+    const char *family, *required, *problem, *variant;
+    double us, spread;     /* device microseconds; interquartile range over median */
+    const char *runner_up; /* "-": none */
     double runner_up_us;
     char digest[17]; /* of the variant */
-    char *toolkit, *driver;
+    const char *toolkit, *driver;
 };
 
 /* Variants that were refused, and why: comments in the file. */

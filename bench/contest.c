@@ -1,0 +1,116 @@
+#include "contest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Device time that one replay fills, and its launches at least. */
+#define FIRST_WINDOW_US 800
+#define FIRST_LAUNCHES 4
+#define LAST_WINDOW_US 2000
+#define LAST_LAUNCHES 20
+
+size_t contest_find(struct contest *c, struct session *s, const struct shape *shape,
+                    const struct option_list *only, const uint8_t *skip)
+{
+    c->session = s;
+    c->shape = shape;
+    c->candidate = xmalloc(s->info.num_variants * sizeof *c->candidate);
+    c->count = 0;
+    for (uint32_t i = 0; i < s->info.num_variants; i++) {
+        gen_variant_info v = session_variant(s, i);
+        gen_plan plan = {.size = sizeof plan};
+        if (strcmp(v.family, shape->family->name) != 0 || !glob_match_any(only, v.name) ||
+            (skip && skip[i]) ||
+            gen_select_variant(s->library, &s->gpu.device, shape->problem, v.name, &plan) !=
+                GEN_OK ||
+            plan.num_launches == 0)
+            continue;
+        struct candidate *x = &c->candidate[c->count++];
+        memset(x, 0, sizeof *x);
+        x->variant = i;
+        x->plan = plan;
+    }
+    return c->count;
+}
+
+enum gen_status contest_stage(struct contest *c, struct arena *arena)
+{
+    uint64_t workspace = 0;
+    for (size_t i = 0; i < c->count; i++)
+        if (c->candidate[i].plan.workspace_bytes > workspace)
+            workspace = c->candidate[i].plan.workspace_bytes;
+    enum gen_status status = stage_open(&c->stage, &c->session->gpu, arena, c->shape, workspace);
+    c->staged = status == GEN_OK;
+    c->lost = !c->staged && gpu_is_lost(&c->session->gpu);
+    return status;
+}
+
+static void note(struct contest *c, const char *what)
+{
+    if (c->worker)
+        worker_try(c->worker, what);
+}
+
+static enum gen_status sample(struct contest *c, struct candidate *x, uint32_t launches)
+{
+    const struct gpu *gpu = &c->session->gpu;
+    enum gen_status status = GEN_OK;
+    if (!x->runner.launch)
+        status = runner_plan(&x->runner, c->session->library, &c->stage, &x->plan);
+    if (status == GEN_OK)
+        status = runner_capture(&x->runner, gpu, c->stage.buffers.num_sets, launches);
+    x->runner.num_samples = 0;
+    return status == GEN_OK ? runner_sample(&x->runner, gpu) : status;
+}
+
+static bool measure(void *context, size_t index, int pass, double *us)
+{
+    struct contest *c = context;
+    struct candidate *x = &c->candidate[index];
+    const double expect = c->stage.floor_us * 1.2 + 2;
+    const bool last = pass == c->last_pass;
+    const uint32_t launches =
+        pass == 0 ? launches_for(FIRST_WINDOW_US, expect, FIRST_LAUNCHES)
+                  : launches_for(LAST_WINDOW_US, expect, last ? LAST_LAUNCHES : FIRST_LAUNCHES);
+    note(c, c->contestant[index].name);
+    if (sample(c, x, launches) == GEN_OK) {
+        note(c, "");
+        *us = x->runner.sample[0];
+        return true;
+    }
+    snprintf(c->failure, sizeof c->failure, "%s", gen_last_error());
+    c->lost = c->lost || gpu_is_lost(&c->session->gpu);
+    if (!c->lost) {
+        note(c, "");
+        if (c->on_failure)
+            c->on_failure(c, x->variant, c->failure);
+    }
+    return false;
+}
+
+int contest_run(struct contest *c, const struct tournament_pass *passes, int num_passes,
+                double tie_band, int keep, int *runner_up)
+{
+    c->last_pass = num_passes - 1;
+    c->contestant = xmalloc(c->count * sizeof *c->contestant);
+    memset(c->contestant, 0, c->count * sizeof *c->contestant);
+    for (size_t i = 0; i < c->count; i++) {
+        c->contestant[i].name = session_variant(c->session, c->candidate[i].variant).name;
+        c->contestant[i].stays = (int)i == keep;
+    }
+    return tournament_run(c->contestant, c->count, passes, num_passes, tie_band, measure, c,
+                          runner_up);
+}
+
+void contest_close(struct contest *c)
+{
+    for (size_t i = 0; i < c->count && !c->lost; i++)
+        runner_free(&c->candidate[i].runner, &c->session->gpu);
+    if (c->staged)
+        stage_close(&c->stage);
+    free(c->candidate);
+    free(c->contestant);
+    c->candidate = NULL;
+    c->contestant = NULL;
+    c->count = 0;
+}

@@ -1,0 +1,48 @@
+/*
+ * contest.h - times the variants that fit one problem against each other on the
+ * GPU. The tuner and the regret benchmark share it.
+ */
+#ifndef BENCH_CONTEST_H
+#define BENCH_CONTEST_H
+
+#include "session.h"
+#include "timing.h"
+#include "tournament.h"
+#include "worker.h"
+
+struct candidate {
+    uint32_t variant; /* index in the library */
+    gen_plan plan;
+    struct runner runner;
+};
+
+struct contest {
+    struct session *session;
+    struct worker *worker; /* may be NULL */
+    const struct shape *shape;
+    struct stage stage;
+    bool staged;
+    struct candidate *candidate;
+    struct contestant *contestant; /* parallel to it */
+    size_t count;
+    int last_pass;
+    bool lost;         /* the GPU's context is gone */
+    char failure[256]; /* why the last failing candidate failed */
+    /* Told about a candidate that fails to run; may be NULL. */
+    void (*on_failure)(struct contest *contest, uint32_t variant, const char *reason);
+    void *context; /* the caller's */
+};
+
+/* Lists the variants that fit, by name globs and without those that `skip`
+ * (one byte a variant, may be NULL) marks. Returns their number. */
+size_t contest_find(struct contest *c, struct session *session, const struct shape *shape,
+                    const struct option_list *only, const uint8_t *skip);
+/* Puts the problem on the GPU. */
+enum gen_status contest_stage(struct contest *c, struct arena *arena);
+/* Measures; as tournament_run(). Candidate `keep` (-1: none) stays to the last
+ * pass however slow. */
+int contest_run(struct contest *c, const struct tournament_pass *passes, int num_passes,
+                double tie_band, int keep, int *runner_up);
+void contest_close(struct contest *c);
+
+#endif /* BENCH_CONTEST_H */

@@ -1,0 +1,123 @@
+#include "tune.h"
+#include "contest.h"
+#include "verify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A first look at all, then fewer with more samples each. */
+static const struct tournament_pass passes[] = {{2, 1.15, 24}, {4, 1.04, 8}, {11, 1, 0}};
+static const struct tournament_pass quick_passes[] = {{1, 1.10, 8}, {5, 1, 0}};
+
+static void refuse(struct tuner *tuner, uint32_t variant, const char *reason)
+{
+    tuner->refused[variant] = 1;
+    table_fail(tuner->table, session_variant(tuner->session, variant).name, reason);
+}
+
+static void on_failure(struct contest *contest, uint32_t variant, const char *reason)
+{
+    refuse(contest->context, variant, reason);
+}
+
+/* ---- verification ------------------------------------------------------ */
+
+/* False when the GPU is lost. */
+static bool verify_one(struct tuner *tuner, struct verify_case *check, uint32_t variant)
+{
+    struct session *s = tuner->session;
+    const char *name = session_variant(s, variant).name;
+    struct verify_result result;
+    worker_try(tuner->worker, name);
+    verify_variant(check, &s->gpu, s->library, name, 2, &result);
+    if (!result.ok && gpu_is_lost(&s->gpu))
+        return false;
+    worker_try(tuner->worker, "");
+    if (result.ok)
+        tuner->good[variant] = 1;
+    else
+        refuse(tuner, variant, result.reason);
+    return true;
+}
+
+/* Verifies the candidates not yet verified; the refused ones leave the list.
+ * False when the GPU is lost. */
+static bool verify_candidates(struct tuner *tuner, struct contest *c, const struct shape *small)
+{
+    struct verify_case check;
+    bool prepared = false, going = true;
+    size_t kept = 0;
+    for (size_t i = 0; i < c->count && going; i++) {
+        const uint32_t variant = c->candidate[i].variant;
+        const char *known =
+            worker_reason(tuner->worker, session_variant(tuner->session, variant).name);
+        if (known)
+            refuse(tuner, variant, known);
+        if (!tuner->good[variant] && !tuner->refused[variant]) {
+            if (!prepared && verify_prepare(&check, small, "@pad", tuner->session->library)) {
+                prepared = true;
+                if (verify_upload(&check, &tuner->session->gpu) != GEN_OK)
+                    die(2, "%s: %s", check.name, gen_last_error());
+            }
+            going = verify_one(tuner, &check, variant);
+        }
+        if (going && tuner->good[variant] && !tuner->refused[variant])
+            c->candidate[kept++] = c->candidate[i];
+    }
+    c->lost = !going;
+    c->count = kept;
+    if (prepared)
+        verify_free(&check, going ? &tuner->session->gpu : NULL);
+    return going;
+}
+
+/* ---- the row ----------------------------------------------------------- */
+
+static void put_row(struct tuner *tuner, const struct contest *c, int winner, int runner_up)
+{
+    gen_variant_info v = session_variant(tuner->session, c->candidate[winner].variant);
+    char coords[128], digest[17];
+    coords_format(c->shape->family, &c->shape->key, coords, sizeof coords);
+    snprintf(digest, sizeof digest, "%016" PRIx64, v.digest);
+    struct table_row row = {
+        .family = c->shape->family->name,
+        .required = v.required,
+        .problem = coords,
+        .variant = v.name,
+        .us = c->contestant[winner].us,
+        .spread = c->contestant[winner].spread,
+        .runner_up = runner_up >= 0 ? c->contestant[runner_up].name : "-",
+        .runner_up_us = runner_up >= 0 ? c->contestant[runner_up].us : 0,
+        .toolkit = tuner->table->identity.toolkit,
+        .driver = tuner->table->identity.driver,
+    };
+    memcpy(row.digest, digest, sizeof row.digest);
+    table_put(tuner->table, &row);
+}
+
+enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
+                              const struct shape *small)
+{
+    struct contest c = {.worker = tuner->worker, .on_failure = on_failure, .context = tuner};
+    enum tune_outcome outcome = TUNE_NONE;
+    if (contest_find(&c, tuner->session, shape, tuner->only, tuner->refused) > 0 &&
+        verify_candidates(tuner, &c, small) && c.count > 0) {
+        if (contest_stage(&c, &tuner->arena) != GEN_OK) {
+            outcome = TUNE_ERROR;
+        } else {
+            int runner_up = -1;
+            int winner = tuner->quick
+                             ? contest_run(&c, quick_passes, 2, tuner->tie_band, -1, &runner_up)
+                             : contest_run(&c, passes, 3, tuner->tie_band, -1, &runner_up);
+            if (winner >= 0 && !c.lost) {
+                put_row(tuner, &c, winner, runner_up);
+                outcome = TUNE_DONE;
+            }
+        }
+    }
+    if (c.lost)
+        outcome = TUNE_LOST;
+    contest_close(&c);
+    return outcome;
+}

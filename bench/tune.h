@@ -1,0 +1,37 @@
+/*
+ * tune.h - one bucket of a tuning table: which variant is fastest for a problem.
+ */
+#ifndef BENCH_TUNE_H
+#define BENCH_TUNE_H
+
+#include "problems.h"
+#include "session.h"
+#include "timing.h"
+#include "tuning_table.h"
+#include "worker.h"
+
+struct tuner {
+    struct session *session;
+    struct worker *worker;
+    struct table *table;
+    struct arena arena;
+    const struct option_list *only; /* variants by name */
+    bool quick;                     /* fewer samples */
+    double tie_band;                /* 0.005: half a percent */
+    /* One byte a variant: verified, refused. */
+    uint8_t *good, *refused;
+};
+
+enum tune_outcome {
+    TUNE_DONE,  /* the table has a row for this bucket */
+    TUNE_NONE,  /* no variant fits */
+    TUNE_ERROR, /* gen_last_error() says what */
+    TUNE_LOST   /* the GPU's context is gone */
+};
+
+/* Verifies what is not yet verified, on the problem `small` of the same key,
+ * times the candidates and puts the row. */
+enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
+                              const struct shape *small);
+
+#endif /* BENCH_TUNE_H */

@@ -1,0 +1,285 @@
+/*
+ * attngen-tune: measures a tuning table for the GPU at hand.
+ */
+#include "problems.h"
+#include "session.h"
+#include "tune.h"
+#include "tuning_table.h"
+#include "util.h"
+#include "verify.h"
+#include "worker.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "attngen tune [options]\n"
+    "\n"
+    "Measures every variant that this GPU can run over a grid of problems and writes the table\n"
+    "that the runtime selects by. Each variant is verified against the reference first; those\n"
+    "that fail are comments in the table, with the reason. Buckets that the file already holds\n"
+    "for the same kernel, toolkit and driver are kept, so that an interrupted run goes on.\n";
+
+static struct {
+    struct session session;
+    struct option_list only;
+    const char *output, *keys, *commit;
+    double seconds;
+    bool grid, shapes, quick, force;
+} options = {.commit = ""};
+
+/* What is to be tuned, and for each bucket its key's small problem. */
+static struct shape_list buckets, small;
+
+enum { TUNED, KEPT, EMPTY, STARTED };
+
+/* ---- the list ---------------------------------------------------------- */
+
+/* A bucket twice in the list: the first stands. */
+static void drop_duplicates(struct shape_list *list)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        struct shape *s = &list->item[i];
+        char mine[128], other[128];
+        bool seen = false;
+        coords_format(s->family, &s->key, mine, sizeof mine);
+        for (size_t k = 0; k < kept && !seen; k++) {
+            const struct shape *o = &list->item[k];
+            coords_format(o->family, &o->key, other, sizeof other);
+            seen = o->family == s->family && strcmp(mine, other) == 0 &&
+                   memcmp(o->key.codes, s->key.codes, sizeof s->key.codes) == 0;
+        }
+        if (seen || s->key.empty)
+            free(s->problem);
+        else
+            list->item[kept++] = *s;
+    }
+    list->count = kept;
+}
+
+/* The least problem of a key that a verify list's `@tiny` line gives: the
+ * second, which is not one of a kind (several heads, padding). */
+static void add_small(const struct gen__family *family)
+{
+    struct shape_list all = {0};
+    verify_list(&all, family, NULL);
+    for (size_t i = 0; i < all.count; i++) {
+        const struct shape *s = &all.item[i];
+        bool have = false;
+        for (size_t k = 0; k < small.count && !have; k++)
+            have = small.item[k].family == family &&
+                   memcmp(small.item[k].key.codes, s->key.codes, sizeof s->key.codes) == 0 &&
+                   strstr(small.item[k].controls, "@pad");
+        if (!have && strstr(s->controls, "@tiny") && strstr(s->controls, "@pad") &&
+            !strstr(s->controls, "@form")) {
+            struct shape *copy = shapes_add(&small, family, s->problem);
+            memcpy(copy->controls, s->controls, sizeof copy->controls);
+        }
+    }
+    shapes_free(&all);
+}
+
+static const struct shape *small_of(const struct shape *shape)
+{
+    for (size_t i = 0; i < small.count; i++)
+        if (small.item[i].family == shape->family &&
+            memcmp(small.item[i].key.codes, shape->key.codes, sizeof shape->key.codes) == 0)
+            return &small.item[i];
+    return shape;
+}
+
+static void list_buckets(void)
+{
+    const struct gen__family *family[64];
+    uint32_t n = families_named(&options.session.families, family, 64);
+    for (uint32_t i = 0; i < n; i++) {
+        struct shape_list shapes = {0};
+        if (shapes_read_default(&shapes, family[i], "") != 0 || !shapes.count)
+            die(1, "cannot read %s's shape file (bench/shapes/%s.txt)", family[i]->name,
+                family[i]->name);
+        if (options.shapes || !options.grid)
+            for (size_t k = 0; k < shapes.count; k++)
+                shapes_add(&buckets, family[i], shapes.item[k].problem);
+        if (options.grid || !options.shapes)
+            shapes_grid(&buckets, &shapes, family[i]);
+        add_small(family[i]);
+        shapes_free(&shapes);
+    }
+    drop_duplicates(&buckets);
+}
+
+/* ---- the run ----------------------------------------------------------- */
+
+/* The name of the bucket's required key: that of any variant which fits. */
+static bool required_of(struct session *s, const struct shape *shape, char *text, size_t capacity)
+{
+    for (uint32_t i = 0; i < s->info.num_variants; i++) {
+        gen_variant_info v = session_variant(s, i);
+        gen_plan plan = {.size = sizeof plan};
+        if (strcmp(v.family, shape->family->name) == 0 &&
+            gen_select_variant(s->library, &s->gpu.device, shape->problem, v.name, &plan) ==
+                GEN_OK) {
+            snprintf(text, capacity, "%s", v.required);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Is there a row of this bucket for the same kernel, toolkit and driver? */
+static bool is_fresh(struct session *s, struct table *table, const struct shape *shape,
+                     const char *required)
+{
+    char coords[128], digest[17];
+    gen_variant_info v;
+    coords_format(shape->family, &shape->key, coords, sizeof coords);
+    const struct table_row *row = table_find(table, shape->family->name, required, coords);
+    if (!row || !session_find_variant(s, row->variant, &v))
+        return false;
+    snprintf(digest, sizeof digest, "%016" PRIx64, v.digest);
+    return strcmp(row->digest, digest) == 0 && strcmp(row->toolkit, table->identity.toolkit) == 0 &&
+           strcmp(row->driver, table->identity.driver) == 0;
+}
+
+static void progress(size_t at, uint64_t start, const struct shape *shape, const char *text)
+{
+    double seconds = (double)(clock_ns() - start) / 1e9;
+    bool terminal = isatty(STDERR_FILENO);
+    fprintf(stderr, "%s[%zu/%zu] %.0f s %s %s%s", terminal ? "\r\033[K" : "", at + 1, buckets.count,
+            seconds, shape->name, text, terminal ? "" : "\n");
+    fflush(stderr);
+}
+
+/* One bucket; false to stop. */
+static bool tune_one(struct tuner *tuner, const struct shape *shape, const char *required,
+                     const char *path, char *line, size_t capacity, bool *lost)
+{
+    char coords[128];
+    coords_format(shape->family, &shape->key, coords, sizeof coords);
+    enum tune_outcome outcome = tune_bucket(tuner, shape, small_of(shape));
+    snprintf(line, capacity, "%s: nothing fits", coords);
+    *lost = outcome == TUNE_LOST;
+    if (outcome == TUNE_LOST)
+        return false;
+    if (outcome == TUNE_ERROR) {
+        snprintf(line, capacity, "%s: skipped: %s", coords, gen_last_error());
+        warn("%s: %s", shape->name, gen_last_error());
+    }
+    if (outcome == TUNE_NONE)
+        tuner->worker->counter[EMPTY]++;
+    if (outcome == TUNE_DONE) {
+        tuner->worker->counter[TUNED]++;
+        const struct table_row *row =
+            table_find(tuner->table, shape->family->name, required, coords);
+        if (row)
+            snprintf(line, capacity, "%s: %.2f us %s", coords, row->us, row->variant);
+    }
+    if (!table_write(tuner->table, path))
+        die(2, "cannot write %s: %s", path, strerror(errno));
+    return true;
+}
+
+static char *output_path(const struct session *s)
+{
+    return options.output ? xstrdup(options.output)
+                          : xasprintf("generated/tuning/%s.tsv", s->gpu.class_name);
+}
+
+static int body(struct worker *worker, void *context)
+{
+    struct session *s = context;
+    struct table table = {0};
+    session_open_gpu(s);
+    char *path = output_path(s);
+    int bad = options.force && !worker->num_failures ? 0 : table_read(&table, path);
+    table_identify(&table, &s->gpu, s->library, options.commit);
+    struct tuner tuner = {.session = s,
+                          .worker = worker,
+                          .table = &table,
+                          .only = &options.only,
+                          .quick = options.quick,
+                          .tie_band = 0.005};
+    tuner.good = xmalloc(2 * (size_t)s->info.num_variants);
+    memset(tuner.good, 0, 2 * (size_t)s->info.num_variants);
+    tuner.refused = tuner.good + s->info.num_variants;
+    if (!worker->next)
+        printf("%s (%s), driver %s: %zu buckets, %" PRIu32 " variants, into %s\n",
+               s->gpu.device.name, s->gpu.class_name, table.identity.driver, buckets.count,
+               s->info.num_variants, path);
+    if (bad)
+        warn("%s: %d malformed rows are dropped", path, bad);
+    if (!worker->counter[STARTED])
+        worker->counter[STARTED] = clock_ns();
+    const uint64_t start = worker->counter[STARTED];
+    bool lost = false, out_of_time = false;
+    for (size_t i = worker->next; i < buckets.count && !lost && !out_of_time; i++) {
+        const struct shape *shape = &buckets.item[i];
+        char required[192], line[512];
+        worker->next = i;
+        if (!required_of(s, shape, required, sizeof required) ||
+            !glob_match(options.keys, required))
+            continue;
+        if (!options.force && is_fresh(s, &table, shape, required)) {
+            worker->counter[KEPT]++;
+            continue;
+        }
+        if (tune_one(&tuner, shape, required, path, line, sizeof line, &lost))
+            progress(i, start, shape, line);
+        out_of_time = options.seconds > 0 && (double)(clock_ns() - start) / 1e9 > options.seconds;
+    }
+    if (lost)
+        return WORKER_LOST;
+    if (isatty(STDERR_FILENO))
+        fputc('\n', stderr);
+    printf("%" PRIu64 " buckets measured, %" PRIu64 " kept, %" PRIu64
+           " that nothing fits, %zu variants refused, %.0f s%s\n",
+           worker->counter[TUNED], worker->counter[KEPT], worker->counter[EMPTY],
+           table.num_failures, (double)(clock_ns() - start) / 1e9,
+           out_of_time ? "; out of time: run again to go on" : "");
+    for (size_t i = 0; i < table.num_failures; i++)
+        printf("refused   %s: %s\n", table.failure[i].variant, table.failure[i].reason);
+    arena_free(&tuner.arena, &s->gpu);
+    free(tuner.good);
+    table_free(&table);
+    free(path);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct session *s = &options.session;
+    const struct option table[] = {
+        SESSION_PRODUCT_OPTIONS(s),
+        SESSION_FAMILY_OPTIONS(s),
+        {"--output", OPTION_TEXT, &options.output, "FILE",
+         "the table (default generated/tuning/<class>.tsv)"},
+        {"--keys", OPTION_TEXT, &options.keys, "GLOB", "only required keys of such names"},
+        {"--only", OPTION_LIST, &options.only, "GLOB",
+         "only variants of such names; may be repeated"},
+        {"--grid", OPTION_FLAG, &options.grid, NULL,
+         "the grid alone: half-octaves over what the shape file spans"},
+        {"--shapes", OPTION_FLAG, &options.shapes, NULL,
+         "the shape file's problems alone (default: these, then the grid)"},
+        {"--seconds", OPTION_REAL, &options.seconds, "N", "stop after about so long"},
+        {"--quick", OPTION_FLAG, &options.quick, NULL, "fewer samples"},
+        {"--force", OPTION_FLAG, &options.force, NULL, "measure again what the table holds"},
+        {"--commit", OPTION_TEXT, &options.commit, "ID", "the source's version, for the header"},
+        SESSION_GPU_OPTIONS(s),
+    };
+    util_set_program("tune");
+    const char **words = xmalloc((size_t)argc * sizeof *words);
+    if (options_parse(table, (int)(sizeof table / sizeof *table), usage, argc, argv, words))
+        die(1, "unexpected word '%s'; --help lists the options", words[0]);
+    session_open_library(s);
+    list_buckets();
+    int status = worker_run(body, s, 60, false);
+    gen_close(s->library);
+    shapes_free(&buckets);
+    shapes_free(&small);
+    free(words);
+    return status;
+}
