@@ -30,7 +30,8 @@ int main(int argc, char **argv)
 {
     static _Alignas(16) uint16_t q[D], k[D], v[D], o[D];
     static _Alignas(16) float state[D * D];
-    gen_open_options options = {.size = sizeof options, .path = argc > 1 ? argv[1] : "attngen.fatbin"};
+    gen_open_options options = {.size = sizeof options,
+                                .path = argc > 1 ? argv[1] : "attngen.fatbin"};
     gen_library *library = NULL;
     check(gen_open(&options, &library), "gen_open");
 
@@ -73,7 +74,8 @@ int main(int argc, char **argv)
     check(gen_select(library, &device, &problem.base, &plan), "gen_select on the CPU");
     check(gen_launch(library, &plan, &args.base, NULL, NULL), "gen_launch");
     for (int i = 0; i < D; i++) {
-        if (o[i] != bf16(2.0f * ((float)i + 3.0f)) || fabsf(state[i * D] - ((float)i + 3.0f)) > 1e-4f) {
+        if (o[i] != bf16(2.0f * ((float)i + 3.0f)) ||
+            fabsf(state[i * D] - ((float)i + 3.0f)) > 1e-4f) {
             fprintf(stderr, "o[%d] is 0x%04x, state %g; expected %d and %d\n", i, o[i],
                     (double)state[i * D], 2 * (i + 3), i + 3);
             return 1;
