@@ -31,10 +31,10 @@ static double cpu_seconds(void)
 
 const char *compile_options(struct arena *arena, const struct arch *arch, bool line_info)
 {
-    return arena_printf(arena,
-                        "--gpu-architecture=%s -std=c++17 --no-source-include --ptxas-options=-v%s%s",
-                        arch->option, line_info ? " --generate-line-info" : "",
-                        arch->kind == GEN_PACK_PTX ? " --attngen-ptx" : "");
+    return arena_printf(
+        arena, "--gpu-architecture=%s -std=c++17 --no-source-include --ptxas-options=-v%s%s",
+        arch->option, line_info ? " --generate-line-info" : "",
+        arch->kind == GEN_PACK_PTX ? " --attngen-ptx" : "");
 }
 
 /* Splits the options in place; the marker of a PTX image is not the compiler's. */
@@ -104,8 +104,12 @@ static bool wrap(const struct arch *arch, const struct toolkit *toolkit, const c
     snprintf(create, sizeof create, "--create=%s", fatbin);
     snprintf(image, sizeof image, "--image3=kind=%s,sm=%s,file=%s",
              arch->kind == GEN_PACK_PTX ? "ptx" : "elf", sm, code);
-    char *argv[] = {(char[]){"fatbinary"}, (char[]){"--64"}, create,
-                    (char[]){"--compress-mode=size"}, image, NULL};
+    char *argv[] = {(char[]){"fatbinary"},
+                    (char[]){"--64"},
+                    create,
+                    (char[]){"--compress-mode=size"},
+                    image,
+                    NULL};
     pid_t pid;
     int status;
     if (posix_spawn(&pid, toolkit->fatbinary, NULL, NULL, argv, environ) != 0)
@@ -161,8 +165,8 @@ void compile_variant(const struct variant *variant, const struct toolkit *toolki
         names[i] = variant->headers[i]->name;
     }
     snprintf(name, sizeof name, VIRTUAL_TEMPLATES "%s", variant->template->path);
-    nvrtcResult got = nvrtcCreateProgram(&program, variant->source, name,
-                                         (int)variant->num_headers, texts, names);
+    nvrtcResult got = nvrtcCreateProgram(&program, variant->source, name, (int)variant->num_headers,
+                                         texts, names);
     if (got != NVRTC_SUCCESS) {
         fail_result(result, "nvrtcCreateProgram", nvrtcGetErrorString(got));
         return;

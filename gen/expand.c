@@ -281,10 +281,8 @@ void expand_variant(struct session *session, struct variant *variant, bool line_
 {
     lua_State *L = session->L;
     const struct template *t = variant->template;
-    struct expansion x = {.session = session,
-                          .t = t,
-                          .out = &session->output,
-                          .line_directives = line_directives};
+    struct expansion x = {
+        .session = session, .t = t, .out = &session->output, .line_directives = line_directives};
     session->output.size = 0;
     lua_rawgeti(L, LUA_REGISTRYINDEX, t->chunk);
     spec_push_environment(session, variant);

@@ -27,7 +27,8 @@ struct header {
     size_t num_includes;
 };
 
-struct template {
+struct template
+{
     const char *path; /* "la_decode/la_decode_vk.cu.in" */
     const char *text;
     size_t size;
@@ -48,11 +49,11 @@ struct family {
 
 /* ptxas's report. */
 struct report {
-    int entries;                             /* kernels in the image */
-    int registers, shared_static;            /* per thread; bytes */
-    int stack, spill_stores, spill_loads;    /* bytes */
-    bool serialized;                         /* a C75xx remark */
-    char entry[256];                         /* the first kernel's name */
+    int entries;                          /* kernels in the image */
+    int registers, shared_static;         /* per thread; bytes */
+    int stack, spill_stores, spill_loads; /* bytes */
+    bool serialized;                      /* a C75xx remark */
+    char entry[256];                      /* the first kernel's name */
 };
 
 enum variant_state {

@@ -134,8 +134,7 @@ static const struct header *find_header(struct session *session, const char *nam
     session->headers[session->num_headers++] = header;
     if (name[0] == '/' || strstr(header->name, "..") != NULL)
         return NULL;
-    const char *path =
-        arena_printf(&session->arena, "%s/%s", session->templates, header->name);
+    const char *path = arena_printf(&session->arena, "%s/%s", session->templates, header->name);
     header->text = file_read(&session->arena, path, &header->size);
     if (header->text == NULL)
         return NULL;

@@ -135,13 +135,10 @@ static int make_arch(struct session *session, const struct arch *arch)
 
 void spec_open(struct session *session)
 {
-    static const luaL_Reg core[] = {{"load", core_load},
-                                    {"line_of", core_line_of},
-                                    {"caller_line", core_caller_line},
-                                    {"fail", core_fail},
-                                    {"glob", core_glob},
-                                    {"string_methods", core_string_methods},
-                                    {NULL, NULL}};
+    static const luaL_Reg core[] = {
+        {"load", core_load}, {"line_of", core_line_of}, {"caller_line", core_caller_line},
+        {"fail", core_fail}, {"glob", core_glob},       {"string_methods", core_string_methods},
+        {NULL, NULL}};
     lua_State *L = session->L;
     *(struct session **)lua_getextraspace(L) = session;
     open_libraries(L);
@@ -174,7 +171,6 @@ static int get_integer(lua_State *L, int index, const char *field)
     lua_pop(L, 1);
     return value;
 }
-
 
 static const char *spec_context(struct session *session)
 {
@@ -311,8 +307,7 @@ static struct variant *read_variant(struct session *session, const struct family
     return variant;
 }
 
-static void enumerate(struct session *session, const struct family *family,
-                      const struct arch *arch)
+static void enumerate(struct session *session, const struct family *family, const struct arch *arch)
 {
     lua_State *L = session->L;
     push_function(session, "enumerate");
@@ -321,9 +316,9 @@ static void enumerate(struct session *session, const struct family *family,
     /* Generous: a combination takes some hundred instructions. */
     call_user(session, 2, 2, family->path, 50000000 + 10000 * family->combinations, spec_context);
     size_t num_unserved = (size_t)luaL_len(L, -1);
-    session->unserved = arena_grow(&session->arena, session->unserved, session->num_unserved,
-                                   session->num_unserved + num_unserved + 1,
-                                   sizeof *session->unserved);
+    session->unserved =
+        arena_grow(&session->arena, session->unserved, session->num_unserved,
+                   session->num_unserved + num_unserved + 1, sizeof *session->unserved);
     for (size_t i = 0; i < num_unserved; i++) {
         lua_rawgeti(L, -1, (lua_Integer)i + 1);
         session->unserved[session->num_unserved++] =

@@ -55,10 +55,13 @@ static const char *find_fatbinary(struct arena *arena, struct toolkit *toolkit, 
     const char *home = getenv("CUDA_HOME"), *found = NULL;
     if (home != NULL && home[0] != '\0')
         found = try_program(arena, toolkit, arena_printf(arena, "%s/bin", home));
-    for (const char *p = strstr(nvrtc, "/lib"); found == NULL && p != NULL; p = strstr(p + 1, "/lib"))
-        found = try_program(arena, toolkit, arena_printf(arena, "%.*s/bin", (int)(p - nvrtc), nvrtc));
+    for (const char *p = strstr(nvrtc, "/lib"); found == NULL && p != NULL;
+         p = strstr(p + 1, "/lib"))
+        found =
+            try_program(arena, toolkit, arena_printf(arena, "%.*s/bin", (int)(p - nvrtc), nvrtc));
     for (const char *p = strstr(nvrtc, "/targets/"); found == NULL && p != NULL; p = NULL)
-        found = try_program(arena, toolkit, arena_printf(arena, "%.*s/bin", (int)(p - nvrtc), nvrtc));
+        found =
+            try_program(arena, toolkit, arena_printf(arena, "%.*s/bin", (int)(p - nvrtc), nvrtc));
     if (found == NULL)
         found = try_program(arena, toolkit, ATTNGEN_TOOLKIT_BIN);
     return found != NULL ? found : find_on_path(arena, toolkit);

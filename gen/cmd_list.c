@@ -1,0 +1,146 @@
+#include "commands.h"
+#include "failure.h"
+#include "options.h"
+#include "space.h"
+#include "spec.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COLUMNS(...)                                    \
+    static const char *const columns[] = {__VA_ARGS__}; \
+    rows_begin(rows, &session->arena, columns, sizeof columns / sizeof columns[0])
+
+static void list_targets(struct session *session, struct rows *rows)
+{
+    static const char *const kinds[] = {"exact", "major", "ptx"};
+    COLUMNS("target", "compute_capability", "kind", "toolkit", "shared_per_block", "shared_per_sm",
+            "registers_per_sm", "max_threads_per_sm", "features");
+    for (size_t i = 0; i < session->num_targets; i++) {
+        const struct arch *a = session->targets[i];
+        rows_text(rows, a->name);
+        rows_integer(rows, a->cc);
+        rows_text(rows, kinds[a->kind]);
+        rows_text(rows, arena_printf(&session->arena, "%d.%d", a->toolkit / 100, a->toolkit % 100));
+        rows_integer(rows, a->shared_per_block);
+        rows_integer(rows, a->shared_per_sm);
+        rows_integer(rows, a->registers_per_sm);
+        rows_integer(rows, a->max_threads_per_sm);
+        rows_text(rows, arena_printf(&session->arena, "%s%s%s%s%s%s", a->cp_async ? "cp_async" : "",
+                                     a->fp8 ? ",fp8" : "", a->bulk_copy ? ",bulk_copy" : "",
+                                     a->cluster ? ",cluster" : "", a->wgmma ? ",wgmma" : "",
+                                     a->tcgen05 ? ",tcgen05" : ""));
+    }
+}
+
+static void list_axes(struct session *session, struct rows *rows)
+{
+    COLUMNS("family", "axis", "kind", "values");
+    for (size_t f = 0; f < session->num_families; f++) {
+        const struct family *family = &session->families[f];
+        for (size_t i = 0; i < family->num_axes; i++) {
+            const char *equals = strchr(family->axes[i], '=');
+            rows_text(rows, family->name);
+            rows_text(rows, arena_copy(&session->arena, family->axes[i],
+                                       (size_t)(equals - family->axes[i])));
+            rows_text(rows, i < family->num_required ? "required" : "free");
+            rows_text(rows, equals + 1);
+        }
+    }
+}
+
+/* One row for each family (or required key) and target. */
+static void list_counts(struct session *session, struct rows *rows, bool keys)
+{
+    if (keys) {
+        COLUMNS("family", "required", "values", "target", "variants", "fallback");
+    } else {
+        COLUMNS("family", "target", "keys", "variants", "combinations");
+    }
+    for (size_t f = 0; f < session->num_families; f++)
+        for (size_t t = 0; t < session->num_targets; t++) {
+            size_t variants = 0, groups = 0, first = 0;
+            const struct variant *last = NULL, *fallback = NULL;
+            for (size_t i = 0; i <= session->num_variants; i++) {
+                const struct variant *v = i < session->num_variants ? session->variants[i] : NULL;
+                if (v != NULL &&
+                    (v->family != &session->families[f] || v->arch != session->targets[t]))
+                    continue;
+                if (last != NULL && (v == NULL || strcmp(v->group, last->group) != 0)) {
+                    groups++;
+                    if (keys) {
+                        rows_text(rows, last->family->name);
+                        rows_text(rows, last->group);
+                        rows_text(rows, last->group_values);
+                        rows_text(rows, last->arch->name);
+                        rows_integer(rows, (int64_t)(variants - first));
+                        rows_text(rows, fallback != NULL ? fallback->name : "");
+                    }
+                    first = variants;
+                    fallback = NULL;
+                }
+                if (v == NULL)
+                    break;
+                variants++;
+                last = v;
+                fallback = v->fallback ? v : fallback;
+            }
+            if (keys)
+                continue;
+            rows_text(rows, session->families[f].name);
+            rows_text(rows, session->targets[t]->name);
+            rows_integer(rows, (int64_t)groups);
+            rows_integer(rows, (int64_t)variants);
+            rows_integer(rows, (int64_t)session->families[f].combinations);
+        }
+}
+
+static void list_variants(struct session *session, struct rows *rows)
+{
+    COLUMNS("name", "family", "required", "target", "axes", "threads", "shared_dynamic", "cluster",
+            "fallback");
+    for (size_t i = 0; i < session->num_variants; i++) {
+        const struct variant *v = session->variants[i];
+        rows_text(rows, v->name);
+        rows_text(rows, v->family->name);
+        rows_text(rows, v->group);
+        rows_text(rows, v->arch->name);
+        rows_text(rows,
+                  arena_printf(&session->arena, "%s%s%s", v->required,
+                               v->required[0] != '\0' && v->free[0] != '\0' ? ";" : "", v->free));
+        rows_integer(rows, v->threads);
+        rows_integer(rows, v->shared);
+        rows_integer(rows, v->cluster);
+        rows_integer(rows, v->fallback);
+    }
+}
+
+int command_list(struct session *session)
+{
+    const struct options *options = session->options;
+    const char *what = options->words.count > 0 ? options->words.items[0] : "variants";
+    bool targets = strcmp(what, "targets") == 0, axes = strcmp(what, "axes") == 0;
+    bool families = strcmp(what, "families") == 0, keys = strcmp(what, "keys") == 0;
+    struct rows rows;
+    if (options->words.count > 1 ||
+        !(targets || axes || families || keys || strcmp(what, "variants") == 0))
+        fail(session, "list: '%s'; allowed: families, targets, axes, keys, variants",
+             options->words.items[options->words.count - 1]);
+    space_open(session, targets || families);
+    if (!targets && !axes) {
+        /* A list may well be empty. */
+        spec_enumerate(session);
+        if (session->num_variants > 0)
+            space_subset(session, false);
+    }
+    if (targets)
+        list_targets(session, &rows);
+    else if (axes)
+        list_axes(session, &rows);
+    else if (families || keys)
+        list_counts(session, &rows, keys);
+    else
+        list_variants(session, &rows);
+    rows_print(&rows, options->format);
+    return 0;
+}

@@ -1,0 +1,293 @@
+#include "options.h"
+
+#include "failure.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define ANY \
+    (COMMAND_LIST | COMMAND_PLAN | COMMAND_EXPAND | COMMAND_BUILD | COMMAND_CHECK | COMMAND_WHY)
+#define COMPILING (COMMAND_PLAN | COMMAND_BUILD)
+#define CHOOSING (COMMAND_LIST | COMMAND_PLAN | COMMAND_EXPAND | COMMAND_BUILD)
+
+enum kind { TEXT, LIST, COMMAS, NUMBER, BYTES, FLAG, FORMAT };
+
+struct option {
+    const char *name;
+    char letter;
+    const char *argument; /* NULL: a flag */
+    enum kind kind;
+    size_t offset;
+    unsigned commands;
+    const char *help;
+};
+
+#define AT(field) offsetof(struct options, field)
+
+static const struct option table[] = {
+    {"families", 'f', "LIST", COMMAS, AT(families), ANY, "families, comma-separated; default: all"},
+    {"targets", 't', "LIST", COMMAS, AT(targets), ANY,
+     "targets, comma-separated, or 'all'; default: the GPU's own, sm_90a without one"},
+    {"only", 0, "GLOB", LIST, AT(only), CHOOSING,
+     "variants whose name matches (repeatable); plan and build keep the fallback of their keys"},
+    {"from-table", 0, "FILE", TEXT, AT(from_table), CHOOSING,
+     "variants that this tuning table picks, and the fallback of every required key"},
+    {"output", 'o', "PATH", TEXT, AT(output), COMMAND_BUILD | COMMAND_EXPAND,
+     "build: the product, default attngen.fatbin; expand: a folder, default standard output"},
+    {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_BUILD | COMMAND_CHECK,
+     "build: also write the catalog; check: compare it with the templates"},
+    {"product", 0, "FILE", TEXT, AT(product), COMMAND_CHECK,
+     "compare this product with the templates"},
+    {"tables", 0, "PATH", LIST, AT(tables), COMMAND_BUILD | COMMAND_PLAN,
+     "tuning tables to embed, a file or a folder of *.tsv (repeatable)"},
+    {"table", 0, "PATH", LIST, AT(tables), COMMAND_BUILD | COMMAND_PLAN, NULL},
+    {"max-bytes", 0, "SIZE", BYTES, AT(max_bytes), COMPILING,
+     "the greatest product allowed, e.g. 20M or 64KiB"},
+    {"jobs", 'j', "N", NUMBER, AT(jobs), COMPILING,
+     "compiler processes; default: one per CPU, fewer where memory is short"},
+    {"timeout", 0, "SECONDS", NUMBER, AT(timeout), COMPILING,
+     "time one variant may take to compile; default: 120"},
+    {"line-info", 0, NULL, FLAG, AT(line_info), ANY & ~(unsigned)COMMAND_LIST,
+     "compile with source lines for profilers (another digest)"},
+    {"cache", 0, "DIR", TEXT, AT(cache), COMPILING | COMMAND_WHY,
+     "compiled variants; default: $ATTNGEN_CACHE, then ~/.cache/attngen"},
+    {"no-line", 0, NULL, FLAG, AT(no_line), COMMAND_EXPAND, "leave #line directives out"},
+    {"format", 0, "FORMAT", FORMAT, AT(format), ANY & ~(unsigned)COMMAND_EXPAND,
+     "table, tsv or json; default: table"},
+    {"templates", 0, "DIR", TEXT, AT(templates), ANY,
+     "the templates; default: those installed with the program, then its source tree's"},
+    {"quiet", 'q', NULL, FLAG, AT(quiet), COMPILING, "no progress, no summary on standard error"},
+    {"help", 'h', NULL, FLAG, AT(help), ANY, "this text"},
+};
+enum { NUM_OPTIONS = sizeof table / sizeof table[0] };
+
+struct command_text {
+    enum command command;
+    const char *name, *usage, *summary, *details;
+};
+
+static const struct command_text commands[] = {
+    {COMMAND_LIST, "list", "list [families|targets|axes|keys|variants] [OPTION...]",
+     "what there is: families, targets, axes, required keys, variants (default)", NULL},
+    {COMMAND_PLAN, "plan", "plan [OPTION...]",
+     "how many variants, CPU-seconds and bytes a build takes, before building",
+     "Compiles a few sample variants of each family, template and target that the cache\n"
+     "does not hold (they are kept in it) and scales what they took.\n"},
+    {COMMAND_EXPAND, "expand", "expand NAME|GLOB... [OPTION...]", "the CUDA source of variants",
+     NULL},
+    {COMMAND_BUILD, "build", "build [OPTION...]", "compile variants and pack the product",
+     "Compiled variants stay in the cache, so a build that was interrupted goes on where it\n"
+     "stopped and one where nothing changed compiles nothing. A variant that spills, uses\n"
+     "local memory, has serialized wgmma or is over its registers or shared memory is left\n"
+     "out, with its reason.\n"
+     "The product is the same, byte for byte, wherever and however it is built. Its images are\n"
+     "compressed for size: they need a driver of CUDA 12.4 or newer.\n"},
+    {COMMAND_CHECK, "check", "check [OPTION...]",
+     "expand everything and look for mistakes; compare a catalog or a product",
+     "With --catalog or --product: stale rows (the source has changed), missing ones and\n"
+     "orphans (no such variant any more). Nothing is compiled.\n"},
+    {COMMAND_WHY, "why", "why NAME|GLOB|AXIS=VALUE... [OPTION...]",
+     "what a variant is, or why a combination does not exist", NULL},
+};
+enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
+
+enum command options_command(const char *name)
+{
+    for (int i = 0; i < NUM_COMMANDS; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].command;
+    return 0;
+}
+
+void options_overview(void)
+{
+    for (int i = 0; i < NUM_COMMANDS; i++)
+        printf("  %-8s %s\n", commands[i].name, commands[i].summary);
+}
+
+void options_help(enum command command)
+{
+    const struct command_text *text = commands;
+    while (text->command != command)
+        text++;
+    printf("usage: attngen %s\n\n%s\n\n", text->usage, text->summary);
+    if (text->details != NULL)
+        printf("%s\n", text->details);
+    for (int i = 0; i < NUM_OPTIONS; i++) {
+        const struct option *o = &table[i];
+        char left[64], letter[8] = "    ";
+        if ((o->commands & command) == 0 || o->help == NULL)
+            continue;
+        if (o->letter != 0)
+            snprintf(letter, sizeof letter, "-%c, ", o->letter);
+        snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->argument != NULL ? " " : "",
+                 o->argument != NULL ? o->argument : "");
+        printf("  %-22s %s\n", left, o->help);
+    }
+    printf("\nExit status: 0 done, 1 bad input, 2 a fault of the program.\n");
+}
+
+/* ---- parsing --------------------------------------------------------------------- */
+
+static void add_string(struct session *session, struct strings *strings, const char *item)
+{
+    strings->items = arena_grow(&session->arena, strings->items, strings->count, strings->count + 1,
+                                sizeof *strings->items);
+    strings->items[strings->count++] = item;
+}
+
+static void add_commas(struct session *session, struct strings *strings, const char *text)
+{
+    while (*text != '\0') {
+        size_t size = strcspn(text, ",");
+        if (size > 0)
+            add_string(session, strings, arena_copy(&session->arena, text, size));
+        text += size + (text[size] == ',');
+    }
+}
+
+static long parse_number(struct session *session, const char *name, const char *text)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value < 1 || value > 1000000)
+        fail(session, "--%s: '%s' is no number; allowed: 1 to 1000000", name, text);
+    return value;
+}
+
+static uint64_t parse_bytes(struct session *session, const char *name, const char *text)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    bool ok = isdigit((unsigned char)text[0]) && errno == 0 && value > 0;
+    const char *unit = *end != '\0' ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    if (ok && unit != NULL) {
+        bool binary = strcasecmp(end + 1, "iB") == 0;
+        bool decimal = end[1] == '\0' || strcasecmp(end + 1, "B") == 0;
+        ok = binary || decimal;
+        for (const char *u = units; ok && u <= unit; u++) {
+            ok = value < ULLONG_MAX / 1024;
+            value *= binary ? 1024 : 1000;
+        }
+    } else {
+        ok = ok && *end == '\0';
+    }
+    if (!ok)
+        fail(session,
+             "--%s: '%s' is no size; allowed: bytes, or a number with K, M, G, KiB, MiB, GiB", name,
+             text);
+    return value;
+}
+
+static void store(struct session *session, struct options *options, const struct option *o,
+                  const char *value)
+{
+    char *place = (char *)options + o->offset;
+    switch (o->kind) {
+    case TEXT:
+        if (value[0] == '\0')
+            fail(session, "--%s: it is empty; allowed: %s", o->name, o->argument);
+        memcpy(place, &value, sizeof value);
+        break;
+    case LIST:
+        add_string(session, (struct strings *)(void *)place, value);
+        break;
+    case COMMAS:
+        add_commas(session, (struct strings *)(void *)place, value);
+        break;
+    case NUMBER:
+        *(long *)(void *)place = parse_number(session, o->name, value);
+        break;
+    case BYTES:
+        *(uint64_t *)(void *)place = parse_bytes(session, o->name, value);
+        break;
+    case FLAG:
+        *(bool *)(void *)place = true;
+        break;
+    case FORMAT:
+        if (!rows_format_parse(value, (enum rows_format *)(void *)place))
+            fail(session, "--format: '%s' is unknown; allowed: table, tsv, json", value);
+        break;
+    }
+}
+
+static _Noreturn void unknown_option(struct session *session, const struct options *options,
+                                     const char *given)
+{
+    struct text allowed = {0};
+    for (int i = 0; i < NUM_OPTIONS; i++)
+        if ((table[i].commands & options->command) != 0 && table[i].help != NULL)
+            text_printf(&allowed, "%s--%s", allowed.size > 0 ? ", " : "", table[i].name);
+    const char *names = arena_string(&session->arena, allowed.data);
+    text_free(&allowed);
+    fail(session, "%s: unknown option %s; allowed: %s", options->command_name, given, names);
+}
+
+static const struct option *find_option(const struct options *options, const char *name,
+                                        size_t size, char letter)
+{
+    for (int i = 0; i < NUM_OPTIONS; i++) {
+        const struct option *o = &table[i];
+        if ((o->commands & options->command) == 0)
+            continue;
+        if (letter != 0 ? o->letter == letter
+                        : strlen(o->name) == size && memcmp(o->name, name, size) == 0)
+            return o;
+    }
+    return NULL;
+}
+
+/* One option at argv[i]; returns the index of its last word. */
+static int parse_option(struct session *session, struct options *options, int argc, char **argv,
+                        int i)
+{
+    const char *word = argv[i], *value = NULL;
+    const struct option *o;
+    if (word[1] == '-') {
+        size_t size = strcspn(word + 2, "=");
+        o = find_option(options, word + 2, size, 0);
+        if (word[2 + size] == '=')
+            value = word + 3 + size;
+    } else {
+        o = find_option(options, NULL, 0, word[1]);
+        if (word[2] != '\0')
+            value = word + 2;
+    }
+    if (o == NULL)
+        unknown_option(session, options, word);
+    if (o->argument == NULL && value != NULL)
+        fail(session, "%s: --%s takes no value, found '%s'", options->command_name, o->name, value);
+    if (o->argument != NULL && value == NULL) {
+        if (i + 1 == argc)
+            fail(session, "%s: --%s wants a value: %s", options->command_name, o->name,
+                 o->argument);
+        value = argv[++i];
+    }
+    store(session, options, o, value);
+    return i;
+}
+
+void options_parse(struct session *session, struct options *options, int argc, char **argv)
+{
+    options->command_name = argv[0];
+    options->command = options_command(argv[0]);
+    options->timeout = 120;
+    bool only_words = false;
+    for (int i = 1; i < argc; i++) {
+        if (!only_words && strcmp(argv[i], "--") == 0)
+            only_words = true;
+        else if (!only_words && argv[i][0] == '-' && argv[i][1] != '\0')
+            i = parse_option(session, options, argc, argv, i);
+        else
+            add_string(session, &options->words, argv[i]);
+    }
+}

@@ -1,0 +1,47 @@
+/*
+ * The command line: one table of options, which parses, documents and says
+ * which command takes what.
+ */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include "model.h"
+#include "rows.h"
+
+enum command {
+    COMMAND_LIST = 1 << 0,
+    COMMAND_PLAN = 1 << 1,
+    COMMAND_EXPAND = 1 << 2,
+    COMMAND_BUILD = 1 << 3,
+    COMMAND_CHECK = 1 << 4,
+    COMMAND_WHY = 1 << 5
+};
+
+struct strings {
+    const char **items;
+    size_t count;
+};
+
+struct options {
+    enum command command;
+    const char *command_name;
+    struct strings words; /* what is no option */
+
+    const char *templates, *output, *catalog, *cache, *product, *from_table;
+    struct strings families, targets, only, tables;
+    long jobs, timeout;
+    uint64_t max_bytes; /* 0: no limit */
+    enum rows_format format;
+    bool no_line, line_info, quiet, help;
+};
+
+/* argv[0] is the command's name. Mistakes are failures. */
+void options_parse(struct session *session, struct options *options, int argc, char **argv);
+/* The help text of a command. */
+void options_help(enum command command);
+/* The commands with a line each. */
+void options_overview(void);
+/* 0 if there is no such command. */
+enum command options_command(const char *name);
+
+#endif /* OPTIONS_H */

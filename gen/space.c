@@ -1,0 +1,280 @@
+#include "space.h"
+
+#include "compile.h"
+#include "expand.h"
+#include "failure.h"
+#include "file.h"
+#include "glob.h"
+#include "gpu.h"
+#include "pool.h"
+#include "source.h"
+#include "spec.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- families and targets ---------------------------------------------------------- */
+
+/* The source tree's templates, for a program that was not installed. */
+#ifndef ATTNGEN_TEMPLATES
+#define ATTNGEN_TEMPLATES "templates"
+#endif
+
+static const char *find_templates(struct session *session)
+{
+    struct arena *arena = &session->arena;
+    if (session->options->templates != NULL)
+        return session->options->templates;
+    const char *installed =
+        arena_printf(arena, "%s/../share/attngen/templates", file_program_folder(arena));
+    return file_is_folder(installed) ? installed : ATTNGEN_TEMPLATES;
+}
+
+static void add_target(struct session *session, const struct arch *arch)
+{
+    for (size_t i = 0; i < session->num_targets; i++)
+        if (session->targets[i] == arch)
+            return;
+    session->targets[session->num_targets++] = arch;
+}
+
+static void own_targets(struct session *session)
+{
+    int ccs[16];
+    size_t count = gpu_query(ccs, 16);
+    for (size_t i = 0; i < count; i++) {
+        const struct arch *arch = arch_for_gpu(ccs[i]);
+        if (arch != NULL)
+            add_target(session, arch);
+    }
+    bool none = session->num_targets == 0;
+    if (none)
+        add_target(session, arch_find("sm_90a"));
+    if (session->options->quiet)
+        return;
+    fprintf(stderr, "attngen: no --targets: %s", none ? "no GPU found, so" : "this machine's GPU,");
+    for (size_t i = 0; i < session->num_targets; i++)
+        fprintf(stderr, " %s", session->targets[i]->name);
+    fputc('\n', stderr);
+}
+
+static int by_table(const void *a, const void *b)
+{
+    const struct arch *x = *(const struct arch *const *)a, *y = *(const struct arch *const *)b;
+    return (x > y) - (x < y);
+}
+
+static void choose_targets(struct session *session, bool all)
+{
+    const struct strings *names = &session->options->targets;
+    session->targets = arena_alloc(&session->arena, num_archs * sizeof *session->targets);
+    if (names->count == 0 && !all) {
+        own_targets(session);
+        return;
+    }
+    for (size_t i = 0; i < num_archs && names->count == 0; i++)
+        add_target(session, &archs[i]);
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcasecmp(names->items[i], "all") == 0) {
+            for (size_t j = 0; j < num_archs; j++)
+                add_target(session, &archs[j]);
+            continue;
+        }
+        const struct arch *arch = arch_find(names->items[i]);
+        if (arch == NULL)
+            fail(session, "--targets: unknown target '%s'; allowed: all, %s", names->items[i],
+                 arch_names());
+        add_target(session, arch);
+    }
+    qsort(session->targets, session->num_targets, sizeof *session->targets, by_table);
+}
+
+void space_open(struct session *session, bool all_by_default)
+{
+    session->templates = find_templates(session);
+    spec_open(session);
+    choose_targets(session, all_by_default);
+    spec_load_families(session, session->options->families.items, session->options->families.count);
+}
+
+void space_enumerate(struct session *session)
+{
+    spec_enumerate(session);
+    if (session->num_variants > 0)
+        return;
+    const char *reason = session->num_unserved > 0 ? session->unserved[0].reason : "none is legal";
+    fail(session, "no variant at all for these families and targets: %s", reason);
+}
+
+/* ---- subsets ------------------------------------------------------------------------ */
+
+static int by_variant(const void *key, const void *item)
+{
+    return strcmp(key, (*(struct variant *const *)item)->name);
+}
+
+static struct variant **find_variant(struct session *session, const char *name)
+{
+    return bsearch(name, session->variants, session->num_variants, sizeof *session->variants,
+                   by_variant);
+}
+
+static size_t match_globs(struct session *session, bool *wanted)
+{
+    const struct strings *globs = &session->options->only;
+    size_t total = 0;
+    for (size_t g = 0; g < globs->count; g++) {
+        size_t found = 0;
+        for (size_t i = 0; i < session->num_variants; i++)
+            if (glob_match(globs->items[g], session->variants[i]->name)) {
+                wanted[i] = true;
+                found++;
+            }
+        if (found == 0)
+            fail(session, "--only: '%s' matches none of %zu variants, such as %s", globs->items[g],
+                 session->num_variants, session->variants[0]->name);
+        total += found;
+    }
+    return total;
+}
+
+/* Splits a line in place; returns the number of fields. */
+static size_t split_tabs(char *line, char **fields, size_t capacity)
+{
+    size_t count = 0;
+    for (char *p = line; p != NULL && count < capacity;) {
+        fields[count++] = p;
+        p = strchr(p, '\t');
+        if (p != NULL)
+            *p++ = '\0';
+    }
+    return count;
+}
+
+/* A tuning table: '#' lines, a line of column names, rows. */
+static void match_table(struct session *session, const char *path, bool *wanted)
+{
+    enum { MAX_COLUMNS = 64 };
+    size_t size, column = MAX_COLUMNS, found = 0, unknown = 0;
+    char *text = file_read(&session->arena, path, &size), *fields[MAX_COLUMNS];
+    if (text == NULL)
+        fail(session, "--from-table: %s: cannot read it: %s", path, strerror(errno));
+    int number = 0;
+    for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
+        next = strchr(line, '\n');
+        if (next != NULL)
+            *next++ = '\0';
+        line[strcspn(line, "\r")] = '\0';
+        number++;
+        if (line[0] == '#' || line[0] == '\0')
+            continue;
+        size_t count = split_tabs(line, fields, MAX_COLUMNS);
+        if (column == MAX_COLUMNS) {
+            for (size_t i = 0; i < count; i++)
+                if (strcmp(fields[i], "variant") == 0)
+                    column = i;
+            if (column == MAX_COLUMNS)
+                fail(session, "%s:%d: no column 'variant' in the line of column names", path,
+                     number);
+            continue;
+        }
+        struct variant **variant = column < count ? find_variant(session, fields[column]) : NULL;
+        if (variant != NULL)
+            wanted[variant - session->variants] = true;
+        found += variant != NULL;
+        unknown += variant == NULL;
+    }
+    if (found == 0)
+        fail(session, "%s: none of its %zu rows names a variant of these families and targets",
+             path, unknown);
+    if (unknown > 0 && !session->options->quiet)
+        fprintf(stderr, "attngen: %s: %zu rows name no variant of these families and targets\n",
+                path, unknown);
+}
+
+void space_subset(struct session *session, bool keep_fallbacks)
+{
+    const struct options *options = session->options;
+    if (options->only.count == 0 && options->from_table == NULL)
+        return;
+    size_t count = session->num_variants, kept = 0;
+    bool *by_glob = arena_alloc(&session->arena, count),
+         *by_row = arena_alloc(&session->arena, count);
+    memset(by_glob, options->only.count == 0, count);
+    memset(by_row, options->from_table == NULL, count);
+    match_globs(session, by_glob);
+    if (options->from_table != NULL)
+        match_table(session, options->from_table, by_row);
+    for (size_t i = 0, end; i < count; i = end) {
+        const struct variant *first = session->variants[i];
+        bool any = false;
+        for (end = i; end < count && session->variants[end]->arch == first->arch &&
+                      strcmp(session->variants[end]->group, first->group) == 0;
+             end++)
+            any = any || by_glob[end];
+        for (size_t j = i; j < end; j++)
+            if ((by_glob[j] && by_row[j]) ||
+                (keep_fallbacks && any && session->variants[j]->fallback))
+                session->variants[kept++] = session->variants[j];
+    }
+    session->num_variants = kept;
+    if (kept == 0)
+        fail(session, "--only and --from-table have no variant in common");
+}
+
+/* ---- sources and cache ------------------------------------------------------------------ */
+
+void space_expand(struct session *session)
+{
+    for (size_t i = 0; i < session->num_variants; i++) {
+        struct variant *variant = session->variants[i];
+        expand_variant(session, variant, true);
+        source_digest(session, variant,
+                      compile_options(&session->arena, variant->arch, session->options->line_info));
+    }
+}
+
+const char *space_cache(struct session *session)
+{
+    struct arena *arena = &session->arena;
+    const char *folder = session->options->cache, *value;
+    if (folder == NULL && (value = getenv("ATTNGEN_CACHE")) != NULL && value[0] != '\0')
+        folder = value;
+    if (folder == NULL && (value = getenv("XDG_CACHE_HOME")) != NULL && value[0] != '\0')
+        folder = arena_printf(arena, "%s/attngen", value);
+    if (folder == NULL && (value = getenv("HOME")) != NULL && value[0] != '\0')
+        folder = arena_printf(arena, "%s/.cache/attngen", value);
+    if (folder == NULL)
+        fail(session, "no place for the cache: give --cache DIR or set ATTNGEN_CACHE");
+    if (!file_make_folder(folder) || !file_is_folder(folder))
+        fail(session, "%s: cannot make the cache folder: %s", folder, strerror(errno));
+    char *real = realpath(folder, NULL);
+    if (real == NULL)
+        fail(session, "%s: cannot use the cache folder: %s", folder, strerror(errno));
+    folder = arena_string(arena, real);
+    free(real);
+    return folder;
+}
+
+size_t space_look_up(struct session *session, const struct toolkit *toolkit, const char *cache)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < session->num_variants; i++) {
+        struct variant *variant = session->variants[i];
+        struct hash hash;
+        if (toolkit->version < variant->arch->toolkit)
+            fail(session, "target %s needs CUDA toolkit %d.%d; this program was linked with %s",
+                 variant->arch->name, variant->arch->toolkit / 100, variant->arch->toolkit % 100,
+                 toolkit->name);
+        hash_begin(&hash);
+        hash_add(&hash, variant->key, HASH_BYTES);
+        hash_string(&hash, toolkit->identity);
+        hash_end(&hash, variant->key);
+        variant->cached = pool_from_cache(session, cache, variant);
+        found += variant->cached;
+    }
+    return found;
+}
