@@ -49,7 +49,7 @@ struct runner {
     uint32_t launches;
     double sample[64];
     uint32_t num_samples;
-    void *context; /* for other kinds of runners */
+    void *context, *launcher; /* for other kinds of runners */
 };
 
 /* A runner of a plan on a stage; loads its kernels. */

@@ -1,0 +1,36 @@
+/*
+ * bench.h - the jobs of attngen-bench.
+ */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include "session.h"
+#include "util.h"
+
+struct bench_options {
+    struct session session;
+    const char *results;      /* folder of results */
+    const char *commit;       /* of the source */
+    const char *command;      /* this run's command line */
+    const char *cases;        /* glob of case names */
+    const char *list;         /* another shape file */
+    struct option_list peers; /* files of peers' times */
+    long check_mib;           /* problems up to this size are verified */
+    long count;               /* regret: problems */
+    long seed;
+    bool quick;
+};
+
+/* Each writes its CSV files under results/<class>/ and returns an exit status. */
+int bench_cases(struct bench_options *options);
+int bench_host(struct bench_options *options);
+int bench_regret(struct bench_options *options);
+/* Launches a case's plan a few times, for a profiler. */
+int bench_profile(struct bench_options *options, const char *name);
+
+/* "# gpu: ..." lines at the head of every result file. */
+void bench_header(struct text *text, const struct bench_options *options, const char *method);
+/* Writes results/<class>/<name>.csv; dies if it cannot. */
+void bench_write(const struct bench_options *options, const char *name, const struct text *text);
+
+#endif /* BENCH_BENCH_H */

@@ -1,0 +1,280 @@
+/* The shape files' problems: device time, bandwidth, error, speedups. */
+#include "bench.h"
+#include "peer_file.h"
+#include "peers/inplace_copy.h"
+#include "problems.h"
+#include "timing.h"
+#include "verify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS 11
+#define WINDOW_US 4000
+#define LEAST_LAUNCHES 20
+
+static const char method[] =
+    "ms and peer_ms: median over 11 graph replays of at least 20 launches each, rotated through "
+    "buffer sets of more than twice the L2, ours and inplace-copy in turn; inplace-copy reads, "
+    "scales and writes the bytes that the problem updates in place, the fastest of its forms at "
+    "this size; peers named -eager: back-to-back calls, wall time of a call, ours likewise "
+    "(select and launch); speedup = peer_ms / ms; gbps, tflops: bytes that must move and "
+    "operations that must be done, by ms; err: relative Frobenius error against double precision";
+
+/* What one case came to. */
+struct outcome {
+    double us, eager_us, spread;
+    double inplace_us; /* 0: nothing is updated in place */
+    char inplace_form[48];
+    double err; /* negative: not checked */
+    const char *variant;
+};
+
+static double measure_error(struct bench_options *o, const struct shape *shape, bool *ok)
+{
+    struct session *s = &o->session;
+    struct verify_case c;
+    struct verify_result r;
+    uint64_t inplace, touched;
+    problem_footprint(shape->family, shape->problem, &inplace, &touched);
+    if (touched >> 20 > (uint64_t)o->check_mib)
+        return -1;
+    if (!verify_prepare(&c, shape, "", s->library))
+        return -1;
+    if (verify_upload(&c, &s->gpu) != GEN_OK) {
+        warn("%s: not checked: %s", shape->name, gen_last_error());
+        verify_free(&c, &s->gpu);
+        return -1;
+    }
+    verify_variant(&c, &s->gpu, s->library, NULL, 1, &r);
+    if (!r.ok) {
+        warn("%s: WRONG: %s", shape->name, r.reason);
+        *ok = false;
+    }
+    verify_free(&c, &s->gpu);
+    return r.error;
+}
+
+static enum gen_status measure_peers(struct bench_options *o, struct inplace_copy *peer,
+                                     struct stage *stage, struct runner *ours, struct outcome *out)
+{
+    const struct gpu *gpu = &o->session.gpu;
+    const int rounds = o->quick ? 5 : ROUNDS;
+    uint64_t bytes, touched;
+    struct inplace_runner copy;
+    struct runner *list[2] = {ours, NULL};
+    size_t count = 1;
+    problem_footprint(stage->shape->family, stage->shape->problem, &bytes, &touched);
+    uint32_t launches = launches_for(WINDOW_US, stage->floor_us + 2, LEAST_LAUNCHES);
+    enum gen_status found = inplace_copy_best(peer, stage, bytes, launches, &copy);
+    if (found == GEN_OK)
+        list[count++] = &copy.runner;
+    else if (found != GEN_STATUS_UNSUPPORTED)
+        return found;
+    enum gen_status status = runner_capture(ours, gpu, stage->buffers.num_sets, launches);
+    if (status == GEN_OK)
+        status = warm_up(gpu, ours, 10);
+    if (status == GEN_OK)
+        status = runners_interleave(list, count, gpu, rounds);
+    out->us = runner_median(ours);
+    out->spread = runner_spread(ours);
+    if (count > 1) {
+        out->inplace_us = runner_median(&copy.runner);
+        snprintf(out->inplace_form, sizeof out->inplace_form, "%s", copy.name);
+    }
+    inplace_runner_free(&copy, gpu);
+    int calls = (int)launches_for(20000, out->us > 5 ? out->us : 5, 20);
+    if (status == GEN_OK)
+        status = eager_us(o->session.library, gpu, stage, calls, o->quick ? 3 : 7, &out->eager_us);
+    return status;
+}
+
+static enum gen_status measure(struct bench_options *o, struct arena *arena,
+                               struct inplace_copy *peer, const struct shape *shape,
+                               struct outcome *out)
+{
+    struct session *s = &o->session;
+    struct stage stage = {0};
+    struct runner ours = {0};
+    gen_plan plan = {.size = sizeof plan};
+    enum gen_status status = gen_select(s->library, &s->gpu.device, shape->problem, &plan);
+    if (status != GEN_OK)
+        return status;
+    out->variant = session_variant(s, plan.launch[0].variant).name;
+    status = stage_open(&stage, &s->gpu, arena, shape, plan.workspace_bytes);
+    if (status != GEN_OK)
+        return status;
+    status = runner_plan(&ours, s->library, &stage, &plan);
+    if (status == GEN_OK)
+        status = measure_peers(o, peer, &stage, &ours, out);
+    runner_free(&ours, &s->gpu);
+    stage_close(&stage);
+    return status;
+}
+
+static void add_row(struct text *text, const struct shape *shape, const struct outcome *out,
+                    double us, const char *peer, double peer_ms, double peer_err)
+{
+    double bytes, flops;
+    char err[32] = "", other[32] = "";
+    shape->family->cost(shape->problem, &bytes, &flops);
+    if (out->err >= 0)
+        snprintf(err, sizeof err, "%.3e", out->err);
+    if (peer_err >= 0)
+        snprintf(other, sizeof other, "%.3e", peer_err);
+    if (peer_ms > 0)
+        text_add(text, "%s,%s,%.6f,%.1f,%.3f,%s,%.6f,%.4f,%s,%s\n", shape->name, out->variant,
+                 us / 1e3, bytes / us / 1e3, flops / us / 1e6, peer, peer_ms, peer_ms * 1e3 / us,
+                 err, other);
+    else
+        text_add(text, "%s,%s,%.6f,%.1f,%.3f,-,,,%s,\n", shape->name, out->variant, us / 1e3,
+                 bytes / us / 1e3, flops / us / 1e6, err);
+}
+
+static void add_rows(struct text *text, const struct shape *shape, const struct outcome *out,
+                     const struct peer_list *peers)
+{
+    size_t rows = 0;
+    if (out->inplace_us > 0) {
+        add_row(text, shape, out, out->us, "inplace-copy", out->inplace_us / 1e3, -1);
+        rows++;
+    }
+    for (size_t i = 0; i < peers->count; i++) {
+        const struct peer_time *p = &peers->item[i];
+        if (strcmp(p->name, shape->name) != 0)
+            continue;
+        add_row(text, shape, out, peer_is_eager(p) ? out->eager_us : out->us, p->peer, p->ms,
+                p->err);
+        rows++;
+    }
+    if (!rows)
+        add_row(text, shape, out, out->us, "-", 0, -1);
+}
+
+static void read_shapes(const struct bench_options *o, const struct gen__family *family,
+                        struct shape_list *list)
+{
+    int bad = o->list ? shapes_read(list, family, o->list) : shapes_read_default(list, family, "");
+    if (bad)
+        die(1, "%s's shape file is %s", family->name, bad < 0 ? "not readable" : "malformed");
+}
+
+/* All cases of a family; false if one is wrong or cannot be measured. */
+static bool bench_family(struct bench_options *o, const struct gen__family *family,
+                         struct inplace_copy *peer, const struct peer_list *peers)
+{
+    struct shape_list shapes = {0};
+    struct arena arena = {0};
+    struct text text = {0};
+    bool ok = true;
+    size_t cases = 0;
+    read_shapes(o, family, &shapes);
+    bench_header(&text, o, method);
+    text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
+    for (size_t i = 0; i < shapes.count; i++) {
+        const struct shape *shape = &shapes.item[i];
+        struct outcome out = {0};
+        double bytes, flops;
+        if (!glob_match(o->cases, shape->name) || shape->key.empty)
+            continue;
+        if (measure(o, &arena, peer, shape, &out) != GEN_OK) {
+            warn("%s: %s", shape->name, gen_last_error());
+            ok = false;
+            if (gpu_is_lost(&o->session.gpu))
+                die(1, "the GPU is lost");
+            continue;
+        }
+        out.err = measure_error(o, shape, &ok);
+        family->cost(shape->problem, &bytes, &flops);
+        printf("%-24s %9.2f us +-%4.1f%% %7.1f GB/s", shape->name, out.us, 100 * out.spread,
+               bytes / out.us / 1e3);
+        if (out.inplace_us > 0)
+            printf("  %.3f of in-place (%.2f us, %s)", out.inplace_us / out.us, out.inplace_us,
+                   out.inplace_form);
+        printf("  eager %.2f us  err %.1e  %s\n", out.eager_us, out.err, out.variant);
+        fflush(stdout);
+        add_rows(&text, shape, &out, peers);
+        cases++;
+    }
+    if (cases)
+        bench_write(o, family->name, &text);
+    else
+        warn("no case of %s is named '%s'", family->name, o->cases ? o->cases : "*");
+    arena_free(&arena, &o->session.gpu);
+    text_free(&text);
+    shapes_free(&shapes);
+    return ok && cases;
+}
+
+int bench_cases(struct bench_options *o)
+{
+    const struct gen__family *family[64];
+    struct peer_list peers = {0};
+    struct inplace_copy peer;
+    bool ok = true;
+    uint32_t n = families_named(&o->session.families, family, 64);
+    for (int i = 0; i < o->peers.count; i++) {
+        int bad = peers_read(&peers, o->peers.item[i]);
+        if (bad)
+            die(1, "%s: %s", o->peers.item[i], bad < 0 ? "cannot be read" : "malformed lines");
+    }
+    session_open_library(&o->session);
+    session_open_gpu(&o->session);
+    if (inplace_copy_open(&peer, &o->session.gpu) != GEN_OK)
+        die(1, "%s", gen_last_error());
+    for (uint32_t i = 0; i < n; i++)
+        ok = bench_family(o, family[i], &peer, &peers) && ok;
+    inplace_copy_close(&peer);
+    session_close(&o->session);
+    free(peers.item);
+    return ok ? 0 : 1;
+}
+
+/* ---- for a profiler ---------------------------------------------------- */
+
+#define PROFILE_WARM_UP 4
+#define PROFILE_LAUNCHES 4
+
+static const struct shape *find_case(struct bench_options *o, struct shape_list *all,
+                                     const char *name)
+{
+    const struct gen__family *family[64];
+    uint32_t n = families_named(&o->session.families, family, 64);
+    for (uint32_t i = 0; i < n; i++)
+        read_shapes(o, family[i], all);
+    for (size_t i = 0; i < all->count; i++)
+        if (strcmp(all->item[i].name, name) == 0)
+            return &all->item[i];
+    die(1, "no shape file has a case named '%s'", name);
+}
+
+int bench_profile(struct bench_options *o, const char *name)
+{
+    struct session *s = &o->session;
+    struct shape_list all = {0};
+    struct arena arena = {0};
+    struct stage stage;
+    struct runner runner;
+    gen_plan plan = {.size = sizeof plan};
+    const struct shape *shape = find_case(o, &all, name);
+    session_open_library(s);
+    session_open_gpu(s);
+    enum gen_status status = gen_select(s->library, &s->gpu.device, shape->problem, &plan);
+    if (status == GEN_OK)
+        status = stage_open(&stage, &s->gpu, &arena, shape, plan.workspace_bytes);
+    if (status == GEN_OK)
+        status = runner_plan(&runner, s->library, &stage, &plan);
+    for (uint32_t i = 0; i < PROFILE_WARM_UP + PROFILE_LAUNCHES && status == GEN_OK; i++)
+        status = runner.launch(&runner, i % stage.buffers.num_sets, s->gpu.stream);
+    if (status == GEN_OK)
+        status = gpu_sync(&s->gpu);
+    if (status != GEN_OK)
+        die(1, "%s: %s", name, gen_last_error());
+    printf("%s\t%s\n", name, session_variant(s, plan.launch[0].variant).name);
+    stage_close(&stage);
+    arena_free(&arena, &s->gpu);
+    session_close(s);
+    shapes_free(&all);
+    return 0;
+}

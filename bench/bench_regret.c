@@ -1,0 +1,99 @@
+/* What selection loses on problems that nobody tuned. */
+#include "bench.h"
+#include "contest.h"
+#include "problems.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char method[] =
+    "random problems (seeded) within the ranges of the shape file, none in a tuned bucket; every "
+    "eligible variant is timed by graph replay rotated beyond the L2, the best ten and the chosen "
+    "one again, interleaved, median of 9; ratio = ms / best_ms";
+
+static const struct tournament_pass passes[] = {{2, 1.10, 10}, {9, 1, 0}};
+static const struct tournament_pass quick_passes[] = {{1, 1.10, 6}, {5, 1, 0}};
+
+/* One problem's row; false if it could not be measured. */
+static bool regret_of(struct bench_options *o, struct arena *arena, const struct shape *shape,
+                      struct text *text, double *ratio)
+{
+    struct session *s = &o->session;
+    struct contest c = {0};
+    struct option_list all = {0};
+    gen_plan plan = {.size = sizeof plan};
+    int chosen = -1, best = -1;
+    char problem[512];
+    if (gen_select(s->library, &s->gpu.device, shape->problem, &plan) != GEN_OK)
+        return false;
+    contest_find(&c, s, shape, &all, NULL);
+    for (size_t i = 0; i < c.count; i++)
+        if (c.candidate[i].variant == plan.launch[0].variant)
+            chosen = (int)i;
+    bool ok = chosen >= 0 && contest_stage(&c, arena) == GEN_OK;
+    if (ok)
+        best = o->quick ? contest_run(&c, quick_passes, 2, 0, chosen, NULL)
+                        : contest_run(&c, passes, 2, 0, chosen, NULL);
+    ok = ok && best >= 0 && !c.contestant[chosen].failed;
+    if (ok) {
+        const struct contestant *x = &c.contestant[chosen], *y = &c.contestant[best];
+        *ratio = x->us / y->us;
+        gen__problem_format(shape->family, shape->problem, problem, sizeof problem);
+        text_add(text, "%s,%s,%s,%.6f,%s,%.6f,%.4f\n", shape->family->name, problem, x->name,
+                 x->us / 1e3, y->name, y->us / 1e3, *ratio);
+    }
+    if (c.lost)
+        die(1, "%s: the GPU is lost: %s", shape->name, c.failure);
+    contest_close(&c);
+    return ok;
+}
+
+static void bench_family(struct bench_options *o, const struct gen__family *family,
+                         struct text *text)
+{
+    struct shape_list shapes = {0}, tuned = {0}, problems = {0};
+    struct arena arena = {0};
+    size_t done = 0;
+    if (shapes_read_default(&shapes, family, "") != 0)
+        die(1, "%s's shape file is not readable", family->name);
+    for (size_t i = 0; i < shapes.count; i++)
+        shapes_add(&tuned, family, shapes.item[i].problem);
+    shapes_grid(&tuned, &shapes, family);
+    shapes_random(&problems, &shapes, &tuned, family, (size_t)o->count, (uint64_t)o->seed);
+    double *ratio = xmalloc((problems.count + 1) * sizeof *ratio);
+    uint64_t start = clock_ns();
+    for (size_t i = 0; i < problems.count; i++) {
+        if (regret_of(o, &arena, &problems.item[i], text, &ratio[done]))
+            done++;
+        else
+            warn("%s: %s", problems.item[i].name, gen_last_error());
+        if ((i + 1) % 25 == 0)
+            fprintf(stderr, "[%zu/%zu] %.0f s\n", i + 1, problems.count,
+                    (double)(clock_ns() - start) / 1e9);
+    }
+    printf("%s: %zu problems, geometric mean %.4f, 95th percentile %.4f, worst %.4f\n",
+           family->name, done, stats_geomean(ratio, done), stats_quantile(ratio, done, 0.95),
+           stats_quantile(ratio, done, 1));
+    free(ratio);
+    arena_free(&arena, &o->session.gpu);
+    shapes_free(&shapes);
+    shapes_free(&tuned);
+    shapes_free(&problems);
+}
+
+int bench_regret(struct bench_options *o)
+{
+    const struct gen__family *family[64];
+    struct text text = {0};
+    uint32_t n = families_named(&o->session.families, family, 64);
+    session_open_library(&o->session);
+    session_open_gpu(&o->session);
+    bench_header(&text, o, method);
+    text_add(&text, "family,problem,chosen,ms,best,best_ms,ratio\n");
+    for (uint32_t i = 0; i < n; i++)
+        bench_family(o, family[i], &text);
+    bench_write(o, "regret", &text);
+    text_free(&text);
+    session_close(&o->session);
+    return 0;
+}

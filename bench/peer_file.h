@@ -1,0 +1,29 @@
+/*
+ * peer_file.h - times of other implementations, measured by the programs of
+ * bench/peers/ in the same session: lines of "peer case ms err", tabs between.
+ */
+#ifndef BENCH_PEER_FILE_H
+#define BENCH_PEER_FILE_H
+
+#include <stddef.h>
+
+struct peer_time {
+    char peer[48], name[96]; /* of the case */
+    double ms;
+    double err; /* relative Frobenius; negative: not given */
+};
+
+struct peer_list {
+    struct peer_time *item;
+    size_t count;
+};
+
+/* Appends a file's lines. Returns the number of malformed ones, -1 if it cannot
+ * be read. '#' starts a comment; a line that begins with "peer" names the
+ * columns. */
+int peers_read(struct peer_list *list, const char *path);
+
+/* Is the peer timed from call to call as a caller sees it ("...-eager")? */
+int peer_is_eager(const struct peer_time *peer);
+
+#endif /* BENCH_PEER_FILE_H */
