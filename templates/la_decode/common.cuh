@@ -2,6 +2,7 @@
 #pragma once
 
 #include "la_decode/args.h"
+#include "lib/ptx.cuh"
 
 // x / d for x < 2^31, d given as the host prepared it (args.h).
 __device__ __forceinline__ unsigned quotient(unsigned x, unsigned mul, unsigned shift)
@@ -21,7 +22,7 @@ struct la_decode_place {
         // Issued before everything else: the state's address hangs on it.
         slot = static_cast<int>(row);
         if (p.slots)
-            asm volatile("ld.global.s32 %0, [%1];" : "=r"(slot) : "l"(p.slots + row) : "memory");
+            slot = load_global(p.slots + row);
     }
 
     // True for a row that must not touch the pool: negative slots, and ones the pool does not have.
@@ -30,10 +31,10 @@ struct la_decode_place {
         return static_cast<unsigned>(slot) >= p.num_slots;
     }
 
-    // exp(-decay) of the head
-    __device__ __forceinline__ float lambda(const gen_la_decode_params &p) const
+    // The decay of the head; lambda is exp(-decay).
+    __device__ __forceinline__ float decay(const gen_la_decode_params &p) const
     {
-        return expf(-p.decay[quotient(v_head, p.decay_mul, p.decay_shift)]);
+        return load_global(p.decay + quotient(v_head, p.decay_mul, p.decay_shift));
     }
 
     // The state's first element; head_dim x head_dim floats are contiguous.
@@ -68,4 +69,9 @@ __device__ __forceinline__ float4 decayed_plus(float4 h, float lambda, float4 a,
 {
     return make_float4(fmaf(a.x, b, lambda * h.x), fmaf(a.y, b, lambda * h.y), fmaf(a.z, b, lambda * h.z),
                        fmaf(a.w, b, lambda * h.w));
+}
+
+__device__ __forceinline__ float4 scaled(float4 x, float factor)
+{
+    return make_float4(x.x * factor, x.y * factor, x.z * factor, x.w * factor);
 }

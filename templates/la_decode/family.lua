@@ -16,12 +16,6 @@
 --             splits K over the block's warps, so the axis is 1 there)
 --   cache     def: default caching; stream: no allocation in L1, first to be evicted from L2
 --   grid      one: a block per slice; pers: as many blocks as fit at once, each taking slices in turn
-local function set(list)
-  local s = {}
-  for _, x in ipairs(list) do s[x] = true end
-  return s
-end
-
 local function derived(v)
   local d = {}
   d.threads = 32 * v.warps
@@ -44,6 +38,38 @@ local function shared(v, d)
   return bytes
 end
 
+-- Shapes that were measured on an H200 and never won by as much as the noise (docs/perf/la_decode.md), or could not.
+local function ill_sized(v, d)
+  local bytes = d.stage_bytes
+  if v.load == "ld" then
+    if v.stages > 2 then return "a third tile in registers costs more occupancy than it hides" end
+    if bytes < 1024 or bytes > 4096 then return "a warp's tile in registers is 1 to 4 KiB" end
+    if v.ksplit > 1 and (bytes ~= 2048 or d.steps > 1 or v.cache == "def") then return "ksplit helps a short block at most" end
+    if d.steps > 2 * v.stages then return "more than two steps a stage: more blocks do the same with less waiting" end
+    if v.cache == "def" and (v.blocks > 8 or bytes > 2048) then
+      return "without streaming hints only small tiles of few blocks keep up: the batches it is for overflow L2"
+    end
+    return nil
+  end
+  if bytes ~= (v.warps == 4 and 4096 or 2048) then return "a ring's tile is 4 KiB with 4 warps, 2 KiB with 8" end
+  if v.ksplit > 1 then return "a ring leaves ksplit nothing to hide" end
+  if d.steps > 4 then return "more than four steps: more blocks do the same with less waiting" end
+  if v.load == "cpasync" then
+    if v.stages == 1 then return "cp.async with one stage is a slow plain load" end
+    return nil
+  end
+  if v.grid == "pers" then
+    if v.stages < 2 or v.cache == "stream" or v.store == "st" or v.warps > 4 then
+      return "a persistent block runs from a ring of at least two stages, both ways by the copy engine"
+    end
+    return nil
+  end
+  if v.stages > 2 then return "a third stage is for persistent blocks" end
+  if v.warps == 8 and v.cache == "stream" then return "8 warps with bulk loads are for batches that overflow L2" end
+  if v.store == "bulk" and v.cache == "stream" then return "a bulk store leaves eviction to the cache" end
+  return nil
+end
+
 return family {
   name = "la_decode",
   required = {
@@ -54,21 +80,27 @@ return family {
   free = {
     { name = "load", values = { "ld", "cpasync", "bulk" } },
     { name = "store", values = { "st", "bulk" }, tag = "to" },
-    { name = "tile", values = { 4, 8, 16, 32, 64 }, tag = "t" },
-    { name = "warps", values = { 4, 8 }, tag = "w" },
+    { name = "tile", values = { 8, 16, 32, 64, 128 }, tag = "t" },
+    { name = "warps", values = { 4, 8, 16 }, tag = "w" },
     { name = "stages", values = { 1, 2, 3 }, tag = "s" },
-    { name = "blocks", values = { 1, 2, 4, 8 }, tag = "b" },
+    { name = "blocks", values = { 1, 2, 4, 8, 16 }, tag = "b" },
     { name = "ksplit", values = { 1, 2 }, tag = "k" },
     { name = "cache", values = { "def", "stream" } },
     { name = "grid", values = { "one", "pers" } },
   },
   legal = function(v, arch)
     local d = derived(v)
+    if v.load ~= "ld" and v.warps == 16 then return "16 warps with a ring each leave room for one block an SM" end
     if v.load == "bulk" and not arch.bulk_copy then return "bulk copies need sm_90 or later" end
-    if v.store == "bulk" and v.load ~= "bulk" then return "a bulk store pays only where bulk loads fill the ring" end
+    if v.store == "bulk" and v.load ~= "bulk" then return "a bulk store starts from the ring that bulk loads fill" end
+    if v.ksplit > 1 and v.layout == "kv" then return "layout kv splits K over all warps of the block already" end
+    if v.grid == "pers" and v.load ~= "bulk" then return "a persistent block pays only with a ring that the copy engine fills" end
+    if d.row_bytes < 64 then return "a warp's part of a row is less than two sectors" end
     if d.rows < d.rows_per_load then return "a warp's share of the tile is less than one warp-wide load" end
-    if d.steps < v.stages then return "more stages than the block has tiles" end
     if d.steps < 1 then return "the tile is larger than the block's slice" end
+    if d.steps < v.stages then return "more stages than the block has tiles" end
+    local problem = ill_sized(v, d)
+    if problem then return problem end
     if shared(v, d) > arch.shared_per_block then
       return string.format("needs %d bytes of shared memory, %s allows %d", shared(v, d), arch.name, arch.shared_per_block)
     end
@@ -88,7 +120,13 @@ return family {
   template = function(v) return v.layout == "vk" and "la_decode_vk.cu.in" or "la_decode_kv.cu.in" end,
   constants = function(v, arch)
     local d = derived(v)
-    return { ROWS = d.rows, STEPS = d.steps, STREAM = v.cache == "stream" and "true" or "false" }
+    return {
+      ROWS = d.rows,
+      STEPS = d.steps,
+      STREAM = v.cache == "stream" and "true" or "false",
+      -- With large tiles in registers ptxas otherwise spills a few of them for the sake of occupancy.
+      BOUNDS = v.load == "ld" and d.registers * v.stages >= 64 and d.threads .. ", 1" or tostring(d.threads),
+    }
   end,
   fallback = function(v)
     return v.load == "ld" and v.store == "st" and v.tile == 32 and v.warps == 4 and v.stages == 1 and v.blocks == 4

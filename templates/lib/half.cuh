@@ -41,11 +41,9 @@ template <class T> __device__ __forceinline__ unsigned short from_float(float x)
     return bits;
 }
 
-// Four consecutive values, 8-byte aligned.
-template <class T> __device__ __forceinline__ float4 load_float4(const unsigned short *p)
+// Four values packed in two words.
+template <class T> __device__ __forceinline__ float4 to_float4(uint2 packed)
 {
-    unsigned a, b;
-    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "l"(p) : "memory");
-    const float2 lo = to_float2<T>(a), hi = to_float2<T>(b);
+    const float2 lo = to_float2<T>(packed.x), hi = to_float2<T>(packed.y);
     return make_float4(lo.x, lo.y, hi.x, hi.y);
 }

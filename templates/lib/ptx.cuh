@@ -8,9 +8,39 @@ __device__ __forceinline__ unsigned shared_address(const void *pointer)
     return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
+// ---- global memory. These loads are issued in program order and not moved: what is asked for first arrives first. ----
+
+__device__ __forceinline__ int load_global(const int *p)
+{
+    int x;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float load_global(const float *p)
+{
+    float x;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(x) : "l"(p) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ unsigned short load_global(const unsigned short *p)
+{
+    unsigned short x;
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(p) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ uint2 load_global_8(const void *p)
+{
+    uint2 x;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(p) : "memory");
+    return x;
+}
+
 // ---- global memory, 16 bytes. `stream` marks data that is used once: first to be evicted from L1 and L2. ----
 
-template <bool stream> __device__ __forceinline__ float4 load_global(const float *p)
+template <bool stream> __device__ __forceinline__ float4 load_global_16(const float *p)
 {
     float4 x;
     if constexpr (stream)
@@ -22,7 +52,7 @@ template <bool stream> __device__ __forceinline__ float4 load_global(const float
     return x;
 }
 
-template <bool stream> __device__ __forceinline__ void store_global(float *p, float4 x)
+template <bool stream> __device__ __forceinline__ void store_global_16(float *p, float4 x)
 {
     if constexpr (stream)
         asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};"

@@ -4,24 +4,24 @@
 // Sums each of x[0..n) over groups of `lanes` neighbouring lanes, all n sums together: while more than one element is
 // left, lanes exchange halves, so n elements cost n - 1 + log2(lanes / n) shuffles instead of n log2(lanes). On return
 // x[0] of lane l (within its group) is the sum of element l / (lanes / n). n and lanes are powers of two, n <= lanes.
-template <int n, int lanes> __device__ __forceinline__ void reduce_rows(float (&x)[n])
+template <int n, int lanes, int size> __device__ __forceinline__ void reduce_rows(float (&x)[size])
 {
     static_assert(n <= lanes && lanes <= 32, "one element a lane at most");
-    const unsigned lane = threadIdx.x & 31;
-    int left = n;
+    if constexpr (lanes > 1) {
+        constexpr int distance = lanes / 2;
+        if constexpr (n > 1) {
+            constexpr int half = n / 2;
+            const bool upper = threadIdx.x & distance;
 #pragma unroll
-    for (int distance = lanes / 2; distance > 0; distance /= 2) {
-        if (left > 1) {
-            left /= 2;
-            const bool upper = lane & distance;
-#pragma unroll
-            for (int i = 0; i < left; i++) {
-                const float give = upper ? x[i] : x[i + left];
-                const float keep = upper ? x[i + left] : x[i];
+            for (int i = 0; i < half; i++) {
+                const float give = upper ? x[i] : x[i + half];
+                const float keep = upper ? x[i + half] : x[i];
                 x[i] = keep + __shfl_xor_sync(0xffffffffu, give, distance);
             }
+            reduce_rows<half, distance>(x);
         } else {
             x[0] += __shfl_xor_sync(0xffffffffu, x[0], distance);
+            reduce_rows<1, distance>(x);
         }
     }
 }

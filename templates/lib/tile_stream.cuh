@@ -69,7 +69,7 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
                 for (int i = 0; i < LOADS; i++)
 #pragma unroll
                     for (int j = 0; j < VECTORS; j++)
-                        held[s][i][j] = load_global<STREAM>(tile + row(i) * row_stride + column(j));
+                        held[s][i][j] = load_global_16<STREAM>(tile + row(i) * row_stride + column(j));
             }
         } else if constexpr (LOAD == load_path::cpasync) {
             if (there) {
@@ -124,7 +124,7 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
         if constexpr (STORE == store_path::bulk)
             store_shared(vector_address(s, i, j), x);
         else
-            store_global<STREAM>(tile + row(i) * row_stride + column(j), x);
+            store_global_16<STREAM>(tile + row(i) * row_stride + column(j), x);
     }
 
     // All vectors of stage s are given back: the stage may be refilled.
