@@ -19,7 +19,7 @@ fail() {
 
 mkdir "$tree"
 for part in CMakeLists.txt cmake gen runtime templates generated bench docs; do
-    cp -R "$source/$part" "$tree/$part"
+    [ ! -e "$source/$part" ] || cp -R "$source/$part" "$tree/$part"
 done
 written=$(python3 "$source/scripts/doc_blocks.py" "$source/docs/adding-a-family.md" "$tree")
 echo "$written"
