@@ -70,6 +70,11 @@ local function ill_sized(v, d)
   return nil
 end
 
+local fallback_shapes = {
+  vk = { [64] = { tile = 16, blocks = 4 }, [128] = { tile = 32, blocks = 4 }, [256] = { tile = 16, blocks = 16 } },
+  kv = { [64] = { tile = 64, blocks = 4 }, [128] = { tile = 64, blocks = 4 }, [256] = { tile = 128, blocks = 8 } },
+}
+
 return family {
   name = "la_decode",
   required = {
@@ -113,7 +118,7 @@ return family {
       threads = d.threads,
       shared = shared(v, d),
       cluster = 1,
-      max_registers = math.min(255, 65536 // d.threads // 2),
+      max_registers = math.min(255, 65536 // d.threads),
       facts = { blocks = v.blocks, persistent = v.grid == "pers" and 1 or 0, inflight_bytes = v.tile * d.row_bytes * v.stages },
     }
   end,
@@ -128,8 +133,10 @@ return family {
       BOUNDS = v.load == "ld" and d.registers * v.stages >= 64 and d.threads .. ", 1" or tostring(d.threads),
     }
   end,
+  -- Plain loads and blocks small enough to fill any GPU with few states.
   fallback = function(v)
-    return v.load == "ld" and v.store == "st" and v.tile == 32 and v.warps == 4 and v.stages == 1 and v.blocks == 4
-      and v.ksplit == 1 and v.cache == "def" and v.grid == "one"
+    local shape = fallback_shapes[v.layout][v.head_dim]
+    return v.load == "ld" and v.store == "st" and v.warps == 4 and v.stages == 1 and v.ksplit == 1 and v.cache == "stream"
+      and v.grid == "one" and v.tile == shape.tile and v.blocks == shape.blocks
   end,
 }
