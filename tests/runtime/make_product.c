@@ -55,6 +55,8 @@ static size_t append(struct buffer *b, const void *data, size_t size)
         need(b->at != NULL, "memory");
     }
     const size_t at = b->size;
+    if (size == 0)
+        return at;
     if (data)
         memcpy(b->at + at, data, size);
     else

@@ -67,7 +67,9 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (!variant || !p->batch)
         return;
     plan->workspace_bytes = (uint64_t)variant->fact[WORKSPACE] << 20;
-    plan->num_launches = variant->fact[LAUNCHES] ? (uint32_t)variant->fact[LAUNCHES] : 1;
+    const int32_t launches = variant->fact[LAUNCHES];
+    plan->num_launches =
+        launches >= 1 && launches <= GEN_PLAN_MAX_LAUNCHES ? (uint32_t)launches : 1;
     for (uint32_t i = 0; i < plan->num_launches; i++)
         plan->launch[i] = (gen_plan_launch){
             variant->index, {(uint32_t)p->batch, 1, 1}, variant->threads, variant->shared_dynamic};

@@ -1,0 +1,192 @@
+/* gen_explain(): what it says, and that what is too long is cut. */
+#include "test.h"
+
+#include "toy.h"
+
+#include <unistd.h>
+
+static char text[16384];
+
+static const char *explain(const gen_library *library, const char *device_name,
+                           const gen_toy_problem *problem)
+{
+    const gen_device device = toy_device(device_name);
+    size_t needed = 0;
+    assert_status(gen_explain(library, &device, &problem->base, text, sizeof(text), &needed),
+                  GEN_OK);
+    assert_int_equal(needed, strlen(text));
+    return text;
+}
+
+static void has(const char *piece)
+{
+    if (!strstr(text, piece))
+        fail_msg("\"%s\" is not in:\n%s", piece, text);
+}
+
+/* a stands before b. */
+static void in_order(const char *a, const char *b)
+{
+    has(a);
+    has(b);
+    assert_true(strstr(text, a) < strstr(text, b));
+}
+
+static void by_model(void **state)
+{
+    (void)state;
+    gen_library *library = toy_open(toy_product());
+    const gen_toy_problem problem = toy_problem(GEN_LINE, 8);
+    explain(library, "h200", &problem);
+    has("problem   line batch=8 heads=1 length=64 dtype=bf16 dim=64\n");
+    has("NVIDIA H200: sm_90, 132 SMs, 4800 GB/s, 60.0 MiB L2, 232448 bytes shared a block\n");
+    has("tuned by  tiles=8\n");
+    has("rule      analytic model\n");
+    has("*        1.000 estimate  line_bf16_d64__sm90a_big\n");
+    has("         2.500 estimate  line_bf16_d64__sm90a_c\n");
+    has("             - unknown   line_bf16_d64__sm90a_nothing\n");
+    in_order("sm90a_c\n", "sm90a_a\n");
+    in_order("sm90a_a\n", "sm90a_nothing\n");
+    in_order("sm90a_nothing\n", "rejected:\n");
+    has("  line_bf16_d64__sm90a_b does not fit: length is not a multiple of blocks\n");
+    in_order("rejected:\n", "sm90a_b does not fit");
+    explain(library, "a100", &problem);
+    has("  line_bf16_d64__sm90a_a is made for sm_90a, the device is sm_80\n");
+    toy_close(library);
+}
+
+static void by_table(void **state)
+{
+    (void)state;
+    char table[4096] = "", digest[17];
+    toy_digest("line_bf16_d64__sm90a_a", digest);
+    toy_table_head(table, sizeof(table), 90, 132, 4800);
+    const size_t length = strlen(table);
+    snprintf(table + length, sizeof(table) - length,
+             "line\tline_bf16_d64\ttiles=8\tline_bf16_d64__sm90a_a\t20\t0\tline_bf16_d64__sm90a_c"
+             "\t22\t%s\t13.0\t1\n",
+             digest);
+    struct product *product = toy_product();
+    product_table(product, "sm90_132sm", table);
+    gen_library *library = toy_open(product);
+    gen_toy_problem problem = toy_problem(GEN_LINE, 16);
+    problem.base.flags = GEN_DETERMINISTIC | GEN_BATCH_INVARIANT;
+    problem.base.max_workspace_mib = 4;
+    explain(library, "h200", &problem);
+    has("deterministic\n");
+    has("batch-invariant\n");
+    has("at most 4 MiB of workspace\n");
+    has("rule      measured on this class of GPU: sm90_132sm (sm90_132sm), row tiles=8, 1.00 "
+        "doublings away\n");
+    has("*       40.000 measured  line_bf16_d64__sm90a_a\n");
+    has("        44.000 measured  line_bf16_d64__sm90a_c\n");
+    explain(library, "h20", &problem);
+    has("rule      measured on the nearest class of GPU, scaled: sm90_132sm");
+    toy_close(library);
+}
+
+static void without_a_variant(void **state)
+{
+    (void)state;
+    gen_library *library = toy_open(toy_product());
+    gen_toy_problem problem = toy_problem(GEN_LINE, 8);
+    problem.dim = 128;
+    explain(library, "h200", &problem);
+    has("rule      none: no variant of line (dtype=bf16 dim=128)");
+    problem.batch = 0;
+    explain(library, "h200", &problem);
+    has("rule      the problem is empty: nothing to launch\n");
+    explain(library, "cpu", &problem);
+    has("rule      the reference on the CPU\n");
+    toy_close(library);
+}
+
+static void what_is_too_long_is_cut(void **state)
+{
+    (void)state;
+    gen_library *library = toy_open(toy_product());
+    const gen_toy_problem problem = toy_problem(GEN_LINE, 8);
+    const gen_device device = toy_device("h200");
+    explain(library, "h200", &problem);
+    const size_t length = strlen(text);
+    for (size_t capacity = 0; capacity <= length + 2; capacity++) {
+        char *part = malloc(capacity + 1);
+        assert_non_null(part);
+        memset(part, 0x5a, capacity + 1);
+        size_t needed = 0;
+        assert_status(gen_explain(library, &device, &problem.base, part, capacity, &needed),
+                      GEN_OK);
+        assert_int_equal(needed, length);
+        assert_int_equal(part[capacity], 0x5a);
+        if (capacity) {
+            const size_t kept = capacity - 1 < length ? capacity - 1 : length;
+            assert_int_equal(strlen(part), kept);
+            assert_memory_equal(part, text, kept);
+        }
+        free(part);
+    }
+    size_t needed = 0;
+    assert_status(gen_explain(library, &device, &problem.base, NULL, 0, &needed), GEN_OK);
+    assert_int_equal(needed, length);
+    assert_status(gen_explain(library, &device, &problem.base, NULL, 8, &needed),
+                  GEN_STATUS_INVALID_ARGUMENT);
+    assert_status(gen_explain(NULL, &device, &problem.base, text, 8, &needed),
+                  GEN_STATUS_INVALID_ARGUMENT);
+    assert_status(gen_explain(library, NULL, &problem.base, text, 8, &needed),
+                  GEN_STATUS_INVALID_ARGUMENT);
+    assert_status(gen_explain(library, &device, NULL, text, 8, &needed),
+                  GEN_STATUS_INVALID_ARGUMENT);
+    toy_close(library);
+}
+
+/* What a call writes on stderr. */
+static size_t stderr_of_select(const char *log, char *out, size_t capacity)
+{
+    const char *path = SCRATCH_DIR "/stderr.txt";
+    if (log)
+        setenv("GEN_LOG", log, 1);
+    gen_library *library = toy_open(toy_product());
+    unsetenv("GEN_LOG");
+    const gen_toy_problem problem = toy_problem(GEN_LINE, 8);
+    const gen_device device = toy_device("h200");
+    gen_plan plan;
+    fflush(stderr);
+    const int saved = dup(2);
+    assert_non_null(freopen(path, "w", stderr));
+    const enum gen_status status = gen_select(library, &device, &problem.base, &plan);
+    fflush(stderr);
+    dup2(saved, 2);
+    close(saved);
+    assert_int_equal(status, GEN_OK);
+    toy_close(library);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    const size_t length = fread(out, 1, capacity - 1, file);
+    out[length] = '\0';
+    fclose(file);
+    unlink(path);
+    return length;
+}
+
+static void the_log_is_silent_unless_asked(void **state)
+{
+    (void)state;
+    assert_int_equal(stderr_of_select(NULL, text, sizeof(text)), 0);
+    assert_int_equal(stderr_of_select("load", text, sizeof(text)), 0);
+    assert_int_equal(stderr_of_select("selection", text, sizeof(text)), 0);
+    assert_true(stderr_of_select("load,select", text, sizeof(text)) > 0);
+    has("attngen: select\n");
+    has("*        1.000 estimate  line_bf16_d64__sm90a_big\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_model),
+        cmocka_unit_test(by_table),
+        cmocka_unit_test(without_a_variant),
+        cmocka_unit_test(what_is_too_long_is_cut),
+        cmocka_unit_test(the_log_is_silent_unless_asked),
+    };
+    return cmocka_run_group_tests_name("explain", tests, NULL, NULL);
+}

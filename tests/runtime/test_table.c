@@ -1,0 +1,428 @@
+/* Tuning tables: every kind of bad row and header, expiry, and which of several
+ * tables counts. */
+#include "test.h"
+
+#include "toy.h"
+
+#include <locale.h>
+#include <math.h>
+#include <unistd.h>
+
+#define A90 "line_bf16_d64__sm90a_a"
+#define C90 "line_bf16_d64__sm90a_c"
+#define BIG90 "line_bf16_d64__sm90a_big"
+#define COLUMNS "family\trequired\tproblem\tvariant\tus\tspread\trunner_up\trunner_up_us\tdigest\n"
+#define HEAD                                                                               \
+    "# attngen tuning table\n# format: 1\n# class: sm90_132sm\n# compute_capability: 90\n" \
+    "# num_sms: 132\n# memory_gbps: 4800\n# l2_bytes: 62914560\n"
+
+static gen_library_info open_info(const char *text, gen_library **library)
+{
+    struct product *product = toy_product();
+    product_table(product, "built-in", text);
+    *library = toy_open(product);
+    gen_library_info info;
+    assert_status(gen_library_info_get(*library, &info), GEN_OK);
+    return info;
+}
+
+/* gen_explain() of a problem on the H200. */
+static const char *explained(const gen_library *library)
+{
+    static char text[8192];
+    const gen_device device = toy_device("h200");
+    const gen_toy_problem problem = toy_problem(GEN_LINE, 16);
+    assert_status(gen_explain(library, &device, &problem.base, text, sizeof(text), NULL), GEN_OK);
+    return text;
+}
+
+static void assert_explained(const gen_library *library, const char *piece)
+{
+    if (!strstr(explained(library), piece))
+        fail_msg("\"%s\" is not in:\n%s", piece, explained(library));
+}
+
+static const char *good_row(void)
+{
+    static char text[256];
+    char digest[17];
+    toy_digest(A90, digest);
+    snprintf(text, sizeof(text),
+             "line\tline_bf16_d64\ttiles=16\t" A90 "\t63.4\t0.002\t" C90 "\t70.5\t%s\n", digest);
+    return text;
+}
+
+static void a_good_table(void **state)
+{
+    (void)state;
+    char text[2048];
+    gen_library *library;
+    snprintf(text, sizeof(text), HEAD COLUMNS "%s", good_row());
+    const gen_library_info info = open_info(text, &library);
+    assert_int_equal(info.num_tables, 1);
+    assert_int_equal(info.num_rows, 1);
+    assert_int_equal(info.num_rows_bad, 0);
+    assert_explained(library, "sm90_132sm (built-in), row tiles=16");
+    toy_close(library);
+}
+
+static void bad_rows_are_skipped_and_counted(void **state)
+{
+    (void)state;
+    char digest[17], c_digest[17];
+    toy_digest(A90, digest);
+    toy_digest(C90, c_digest);
+    /* family, required, problem, variant, us, spread, runner_up, runner_up_us, digest */
+    const char *rows[][10] = {
+        {"nofamily", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", digest, "no such family"},
+        {"toy", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", digest, "not of family toy"},
+        {"line", "line_fp16_d64", "tiles=1", A90, "9", "0", "-", "-", digest,
+         "not the required key"},
+        {"line", "", "tiles=1", A90, "9", "0", "-", "-", digest, "not the required key"},
+        {"line", "line_bf16_d64", "states=1", A90, "9", "0", "-", "-", digest,
+         "not a coordinate of line"},
+        {"line", "line_bf16_d64", "tiles", A90, "9", "0", "-", "-", digest,
+         "expected coordinate=value"},
+        {"line", "line_bf16_d64", "", A90, "9", "0", "-", "-", digest, "is missing"},
+        {"line", "line_bf16_d64", "tiles=1,tiles=2", A90, "9", "0", "-", "-", digest, "twice"},
+        {"line", "line_bf16_d64", "tiles=1,length=2", A90, "9", "0", "-", "-", digest,
+         "not a coordinate of line"},
+        {"line", "line_bf16_d64", "tiles=0", A90, "9", "0", "-", "-", digest, "not a number > 0"},
+        {"line", "line_bf16_d64", "tiles=-1", A90, "9", "0", "-", "-", digest, "not a number > 0"},
+        {"line", "line_bf16_d64", "tiles=x", A90, "9", "0", "-", "-", digest, "not a number > 0"},
+        {"line", "line_bf16_d64", "tiles=1e999", A90, "9", "0", "-", "-", digest,
+         "not a number > 0"},
+        {"line", "line_bf16_d64", "tiles=1", "line_bf16_d64__sm90a_", "9", "0", "-", "-", digest,
+         "no such variant"},
+        {"line", "line_bf16_d64", "tiles=1", "", "9", "0", "-", "-", digest, "no such variant"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "0", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "-3", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "nan", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "inf", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "1e300", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "1e-300", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "9us", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "9,5", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "1e", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "1.2.3", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "", "0", "-", "-", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "9", "low", "-", "-", digest, "spread"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "9", "0", C90, "fast", digest, "microseconds"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", "0123", "16 hexadecimal"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", "0123456789abcdeg",
+         "16 hexadecimal"},
+        {"line", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", "", "16 hexadecimal"},
+    };
+    const size_t num_rows = sizeof(rows) / sizeof(rows[0]);
+    for (size_t r = 0; r < num_rows; r++) {
+        char text[2048], reason[64];
+        const char **f = rows[r];
+        snprintf(text, sizeof(text), HEAD COLUMNS "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n%s", f[0],
+                 f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8], good_row());
+        gen_library *library;
+        const gen_library_info info = open_info(text, &library);
+        if (info.num_rows != 1 || info.num_rows_bad != 1 || info.num_rows_expired != 0)
+            fail_msg("row %zu: %u rows, %u bad, %u expired", r, info.num_rows, info.num_rows_bad,
+                     info.num_rows_expired);
+        snprintf(reason, sizeof(reason), "%s", f[9]);
+        assert_explained(library, reason);
+        assert_explained(library, "the first: line 9:");
+        toy_close(library);
+    }
+}
+
+static void rows_of_the_wrong_shape(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "line\n",
+        "\t\n",
+        "line\tline_bf16_d64\ttiles=1\t" A90 "\t9\t0\t-\t-\n",
+        "line\tline_bf16_d64\ttiles=1\t" A90 "\t9\t0\t-\t-\t0123456789abcdef\tmore\n",
+        "line line_bf16_d64 tiles=1 " A90 " 9 0 - - 0123456789abcdef\n",
+    };
+    for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+        char text[2048];
+        snprintf(text, sizeof(text), HEAD COLUMNS "%s%s", rows[r], good_row());
+        gen_library *library;
+        const gen_library_info info = open_info(text, &library);
+        assert_int_equal(info.num_rows, 1);
+        assert_int_equal(info.num_rows_bad, 1);
+        assert_explained(library, "fields, expected 9");
+        toy_close(library);
+    }
+}
+
+static void changed_kernels_expire_their_rows(void **state)
+{
+    (void)state;
+    char text[2048];
+    gen_library *library;
+    snprintf(text, sizeof(text),
+             HEAD COLUMNS "line\tline_bf16_d64\ttiles=16\t" BIG90
+                          "\t1.5\t0.002\t-\t-\t0123456789abcdef\n%s",
+             good_row());
+    const gen_library_info info = open_info(text, &library);
+    assert_int_equal(info.num_rows, 1);
+    assert_int_equal(info.num_rows_bad, 0);
+    assert_int_equal(info.num_rows_expired, 1);
+    const gen_device device = toy_device("h200");
+    const gen_toy_problem problem = toy_problem(GEN_LINE, 16);
+    gen_plan plan;
+    assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
+    assert_string_equal(toy_chosen(library, &plan), A90);
+    toy_close(library);
+}
+
+static const struct {
+    const char *text, *line, *reason;
+} bad_headers[] = {
+    {"", "0", "the first line is not"},
+    {"\n" HEAD COLUMNS, "1", "the first line is not"},
+    {"family\n", "1", "the first line is not"},
+    {HEAD, "7", "ends before the line of column names"},
+    {"# attngen tuning table\n# format: 2\n" COLUMNS, "3", "table format 2, this runtime reads"},
+    {"# attngen tuning table\n" COLUMNS, "2", "table format 0"},
+    {"# attngen tuning table\n# format: one\n", "2", "format is \"one\", expected a number"},
+    {"# attngen tuning table\n# format: 1\n# num_sms: 0\n", "3", "num_sms is \"0\""},
+    {"# attngen tuning table\n# format: 1\n# num_sms: 99999999999\n", "3", "num_sms is"},
+    {"# attngen tuning table\n# format: 1\n# num_sms: 132\n# memory_gbps: 1\n# l2_bytes: 1\n"
+     "# class: sm90_132sm\n" COLUMNS,
+     "7", "no \"# compute_capability: ...\" line"},
+    {"# attngen tuning table\n# format: 1\n# compute_capability: 90\n# memory_gbps: 1\n"
+     "# l2_bytes: 1\n# class: sm90_132sm\n" COLUMNS,
+     "7", "no \"# num_sms: ...\" line"},
+    {"# attngen tuning table\n# format: 1\n# compute_capability: 90\n# num_sms: 132\n"
+     "# l2_bytes: 1\n# class: sm90_132sm\n" COLUMNS,
+     "7", "no \"# memory_gbps: ...\" line"},
+    {"# attngen tuning table\n# format: 1\n# compute_capability: 90\n# num_sms: 132\n"
+     "# memory_gbps: 1\n# class: sm90_132sm\n" COLUMNS,
+     "7", "no \"# l2_bytes: ...\" line"},
+    {"# attngen tuning table\n# format: 1\n# compute_capability: 90\n# num_sms: 132\n"
+     "# memory_gbps: 1\n# l2_bytes: 1\n" COLUMNS,
+     "7", "no \"# class: ...\" line"},
+    {"# attngen tuning table\n# format: 1\n# compute_capability: 90\n# num_sms: 80\n"
+     "# memory_gbps: 1\n# l2_bytes: 1\n# class: sm90_132sm\n" COLUMNS,
+     "8", "the class is \"sm90_132sm\", but compute_capability and num_sms say \"sm90_80sm\""},
+    {HEAD "family\trequired\tproblem\tvariant\tus\n", "8", "has no \"digest\""},
+    {HEAD "family,required,problem,variant,us,digest\n", "8", "has no \"family\""},
+    {HEAD "a\tb\tc\td\te\tf\tg\ta\tb\tc\td\te\tf\tg\ta\tb\tc\td\te\tf\tg\ta\tb\tc\td\te\tf\tg\ta\tb"
+          "\tc\td\te\tf\tg\n",
+     "8", "more than 32 columns"},
+};
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fwrite(text, 1, strlen(text), file);
+    fclose(file);
+}
+
+static void a_bad_header_refuses_the_whole_table(void **state)
+{
+    (void)state;
+    const char *path = SCRATCH_DIR "/bad_header.tsv";
+    for (size_t i = 0; i < sizeof(bad_headers) / sizeof(bad_headers[0]); i++) {
+        /* A built-in one: the library opens without it. */
+        gen_library *library;
+        const gen_library_info info = open_info(bad_headers[i].text, &library);
+        char piece[256];
+        assert_int_equal(info.num_tables, 0);
+        assert_int_equal(info.num_rows, 0);
+        assert_int_equal(info.num_rows_bad, 1);
+        snprintf(piece, sizeof(piece), "built-in refused: line %s: ", bad_headers[i].line);
+        assert_explained(library, piece);
+        assert_explained(library, bad_headers[i].reason);
+        toy_close(library);
+        /* The caller's: the library does not open. */
+        write_text(path, bad_headers[i].text);
+        library = NULL;
+        assert_status(toy_open_tables(toy_product(), &path, 1, &library), GEN_STATUS_FORMAT);
+        assert_null(library);
+        snprintf(piece, sizeof(piece), "%s:%s: ", path, bad_headers[i].line);
+        assert_message(piece);
+        assert_message(bad_headers[i].reason);
+    }
+    unlink(path);
+}
+
+static void a_missing_table_is_an_error(void **state)
+{
+    (void)state;
+    const char *path = SCRATCH_DIR "/missing.tsv";
+    gen_library *library = NULL;
+    assert_status(toy_open_tables(toy_product(), &path, 1, &library), GEN_STATUS_IO);
+    assert_message("missing.tsv: cannot be opened");
+    path = SCRATCH_DIR;
+    assert_status(toy_open_tables(toy_product(), &path, 1, &library), GEN_STATUS_IO);
+    assert_message("cannot be read");
+    assert_null(library);
+}
+
+static void expect(const gen_library *library, const char *device_name, int batch,
+                   const char *variant)
+{
+    const gen_device device = toy_device(device_name);
+    const gen_toy_problem problem = toy_problem(GEN_LINE, batch);
+    gen_plan plan;
+    assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
+    assert_string_equal(toy_chosen(library, &plan), variant);
+}
+
+static void the_first_table_with_rows_for_a_key_and_class_counts(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    struct product *product = toy_product();
+    toy_table_head(text, sizeof(text), 90, 132, 4800);
+    toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=1", A90, "5");
+    toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=64", A90, "6");
+    toy_table_row(text, sizeof(text), "line_fp16_d64", "tiles=64", "line_fp16_d64__sm90a_a", "6");
+    product_table(product, "sm90_132sm", text);
+    text[0] = '\0';
+    toy_table_head(text, sizeof(text), 90, 80, 4800);
+    toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=64", A90, "6");
+    product_table(product, "sm90_80sm", text);
+
+    const char *paths[2] = {SCRATCH_DIR "/first.tsv", SCRATCH_DIR "/second.tsv"};
+    text[0] = '\0';
+    toy_table_head(text, sizeof(text), 90, 132, 4800);
+    toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=64", BIG90, "6");
+    write_text(paths[0], text);
+    text[0] = '\0';
+    toy_table_head(text, sizeof(text), 90, 132, 4800);
+    toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=64", C90, "6");
+    write_text(paths[1], text);
+
+    gen_library *library;
+    assert_status(toy_open_tables(product, paths, 2, &library), GEN_OK);
+    gen_library_info info;
+    assert_status(gen_library_info_get(library, &info), GEN_OK);
+    assert_int_equal(info.num_tables, 4);
+    assert_int_equal(info.num_rows, 3); /* the user's one, fp16's, the 80 SMs' */
+    assert_int_equal(info.num_rows_bad, 0);
+    expect(library, "h200", 1, BIG90); /* built-in rows of the key are gone, nearer or not */
+    expect(library, "sm_90:80", 64, A90);
+    assert_explained(library, "second.tsv (sm90_132sm): 0 rows in use, 1 behind another table");
+    assert_explained(library, "sm90_132sm (sm90_132sm): 1 rows in use, 2 behind another table");
+    toy_close(library);
+    unlink(paths[0]);
+    unlink(paths[1]);
+}
+
+static void a_table_whose_rows_are_all_bad_hides_nothing(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    struct product *product = toy_product();
+    toy_table_head(text, sizeof(text), 90, 132, 4800);
+    toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=1", A90, "5");
+    product_table(product, "sm90_132sm", text);
+    const char *path = SCRATCH_DIR "/all_bad.tsv";
+    text[0] = '\0';
+    toy_table_head(text, sizeof(text), 90, 132, 4800);
+    toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=1", C90, "-");
+    write_text(path, text);
+    gen_library *library;
+    assert_status(toy_open_tables(product, &path, 1, &library), GEN_OK);
+    expect(library, "h200", 1, A90);
+    toy_close(library);
+    unlink(path);
+}
+
+static void columns_in_any_order_and_line_ends_of_any_kind(void **state)
+{
+    (void)state;
+    char text[2048], digest[17];
+    toy_digest(A90, digest);
+    gen_library *library;
+    snprintf(text, sizeof(text),
+             "# attngen tuning table\r\n#format:1\r\n#   class:   sm90_132sm   \r\n"
+             "# compute_capability: 90\r\n# num_sms: 132\r\n# memory_gbps: 4800\r\n"
+             "# l2_bytes: 1\r\n# gpu: x\r\n#\r\n\r\n"
+             "digest\tus\tlater\tvariant\tproblem\trequired\tfamily\r\n"
+             "# a comment between rows\r\n\r\n"
+             "%s\t6.34e+1\twhatever\t" A90 "\ttiles=1.6e1\tline_bf16_d64\tline\r\n"
+             "%s\t634000E-4\t\t" A90 "\ttiles=.5\tline_bf16_d64\tline",
+             digest, digest);
+    const gen_library_info info = open_info(text, &library);
+    assert_int_equal(info.num_rows_bad, 0);
+    assert_int_equal(info.num_rows, 2);
+    const gen_device device = toy_device("h200");
+    const gen_toy_problem problem = toy_problem(GEN_LINE, 16);
+    gen_plan plan;
+    assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
+    assert_true(fabsf(plan.predicted_us - 63.4f) < 1e-3f);
+    toy_close(library);
+}
+
+static void numbers_do_not_depend_on_the_locale(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "C.UTF-8"};
+    for (size_t i = 0; i < 3; i++)
+        if (setlocale(LC_ALL, names[i]))
+            break;
+    char text[2048];
+    gen_library *library;
+    snprintf(text, sizeof(text), HEAD COLUMNS "%s", good_row());
+    assert_int_equal(open_info(text, &library).num_rows, 1);
+    toy_close(library);
+    setlocale(LC_ALL, "C");
+}
+
+static void an_unknown_runner_up_is_no_fault(void **state)
+{
+    (void)state;
+    char text[2048], digest[17];
+    toy_digest(A90, digest);
+    gen_library *library;
+    snprintf(text, sizeof(text),
+             HEAD COLUMNS "line\tline_bf16_d64\ttiles=16\t" A90 "\t63.4\t0.002\tgone\t70.5\t%s\n",
+             digest);
+    const gen_library_info info = open_info(text, &library);
+    assert_int_equal(info.num_rows, 1);
+    assert_int_equal(info.num_rows_bad, 0);
+    toy_close(library);
+}
+
+/* Any byte of a table may be anything: rows are lost, never more. */
+static void flipped_bytes(void **state)
+{
+    (void)state;
+    char text[2048];
+    snprintf(text, sizeof(text), HEAD COLUMNS "%s%s", good_row(), good_row());
+    static const char others[] = {'\n', '\t', '#', '9', '=', '\x7f', (char)0xff};
+    for (size_t i = 0; text[i]; i++) {
+        for (size_t o = 0; o < sizeof(others); o++) {
+            const char before = text[i];
+            text[i] = others[o];
+            gen_library *library;
+            const gen_library_info info = open_info(text, &library);
+            assert_true(info.num_rows + info.num_rows_bad + info.num_rows_expired <= 4);
+            (void)explained(library);
+            toy_close(library);
+            text[i] = before;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_table),
+        cmocka_unit_test(bad_rows_are_skipped_and_counted),
+        cmocka_unit_test(rows_of_the_wrong_shape),
+        cmocka_unit_test(changed_kernels_expire_their_rows),
+        cmocka_unit_test(a_bad_header_refuses_the_whole_table),
+        cmocka_unit_test(a_missing_table_is_an_error),
+        cmocka_unit_test(the_first_table_with_rows_for_a_key_and_class_counts),
+        cmocka_unit_test(a_table_whose_rows_are_all_bad_hides_nothing),
+        cmocka_unit_test(columns_in_any_order_and_line_ends_of_any_kind),
+        cmocka_unit_test(numbers_do_not_depend_on_the_locale),
+        cmocka_unit_test(an_unknown_runner_up_is_no_fault),
+        cmocka_unit_test(flipped_bytes),
+    };
+    return cmocka_run_group_tests_name("table", tests, NULL, NULL);
+}
