@@ -49,10 +49,6 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/generated/tuning)
     install(DIRECTORY generated/tuning DESTINATION ${ATTNGEN_INSTALL_DATADIR}
             FILES_MATCHING PATTERN "*.tsv")
 endif()
-if(ATTNGEN_BENCH)
-    install(DIRECTORY bench/shapes DESTINATION ${ATTNGEN_INSTALL_DATADIR}/bench
-            FILES_MATCHING PATTERN "*.txt")
-endif()
 if(TARGET product AND ATTNGEN_PRODUCT)
     install(FILES ${ATTNGEN_PRODUCT_FILE} DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen)
 endif()
