@@ -31,6 +31,11 @@ echo "== build: generator and runtime"
 cmake --build build --target all
 echo "== product"
 ls -l build/attngen.fatbin
-build/bin/attngen list --targets sm_90a | head -n 5
-echo "== select and run: attngen select --run $*"
-build/bin/attngen select --run "$@"
+build/bin/attngen list keys
+echo "== select: attngen select $*"
+build/bin/attngen select "$@" >build/demo.txt
+head -n 25 build/demo.txt
+lines=$(wc -l <build/demo.txt)
+[ "$lines" -le 25 ] || echo "       ... and $((lines - 25)) more (build/demo.txt)"
+echo "== run: attngen select --brief --run $*"
+build/bin/attngen select --brief --run "$@"
