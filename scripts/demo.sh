@@ -22,7 +22,7 @@ esac
 [ $# -gt 0 ] || set -- --gpu h200 la_decode batch=64 num_qk_heads=64 head_dim=128 layout=vk
 
 cuda=$(scripts/setup.sh)
-cmake --preset default -DCUDAToolkit_ROOT="$cuda" >build-demo.log 2>&1 || {
+cmake --preset default -DATTNGEN_PRODUCT=ON -DCUDAToolkit_ROOT="$cuda" >build-demo.log 2>&1 || {
     cat build-demo.log >&2
     exit 1
 }
