@@ -1,0 +1,296 @@
+/*
+ * What gen_select() costs: a million problems of la_decode (all required keys,
+ * random sizes) on GPUs of a measured class, of an unmeasured one, and of none,
+ * each timed by itself.
+ *
+ *     bench_select [--check P50 P999]    nanoseconds not to be exceeded by the
+ *                                        mix of the first two, the best of ten
+ *
+ * One line a mix: what, ns_p50, ns_p999, ns_mean, threads.
+ */
+#include "family.h"
+#include "make_product.h"
+
+#include "la_decode/args.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+#define CALLS 1000000
+#define ROWS 48
+#define VARIANTS 240 /* of a group */
+
+static uint64_t ticks(void)
+{
+#if defined(__x86_64__)
+    return __rdtsc();
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double ns_per_tick(void)
+{
+    const double start = now_ns();
+    const uint64_t first = ticks();
+    while (now_ns() - start < 2e7)
+        ;
+    return (now_ns() - start) / (double)(ticks() - first);
+}
+
+/* ---- a product as large as a real one ----------------------------------- */
+
+struct text {
+    char *at;
+    size_t length, capacity;
+};
+
+static void add(struct text *text, const char *line)
+{
+    const size_t more = strlen(line);
+    if (text->length + more + 1 > text->capacity) {
+        text->capacity = 2 * (text->length + more + 1);
+        text->at = realloc(text->at, text->capacity);
+        if (!text->at)
+            abort();
+    }
+    memcpy(text->at + text->length, line, more + 1);
+    text->length += more;
+}
+
+static void variant_name(char *name, size_t capacity, const char *required, int i)
+{
+    snprintf(name, capacity, "%s__sm90a_ld_tost_t32_w4_s1_b4_k1_def_one_%03d", required, i);
+}
+
+static void add_rows(struct text *table, const char *required, int shift)
+{
+    for (int r = 0; r < ROWS; r++) {
+        char name[128], line[512];
+        variant_name(name, sizeof(name), required, (r * 7 + shift) % VARIANTS);
+        snprintf(line, sizeof(line),
+                 "la_decode\t%s\tstates=%.0f\t%s\t%.3f\t0.01\t-\t-\t%016llx\t13.0\t580\n", required,
+                 8.0 * (1 << r / 3) * (1.0 + r % 3 / 3.0), name, 2.0 + r,
+                 (unsigned long long)gen_pack_hash(name, strlen(name)));
+        add(table, line);
+    }
+}
+
+static void *make_bytes(size_t *size)
+{
+    const struct gen__family *family = gen__family_by_name("la_decode");
+    if (!family) {
+        fprintf(stderr, "bench_select: this runtime has no la_decode\n");
+        exit(2);
+    }
+    struct product *product = product_new();
+    const uint32_t f = product_family(product, "la_decode", "dtype,head_dim,layout", family->facts);
+    const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
+    struct text tables[2] = {{0}, {0}};
+    for (int t = 0; t < 2; t++) {
+        char head[512];
+        snprintf(head, sizeof(head),
+                 "# attngen tuning table\n# format: 1\n# class: sm90_%dsm\n"
+                 "# compute_capability: 90\n# num_sms: %d\n# memory_gbps: 4800\n"
+                 "# l2_bytes: 62914560\nfamily\trequired\tproblem\tvariant\tus\tspread\trunner_up\t"
+                 "runner_up_us\tdigest\ttoolkit\tdriver\n",
+                 t ? 80 : 132, t ? 80 : 132);
+        add(&tables[t], head);
+    }
+    for (int key = 0; key < 12; key++) {
+        static const char *const dtypes[] = {"bf16", "fp16"}, *const layouts[] = {"vk", "kv"};
+        const int dim = 64 << key / 2 % 3;
+        char required[64], values[64], name[128];
+        snprintf(required, sizeof(required), "la_decode_%s_d%d_%s", dtypes[key & 1], dim,
+                 layouts[key / 6]);
+        snprintf(values, sizeof(values), "%s,%d,%s", dtypes[key & 1], dim, layouts[key / 6]);
+        const uint32_t group = product_group(product, required, values, f, target);
+        for (int i = 0; i < VARIANTS; i++) {
+            variant_name(name, sizeof(name), required, i);
+            product_variant(product, group,
+                            (struct product_variant){.name = name,
+                                                     .shared_dynamic = (uint32_t)(i % 7) * 8192,
+                                                     .registers = 64,
+                                                     .facts = {1 << i % 4, i % 2, 8192},
+                                                     .fallback = i == 0});
+        }
+        add_rows(&tables[0], required, key);
+        add_rows(&tables[1], required, key + 3);
+    }
+    product_table(product, "sm90_132sm", tables[0].at);
+    product_table(product, "sm90_80sm", tables[1].at);
+    void *bytes = product_bytes(product, size);
+    product_free(product);
+    free(tables[0].at);
+    free(tables[1].at);
+    return bytes;
+}
+
+/* ---- the measurement ---------------------------------------------------- */
+
+struct run {
+    const gen_library *library;
+    gen_device devices[2];
+    int calls;
+    unsigned seed;
+    double p50, p999, mean; /* ns */
+    unsigned failures;
+};
+
+static double scale;        /* ns per tick */
+static uint64_t empty_call; /* ticks between two readings */
+
+static unsigned draw(struct run *run)
+{
+    return (run->seed = run->seed * 1664525u + 1013904223u) >> 8;
+}
+
+static gen_la_decode_problem next_problem(struct run *run)
+{
+    const unsigned a = draw(run), b = draw(run);
+    const int heads = 1 << a % 7;
+    return (gen_la_decode_problem){
+        .base = {sizeof(gen_la_decode_problem), GEN_LA_DECODE, 0, 0},
+        .batch = 1 + (int)(b % 512),
+        .num_qk_heads = heads,
+        .num_v_heads = heads << (a >> 4) % 3,
+        .head_dim = 64 << (a >> 8) % 3,
+        .dtype = (a >> 12) & 1,
+        .layout = (a >> 13) & 1,
+    };
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void *measure(void *argument)
+{
+    struct run *run = argument;
+    uint32_t *times = calloc((size_t)run->calls, sizeof(*times));
+    if (!times)
+        abort();
+    double sum = 0.0;
+    gen_plan plan;
+    for (int i = 0; i < run->calls; i++) {
+        const gen_la_decode_problem problem = next_problem(run);
+        const gen_device *device = &run->devices[i & 1];
+        const uint64_t start = ticks();
+        run->failures += gen_select(run->library, device, &problem.base, &plan) != GEN_OK;
+        const uint64_t took = ticks() - start;
+        times[i] = took > empty_call ? (uint32_t)(took - empty_call) : 0;
+        sum += times[i];
+    }
+    qsort(times, (size_t)run->calls, sizeof(*times), by_size);
+    run->p50 = times[run->calls / 2] * scale;
+    run->p999 = times[run->calls - run->calls / 1000 - 1] * scale;
+    run->mean = sum / run->calls * scale;
+    free(times);
+    return NULL;
+}
+
+static void calibrate(void)
+{
+    static uint32_t gaps[10001];
+    scale = ns_per_tick();
+    for (int i = 0; i < 10001; i++) {
+        const uint64_t start = ticks();
+        gaps[i] = (uint32_t)(ticks() - start);
+    }
+    qsort(gaps, 10001, sizeof(gaps[0]), by_size);
+    empty_call = gaps[5000];
+}
+
+static struct run run_mix(const gen_library *library, const char *what, const char *first,
+                          const char *second, int calls)
+{
+    struct run run = {.library = library, .calls = calls, .seed = 1};
+    if (gen_device_named(first, &run.devices[0]) || gen_device_named(second, &run.devices[1]))
+        abort();
+    measure(&run);
+    printf("%-26s p50 %6.1f ns  p99.9 %7.1f ns  mean %6.1f ns  1 thread\n", what, run.p50, run.p999,
+           run.mean);
+    if (run.failures) {
+        fprintf(stderr, "bench_select: %u selections failed: %s\n", run.failures, gen_last_error());
+        exit(1);
+    }
+    return run;
+}
+
+static void run_threads(const gen_library *library, int num_threads)
+{
+    struct run runs[8];
+    pthread_t threads[8];
+    double mean = 0.0;
+    for (int i = 0; i < num_threads; i++) {
+        runs[i] = (struct run){.library = library, .calls = CALLS / 4, .seed = (unsigned)i};
+        if (gen_device_named("h200", &runs[i].devices[0]) ||
+            gen_device_named("h20", &runs[i].devices[1]) ||
+            pthread_create(&threads[i], NULL, measure, &runs[i]))
+            abort();
+    }
+    for (int i = 0; i < num_threads; i++) {
+        pthread_join(threads[i], NULL);
+        mean += runs[i].p50 / num_threads;
+    }
+    printf("%-26s p50 %6.1f ns  (mean of the threads)                %d threads\n",
+           "table and nearest", mean, num_threads);
+}
+
+int main(int argc, char **argv)
+{
+    const int check = argc == 4 && !strcmp(argv[1], "--check");
+    if (argc != 1 && !check) {
+        fprintf(stderr, "usage: bench_select [--check P50 P999]\n");
+        return 2;
+    }
+    size_t size;
+    void *bytes = make_bytes(&size);
+    const gen_open_options options = {.size = sizeof(options), .data = bytes, .data_size = size};
+    gen_library *library;
+    const double start = now_ns();
+    if (gen_open(&options, &library)) {
+        fprintf(stderr, "bench_select: %s\n", gen_last_error());
+        return 2;
+    }
+    const double open_ms = (now_ns() - start) * 1e-6;
+    gen_library_info info;
+    gen_library_info_get(library, &info);
+    printf("gen_open                   %.3f ms: %u variants, %u rows, %zu bytes\n", open_ms,
+           info.num_variants, info.num_rows, size);
+    calibrate();
+    int passed = !check;
+    for (int attempt = 0; attempt < (check ? 10 : 1) && (attempt == 0 || !passed); attempt++) {
+        const struct run run = run_mix(library, "table and nearest", "h200", "h20", CALLS);
+        if (check)
+            passed = run.p50 <= atof(argv[2]) && run.p999 <= atof(argv[3]);
+    }
+    if (!check) {
+        run_mix(library, "table", "h200", "sm_90:80", CALLS);
+        run_mix(library, "nearest", "h20", "h100-pcie", CALLS);
+        run_threads(library, 8);
+    }
+    gen_close(library);
+    free(bytes);
+    if (!passed)
+        fprintf(stderr, "bench_select: p50 above %s ns or p99.9 above %s ns ten times\n", argv[2],
+                argv[3]);
+    return passed ? 0 : 1;
+}

@@ -1,0 +1,24 @@
+/* A test's hold on the fake libcuda. */
+#ifndef FAKE_H
+#define FAKE_H
+
+#include "driver.h"
+#include "fake_cuda.h"
+
+struct fake {
+    void *handle;
+    struct fake_cuda *cuda;
+    void (*reset)(void);
+    unsigned long (*calls)(const char *function);
+};
+
+/* Points the runtime at it; aborts if it is not there. */
+void fake_open(struct fake *fake);
+
+/* Everything as new, and the runtime's driver forgotten. */
+void fake_start(const struct fake *fake);
+
+/* The nth call of `function` from now on fails with `result`. */
+void fake_fail(const struct fake *fake, const char *function, int nth, int result);
+
+#endif /* FAKE_H */
