@@ -34,8 +34,16 @@ def read(path, delimiter):
     return comments, list(csv.DictReader(lines, delimiter=delimiter))
 
 
-def commands(comments):
-    return [c.split(":", 1)[1].strip() for c in comments if c.lower().startswith("command:")]
+def origin(comments):
+    """Where and how a file was measured, from its "# key: value" lines."""
+    said = dict(c.split(": ", 1) for c in comments if ": " in c)
+    parts = []
+    if "command" in said:
+        parts.append(f"Made by `{said['command']}`")
+    if "gpu" in said:
+        parts.append(f"on {said['gpu']}")
+    parts += [f"{key} {said[key]}" for key in ("driver", "toolkit") if key in said]
+    return ", ".join(parts) + "." if parts else ""
 
 
 # ---- families x targets
@@ -101,7 +109,7 @@ def family_table(path):
             ]
         )
     header = ["problem", "us", "GB/s"] + [f"vs {p}" for p in peers] + ["error"]
-    return table(header, body), commands(comments)
+    return table(header, body), origin(comments)
 
 
 def host_table(path):
@@ -110,7 +118,7 @@ def host_table(path):
         [r["what"], show(number(r, "ns_p50"), "{:.0f}"), show(number(r, "ns_p999"), "{:.0f}"), r.get("note") or ""]
         for r in rows
     ]
-    return table(["host", "ns, median", "ns, 99.9%", "note"], body), commands(comments)
+    return table(["host", "ns, median", "ns, 99.9%", "note"], body), origin(comments)
 
 
 def regret_table(path):
@@ -131,7 +139,7 @@ def regret_table(path):
             ]
         )
     header = ["selection", "problems not tuned on", "chosen / best, geometric mean", "95th percentile"]
-    return table(header, body), commands(comments)
+    return table(header, body), origin(comments)
 
 
 def figures():
@@ -139,10 +147,8 @@ def figures():
     for folder in sorted((ROOT / "bench/results").glob("*/")):
         for path in sorted(folder.glob("*.csv")):
             maker = {"host": host_table, "regret": regret_table}.get(path.stem, family_table)
-            text, made_by = maker(path)
-            title = f"**{folder.name}, {path.stem}**"
-            made = "".join(f"\n\nMade by `{c}`." for c in made_by)
-            parts.append(f"{title}{made}\n\n{text}")
+            text, made = maker(path)
+            parts.append(f"**{folder.name}, {path.stem}**" + (f": {made}" if made else "") + f"\n\n{text}")
     if not parts:
         return "Nothing measured is committed yet: `attngen bench` on a GPU writes the figures that stand here."
     return (
