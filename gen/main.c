@@ -115,7 +115,7 @@ static int dispatch(struct start *start)
     struct arena *arena = &session->arena;
     if (start->argc < 2) {
         usage(stderr);
-        fail(session, "no command given; `attngen --help` lists them");
+        fail(session, "no command given; allowed: %s", options_commands(arena));
     }
     char **argv = start->argv + 1;
     int argc = start->argc - 1;
@@ -133,7 +133,11 @@ static int dispatch(struct start *start)
     if (command == 0) {
         char *ask[] = {argv[0], (char[]){"--help"}, NULL};
         run_program(arena, name, help ? ask : argv);
-        fail(session, "unknown command '%s'; `attngen --help` lists them", name);
+        fail(
+            session,
+            "unknown command '%s'; allowed: %s, and the programs attngen-<command> beside this one "
+            "or in ../libexec/attngen",
+            name, options_commands(arena));
     }
     if (!help)
         options_parse(session, &start->options, argc, argv);

@@ -61,7 +61,7 @@ static const struct option table[] = {
     {"format", 0, "FORMAT", FORMAT, AT(format), ANY & ~(unsigned)COMMAND_EXPAND,
      "table, tsv or json; default: table"},
     {"templates", 0, "DIR", TEXT, AT(templates), ANY,
-     "the templates; default: those installed with the program, then its source tree's"},
+     "the templates; default: those that belong to the program, then ./templates"},
     {"quiet", 'q', NULL, FLAG, AT(quiet), COMPILING, "no progress, no summary on standard error"},
     {"help", 'h', NULL, FLAG, AT(help), ANY, "this text"},
 };
@@ -103,6 +103,14 @@ enum command options_command(const char *name)
         if (strcmp(name, commands[i].name) == 0)
             return commands[i].command;
     return 0;
+}
+
+const char *options_commands(struct arena *arena)
+{
+    const char *names = "";
+    for (int i = 0; i < NUM_COMMANDS; i++)
+        names = arena_printf(arena, "%s%s%s", names, i > 0 ? ", " : "", commands[i].name);
+    return names;
 }
 
 void options_overview(void)

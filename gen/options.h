@@ -41,6 +41,8 @@ void options_parse(struct session *session, struct options *options, int argc, c
 void options_help(enum command command);
 /* The commands with a line each. */
 void options_overview(void);
+/* "list, plan, ..." */
+const char *options_commands(struct arena *arena);
 /* 0 if there is no such command. */
 enum command options_command(const char *name);
 

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -120,6 +121,10 @@ static _Noreturn void work(const struct crew *crew, int from, int to)
     struct compile_result result = {0};
     long job;
     bool warm = false;
+    /* The compiler's memory comes back to it for the next variant. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_TOP_PAD, 64 << 20);
     while (read_whole(from, &job, sizeof job)) {
         const struct variant *variant = crew->variants[job];
         const char *options = compile_options(&arena, variant->arch, pool->line_info);
@@ -352,6 +357,15 @@ static void read_message(struct crew *crew, size_t index)
 
 /* ---- the run ---------------------------------------------------------------------------- */
 
+/* After an interrupt: no new jobs, and those at work get a moment to finish. */
+static void hurry(struct crew *crew, double now)
+{
+    crew->stop = true;
+    for (size_t i = 0; i < crew->num_workers; i++)
+        if (crew->workers[i].deadline > now + 3)
+            crew->workers[i].deadline = now + 3;
+}
+
 static void wait_for_workers(struct crew *crew)
 {
     struct pollfd fds[MAX_JOBS];
@@ -363,9 +377,9 @@ static void wait_for_workers(struct crew *crew)
             wait = worker->deadline > now ? worker->deadline - now : 0;
     }
     int ready = poll(fds, (nfds_t)crew->num_workers, (int)(1000 * wait) + 1);
-    if (caught != 0)
-        crew->stop = true;
     now = progress_clock();
+    if (caught != 0 && !crew->stop)
+        hurry(crew, now);
     for (size_t i = 0; i < crew->num_workers; i++) {
         if (crew->workers[i].pid == 0)
             continue;

@@ -18,11 +18,6 @@
 
 /* ---- families and targets ---------------------------------------------------------- */
 
-/* The source tree's templates, for a program that was not installed. */
-#ifndef ATTNGEN_TEMPLATES
-#define ATTNGEN_TEMPLATES "templates"
-#endif
-
 static const char *find_templates(struct session *session)
 {
     struct arena *arena = &session->arena;
@@ -30,7 +25,7 @@ static const char *find_templates(struct session *session)
         return session->options->templates;
     const char *installed =
         arena_printf(arena, "%s/../share/attngen/templates", file_program_folder(arena));
-    return file_is_folder(installed) ? installed : ATTNGEN_TEMPLATES;
+    return file_is_folder(installed) ? installed : "templates";
 }
 
 static void add_target(struct session *session, const struct arch *arch)

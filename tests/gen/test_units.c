@@ -1,0 +1,277 @@
+/* The parts that have no need of the whole program: hash, globs, targets,
+ * compiler reports, gates, cache entries. */
+#include "arch.h"
+#include "cache.h"
+#include "glob.h"
+#include "hash.h"
+#include "report.h"
+#include "support.h"
+
+static void sha256_of(const char *data, size_t size, size_t piece, char hex[65])
+{
+    struct hash hash;
+    unsigned char digest[HASH_BYTES];
+    hash_begin(&hash);
+    for (size_t i = 0; i < size; i += piece)
+        hash_add(&hash, data + i, size - i < piece ? size - i : piece);
+    hash_end(&hash, digest);
+    hash_hex(digest, hex);
+}
+
+/* FIPS 180-4's examples. */
+static void hash_is_sha256(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *hex;
+    } cases[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+    };
+    char hex[65];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sha256_of(cases[i].text, strlen(cases[i].text), 1000, hex);
+        assert_string_equal(hex, cases[i].hex);
+    }
+    char *million = malloc(1000000);
+    memset(million, 'a', 1000000);
+    for (size_t piece = 1; piece < 300; piece += 61) {
+        sha256_of(million, 1000000, piece, hex);
+        assert_string_equal(hex,
+                            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+    }
+    free(million);
+}
+
+static void fields_do_not_run_together(void **state)
+{
+    (void)state;
+    unsigned char x[HASH_BYTES], y[HASH_BYTES];
+    struct hash hash;
+    hash_begin(&hash);
+    hash_string(&hash, "ab");
+    hash_string(&hash, "c");
+    hash_end(&hash, x);
+    hash_begin(&hash);
+    hash_string(&hash, "a");
+    hash_string(&hash, "bc");
+    hash_end(&hash, y);
+    assert_memory_not_equal(x, y, HASH_BYTES);
+    assert_int_equal(hash_short((const unsigned char[HASH_BYTES]){1, 2, 3, 4, 5, 6, 7, 8, 9}),
+                     0x0102030405060708);
+}
+
+static void globs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *name;
+        bool matches;
+    } cases[] = {
+        {"", "", true},           {"", "a", false},
+        {"*", "", true},          {"a*", "abc", true},
+        {"*c", "abc", true},      {"*b*", "abc", true},
+        {"a?c", "abc", true},     {"a?", "abc", false},
+        {"a*c*e", "abcde", true}, {"a*ce", "abcde", false},
+        {"*ab", "aab", true},     {"*a*a*b", "aaaaaaaaaaaaaaac", false},
+        {"[a]", "a", false},      {"x__sm90a*", "x__sm90a_t4", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (glob_match(cases[i].pattern, cases[i].name) != cases[i].matches)
+            fail_msg("'%s' against '%s'", cases[i].pattern, cases[i].name);
+}
+
+static void target_names(void **state)
+{
+    (void)state;
+    const struct arch *hopper = arch_find("sm_90a");
+    assert_non_null(hopper);
+    assert_ptr_equal(arch_find("sm90a"), hopper);
+    assert_ptr_equal(arch_find("90a"), hopper);
+    assert_ptr_equal(arch_find("SM_90A"), hopper);
+    assert_non_null(arch_find("compute_80"));
+    assert_ptr_equal(arch_find("ptx80"), arch_find("compute_80"));
+    assert_ptr_equal(arch_find("ptx"), arch_find("compute_80"));
+    assert_ptr_not_equal(arch_find("80"), arch_find("compute_80"));
+    const char *const unknown[] = {"", "90", "sm_90", "sm_", "a", "compute_90", "x80", "all"};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
+        assert_null(arch_find(unknown[i]));
+}
+
+static void targets_for_gpus(void **state)
+{
+    (void)state;
+    static const struct {
+        int cc;
+        const char *target;
+    } cases[] = {{80, "sm_80"},       {86, "sm_86"},      {87, "sm_86"},    {89, "sm_89"},
+                 {90, "sm_90a"},      {100, "sm_100a"},   {103, "sm_103a"}, {120, "sm_120a"},
+                 {121, "compute_80"}, {110, "compute_80"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(arch_for_gpu(cases[i].cc)->name, cases[i].target);
+    assert_null(arch_for_gpu(75));
+}
+
+static const char clean[] =
+    "ptxas info    : 0 bytes gmem\n"
+    "ptxas info    : Compiling entry function 'k' for 'sm_90a'\n"
+    "ptxas info    : Function properties for k\n"
+    "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+    "ptxas info    : Used 66 registers, used 1 barriers, 1024 bytes smem\n"
+    "ptxas info    : Compile time = 13.008 ms\n";
+
+static void report_of_a_clean_kernel(void **state)
+{
+    (void)state;
+    struct report report;
+    struct arena arena = {0};
+    report_parse(clean, &report);
+    assert_int_equal(report.entries, 1);
+    assert_string_equal(report.entry, "k");
+    assert_int_equal(report.registers, 66);
+    assert_int_equal(report.shared_static, 1024);
+    assert_int_equal(report.stack + report.spill_stores + report.spill_loads, 0);
+    assert_false(report.serialized);
+    assert_null(report_messages(&arena, clean));
+    arena_free(&arena);
+}
+
+static void report_of_warnings(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    char *text = report_messages(
+        &arena, "/attngen/templates/a/b.cu.in(77): warning #177-D: variable \"x\" was declared\n"
+                "   int x;\n"
+                "       ^\n"
+                "\n"
+                "Remark: The warnings can be suppressed with \"-diag-suppress <warning-number>\"\n"
+                "lib/c.cuh(3): error: identifier \"y\" is undefined\n"
+                "f(x): not a place\n"
+                "ptxas info    : Used 3 registers\n");
+    assert_string_equal(text, "a/b.cu.in:77: warning #177-D: variable \"x\" was declared\n"
+                              "   int x;\n"
+                              "       ^\n"
+                              "\n"
+                              "lib/c.cuh:3: error: identifier \"y\" is undefined\n"
+                              "f(x): not a place");
+    arena_free(&arena);
+}
+
+static const char *gate(const char *log, struct variant *variant)
+{
+    static struct arena arena;
+    arena_free(&arena);
+    struct report report;
+    report_parse(log, &report);
+    return report_gate(&arena, variant, &report);
+}
+
+#define ENTRY "ptxas info    : Compiling entry function 'k' for 'sm_90a'\n"
+
+static void gates(void **state)
+{
+    (void)state;
+    struct variant v = {.arch = arch_find("sm_90a"), .threads = 128, .max_registers = 128};
+    assert_null(gate(clean, &v));
+    assert_string_equal(gate(ENTRY "ptxas         .     8 bytes stack frame, 4 bytes spill stores, "
+                                   "12 bytes spill loads\n",
+                             &v),
+                        "spills registers: 4 bytes stored, 12 bytes loaded");
+    assert_string_equal(gate(ENTRY
+                             "ptxas         .     400 bytes stack frame, 0 bytes spill stores, "
+                             "0 bytes spill loads\n",
+                             &v),
+                        "uses local memory: a stack frame of 400 bytes");
+    assert_string_equal(gate(ENTRY "ptxas info    : (C7510) Potential Performance Loss: "
+                                   "wgmma.mma_async instructions are serialized\n",
+                             &v),
+                        "ptxas serialized its wgmma instructions (C75xx)");
+    /* Text in the kernel's own warnings is no report. */
+    assert_null(gate("x.cu(1): warning: (C7510) 400 bytes stack frame\n", &v));
+    v.max_registers = 65;
+    assert_string_equal(gate(clean, &v), "uses 66 registers, its plan allows 65");
+    v.max_registers = 255;
+    v.threads = 1024;
+    assert_string_equal(gate(clean, &v),
+                        "a block needs 73728 registers, an SM of sm_90a has 65536");
+    v.threads = 128;
+    v.shared = 232448 - 1024;
+    assert_null(gate(clean, &v));
+    v.shared++;
+    assert_string_equal(gate(clean, &v), "needs 232449 bytes of shared memory (1024 static, "
+                                         "231425 dynamic), sm_90a allows 232448");
+}
+
+static void cache_round_trip(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    const unsigned char key[HASH_BYTES] = {0xab, 0xcd}, other[HASH_BYTES] = {0xab, 0xce};
+    const char *folder = in_scratch("units-cache");
+    struct cache_entry entry = {.seconds = 1.5, .log = "", .image = "im\0ge", .image_size = 5}, got;
+    assert_int_equal(cache_get(&arena, folder, key, &got), CACHE_MISS);
+    assert_true(cache_put(folder, key, &entry));
+    assert_int_equal(cache_get(&arena, folder, other, &got), CACHE_MISS);
+    assert_int_equal(cache_get(&arena, folder, key, &got), CACHE_HIT);
+    assert_true(got.seconds == 1.5);
+    assert_string_equal(got.log, "");
+    assert_int_equal(got.image_size, 5);
+    assert_memory_equal(got.image, "im\0ge", 5);
+    arena_free(&arena);
+}
+
+/* Every byte of an entry counts, and so does its length and its name. */
+static void cache_notices_damage(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    const unsigned char key[HASH_BYTES] = {0x12}, other[HASH_BYTES] = {0x13};
+    const char *folder = in_scratch("damage");
+    struct cache_entry entry = {
+        .seconds = 2, .log = "log", .log_size = 3, .image = "image", .image_size = 5};
+    struct cache_entry got;
+    assert_true(cache_put(folder, key, &entry));
+    char path[512], moved[512], zeros[65] = {0};
+    memset(zeros, '0', 62);
+    snprintf(path, sizeof path, "%s/12/%s", folder, zeros);
+    snprintf(moved, sizeof moved, "%s/13/%s", folder, zeros);
+    size_t size;
+    char *bytes = get(path, &size);
+    for (size_t i = 0; i <= size; i++) {
+        if (i < size)
+            bytes[i] ^= 0x20;
+        put_bytes(path, bytes, i < size ? size : size - 1); /* the last: cut short */
+        assert_int_equal(cache_get(&arena, folder, key, &got), CACHE_CORRUPT);
+        assert_int_equal(cache_get(&arena, folder, key, &got), CACHE_MISS); /* removed */
+        if (i < size)
+            bytes[i] ^= 0x20;
+    }
+    put_bytes(path, "", 0);
+    assert_int_equal(cache_get(&arena, folder, key, &got), CACHE_CORRUPT);
+    put_bytes(path, bytes, size);
+    assert_int_equal(cache_get(&arena, folder, key, &got), CACHE_HIT);
+    put_bytes(moved, bytes, size);
+    assert_int_equal(cache_get(&arena, folder, other, &got), CACHE_CORRUPT);
+    free(bytes);
+    arena_free(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hash_is_sha256),
+        cmocka_unit_test(fields_do_not_run_together),
+        cmocka_unit_test(globs),
+        cmocka_unit_test(target_names),
+        cmocka_unit_test(targets_for_gpus),
+        cmocka_unit_test(report_of_a_clean_kernel),
+        cmocka_unit_test(report_of_warnings),
+        cmocka_unit_test(gates),
+        cmocka_unit_test(cache_round_trip),
+        cmocka_unit_test(cache_notices_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, remove_scratch);
+}
