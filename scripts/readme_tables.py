@@ -25,6 +25,8 @@ def table(header, rows):
 
 def read(path, delimiter):
     """(comments, rows as dicts); a line that starts with # is a comment."""
+    if not path.exists():
+        sys.exit(f"{path.relative_to(ROOT)}: no such file; `cmake --build build -t regen` makes the catalog")
     comments, lines = [], []
     for line in path.read_text().splitlines():
         if line.startswith("#"):
