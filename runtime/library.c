@@ -290,6 +290,8 @@ void gen_close(gen_library *library)
         free(library->tables[i].name);
     free(library->tables);
     free(library->rows);
+    free(library->keys);
+    free(library->knots);
     free(library->ranges);
     free(library->slots);
     free(library->entries);

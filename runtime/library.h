@@ -21,11 +21,18 @@ struct gen__row {
     float runner_up_us;
 };
 
+/* Between two rows, log2 of the time is log2_us + slope * (x - coord). */
+struct gen__knot {
+    float coord, log2_us, slope;
+};
+
 /* The rows of one entry for one class of GPU. */
 struct gen__range {
     uint32_t compute_capability, num_sms;
     uint32_t table; /* that the rows come from */
     uint32_t first_row, num_rows;
+    uint32_t first_key;  /* into keys: the first coordinate of the first row */
+    uint32_t first_knot; /* into knots: num_rows + 1 */
 };
 
 /* One required key of one family, over all targets. */
@@ -41,7 +48,7 @@ struct gen__table {
     char reason[128];    /* why it was refused, or the first bad row; "" if neither */
     uint32_t reason_line;
     uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
-    float log2_gbps, log2_l2, log2_sms;
+    float log2_sms;
     uint32_t num_used, num_bad, num_expired, num_shadowed;
     bool refused;
 };
@@ -71,6 +78,8 @@ struct gen_library {
     struct gen__entry *entries;
     struct gen__range *ranges;
     struct gen__row *rows;
+    float *keys; /* rows.h */
+    struct gen__knot *knots;
     uint32_t *group_order;
     struct gen__table *tables;
     const struct gen__family **families; /* by the product's index; NULL: not known */

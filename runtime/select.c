@@ -23,6 +23,7 @@
  */
 #include "select.h"
 #include "device.h"
+#include "rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -113,140 +114,35 @@ enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, con
 
 /* ---- tables ------------------------------------------------------------ */
 
-#define NO_ROW UINT32_MAX
-
-/* The first row whose first coordinate is at least x. */
-static uint32_t lower_bound(const struct gen__row *rows, uint32_t count, float x)
-{
-    const struct gen__row *base = rows;
-    while (count > 1) {
-        uint32_t half = count / 2;
-        base += base[half - 1].coords[0] < x ? half : 0;
-        count -= half;
-    }
-    return (uint32_t)(base - rows) + (base->coords[0] < x);
-}
-
-struct probe {
-    const struct gen__row *rows;
-    uint32_t count, num_coords;
-    float coords[GEN__MAX_COORDS];
-    uint32_t bound; /* lower_bound() of coords[0] */
-};
-
-static float distance(const struct probe *probe, uint32_t row)
-{
-    float sum = 0.0f;
-    for (uint32_t c = 0; c < probe->num_coords; c++)
-        sum += fabsf(probe->rows[row].coords[c] - probe->coords[c]);
-    return sum;
-}
-
-/* The nearest row behind (*last_distance, last) in the order of distance and
- * then of rows: call it again to get the next best. Walks outwards from the
- * bound, and stops where the first coordinate alone is too far. */
-static uint32_t next_row(const struct probe *probe, uint32_t last, float *last_distance)
-{
-    uint32_t best = NO_ROW;
-    float best_distance = INFINITY;
-    const float x = probe->coords[0];
-#define LOOK(i)                                                                          \
-    {                                                                                    \
-        const float d = distance(probe, i);                                              \
-        const bool behind =                                                              \
-            last == NO_ROW || d > *last_distance || (d == *last_distance && (i) > last); \
-        if (behind && (d < best_distance || (d == best_distance && (i) < best))) {       \
-            best = (i);                                                                  \
-            best_distance = d;                                                           \
-        }                                                                                \
-    }
-    for (uint32_t i = probe->bound; i < probe->count; i++) {
-        if (probe->rows[i].coords[0] - x > best_distance)
-            break;
-        LOOK(i)
-    }
-    for (uint32_t i = probe->bound; i-- > 0;) {
-        if (x - probe->rows[i].coords[0] > best_distance)
-            break;
-        LOOK(i)
-    }
-#undef LOOK
-    *last_distance = best_distance;
-    return best;
-}
-
-/*
- * log2 of the measured time at the probe. One coordinate: linear between the
- * two neighbouring rows (both axes logarithmic), constant below the first row
- * (there the launch is all there is), proportional to the coordinate above the
- * last one. More coordinates: the mean of the nearest two rows, weighted by
- * the inverse of their distances.
- */
-static float log2_time(const struct probe *probe, uint32_t nearest, float nearest_distance)
-{
-    const struct gen__row *rows = probe->rows;
-    if (nearest_distance == 0.0f || probe->count == 0)
-        return rows[nearest].log2_us;
-    if (probe->num_coords == 1) {
-        const float x = probe->coords[0];
-        const uint32_t i = probe->bound;
-        if (i == 0)
-            return rows[0].log2_us;
-        if (i == probe->count)
-            return rows[i - 1].log2_us + (x - rows[i - 1].coords[0]);
-        const float left = rows[i - 1].coords[0];
-        const float part = (x - left) / (rows[i].coords[0] - left);
-        return rows[i - 1].log2_us + part * (rows[i].log2_us - rows[i - 1].log2_us);
-    }
-    float second_distance = nearest_distance;
-    uint32_t second = next_row(probe, nearest, &second_distance);
-    if (second == NO_ROW)
-        return rows[nearest].log2_us;
-    const float part = nearest_distance / (nearest_distance + second_distance);
-    return rows[nearest].log2_us + part * (rows[second].log2_us - rows[nearest].log2_us);
-}
-
-static void set_probe(const struct gen__ask *ask, const struct gen__range *range, float shift,
-                      struct probe *probe)
-{
-    probe->rows = ask->library->rows + range->first_row;
-    probe->count = range->num_rows;
-    probe->num_coords = ask->family->num_coords;
-    memcpy(probe->coords, ask->key.coords, sizeof(probe->coords));
-    probe->coords[0] += shift;
-    probe->bound = lower_bound(probe->rows, probe->count, probe->coords[0]);
-}
-
 /* The nearest eligible row of a range, its time scaled by bandwidth. `shift`
  * is added to the first coordinate where the row is looked up, not where its
  * time is. */
-static bool choose_row(const struct gen__ask *ask, const struct gen__range *range, float shift,
-                       struct gen__choice *choice)
+static inline bool choose_row(const struct gen__ask *ask, const struct gen__range *range,
+                              float shift, struct gen__choice *choice)
 {
-    struct probe probe;
-    set_probe(ask, range, shift, &probe);
+    const gen_library *library = ask->library;
+    struct gen__probe probe;
     float at = 0.0f;
-    uint32_t row = NO_ROW;
-    do {
-        row = next_row(&probe, row, &at);
-        if (row == NO_ROW)
-            return false;
-    } while (gen__eligible(ask, probe.rows[row].variant, NULL));
+    gen__probe_set(&probe, library, range, ask->family->num_coords, ask->key.coords, shift);
+    uint32_t row = gen__rows_nearest(&probe, &at);
+    while (row != GEN__NO_ROW && gen__eligible(ask, probe.rows[row].variant, NULL))
+        row = gen__rows_next(&probe, row, &at);
+    if (row == GEN__NO_ROW)
+        return false;
 
     choice->range = range;
     choice->row = &probe.rows[row];
     choice->variant = choice->row->variant;
     choice->distance = at;
-    if (shift != 0.0f) {
-        set_probe(ask, range, 0.0f, &probe);
-        at = 0.0f;
-        row = next_row(&probe, NO_ROW, &at);
-    }
-    const struct gen__table *table = &ask->library->tables[range->table];
+    if (shift != 0.0f)
+        gen__probe_set(&probe, library, range, ask->family->num_coords, ask->key.coords, 0.0f);
+    if (probe.num_coords != 1)
+        row = gen__rows_nearest(&probe, &at);
+    float us = exp2f(gen__rows_time(library, range, &probe, row, at));
+    const uint32_t measured = library->tables[range->table].memory_gbps;
     const uint32_t gbps = ask->device->memory_gbps;
-    float us = exp2f(log2_time(&probe, row, at));
-    if (gbps && gbps != table->memory_gbps)
-        us *= (float)table->memory_gbps / (float)gbps;
+    if (gbps && gbps != measured)
+        us *= (float)measured / (float)gbps;
     choice->us = us;
     return true;
 }
@@ -269,48 +165,52 @@ static bool choose_exact(const struct gen__ask *ask, struct gen__choice *choice)
     return false;
 }
 
-static float class_distance(const gen_device *device, const struct gen__table *table,
-                            float log2_sms)
+/* How many times more or less, at least 1; 1 where one is not known. */
+static inline float ratio(uint32_t a, uint32_t b)
 {
-    float sum = fabsf(log2_sms - table->log2_sms);
-    if (device->memory_gbps)
-        sum += fabsf(log2f((float)device->memory_gbps) - table->log2_gbps);
-    if (device->l2_bytes)
-        sum += fabsf(log2f((float)device->l2_bytes) - table->log2_l2);
-    return sum;
+    if (!a || !b)
+        return 1.0f;
+    return a > b ? (float)a / (float)b : (float)b / (float)a;
+}
+
+/* The product of the ratios orders classes as the sum of their |log2| does. */
+static inline float class_distance(const gen_device *device, const struct gen__table *table)
+{
+    return ratio(device->num_sms, table->num_sms) * ratio(device->memory_gbps, table->memory_gbps) *
+           ratio(device->l2_bytes, table->l2_bytes);
 }
 
 /* Classes in the order of their distance until one has an eligible row; of
  * equal distances the one with fewer SMs comes first. */
 static bool choose_nearest(const struct gen__ask *ask, struct gen__choice *choice)
 {
-    const float log2_sms = log2f((float)ask->device->num_sms);
     float last_distance = -1.0f;
-    uint32_t last = NO_ROW;
+    uint32_t last = UINT32_MAX;
     choice->why = GEN_WHY_NEAREST;
     for (;;) {
-        uint32_t best = NO_ROW;
+        const struct gen__range *best = NULL;
+        uint32_t best_index = 0;
         float best_distance = INFINITY;
         for (uint32_t i = 0; i < ask->entry->num_ranges; i++) {
             const struct gen__range *range = range_of(ask, i);
             if (range->compute_capability != ask->device->compute_capability ||
                 range->num_sms == ask->device->num_sms)
                 continue;
-            const float d =
-                class_distance(ask->device, &ask->library->tables[range->table], log2_sms);
+            const float d = class_distance(ask->device, &ask->library->tables[range->table]);
             const bool behind = d > last_distance || (d == last_distance && i > last);
             if (behind && d < best_distance) {
-                best = i;
+                best = range;
+                best_index = i;
                 best_distance = d;
             }
         }
-        if (best == NO_ROW)
+        if (!best)
             return false;
-        const struct gen__range *range = range_of(ask, best);
-        const float shift = ask->library->tables[range->table].log2_sms - log2_sms;
-        if (choose_row(ask, range, shift, choice))
+        const float shift =
+            ask->library->tables[best->table].log2_sms - log2f((float)ask->device->num_sms);
+        if (choose_row(ask, best, shift, choice))
             return true;
-        last = best;
+        last = best_index;
         last_distance = best_distance;
     }
 }

@@ -231,8 +231,6 @@ static enum gen_status check_header(struct parser *p, uint32_t format)
     if (strcmp(class, t->class_name) != 0)
         return refuse(p, "the class is \"%s\", but compute_capability and num_sms say \"%s\"",
                       t->class_name, class);
-    t->log2_gbps = log2f((float)t->memory_gbps);
-    t->log2_l2 = log2f((float)t->l2_bytes);
     t->log2_sms = log2f((float)t->num_sms);
     return GEN_OK;
 }

@@ -1,4 +1,5 @@
 /* Reading all tables of a library and laying their rows out for selection. */
+#include "rows.h"
 #include "table.h"
 
 #include <errno.h>
@@ -133,8 +134,11 @@ static void lay_out(gen_library *library, const struct gen__pending_list *list)
         if (!same_class) {
             if (entry->num_ranges++ == 0)
                 entry->first_range = library->num_ranges;
-            library->ranges[library->num_ranges] = (struct gen__range){
-                p->compute_capability, p->num_sms, p->table, library->num_rows, 0};
+            library->ranges[library->num_ranges] =
+                (struct gen__range){.compute_capability = p->compute_capability,
+                                    .num_sms = p->num_sms,
+                                    .table = p->table,
+                                    .first_row = library->num_rows};
             last = &library->ranges[library->num_ranges++];
             last_entry = p->entry;
         }
@@ -142,6 +146,26 @@ static void lay_out(gen_library *library, const struct gen__pending_list *list)
         library->rows[library->num_rows++] = p->row;
         t->num_used++;
     }
+}
+
+/* The search structures of every range, in two arrays. */
+static bool index_ranges(gen_library *library)
+{
+    size_t num_keys = 0, num_knots = 0;
+    for (uint32_t i = 0; i < library->num_ranges; i++) {
+        struct gen__range *range = &library->ranges[i];
+        range->first_key = (uint32_t)num_keys + 1;
+        range->first_knot = (uint32_t)num_knots;
+        num_keys += gen__keys_of(range->num_rows);
+        num_knots += range->num_rows + 1u;
+    }
+    library->keys = calloc(num_keys + 1, sizeof(*library->keys));
+    library->knots = calloc(num_knots + 1, sizeof(*library->knots));
+    if (!library->keys || !library->knots)
+        return false;
+    for (uint32_t i = 0; i < library->num_ranges; i++)
+        gen__rows_index(library, &library->ranges[i]);
+    return true;
 }
 
 static enum gen_status keep_rows(gen_library *library, struct gen__pending_list *list)
@@ -153,6 +177,8 @@ static enum gen_status keep_rows(gen_library *library, struct gen__pending_list 
     if (list->count)
         qsort(list->rows, list->count, sizeof(*list->rows), order_pending);
     lay_out(library, list);
+    if (!index_ranges(library))
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning rows", list->count);
     for (uint32_t i = 0; i < library->num_tables; i++) {
         /* A refused table counts as a bad row, so that somebody may notice. */
         library->num_rows_bad += library->tables[i].num_bad + library->tables[i].refused;
