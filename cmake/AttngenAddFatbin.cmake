@@ -8,7 +8,9 @@
 #
 # Adds a target that runs the generator and makes one product file. It runs
 # again when the generator, a template or a table changes. Needs no GPU. The
-# file's absolute path is the target's property ATTNGEN_FATBIN.
+# file's absolute path is the target's property ATTNGEN_FATBIN. Compiled variants
+# are cached where the generator keeps them, or in the build folder where there
+# is no home to keep them in.
 #
 # Reads attngen_TEMPLATES_DIR and attngen_TUNING_DIR.
 function(attngen_add_fatbin name)
@@ -59,6 +61,9 @@ function(attngen_add_fatbin name)
     foreach(table IN LISTS tables)
         list(APPEND options --table "${table}")
     endforeach()
+    if(NOT DEFINED ENV{ATTNGEN_CACHE} AND NOT IS_DIRECTORY "$ENV{HOME}")
+        list(APPEND options --cache "${CMAKE_BINARY_DIR}/attngen-cache")
+    endif()
     if(ATTNGEN_JOBS)
         list(APPEND options --jobs "${ATTNGEN_JOBS}")
     endif()
