@@ -8,7 +8,6 @@
 #define MAX_FAMILIES 4
 #define MAX_TARGETS 8
 #define MAX_GROUPS 64
-#define MAX_VARIANTS 4096
 #define MAX_TABLES 8
 
 struct item {
@@ -35,7 +34,7 @@ struct product {
     struct gen_pack_group groups[MAX_GROUPS];
     struct item *items;
     struct table tables[MAX_TABLES];
-    uint32_t num_families, num_targets, num_groups, num_items, num_tables;
+    uint32_t num_families, num_targets, num_groups, num_items, max_items, num_tables;
     struct buffer strings;
 };
 
@@ -79,8 +78,6 @@ struct product *product_new(void)
 {
     struct product *p = calloc(1, sizeof(*p));
     need(p != NULL, "memory");
-    p->items = calloc(MAX_VARIANTS, sizeof(*p->items));
-    need(p->items != NULL, "memory");
     append(&p->strings, "", 1);
     return p;
 }
@@ -125,7 +122,12 @@ uint32_t product_group(struct product *p, const char *name, const char *values, 
 
 uint64_t product_variant(struct product *p, uint32_t group, struct product_variant variant)
 {
-    need(p->num_items < MAX_VARIANTS && group < p->num_groups, "too many variants");
+    need(group < p->num_groups, "no such group");
+    if (p->num_items == p->max_items) {
+        p->max_items = p->max_items ? 2 * p->max_items : 16;
+        p->items = realloc(p->items, p->max_items * sizeof(*p->items));
+        need(p->items != NULL, "memory");
+    }
     struct item *item = &p->items[p->num_items++];
     snprintf(item->name, sizeof(item->name), "%s", variant.name);
     snprintf(item->symbol, sizeof(item->symbol), "%s",
@@ -212,9 +214,10 @@ void *product_bytes(const struct product *source, size_t *size)
     struct buffer file = {0}, strings = {0};
     struct gen_pack_group groups[MAX_GROUPS];
     struct gen_pack_table tables[MAX_TABLES];
-    p->items = malloc(MAX_VARIANTS * sizeof(*p->items));
+    p->items = malloc((p->num_items + 1) * sizeof(*p->items));
     need(p->items != NULL, "memory");
-    memcpy(p->items, source->items, MAX_VARIANTS * sizeof(*p->items));
+    if (p->num_items)
+        memcpy(p->items, source->items, p->num_items * sizeof(*p->items));
     append(&strings, source->strings.at, source->strings.size);
     qsort(p->items, p->num_items, sizeof(*p->items), by_name);
     order_groups(p, groups);
