@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Beyond this a kernel's dynamic shared memory must be opted into. */
+/* Beyond this a kernel's shared memory, static and dynamic together, must be opted into. */
 #define SHARED_WITHOUT_OPT_IN (48u * 1024u)
 #define WORKSPACE_ALIGNMENT 256u
 
@@ -96,7 +96,7 @@ static enum gen_status allow_shared(const gen_library *library, const struct gen
     const struct gen_pack_variant *v = &library->pack.variants[variant];
     const struct gen_pack_target *target = gen__variant_target(&library->pack, variant);
     const char *name = gen__variant_name(&library->pack, variant);
-    if (v->shared_dynamic <= SHARED_WITHOUT_OPT_IN)
+    if (v->shared_dynamic + v->shared_static <= SHARED_WITHOUT_OPT_IN)
         return GEN_OK;
     int count = 0;
     int result = driver->cuDeviceGetCount(&count);
