@@ -71,6 +71,16 @@ static void print_row(const char *verdict, const char *variant, const char *name
     printf("%s\t%s\t%s\t%.3g\t%s\n", verdict, variant, name, error, reason);
 }
 
+static bool any_candidate(const struct session *s, const struct shape *shape)
+{
+    for (uint32_t i = 0; i < s->info.num_variants; i++) {
+        gen_variant_info v = session_variant(s, i);
+        if (is_candidate(s, shape, &v))
+            return true;
+    }
+    return false;
+}
+
 /* Every candidate of one case. Returns false when the GPU is lost. */
 static bool verify_case_all(struct session *s, struct worker *worker, struct verify_case *c,
                             uint32_t first, double *worst)
@@ -120,7 +130,9 @@ static int body(struct worker *worker, void *context)
         struct verify_case c;
         uint32_t first = at == worker->next / variants ? (uint32_t)(worker->next % variants) : 0;
         worker->next = at * variants + first;
-        if (!verify_prepare(&c, &cases.item[at], cases.item[at].controls, s->library))
+        worker_try(worker, ""); /* alive */
+        if (!any_candidate(s, &cases.item[at]) ||
+            !verify_prepare(&c, &cases.item[at], cases.item[at].controls, s->library))
             continue;
         if (verify_upload(&c, &s->gpu) != GEN_OK)
             die(2, "%s: %s", c.name, gen_last_error());
