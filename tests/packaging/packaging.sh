@@ -2,12 +2,15 @@
 # Installs the build, uses it from a project outside the tree through CMake and
 # pkg-config, moves the installed tree and does it again.
 #
-#     packaging.sh SOURCE_FOLDER BUILD_FOLDER CONSUMER_FOLDER LIBDIR
+#     packaging.sh SOURCE_FOLDER BUILD_FOLDER CONSUMER_FOLDER LIBDIR TOOLKIT_LIBRARIES
 set -eu
 source=$1
 build=$2
 consumer=$3
 libdir=$4
+# What is installed carries no search path, so a toolkit that the loader does not
+# know must be named, as its user would.
+export LD_LIBRARY_PATH="$5${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -40,7 +43,7 @@ use_pkg_config() {
     # shellcheck disable=SC2046
     cc -std=c11 -Wall -Werror "$consumer/consumer.c" $(pkg-config --cflags attngen) \
         "$1/$libdir/libattngen.a" $(pkg-config --libs-only-l --libs-only-other --static attngen | sed 's/-lattngen//') -o "$3.static"
-    LD_LIBRARY_PATH="$1/$libdir" "$3.shared" "$2"
+    LD_LIBRARY_PATH="$1/$libdir:$LD_LIBRARY_PATH" "$3.shared" "$2"
     "$3.static" "$2"
     ldd "$3.static" | grep -q libattngen && fail "the static build needs libattngen.so"
     return 0
