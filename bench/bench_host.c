@@ -313,14 +313,14 @@ static double cold_start(struct bench_options *o, bool bare)
 {
     struct session *s = &o->session;
     struct launcher l;
-    gen_open_options options = {.size = sizeof options,
-                                .path = s->product,
-                                .table_paths = s->tables.item,
-                                .num_table_paths = (size_t)s->tables.count};
     gen_plan plan = {.size = sizeof plan};
     gen_library *library = NULL;
     session_open_library(s);
     session_open_gpu(s);
+    gen_open_options options = {.size = sizeof options,
+                                .path = s->product,
+                                .table_paths = s->tables.item,
+                                .num_table_paths = (size_t)s->tables.count};
     launcher_open(o, &l);
     gen_close(s->library);
     s->library = NULL;
