@@ -20,6 +20,7 @@ need() {
     "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
 need gcc command -v cc
+need g++ command -v g++ # nvcc asks it for its properties
 need libc6-dev test -e /usr/include/stdio.h
 need binutils command -v nm
 need cmake command -v cmake
