@@ -15,7 +15,8 @@
 #define LEAST_LAUNCHES 20
 
 static const char method[] =
-    "ms and peer_ms: median over 11 graph replays of at least 20 launches each, rotated through "
+    "ms and peer_ms: median over 11 graph replays (5 with --quick) of at least 20 launches, "
+    "rotated through "
     "buffer sets of more than twice the L2, ours and inplace-copy in turn; inplace-copy reads, "
     "scales and writes the bytes that the problem updates in place, the fastest of its forms at "
     "this size; peers named -eager: back-to-back calls, wall time of a call, ours likewise "
@@ -192,7 +193,10 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
         if (out.inplace_us > 0)
             printf("  %.3f of in-place (%.2f us, %s)", out.inplace_us / out.us, out.inplace_us,
                    out.inplace_form);
-        printf("  eager %.2f us  err %.1e  %s\n", out.eager_us, out.err, out.variant);
+        printf("  eager %.2f us", out.eager_us);
+        if (out.err >= 0)
+            printf("  err %.1e", out.err);
+        printf("  %s\n", out.variant);
         fflush(stdout);
         add_rows(&text, shape, &out, peers);
         cases++;
