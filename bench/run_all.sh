@@ -1,0 +1,93 @@
+#!/bin/sh
+# Everything that is measured on a GPU, by one call, on a machine that may have nothing but the built programs:
+#
+#   bench/run_all.sh [STEP...]
+#
+# Steps, in this order (default: all): verify sanitize tune tune-80 peers bench bench-80 host regret ncu report
+#
+# PRODUCT   the product (default: attngen.fatbin in the build folder)
+# BIN       the programs attngen-* (default: libexec/attngen in the build folder)
+# OUT       results and tables go here (default: the source tree)
+# COMMIT    of the source, for the headers; DEVICE: CUDA device (default 0); SECONDS_TUNE: per table (default 240)
+#
+# A step that fails is reported at the end and does not stop the others. Exit status 1 if one failed.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+build=${BUILD:-$here/../build}
+BIN=${BIN:-$build/libexec/attngen}
+PRODUCT=${PRODUCT:-$build/attngen.fatbin}
+OUT=${OUT:-$here/..}
+COMMIT=${COMMIT:-$(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo -)}
+device="--device ${DEVICE:-0}"
+seconds=${SECONDS_TUNE:-240}
+results=$OUT/bench/results
+tuning=$OUT/generated/tuning
+peers=$OUT/fla_la_decode.tsv
+export ATTNGEN_PRODUCT="$PRODUCT"
+mkdir -p "$results" "$tuning"
+
+steps=${*:-verify sanitize tune tune-80 peers bench bench-80 host regret ncu report}
+for step in $steps; do
+    case $step in
+    verify | sanitize | tune | tune-80 | peers | bench | bench-80 | host | regret | ncu | report) ;;
+    *)
+        echo "run_all.sh: unknown step '$step'; allowed: verify sanitize tune tune-80 peers bench bench-80 host regret ncu report" >&2
+        exit 1
+        ;;
+    esac
+done
+for program in verify tune bench; do
+    [ -x "$BIN/attngen-$program" ] || { echo "run_all.sh: no $BIN/attngen-$program; set BIN or BUILD" >&2; exit 1; }
+done
+[ -r "$PRODUCT" ] || { echo "run_all.sh: no product $PRODUCT; set PRODUCT" >&2; exit 1; }
+
+# Tables of this run come before those in the product.
+tables() {
+    for file in "$tuning"/*.tsv; do
+        [ -r "$file" ] && printf -- '--table %s ' "$file"
+    done
+}
+
+sanitize() {
+    for tool in memcheck racecheck; do
+        compute-sanitizer --tool "$tool" --error-exitcode 9 "$BIN/attngen-verify" --sanitizer --keys "${SANITIZE_KEYS:-*_bf16_d128_*}" $device ||
+            return 1
+    done
+}
+
+run() {
+    case $1 in
+    verify) "$BIN/attngen-verify" $device ;;
+    sanitize) sanitize ;;
+    tune) (cd "$OUT" && "$BIN/attngen-tune" --seconds "$seconds" --commit "$COMMIT" $device) ;;
+    tune-80) (cd "$OUT" && "$BIN/attngen-tune" --sms 80 --seconds "$seconds" --commit "$COMMIT" $device) ;;
+    peers) python3 "$here/peers/fla_la_decode.py" >"$peers.tmp" && mv "$peers.tmp" "$peers" ;;
+    bench)
+        from=
+        [ -r "$peers" ] && from="--peer-file $peers"
+        "$BIN/attngen-bench" cases --results "$results" --commit "$COMMIT" $device $(tables) $from
+        ;;
+    bench-80) "$BIN/attngen-bench" cases --sms 80 --results "$results" --commit "$COMMIT" $device $(tables) ;;
+    host) "$BIN/attngen-bench" host --results "$results" --commit "$COMMIT" $device $(tables) ;;
+    regret) "$BIN/attngen-bench" regret --results "$results" --commit "$COMMIT" $device $(tables) ;;
+    ncu)
+        class=$(for f in "$results"/*_132sm; do basename "$f"; done | head -n 1)
+        BENCH=$BIN/attngen-bench TABLE=$(ls "$tuning/$class.tsv" 2>/dev/null) \
+            "$here/profile.sh" "$results/$class/la_decode_ncu.csv"
+        ;;
+    report) python3 "$here/report.py" --results "$results" --output "$OUT/bench/BENCHMARK_H200.md" ;;
+    esac
+}
+
+summary=
+failed=0
+for step in $steps; do
+    echo "== $step"
+    start=$(date +%s)
+    if run "$step"; then verdict=ok; else verdict=FAILED failed=1; fi
+    summary="$summary$(printf '%-10s %-7s %5d s' "$step" "$verdict" $(($(date +%s) - start)))
+"
+done
+echo "== summary"
+printf '%s' "$summary"
+exit $failed
