@@ -19,6 +19,7 @@
 #define GEN_PACK_FORMAT_H
 
 #include <stdint.h>
+#include <string.h>
 
 #define GEN_PACK_MAGIC "ATTNGEN\n"
 #define GEN_PACK_VERSION 1u
@@ -101,16 +102,14 @@ struct gen_pack_table {
 
 /* A 64-bit mix over 8-byte words (the tail padded with zeros), seeded with the
  * size: fast enough to check an index of a megabyte at every open. Detects
- * accidents, not attacks. */
+ * accidents, not attacks. The words are little-endian, as hosts here are. */
 static inline uint64_t gen_pack_hash(const void *data, uint64_t size)
 {
     const unsigned char *p = (const unsigned char *)data;
     uint64_t h = 0x9e3779b97f4a7c15ull ^ size;
     for (uint64_t i = 0; i < size; i += 8) {
         uint64_t w = 0;
-        uint64_t n = size - i < 8 ? size - i : 8;
-        for (uint64_t j = 0; j < n; j++)
-            w |= (uint64_t)p[i + j] << (8 * j);
+        memcpy(&w, p + i, size - i < 8 ? (size_t)(size - i) : 8);
         h = (h ^ w) * 0xff51afd7ed558ccdull;
         h ^= h >> 32;
     }

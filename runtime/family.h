@@ -85,7 +85,9 @@ struct gen__family {
     uint32_t num_required;
     const char *facts;         /* launch facts by name, comma-separated, as family.lua
                                   declares them */
-    const char *const *coords; /* tuning coordinates by name: "states" */
+    const char *const *coords; /* tuning coordinates by name: "states". The first
+                                  counts independent pieces of work: it is what
+                                  scales with the number of SMs */
     uint32_t num_coords;
     const struct gen__field *fields; /* of the problem, for text */
     uint32_t num_fields;

@@ -10,7 +10,7 @@
  * The library depends on libc alone; libcuda is opened at run time, and every
  * call except those that need a GPU works without it. It never prints (unless
  * the environment variable GEN_LOG asks), never exits, has no global state but
- * the calling thread's last error message.
+ * the calling thread's last error message and the opened driver's functions.
  */
 #ifndef GEN_H
 #define GEN_H
@@ -123,7 +123,8 @@ typedef struct gen_library_info {
     uint32_t num_families;       /* known to this runtime */
     uint32_t num_tables;         /* read */
     uint32_t num_rows;           /* in use */
-    uint32_t num_rows_bad;       /* malformed, or naming an unknown variant */
+    uint32_t num_rows_bad;       /* malformed, or naming an unknown variant;
+                                    a refused built-in table counts as one */
     uint32_t num_rows_expired;   /* measured on a kernel that has changed since */
     uint32_t num_groups_skipped; /* of families this runtime does not know */
     uint64_t digest;             /* of the product */
@@ -241,7 +242,8 @@ GEN_API enum gen_status gen_explain(const gen_library *library, const gen_device
 
 /* Loads the plan's kernels, for every device of the machine that can run them.
  * Do it outside stream capture; once is enough. Thread-safe. Errors:
- * NO_DRIVER, DRIVER, MISMATCH. */
+ * INVALID_ARGUMENT, MISMATCH, NO_DRIVER, NO_DEVICE, DRIVER, FORMAT (a damaged
+ * image). */
 GEN_API enum gen_status gen_preload(const gen_library *library, const gen_plan *plan);
 
 /* Launches a plan on a stream of the current context (or, for a CPU plan, runs
@@ -249,8 +251,8 @@ GEN_API enum gen_status gen_preload(const gen_library *library, const gen_plan *
  * synchronizes nothing, reads nothing back. A kernel that was not preloaded is
  * loaded here, except on a capturing stream: NOT_LOADED. Workspace: at least
  * plan->workspace_bytes of device memory, 256-byte aligned; NULL where that is
- * 0. Errors: INVALID_ARGUMENT, MISMATCH, WORKSPACE, NOT_LOADED, NO_DRIVER,
- * DRIVER. Thread-safe. */
+ * 0. Errors: INVALID_ARGUMENT, MISMATCH, WORKSPACE, NOT_LOADED, and where the
+ * kernel is loaded here those of gen_preload(). Thread-safe. */
 GEN_API enum gen_status gen_launch(const gen_library *library, const gen_plan *plan,
                                    const gen_args *args, void *workspace, gen_stream stream);
 

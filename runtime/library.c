@@ -123,25 +123,69 @@ static bool better_target(const struct gen__pack *pack, uint32_t a, uint32_t b)
     return a < b;
 }
 
-/* Gives every known key an entry, and each entry its groups. */
+/* Puts a key into the slots; the entry it is given, and how many slots were
+ * taken on the way. */
+static uint32_t insert_key(gen_library *library, const struct gen__family *family, uint64_t codes,
+                           uint32_t *collisions)
+{
+    uint64_t i = gen__slot_hash(library->slot_factor, family, codes);
+    struct gen__slot *slot = &library->slots[i & library->slot_mask];
+    while (slot->family && (slot->family != family || slot->codes != codes)) {
+        slot = &library->slots[++i & library->slot_mask];
+        ++*collisions;
+    }
+    if (!slot->family)
+        *slot = (struct gen__slot){codes, family, library->num_entries++};
+    return slot->entry;
+}
+
+/* Fills the slots with all keys under one factor; the collisions. */
+static uint32_t insert_all(gen_library *library, uint64_t factor)
+{
+    uint32_t collisions = 0;
+    library->slot_factor = factor;
+    library->num_entries = 0;
+    library->num_groups_skipped = 0;
+    memset(library->slots, 0, (library->slot_mask + 1) * sizeof(*library->slots));
+    for (uint32_t g = 0; g < library->pack.index->num_groups; g++) {
+        const struct gen__family *family;
+        uint64_t codes;
+        if (group_key(library, g, &family, &codes))
+            insert_key(library, family, codes, &collisions);
+        else
+            library->num_groups_skipped++;
+    }
+    return collisions;
+}
+
+/* A factor that gives every key a slot of its own, if one is found soon. */
+static void build_slots(gen_library *library)
+{
+    uint64_t factor = 0x9e3779b97f4a7c15ull;
+    uint64_t best = factor;
+    uint32_t least = UINT32_MAX;
+    for (int attempt = 0; attempt < 16 && least > 0; attempt++) {
+        const uint32_t collisions = insert_all(library, factor);
+        if (collisions < least) {
+            least = collisions;
+            best = factor;
+        }
+        factor = factor * 0xd1342543de82ef95ull + 2; /* stays odd */
+    }
+    if (library->slot_factor != best)
+        insert_all(library, best);
+}
+
+/* Gives every entry its groups, the best target first. */
 static void build_entries(gen_library *library)
 {
     const struct gen__pack *pack = &library->pack;
     const uint32_t num_groups = pack->index->num_groups;
+    build_slots(library);
     for (uint32_t g = 0; g < num_groups; g++) {
-        const struct gen__family *family;
-        uint64_t codes;
-        if (!group_key(library, g, &family, &codes)) {
-            library->num_groups_skipped++;
-            continue;
-        }
-        uint64_t i = gen__slot_hash(family, codes);
-        struct gen__slot *slot = &library->slots[i & library->slot_mask];
-        while (slot->family && (slot->family != family || slot->codes != codes))
-            slot = &library->slots[++i & library->slot_mask];
-        if (!slot->family)
-            *slot = (struct gen__slot){codes, family, library->num_entries++};
-        library->entries[slot->entry].num_groups++;
+        const uint32_t e = gen__entry_of_group(library, g);
+        if (e < library->num_entries)
+            library->entries[e].num_groups++;
     }
     uint32_t first = 0;
     for (uint32_t e = 0; e < library->num_entries; e++) {
@@ -150,7 +194,7 @@ static void build_entries(gen_library *library)
         library->entries[e].num_groups = 0;
     }
     for (uint32_t g = 0; g < num_groups; g++) {
-        uint32_t e = gen__entry_of_group(library, g);
+        const uint32_t e = gen__entry_of_group(library, g);
         if (e == library->num_entries)
             continue;
         struct gen__entry *entry = &library->entries[e];
@@ -166,7 +210,7 @@ static bool allocate(gen_library *library)
 {
     const struct gen_pack_index *index = library->pack.index;
     uint64_t num_slots = 16;
-    while (num_slots < 2 * (uint64_t)index->num_groups + 1)
+    while (num_slots < 8 * (uint64_t)index->num_groups)
         num_slots *= 2;
     library->slot_mask = num_slots - 1;
     library->slots = calloc(num_slots, sizeof(*library->slots));

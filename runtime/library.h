@@ -16,9 +16,11 @@
 struct gen__row {
     float coords[GEN__MAX_COORDS]; /* log2 */
     float log2_us;
-    uint32_t variant;
-    uint32_t runner_up; /* num_variants: not told */
     float runner_up_us;
+    uint32_t runner_up; /* num_variants: not told */
+    /* Of the row's variant, so that selection need not follow it further. */
+    uint32_t target_cc, target_kind;
+    struct gen__facts facts;
 };
 
 /* Between two rows, log2 of the time is log2_us + slope * (x - coord). */
@@ -74,6 +76,7 @@ enum gen__log { GEN__LOG_SELECT = 1, GEN__LOG_LOAD = 2 };
 struct gen_library {
     struct gen__pack pack;
     uint64_t slot_mask;
+    uint64_t slot_factor; /* of the hash, chosen so that few keys collide */
     struct gen__slot *slots;
     struct gen__entry *entries;
     struct gen__range *ranges;
@@ -99,19 +102,20 @@ static inline uint64_t gen__key_codes(const struct gen__key *key)
     return codes;
 }
 
-static inline uint64_t gen__slot_hash(const struct gen__family *family, uint64_t codes)
+static inline uint64_t gen__slot_hash(uint64_t factor, const struct gen__family *family,
+                                      uint64_t codes)
 {
-    uint64_t h = (codes ^ family->tag) * 0x9e3779b97f4a7c15ull;
-    return h ^ (h >> 32);
+    const uint64_t h = (codes ^ (uint64_t)family->tag << 32) * factor;
+    return h >> 40;
 }
 
 /* The entry of a key; NULL where the product has none. */
 static inline const struct gen__entry *
 gen__entry_find(const gen_library *library, const struct gen__family *family, uint64_t codes)
 {
-    for (uint64_t i = gen__slot_hash(family, codes);; i++) {
+    for (uint64_t i = gen__slot_hash(library->slot_factor, family, codes);; i++) {
         const struct gen__slot *slot = &library->slots[i & library->slot_mask];
-        if (slot->family == family && slot->codes == codes)
+        if (__builtin_expect(slot->family == family && slot->codes == codes, 1))
             return &library->entries[slot->entry];
         if (!slot->family)
             return NULL;

@@ -48,16 +48,20 @@ static inline const struct gen_pack_target *gen__variant_target(const struct gen
 /* The variant of this name, or num_variants. `length` without a NUL. */
 uint32_t gen__pack_find(const struct gen__pack *pack, const char *name, size_t length);
 
-/* Can code for this target run on this compute capability? */
+/* Can code of this kind, made for `target`, run on this compute capability? */
+static inline bool gen__code_runs(uint32_t kind, uint32_t target, uint32_t compute_capability)
+{
+    if (target == compute_capability)
+        return true;
+    if (kind == GEN_PACK_EXACT || target > compute_capability)
+        return false;
+    return kind == GEN_PACK_PTX || target / 10 == compute_capability / 10;
+}
+
 static inline bool gen__target_runs(const struct gen_pack_target *target,
                                     uint32_t compute_capability)
 {
-    if (target->compute_capability == compute_capability)
-        return true;
-    if (target->kind == GEN_PACK_EXACT || target->compute_capability > compute_capability)
-        return false;
-    return target->kind == GEN_PACK_PTX ||
-           target->compute_capability / 10 == compute_capability / 10;
+    return gen__code_runs(target->kind, target->compute_capability, compute_capability);
 }
 
 #endif /* GEN_PACK_H */

@@ -416,7 +416,10 @@ static bool parse_row(struct parser *p, struct span line, struct gen__pending *p
 
     struct gen__row *row = &pending->row;
     memset(row, 0, sizeof(*row));
-    row->variant = variant;
+    const struct gen_pack_target *target = gen__variant_target(pack, variant);
+    row->target_cc = target->compute_capability;
+    row->target_kind = target->kind;
+    gen__facts_get(library, variant, &row->facts);
     float us = 0.0f;
     uint64_t digest;
     text = field(p, fields, DIGEST);

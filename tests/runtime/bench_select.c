@@ -91,7 +91,7 @@ static void add_rows(struct text *table, const char *required, int shift)
     }
 }
 
-static void *make_bytes(size_t *size)
+static void *make_bytes(int with_tables, size_t *size)
 {
     const struct gen__family *family = gen__family_by_name("la_decode");
     if (!family) {
@@ -132,8 +132,10 @@ static void *make_bytes(size_t *size)
         add_rows(&tables[0], required, key);
         add_rows(&tables[1], required, key + 3);
     }
-    product_table(product, "sm90_132sm", tables[0].at);
-    product_table(product, "sm90_80sm", tables[1].at);
+    if (with_tables) {
+        product_table(product, "sm90_132sm", tables[0].at);
+        product_table(product, "sm90_80sm", tables[1].at);
+    }
     void *bytes = product_bytes(product, size);
     product_free(product);
     free(tables[0].at);
@@ -254,6 +256,22 @@ static void run_threads(const gen_library *library, int num_threads)
            "table and nearest", mean, num_threads);
 }
 
+/* Without a table every variant of the group is estimated. */
+static void run_model(void)
+{
+    size_t size;
+    void *bytes = make_bytes(0, &size);
+    const gen_open_options options = {.size = sizeof(options), .data = bytes, .data_size = size};
+    gen_library *library;
+    if (gen_open(&options, &library))
+        abort();
+    char what[64];
+    snprintf(what, sizeof(what), "model, %d variants", VARIANTS);
+    run_mix(library, what, "h200", "h20", CALLS / 50);
+    gen_close(library);
+    free(bytes);
+}
+
 int main(int argc, char **argv)
 {
     const int check = argc == 4 && !strcmp(argv[1], "--check");
@@ -262,7 +280,7 @@ int main(int argc, char **argv)
         return 2;
     }
     size_t size;
-    void *bytes = make_bytes(&size);
+    void *bytes = make_bytes(1, &size);
     const gen_open_options options = {.size = sizeof(options), .data = bytes, .data_size = size};
     gen_library *library;
     const double start = now_ns();
@@ -286,6 +304,7 @@ int main(int argc, char **argv)
         run_mix(library, "table", "h200", "sm_90:80", CALLS);
         run_mix(library, "nearest", "h20", "h100-pcie", CALLS);
         run_threads(library, 8);
+        run_model();
     }
     gen_close(library);
     free(bytes);

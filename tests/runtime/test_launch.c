@@ -410,6 +410,24 @@ static void a_failed_shared_memory_opt_in_elsewhere(void **state)
     toy_close(library);
 }
 
+static void static_shared_memory_counts_towards_the_opt_in(void **state)
+{
+    (void)state;
+    struct product *product = product_new();
+    const uint32_t family =
+        product_family(product, "line", "dtype,dim", "blocks,weight,launches,workspace");
+    const uint32_t target = product_target(product, "compute_80", 80, GEN_PACK_PTX);
+    const uint32_t group = product_group(product, "line_bf16_d64", "bf16,64", family, target);
+    product_variant(product, group,
+                    (struct product_variant){
+                        .name = "line_x", .shared_dynamic = 48 * 1024, .shared_static = 16});
+    gen_library *library = toy_open(product);
+    const gen_plan plan = plan_for(library, GEN_LINE);
+    assert_status(gen_preload(library, &plan), GEN_OK);
+    assert_true(fake.cuda->num_attributes > 0);
+    toy_close(library);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
 
 int main(void)
@@ -432,6 +450,7 @@ int main(void)
         TEST(wrong_arguments),
         TEST(a_plan_without_launches),
         TEST(a_failed_shared_memory_opt_in_elsewhere),
+        TEST(static_shared_memory_counts_towards_the_opt_in),
     };
     return cmocka_run_group_tests_name("launch", tests, open_fake, NULL);
 }
