@@ -127,61 +127,83 @@ static const char *fits(const gen_problem *base, const gen_device *device,
 /* ---- time -------------------------------------------------------------- */
 
 /*
- * An estimate that orders the variants on a GPU nobody has tuned on. Blocks
- * run in waves of as many as the GPU holds at once, and
+ * An estimate that orders the variants on a GPU nobody has tuned on:
  *
- *     time = launch + sum over waves of sqrt(streaming^2 + chain^2)
+ *     time = launch + (streaming^1.5 + chains^1.5)^(2/3) + tail + barriers
  *
- * streaming: the wave's bytes, state read and written, at the bandwidth that
- *     DRAM gives to equal reads and writes;
- * chain: what a block takes if nobody disturbs it. It waits one memory latency
- *     for each `inflight_bytes` of its slice (Little's law: bandwidth is bytes
- *     in flight over latency), and before and after that for its start, for q,
- *     k and the slot, and for the sum of its outputs.
+ * streaming: the state's bytes, read and written, at the bandwidth that DRAM
+ *     gives to equal reads and writes. Wide tiles spread the addresses in flight
+ *     and cost bandwidth, and so does a cache policy that does not suit the size:
+ *     streaming hints for what L2 can help with, none for what overflows it far.
+ *     With fewer blocks than the GPU holds, the fullest SM sets the pace.
+ * chains: what a block takes if nobody disturbs it, as often as blocks follow each
+ *     other: one memory latency for each `inflight_bytes` of its slice, its start
+ *     with the loads of q, k and the slot, and a trip through shared memory where
+ *     the tiles go through a ring.
+ * tail: the last blocks leave the memory idle in part.
  *
- * The root of squares is a smooth maximum: bytes in flight beyond what the
- * latency asks for gain less and less. So few states favour many blocks per
- * state (short chains), many states favour few (a chain's fixed part is paid
- * more rarely), and a last, partly filled wave costs at least one chain. With
- * GEN_BATCH_INVARIANT the estimate is that of a batch of 64.
+ * The constants are fitted to every variant of the shapes D = 64 and 128 on an H200, 8 to 16384
+ * states (docs/perf/la_decode.md): over those the variant of least estimate is 3.1 % slower than
+ * the best in the geometric mean, 11 % at worst. With GEN_BATCH_INVARIANT the estimate is that of a
+ * batch of 64.
  */
-static const float launch_us = 2.0f;          /* of a kernel that does nothing, in a graph */
-static const float latency_us = 0.8f;         /* of DRAM under load */
-static const float block_us = 1.0f;           /* start, first loads, last sum of a block */
-static const float persistent_us = 0.4f;      /* the same from slice to slice of one block */
-static const float achieved_bandwidth = .88f; /* of the peak: 4.2 of 4.8 TB/s on an H200 */
+static const float launch_us = 1.13f;
+static const float latency_us = 0.77f;        /* of DRAM under load */
+static const float block_us = 0.57f;          /* start, first loads, last sum of a block */
+static const float ring_us = 0.48f;           /* a barrier and a trip through shared memory */
+static const float warp_us = 0.008f;          /* each warp that a block's last barrier waits for */
+static const float achieved_bandwidth = .89f; /* of the peak: 4.27 of 4.8 TB/s on an H200 */
+static const float wide_tile = 0.01f;    /* bandwidth lost by doubling a warp's tile beyond 1 KiB */
+static const float wrong_policy = 0.02f; /* bandwidth lost by the cache policy for other sizes */
+static const float static_shares = 0.08f; /* bandwidth lost by persistent blocks' fixed shares */
+static const float fullest_sm = 0.49f;    /* of its share of bandwidth, a lone SM's time */
+static const float tail_share = 0.11f;    /* of the resident blocks' bytes, lost at the end */
 
-static float wave_us(float blocks, float block_bytes, float bytes_per_us, float chain_us)
+/* The share of bandwidth that a variant's way of streaming costs. */
+static float streaming_loss(const gen_device *device, const struct gen__facts *variant, float bytes)
 {
-    const float streaming_us = blocks * block_bytes / bytes_per_us;
-    return sqrtf(streaming_us * streaming_us + chain_us * chain_us);
+    const float tiles = (float)variant->fact[LA_DECODE_WARP_BYTES] / 1024.0f;
+    float loss = tiles > 1 ? wide_tile * log2f(tiles) : 0;
+    const float l2_bytes = device->l2_bytes ? (float)device->l2_bytes : 40e6f;
+    const bool overflows = bytes > 10.0f * l2_bytes;
+    if ((variant->fact[LA_DECODE_STREAMING] != 0) == overflows)
+        loss += wrong_policy;
+    if (variant->fact[LA_DECODE_PERSISTENT])
+        loss += static_shares;
+    return loss;
 }
 
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
     const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
-    const uint32_t blocks = (uint32_t)variant->fact[LA_DECODE_BLOCKS];
-    const bool persistent = variant->fact[LA_DECODE_PERSISTENT] != 0;
-    const float slice_bytes = (float)p->head_dim * (float)p->head_dim * 4.0f / (float)blocks;
-    const float inflight = fminf((float)variant->fact[LA_DECODE_INFLIGHT_BYTES], slice_bytes);
-    const float chain_us =
-        latency_us * slice_bytes / inflight + (persistent ? persistent_us : block_us);
+    const float blocks = (float)variant->fact[LA_DECODE_BLOCKS];
+    const float slice_bytes = (float)p->head_dim * (float)p->head_dim * 4.0f / blocks;
+    const float slices = (float)tuning_states(p) * blocks;
+    const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;
     const float bytes_per_us = gbps * 1e3f * achieved_bandwidth;
+    const float sm_bytes_per_us = bytes_per_us / sms;
+    const uint32_t per_sm = gen__blocks_per_sm(device, variant);
+    const float resident = sms * (float)(per_sm ? per_sm : 1);
+    const float deepest_sm = ceilf(slices / sms); /* blocks on the fullest SM, all told */
 
-    const uint32_t sms = device->num_sms ? device->num_sms : 1;
-    const uint32_t resident = sms * gen__blocks_per_sm(device, variant);
-    const uint64_t slices = (uint64_t)tuning_states(p) * blocks;
-    const uint64_t full_waves = slices / resident;
-    const uint64_t rest = slices % resident;
-
-    float us = launch_us;
-    if (full_waves)
-        us += (float)full_waves * wave_us((float)resident, 2 * slice_bytes, bytes_per_us, chain_us);
-    if (rest)
-        us += wave_us((float)rest, 2 * slice_bytes, bytes_per_us, chain_us);
-    return us;
+    const float bytes = 2 * slices * slice_bytes;
+    const float inflight = fminf((float)variant->fact[LA_DECODE_INFLIGHT_BYTES], slice_bytes);
+    float streaming_us = bytes / bytes_per_us * (1 + streaming_loss(device, variant, bytes));
+    float chains_us = block_us + latency_us * slice_bytes / inflight;
+    if (variant->shared_dynamic)
+        chains_us += ring_us;
+    float us = launch_us + warp_us * (float)variant->threads / 32;
+    if (slices <= resident) {
+        streaming_us =
+            fmaxf(streaming_us, fullest_sm * 2 * slice_bytes * deepest_sm / sm_bytes_per_us);
+    } else {
+        chains_us *= slices / resident;
+        us += tail_share * 2 * slice_bytes * resident / bytes_per_us;
+    }
+    const float sum = streaming_us * sqrtf(streaming_us) + chains_us * sqrtf(chains_us);
+    return us + cbrtf(sum * sum);
 }
 
 /* ---- the launch -------------------------------------------------------- */

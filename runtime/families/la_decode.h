@@ -10,11 +10,14 @@
 
 /* The launch facts, in the order of templates/la_decode/family.lua. */
 enum la_decode_fact {
-    LA_DECODE_BLOCKS,        /* blocks per state */
-    LA_DECODE_PERSISTENT,    /* 1: a block takes several slices in turn */
-    LA_DECODE_INFLIGHT_BYTES /* state bytes a block keeps on their way */
+    LA_DECODE_BLOCKS,         /* blocks per state */
+    LA_DECODE_PERSISTENT,     /* 1: a block takes several slices in turn */
+    LA_DECODE_INFLIGHT_BYTES, /* state bytes a block keeps on their way */
+    LA_DECODE_WARP_BYTES,     /* state bytes a warp reads in one step */
+    LA_DECODE_STREAMING,      /* 1: marked as used once */
+    LA_DECODE_NUM_FACTS
 };
-#define LA_DECODE_FACTS "blocks,persistent,inflight_bytes"
+#define LA_DECODE_FACTS "blocks,persistent,inflight_bytes,warp_bytes,streaming"
 
 /* gen_plan.dims: the problem, and its divisors as multipliers so that a launch
  * divides nothing. A divisor holds mul in the low and shift in the high half. */

@@ -111,7 +111,7 @@ return family {
     end
     return true
   end,
-  facts = { "blocks", "persistent", "inflight_bytes" },
+  facts = { "blocks", "persistent", "inflight_bytes", "warp_bytes", "streaming" },
   plan = function(v, arch)
     local d = derived(v)
     return {
@@ -119,7 +119,13 @@ return family {
       shared = shared(v, d),
       cluster = 1,
       max_registers = math.min(255, 65536 // d.threads),
-      facts = { blocks = v.blocks, persistent = v.grid == "pers" and 1 or 0, inflight_bytes = v.tile * d.row_bytes * v.stages },
+      facts = {
+        blocks = v.blocks,
+        persistent = v.grid == "pers" and 1 or 0,
+        inflight_bytes = v.warps * v.stages * d.stage_bytes,
+        warp_bytes = d.stage_bytes,
+        streaming = v.cache == "stream" and 1 or 0,
+      },
     }
   end,
   template = function(v) return v.layout == "vk" and "la_decode_vk.cu.in" or "la_decode_kv.cu.in" end,

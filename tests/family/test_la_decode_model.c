@@ -28,7 +28,8 @@ static void more_states_take_longer(void **state)
             float last = 0;
             for (int32_t batch = 1; batch <= 512; batch++) {
                 const float us = predicted(batch, blocks, persistent, 16384, &h200);
-                assert_true(us > last);
+                /* The cache policy that suits changes on the way. */
+                assert_true(us > 0.99f * last);
                 last = us;
             }
         }
@@ -52,21 +53,34 @@ static void never_faster_than_memory(void **state)
 static void few_states_want_many_blocks(void **state)
 {
     (void)state;
-    for (int32_t blocks = 1; blocks < 8; blocks *= 2) {
+    for (int32_t blocks = 1; blocks < 8; blocks *= 2)
         assert_true(predicted(1, blocks, 0, 4096, &h200) >
                     predicted(1, 2 * blocks, 0, 4096, &h200));
-        assert_true(predicted(256, blocks, 0, 4096, &h200) <
-                    predicted(256, 2 * blocks, 0, 4096, &h200));
-    }
 }
 
-static void more_in_flight_is_no_slower(void **state)
+/* Few states wait for latency, which more bytes in flight hide; many wait for
+ * bandwidth, which wide tiles spoil. */
+static void bytes_in_flight(void **state)
 {
     (void)state;
-    for (int32_t batch = 1; batch <= 256; batch *= 4)
-        for (int32_t bytes = 2048; bytes < 65536; bytes *= 2)
-            assert_true(predicted(batch, 1, 0, bytes, &h200) >
-                        predicted(batch, 1, 0, 2 * bytes, &h200));
+    for (int32_t bytes = 2048; bytes < 65536; bytes *= 2)
+        assert_true(predicted(1, 1, 0, bytes, &h200) > predicted(1, 1, 0, 2 * bytes, &h200));
+    assert_true(predicted(256, 8, 0, 8192, &h200) < predicted(256, 8, 0, 16384, &h200));
+}
+
+/* Streaming hints suit what L2 can help with. */
+static void cache_policy(void **state)
+{
+    (void)state;
+    struct variant v;
+    struct gen__facts facts = variant_of(&v, 8, 0, 8192);
+    const gen_la_decode_problem few = la_problem(4, 64, 64, 128),
+                                many = la_problem(256, 64, 64, 128);
+    const float few_plain = family->predict(&few.base, &h200, &facts);
+    const float many_plain = family->predict(&many.base, &h200, &facts);
+    v.fact[LA_DECODE_STREAMING] = 1;
+    assert_true(family->predict(&few.base, &h200, &facts) < few_plain);
+    assert_true(family->predict(&many.base, &h200, &facts) > many_plain);
 }
 
 static void smaller_gpus_are_slower(void **state)
@@ -77,7 +91,8 @@ static void smaller_gpus_are_slower(void **state)
     few.num_sms = 20;
     assert_true(predicted(64, 1, 0, 16384, &slow) > predicted(64, 1, 0, 16384, &h200));
     assert_true(predicted(64, 1, 0, 16384, &few) > predicted(64, 1, 0, 16384, &h200));
-    assert_true(predicted(64, 1, 1, 16384, &h200) <= predicted(64, 1, 0, 16384, &h200));
+    /* Fixed shares of the work cost more than the scheduler's. */
+    assert_true(predicted(64, 1, 1, 16384, &h200) > predicted(64, 1, 0, 16384, &h200));
 }
 
 /* A device of which little is known still gets an order. */
@@ -231,7 +246,8 @@ int main(void)
         cmocka_unit_test(more_states_take_longer),
         cmocka_unit_test(never_faster_than_memory),
         cmocka_unit_test(few_states_want_many_blocks),
-        cmocka_unit_test(more_in_flight_is_no_slower),
+        cmocka_unit_test(bytes_in_flight),
+        cmocka_unit_test(cache_policy),
         cmocka_unit_test(smaller_gpus_are_slower),
         cmocka_unit_test(finite_for_unknown_devices),
         cmocka_unit_test(tensors_of_a_problem),
