@@ -153,6 +153,9 @@ def figures():
             parts.append(f"**{folder.name}, {path.stem}**" + (f": {made}" if made else "") + f"\n\n{text}")
     if not parts:
         return "Nothing measured is committed yet: `attngen bench` on a GPU writes the figures that stand here."
+    reports = [f"[{p.relative_to(ROOT)}]({p.relative_to(ROOT)})" for p in sorted((ROOT / "bench").glob("BENCHMARK_*.md"))]
+    if reports:
+        parts.append("With plots, profiles and how to repeat each: " + ", ".join(reports) + ".")
     return (
         "Device times (median, inputs rotated beyond L2); a speedup is a peer's time over ours in the same run; the "
         "class names architecture and SMs (`sm90_132sm` is an H200).\n\n" + "\n\n".join(parts)

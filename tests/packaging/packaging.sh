@@ -59,16 +59,8 @@ DESTDIR=$work/dest cmake --install "$build" --prefix /opt/attngen >/dev/null
 
 echo "== what is exported"
 so=$prefix/$libdir/libattngen.so
-exported=$(nm -D --defined-only "$so" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u)
-[ -n "$exported" ] || fail "libattngen.so exports nothing"
-empty "$(echo "$exported" | grep -v '^gen_[a-z]' || true)" "exported besides gen_*"
-declared=$(grep -o '\bgen_[a-z_]*(' "$prefix/include/attngen/gen.h" | tr -d '(' | sort -u)
-for name in $declared; do
-    echo "$exported" | grep -qx "$name" || fail "gen.h declares $name, libattngen.so does not export it"
-done
+"$source/tests/runtime/exports.sh" nm "$so" "$prefix/include/attngen/gen.h"
 nm -D "$so" | grep -q 'gen_open@@' || fail "gen_open carries no version"
-needed=$(readelf -d "$so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-empty "$(echo "$needed" | grep -vE '^(libc|libm|ld-linux-x86-64)\.so' || true)" "libattngen.so needs more than libc"
 static=$(nm -g --defined-only "$prefix/$libdir/libattngen.a" | awk 'NF == 3 { print $3 }' | grep -v '^gen_' || true)
 empty "$static" "libattngen.a defines"
 for file in "$prefix"/bin/* "$prefix"/libexec/attngen/* "$so"; do
