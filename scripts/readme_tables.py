@@ -148,6 +148,8 @@ def figures():
     parts = []
     for folder in sorted((ROOT / "bench/results").glob("*/")):
         for path in sorted(folder.glob("*.csv")):
+            if path.stem.endswith("_ncu"):
+                continue  # profiles: the report has them
             maker = {"host": host_table, "regret": regret_table}.get(path.stem, family_table)
             text, made = maker(path)
             parts.append(f"**{folder.name}, {path.stem}**" + (f": {made}" if made else "") + f"\n\n{text}")
@@ -158,7 +160,8 @@ def figures():
         parts.append("With plots, profiles and how to repeat each: " + ", ".join(reports) + ".")
     return (
         "Device times (median, inputs rotated beyond L2); a speedup is a peer's time over ours in the same run; the "
-        "class names architecture and SMs (`sm90_132sm` is an H200).\n\n" + "\n\n".join(parts)
+        "class names architecture and SMs: `sm90_132sm` is an H200, `sm90_80sm` 80 SMs of it (a green context), close to an "
+        "H20.\n\n" + "\n\n".join(parts)
     )
 
 
