@@ -79,27 +79,52 @@ static void count_hook(lua_State *L, lua_Debug *ar)
         session->instructions -= STEP;
         return;
     }
-    /* The loop may catch this error; it is raised again and again until the
-     * chunk ends. */
+    /* The loop may catch this error: from here on every instruction raises it,
+     * so that whoever catches it cannot go on. */
     session->instructions = 0;
-    lua_sethook(L, count_hook, LUA_MASKCOUNT, 100);
+    lua_sethook(L, count_hook, LUA_MASKCOUNT, 1);
     lua_getinfo(L, "Sl", ar);
     lua_pushfstring(L, "%s:%d: too many instructions: an endless loop?", ar->source + 1,
                     ar->currentline);
     lua_error(L);
 }
 
+/* Pushes "path:line: " of the innermost frame of the user's code; false if
+ * there is none. */
+static bool push_user_place(lua_State *L)
+{
+    lua_Debug ar;
+    for (int level = 1; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sl", &ar);
+        if (ar.currentline > 0 && ar.source[0] == '@' && strcmp(ar.source, "@gen/spec.lua") != 0) {
+            lua_pushfstring(L, "%s:%d: ", ar.source + 1, ar.currentline);
+            return true;
+        }
+    }
+    return false;
+}
+
 static int keep_error(lua_State *L)
 {
-    if (failure_message(L, 1) == NULL && !lua_isstring(L, 1)) {
-        const char *type = luaL_typename(L, 1);
-        luaL_where(L, 2);
+    if (failure_message(L, 1) != NULL)
+        return 1;
+    if (!lua_isstring(L, 1)) {
+        if (!push_user_place(L))
+            lua_pushliteral(L, "");
         lua_pushfstring(L, "%san error that is no text was raised: a %s", lua_tostring(L, -1),
-                        type);
+                        luaL_typename(L, 1));
         return 1;
     }
-    if (lua_isstring(L, 1) && is_internal(lua_tostring(L, 1)))
-        luaL_traceback(L, L, lua_tostring(L, 1), 1);
+    const char *message = lua_tostring(L, 1);
+    if (!is_internal(message))
+        return 1;
+    /* Raised in a function of the sandbox: its caller is at fault. */
+    if (push_user_place(L)) {
+        const char *rest = strstr(message, ": ");
+        lua_pushfstring(L, "%s%s", lua_tostring(L, -1), rest != NULL ? rest + 2 : message);
+        return 1;
+    }
+    luaL_traceback(L, L, message, 1);
     return 1;
 }
 
@@ -134,5 +159,7 @@ void load_user(struct session *session, const char *text, size_t size, const cha
     if (luaL_loadbufferx(L, text, size, chunk, "t") == LUA_OK)
         return;
     const char *message = lua_tostring(L, -1);
-    fail(session, "%s", with_whole_path(session, message != NULL ? message : path, path));
+    message = with_whole_path(session, message != NULL ? message : "", path);
+    bool cited = strncmp(message, path, strlen(path)) == 0;
+    fail(session, "%s%s%s", cited ? "" : path, cited ? "" : ": ", message);
 }

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 /* Templates that eat memory must not take the machine with them. */
-static const size_t lua_memory_limit = (size_t)2 << 30;
+static const size_t lua_memory_limit = (size_t)512 << 20;
 
 struct start {
     struct session session;

@@ -185,6 +185,7 @@ static _Noreturn void child(char **argv)
         _exit(126);
     redirect(in_scratch("out.%ld", (long)getpid()), STDOUT_FILENO);
     redirect(in_scratch("err.%ld", (long)getpid()), STDERR_FILENO);
+    alarm(200); /* a hang is a failure, not a hang of the tests */
     execv(ATTNGEN, argv);
     _exit(127);
 }

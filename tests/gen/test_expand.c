@@ -126,7 +126,7 @@ static void errors_cite_the_line(void **state)
     fails("a\n${1 +}\n", "fam/fam.cu.in:2: ${1 +} is no Lua expression: unexpected symbol");
     fails("${1)..(2}\n", "fam/fam.cu.in:1: ${1)..(2} is no Lua expression");
     fails("${1 -- one}\n", "fam/fam.cu.in:1: ${1 -- one} is no Lua expression");
-    fails("a\n$ if TILE then\nb\n", "fam/fam.cu.in:3: 'end' expected");
+    fails("a\n$ if TILE then\nb\n", "fam/fam.cu.in:4: 'end' expected (to close 'if' at line 2)");
     fails("a\n$ x = = 1\n", "fam/fam.cu.in:2: unexpected symbol near '='");
     fails("$ x = 1 +\ntext\n", "fam/fam.cu.in:2: unexpected symbol near ';'");
     fails("a\nb\n$ error(\"too bad\")\n", "fam/fam.cu.in:3: too bad");
