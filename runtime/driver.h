@@ -32,7 +32,9 @@
     X(cuKernelSetAttribute, (int attribute, int value, void *kernel, int device))             \
     X(cuLaunchKernel, (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,     \
                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, \
-                       gen_stream stream, void **params, void **extra))
+                       gen_stream stream, void **params, void **extra))                       \
+    X(cuLaunchKernelEx,                                                                       \
+      (const struct gen__launch_config *config, void *function, void **params, void **extra))
 
 /* Used where the driver has them (cuFuncLoad: CUDA 12.4), NULL where not. */
 #define GEN__DRIVER_OPTIONAL_MAP(X) X(cuFuncLoad, (void *function))
@@ -58,6 +60,25 @@ enum gen__driver_attribute {
     GEN__DEVICE_SHARED_PER_SM = 81,
     GEN__DEVICE_SHARED_PER_BLOCK = 97, /* opt-in */
     GEN__KERNEL_MAX_DYNAMIC_SHARED = 8
+};
+
+/* CUlaunchAttribute with its number for programmatic stream serialization, and CUlaunchConfig. */
+struct gen__launch_attribute {
+    int id; /* GEN__LAUNCH_DEPENDENT */
+    char pad[4];
+    union {
+        char bytes[64];
+        int allowed;
+    } value;
+};
+enum { GEN__LAUNCH_DEPENDENT = 6 };
+
+struct gen__launch_config {
+    unsigned grid[3], block[3];
+    unsigned shared; /* bytes */
+    gen_stream stream;
+    struct gen__launch_attribute *attributes;
+    unsigned num_attributes;
 };
 
 struct gen__driver {

@@ -159,7 +159,12 @@ enum gen_problem_flag {
     /* Results bit-equal from run to run on one device. */
     GEN_DETERMINISTIC = 1u << 0,
     /* Results of a request independent of its batch mates. */
-    GEN_BATCH_INVARIANT = 1u << 1
+    GEN_BATCH_INVARIANT = 1u << 1,
+    /* The launch may overlap the end of the kernel before it on the stream (programmatic dependent
+     * launch): its blocks start early and wait on the device until that kernel's results are there.
+     * Saves part of the launch latency on sm_90 and later, in graphs too; elsewhere it changes
+     * nothing. */
+    GEN_DEPENDENT_LAUNCH = 1u << 2
 };
 
 /* The head of every family's problem struct. */
@@ -196,10 +201,11 @@ enum gen_why {
 #define GEN_PLAN_MAX_DIMS 24
 
 typedef struct gen_plan_launch {
-    uint32_t variant; /* index into the library's variants */
-    uint32_t grid[3]; /* blocks */
-    uint32_t threads; /* per block */
-    uint32_t shared;  /* dynamic shared memory, bytes */
+    uint32_t variant;   /* index into the library's variants */
+    uint32_t grid[3];   /* blocks */
+    uint32_t threads;   /* per block */
+    uint32_t shared;    /* dynamic shared memory, bytes */
+    uint32_t dependent; /* 1: a programmatic dependent launch */
 } gen_plan_launch;
 
 /* Plain data: keep it, copy it, reuse it for every launch of the same problem

@@ -309,6 +309,21 @@ COLD static enum gen_status prepare_all(const gen_library *library,
     return status;
 }
 
+/* The launch may begin while the kernel before it drains; family code asks for
+ * this only of kernels that wait for it on the device. */
+static int launch_dependent(const struct gen__driver *driver, void *kernel,
+                            const gen_plan_launch *l, gen_stream stream, void **list)
+{
+    struct gen__launch_attribute attribute = {.id = GEN__LAUNCH_DEPENDENT, .value.allowed = 1};
+    const struct gen__launch_config config = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
+                                              .block = {l->threads, 1, 1},
+                                              .shared = l->shared,
+                                              .stream = stream,
+                                              .attributes = &attribute,
+                                              .num_attributes = 1};
+    return driver->cuLaunchKernelEx(&config, kernel, list, NULL);
+}
+
 static inline enum gen_status launch_one(const gen_library *library,
                                          const struct gen__family *family, const gen_plan *plan,
                                          uint32_t index, const gen_args *args, void *workspace,
@@ -331,9 +346,10 @@ static inline enum gen_status launch_one(const gen_library *library,
     }
     void *list[1] = {params};
     /* A CUkernel stands for the function of whichever context is current. */
-    const int result =
-        loader->driver->cuLaunchKernel(kernel, l->grid[0], l->grid[1], l->grid[2], l->threads, 1, 1,
-                                       l->shared, stream, list, NULL);
+    const int result = l->dependent ? launch_dependent(loader->driver, kernel, l, stream, list)
+                                    : loader->driver->cuLaunchKernel(kernel, l->grid[0], l->grid[1],
+                                                                     l->grid[2], l->threads, 1, 1,
+                                                                     l->shared, stream, list, NULL);
     return __builtin_expect(result, 0) ? launch_failed(library, l, result) : GEN_OK;
 }
 

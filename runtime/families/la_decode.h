@@ -15,9 +15,10 @@ enum la_decode_fact {
     LA_DECODE_INFLIGHT_BYTES, /* state bytes a block keeps on their way */
     LA_DECODE_WARP_BYTES,     /* state bytes a warp reads in one step */
     LA_DECODE_STREAMING,      /* 1: marked as used once */
+    LA_DECODE_DEPENDENT,      /* 1: waits on the device for the kernel before it */
     LA_DECODE_NUM_FACTS
 };
-#define LA_DECODE_FACTS "blocks,persistent,inflight_bytes,warp_bytes,streaming"
+#define LA_DECODE_FACTS "blocks,persistent,inflight_bytes,warp_bytes,streaming,dependent"
 
 /* gen_plan.dims: the problem, and its divisors as multipliers so that a launch
  * divides nothing. A divisor holds mul in the low and shift in the high half. */

@@ -111,7 +111,7 @@ return family {
     end
     return true
   end,
-  facts = { "blocks", "persistent", "inflight_bytes", "warp_bytes", "streaming" },
+  facts = { "blocks", "persistent", "inflight_bytes", "warp_bytes", "streaming", "dependent" },
   plan = function(v, arch)
     local d = derived(v)
     return {
@@ -125,6 +125,7 @@ return family {
         inflight_bytes = v.warps * v.stages * d.stage_bytes,
         warp_bytes = d.stage_bytes,
         streaming = v.cache == "stream" and 1 or 0,
+        dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
       },
     }
   end,

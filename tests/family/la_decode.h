@@ -49,6 +49,7 @@ static inline struct gen__facts variant_of(struct variant *v, int32_t blocks, in
     v->fact[LA_DECODE_INFLIGHT_BYTES] = inflight_bytes;
     v->fact[LA_DECODE_WARP_BYTES] = inflight_bytes / 4; /* one stage of four warps */
     v->fact[LA_DECODE_STREAMING] = 0;
+    v->fact[LA_DECODE_DEPENDENT] = 0;
     return (struct gen__facts){
         .index = 17, .threads = 128, .registers = 32, .cluster = 1, .fact = v->fact};
 }

@@ -334,20 +334,42 @@ void fake_cuda_book(void *kernel, const unsigned grid[3], unsigned threads, unsi
     pthread_mutex_unlock(&lock);
 }
 
-int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
-                   gen_stream stream, void **params, void **extra)
+static int launch_kernel(void *function, const unsigned grid[3], const unsigned block[3],
+                         unsigned shared, gen_stream stream, void **params, void **extra)
 {
-    ENTER(cuLaunchKernel);
     const struct fake_kernel *k = function;
     if (control.no_context)
         return GEN__CUDA_INVALID_CONTEXT;
     if (!runs_here(k, control.current_device))
         return GEN__CUDA_NO_BINARY;
-    const unsigned grid[3] = {grid_x, grid_y, grid_z};
-    if (!grid_x || !grid_y || !grid_z || block_y != 1 || block_z != 1 || !block_x ||
-        block_x > 1024 || extra || shared > (unsigned)k->max_dynamic_shared[control.current_device])
+    if (!grid[0] || !grid[1] || !grid[2] || block[1] != 1 || block[2] != 1 || !block[0] ||
+        block[0] > 1024 || extra ||
+        shared > (unsigned)k->max_dynamic_shared[control.current_device])
         return INVALID_VALUE;
-    fake_cuda_book(function, grid, block_x, shared, stream, params ? params[0] : NULL);
+    fake_cuda_book(function, grid, block[0], shared, stream, params ? params[0] : NULL);
     return 0;
+}
+
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                   gen_stream stream, void **params, void **extra)
+{
+    ENTER(cuLaunchKernel);
+    const unsigned grid[3] = {grid_x, grid_y, grid_z}, block[3] = {block_x, block_y, block_z};
+    return launch_kernel(function, grid, block, shared, stream, params, extra);
+}
+
+int cuLaunchKernelEx(const struct gen__launch_config *config, void *function, void **params,
+                     void **extra)
+{
+    ENTER(cuLaunchKernelEx);
+    const struct gen__launch_attribute *a = config->attributes;
+    if (config->num_attributes > 1 || (config->num_attributes && a->id != GEN__LAUNCH_DEPENDENT))
+        return INVALID_VALUE;
+    const unsigned long before = control.num_launches;
+    const int result = launch_kernel(function, config->grid, config->block, config->shared,
+                                     config->stream, params, extra);
+    if (!result && before < FAKE_MAX_LAUNCHES)
+        control.launches[before].dependent = config->num_attributes && a->value.allowed;
+    return result;
 }

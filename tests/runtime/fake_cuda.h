@@ -28,6 +28,7 @@ struct fake_device {
 struct fake_launch {
     const char *symbol;
     unsigned grid[3], threads, shared;
+    int dependent; /* a programmatic dependent launch */
     void *stream;
     unsigned char params[FAKE_PARAMS]; /* the first copy_params bytes of the first parameter */
 };

@@ -87,6 +87,24 @@ static void what_the_driver_is_told(void **state)
     assert_int_equal(params.count, 4);
 }
 
+static void a_dependent_launch(void **state)
+{
+    gen_library *library = *state;
+    gen_plan plan = plan_for(library, GEN_LINE);
+    assert_status(launch(library, &plan), GEN_OK);
+    assert_false(fake.cuda->launches[0].dependent);
+    plan.launch[0].dependent = 1;
+    assert_status(launch(library, &plan), GEN_OK);
+    assert_int_equal(fake.cuda->num_launches, 2);
+    const struct fake_launch *l = &fake.cuda->launches[1];
+    assert_true(l->dependent);
+    assert_string_equal(l->symbol, BIG90);
+    assert_int_equal(l->grid[0], 4);
+    assert_int_equal(l->threads, 128);
+    assert_int_equal(l->shared, 100 * 1024);
+    assert_ptr_equal(l->stream, fake.cuda->launches[0].stream);
+}
+
 static void launching_loads_what_is_not_loaded(void **state)
 {
     gen_library *library = *state;
@@ -434,6 +452,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_the_driver_is_told),
+        TEST(a_dependent_launch),
         TEST(launching_loads_what_is_not_loaded),
         TEST(several_launches_and_a_workspace),
         cmocka_unit_test(every_call_of_a_preload_fails_in_turn),

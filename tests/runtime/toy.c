@@ -71,8 +71,11 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->num_launches =
         launches >= 1 && launches <= GEN_PLAN_MAX_LAUNCHES ? (uint32_t)launches : 1;
     for (uint32_t i = 0; i < plan->num_launches; i++)
-        plan->launch[i] = (gen_plan_launch){
-            variant->index, {(uint32_t)p->batch, 1, 1}, variant->threads, variant->shared_dynamic};
+        plan->launch[i] = (gen_plan_launch){variant->index,
+                                            {(uint32_t)p->batch, 1, 1},
+                                            variant->threads,
+                                            variant->shared_dynamic,
+                                            0};
 }
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
