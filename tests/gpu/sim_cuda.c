@@ -15,6 +15,7 @@
 #include "reference/half.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,9 +52,10 @@ struct image {
 };
 
 /* The device's clock and what has happened to it. */
+static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER; /* guards the clock */
 static double now_us;
 static unsigned sms = NUM_SMS;
-static int lost;
+static _Atomic int lost;
 static unsigned noise = 1;
 static struct stream default_stream;
 static __thread CUcontext current;
@@ -182,7 +184,7 @@ static void run_inplace(const struct launch *l, int compute)
     now_us += model_us(l->kernel->symbol, 32.0 * (double)n);
 }
 
-static void execute(const struct launch *l, int compute)
+static void execute_locked(const struct launch *l, int compute)
 {
     const char *name = strstr(l->kernel->symbol, "la_decode_");
     if (fault(l->kernel->symbol, "hang"))
@@ -196,6 +198,14 @@ static void execute(const struct launch *l, int compute)
         run_la_decode(l, name, compute);
     else if (strncmp(l->kernel->symbol, "inplace_", 8) == 0)
         run_inplace(l, compute);
+}
+
+/* One launch at a time, as if on one multiprocessor. */
+static void execute(const struct launch *l, int compute)
+{
+    pthread_mutex_lock(&busy);
+    execute_locked(l, compute);
+    pthread_mutex_unlock(&busy);
 }
 
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,

@@ -1,0 +1,434 @@
+/* What the bench programs are made of, as far as it needs no GPU. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "buffers.h"
+#include "peer_file.h"
+#include "problems.h"
+#include "tournament.h"
+#include "tuning_table.h"
+#include "util.h"
+#include "worker.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *scratch(const char *name)
+{
+    return xasprintf("%s/%s", SCRATCH_DIR, name);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    assert_true(file_write(path, text, strlen(text)));
+}
+
+static void assert_near(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-9 * (1 + fabs(b))))
+        fail_msg("%.17g is not %.17g", a, b);
+}
+
+/* ---- statistics -------------------------------------------------------- */
+
+static void quantiles_interpolate(void **state)
+{
+    double odd[] = {5, 1, 3}, even[] = {4, 1, 3, 2}, five[] = {50, 10, 40, 20, 30};
+    const double values[] = {1, 4};
+    (void)state;
+    assert_near(stats_median(odd, 3), 3);
+    assert_near(stats_median(even, 4), 2.5);
+    assert_near(stats_quantile(five, 5, 0), 10);
+    assert_near(stats_quantile(five, 5, 1), 50);
+    assert_near(stats_quantile(five, 5, 0.9), 46);
+    assert_near(stats_spread(five, 5), 20.0 / 30);
+    assert_near(stats_geomean(values, 2), 2);
+    assert_near(stats_median(NULL, 0), 0);
+}
+
+static void random_numbers_repeat_and_stay_inside(void **state)
+{
+    struct rng a, b;
+    double sum = 0, squares = 0;
+    (void)state;
+    rng_seed(&a, 7);
+    rng_seed(&b, 7);
+    for (int i = 0; i < 20000; i++) {
+        double x = rng_normal(&a);
+        assert_near(x, rng_normal(&b));
+        sum += x;
+        squares += x * x;
+        assert_true(rng_below(&a, 5) < 5);
+        assert_true(rng_below(&b, 5) < 5);
+    }
+    assert_true(fabs(sum / 20000) < 0.03);
+    assert_true(fabs(squares / 20000 - 1) < 0.05);
+}
+
+/* ---- problems ---------------------------------------------------------- */
+
+static const struct gen__family *family(void)
+{
+    return gen__family_by_name("la_decode");
+}
+
+static void shape_files_name_their_bad_lines(void **state)
+{
+    struct shape_list list = {0};
+    char *path = scratch("shapes.txt");
+    (void)state;
+    write_text(path, "# a comment\n\nbatch=2 num_qk_heads=4 @pad # a model\n"
+                     "batch=-1\nnonsense\nbatch=3 num_qk_heads=4 layout=kv\n");
+    assert_int_equal(shapes_read(&list, family(), path), 2);
+    assert_int_equal(list.count, 2);
+    assert_string_equal(list.item[0].controls, "@pad");
+    assert_string_equal(list.item[0].note, "a model");
+    assert_string_equal(list.item[1].name, "B3-H4-K128-V128-kv");
+    assert_int_equal(shapes_read(&list, family(), "/nonexistent"), -1);
+    shapes_free(&list);
+    free(path);
+}
+
+static void the_shape_file_holds_the_published_cases(void **state)
+{
+    static const int batches[] = {1, 4, 16, 32, 64, 128, 256};
+    struct shape_list list = {0};
+    (void)state;
+    assert_int_equal(shapes_read_default(&list, family(), ""), 0);
+    assert_string_equal(list.item[0].name, "B64-H64-K128-V128-vk");
+    for (size_t b = 0; b < 7; b++) {
+        static const char *const forms[] = {"B%d-H64-K128-V128-vk", "B%d-H32-K128-V128-vk",
+                                            "B%d-H64-K128-V128-kv"};
+        for (size_t f = 0; f < 3; f++) {
+            char name[64];
+            bool found = false;
+            snprintf(name, sizeof name, forms[f], batches[b]);
+            for (size_t i = 0; i < list.count; i++)
+                found = found || strcmp(list.item[i].name, name) == 0;
+            if (!found)
+                fail_msg("no case %s", name);
+        }
+    }
+    shapes_free(&list);
+}
+
+/* Twelve keys, and for each half-octaves from 8 to 16384 states where small
+ * whole numbers allow. */
+static void the_grid_spans_the_shapes(void **state)
+{
+    struct shape_list shapes = {0}, grid = {0};
+    size_t per_key = 0;
+    (void)state;
+    assert_int_equal(shapes_read_default(&shapes, family(), ""), 0);
+    shapes_grid(&grid, &shapes, family());
+    for (size_t i = 0; i < grid.count; i++)
+        per_key += memcmp(grid.item[i].key.codes, grid.item[0].key.codes,
+                          sizeof grid.item[0].key.codes) == 0;
+    assert_int_equal(grid.count, 12 * per_key);
+    assert_true(per_key >= 20);
+    float low = INFINITY, high = 0;
+    for (size_t i = 0; i < grid.count; i++) {
+        low = fminf(low, grid.item[i].key.coords[0]);
+        high = fmaxf(high, grid.item[i].key.coords[0]);
+    }
+    assert_near((double)low, 3);
+    assert_near((double)high, 14);
+    shapes_free(&grid);
+    shapes_free(&shapes);
+}
+
+static void random_problems_are_new_and_repeatable(void **state)
+{
+    struct shape_list shapes = {0}, a = {0}, b = {0};
+    (void)state;
+    assert_int_equal(shapes_read_default(&shapes, family(), ""), 0);
+    shapes_random(&a, &shapes, &shapes, family(), 100, 3);
+    shapes_random(&b, &shapes, &shapes, family(), 100, 3);
+    assert_int_equal(a.count, 100);
+    assert_int_equal(b.count, 100);
+    for (size_t i = 0; i < 100; i++) {
+        assert_memory_equal(a.item[i].problem, b.item[i].problem, family()->problem_size);
+        for (size_t k = 0; k < shapes.count; k++)
+            assert_false(memcmp(a.item[i].key.codes, shapes.item[k].key.codes,
+                                sizeof a.item[i].key.codes) == 0 &&
+                         fabsf(a.item[i].key.coords[0] - shapes.item[k].key.coords[0]) < 1e-4f);
+    }
+    shapes_free(&a);
+    shapes_free(&b);
+    shapes_free(&shapes);
+}
+
+/* ---- buffers ----------------------------------------------------------- */
+
+static void the_footprint_is_the_state(void **state)
+{
+    struct shape_list list = {0};
+    uint64_t inplace, touched;
+    (void)state;
+    assert_true(shapes_parse(&list, family(), "batch=16 num_qk_heads=64 head_dim=128"));
+    problem_footprint(family(), list.item[0].problem, &inplace, &touched);
+    assert_int_equal(inplace, 16ull * 64 * 128 * 128 * 4);
+    assert_true(touched > inplace && touched < inplace + (2u << 20));
+    assert_int_equal(sets_beyond_cache(inplace, 60u << 20, 1000), 3);
+    assert_int_equal(sets_beyond_cache(1ull << 30, 60u << 20, 1000), 2);
+    assert_int_equal(sets_beyond_cache(1, 60u << 20, 1000), 1000);
+    shapes_free(&list);
+}
+
+static void tensors_do_not_overlap(void **state)
+{
+    struct shape_list list = {0};
+    struct buffers b;
+    (void)state;
+    assert_true(shapes_parse(&list, family(), "batch=3 num_qk_heads=2 head_dim=64"));
+    assert_true(buffers_init(&b, family(), list.item[0].problem, BUFFERS_DEFAULT_FORM, 3, true));
+    uint8_t *block = xmalloc(b.total_bytes), *seen = xmalloc(b.total_bytes);
+    memset(seen, 0, b.total_bytes);
+    buffers_fill(&b, &(struct fill_options){.seed = 1, .padding = true}, block);
+    for (uint32_t set = 0; set < b.num_sets; set++) {
+        for (uint32_t t = 0; t < b.num_tensors; t++) {
+            const uint64_t at = buffers_at(&b, set, t);
+            assert_int_equal(at % 256, 16);
+            if (set && !b.tensor[t].cold)
+                continue;
+            assert_true(at >= BUFFERS_GUARD);
+            assert_true(at + b.bytes[t] + BUFFERS_GUARD <= b.total_bytes);
+            for (uint64_t i = 0; i < b.bytes[t]; i++)
+                assert_int_equal(seen[at + i]++, 0);
+            assert_int_equal(block[at - 1], BUFFERS_CANARY);
+            assert_int_equal(block[at + b.bytes[t]], BUFFERS_CANARY);
+        }
+    }
+    free(block);
+    free(seen);
+    buffers_free(&b);
+    shapes_free(&list);
+}
+
+/* ---- the tournament ---------------------------------------------------- */
+
+struct fake_times {
+    double us[64];
+    int calls[64], fails_at; /* contestant that fails; -1: none */
+    double noise;
+    struct rng rng;
+};
+
+static bool fake_measure(void *context, size_t i, int pass, double *us)
+{
+    struct fake_times *f = context;
+    (void)pass;
+    f->calls[i]++;
+    *us = f->us[i] * (1 + f->noise * (rng_uniform(&f->rng) - 0.5));
+    return (int)i != f->fails_at;
+}
+
+static const struct tournament_pass fake_passes[] = {{2, 1.15, 24}, {4, 1.04, 8}, {11, 1, 0}};
+
+static void the_fastest_wins_with_few_measurements(void **state)
+{
+    struct contestant c[64] = {0};
+    struct fake_times f = {.fails_at = -1, .noise = 0.004};
+    char names[64][8];
+    int second = -1, calls = 0;
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        snprintf(names[i], sizeof names[i], "v%02d", i);
+        c[i].name = names[i];
+        f.us[i] = 100 + 2 * ((i * 37) % 64);
+    }
+    int winner = tournament_run(c, 64, fake_passes, 3, 0.005, fake_measure, &f, &second);
+    for (int i = 0; i < 64; i++)
+        calls += f.calls[i];
+    assert_near(f.us[winner], 100);
+    assert_near(f.us[second], 102);
+    assert_true(calls < 64 * 17 / 3);
+    assert_int_equal(c[winner].num_samples, 11);
+}
+
+static void ties_go_to_the_first_name(void **state)
+{
+    struct contestant c[3] = {{.name = "b"}, {.name = "a"}, {.name = "c"}};
+    struct fake_times f = {.us = {100, 100.4, 99.9}, .fails_at = -1};
+    int second = -1;
+    (void)state;
+    assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, &second), 0);
+    assert_int_equal(second, 2);
+    f.us[1] = 100.3;
+    assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, &second), 1);
+}
+
+static void failures_leave_and_the_kept_one_stays(void **state)
+{
+    struct contestant c[3] = {{.name = "a"}, {.name = "b", .stays = true}, {.name = "c"}};
+    struct fake_times f = {.us = {1, 500, 100}, .fails_at = 0};
+    (void)state;
+    assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, NULL), 2);
+    assert_true(c[0].failed);
+    assert_int_equal(c[1].num_samples, 11);
+    f.fails_at = 1;
+    c[1].stays = false;
+    struct contestant only = {.name = "x"};
+    f.fails_at = 0;
+    assert_int_equal(tournament_run(&only, 1, fake_passes, 3, 0.005, fake_measure, &f, NULL), -1);
+}
+
+/* ---- files ------------------------------------------------------------- */
+
+static void tables_come_back_sorted(void **state)
+{
+    struct table a = {0}, b = {0};
+    char *path = scratch("deep/folder/table.tsv");
+    const char *problems[] = {"states=4096", "states=64", "states=512"};
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        table_put(&a, &(struct table_row){.family = "f",
+                                          .required = "f_d64",
+                                          .problem = problems[i],
+                                          .variant = "v",
+                                          .us = 1.5 * (i + 1),
+                                          .spread = 0.01,
+                                          .runner_up = "-",
+                                          .digest = "0123456789abcdef",
+                                          .toolkit = "13.0",
+                                          .driver = "1.2"});
+    table_put(&a, &(struct table_row){.family = "f",
+                                      .required = "f_d64",
+                                      .problem = "states=64",
+                                      .variant = "w",
+                                      .us = 9,
+                                      .runner_up = "v",
+                                      .runner_up_us = 10,
+                                      .digest = "0123456789abcdef",
+                                      .toolkit = "13.0",
+                                      .driver = "1.2"});
+    table_fail(&a, "bad", "wrong\tresult\nhere");
+    table_fail(&a, "bad", "again");
+    assert_true(table_write(&a, path));
+    assert_int_equal(table_read(&b, path), 0);
+    assert_int_equal(b.num_rows, 3);
+    assert_string_equal(b.row[0].problem, "states=64");
+    assert_string_equal(b.row[0].variant, "w");
+    assert_string_equal(b.row[1].problem, "states=512");
+    assert_string_equal(b.row[2].problem, "states=4096");
+    char *text = file_read(path, NULL);
+    assert_non_null(strstr(text, "# failed: bad: wrong result here\n"));
+    assert_null(strstr(text, "again"));
+    free(text);
+    table_free(&a);
+    table_free(&b);
+    free(path);
+}
+
+static void malformed_rows_are_counted(void **state)
+{
+    struct table t = {0};
+    char *path = scratch("bad.tsv");
+    (void)state;
+    write_text(path, "# attngen tuning table\nfamily\trequired\tproblem\tvariant\tus\tspread\t"
+                     "runner_up\trunner_up_us\tdigest\ttoolkit\tdriver\n"
+                     "f\tk\tp\tv\t1\t0\t-\t0\t0123456789abcdef\tt\td\n"
+                     "f\tk\tp2\tv\tfast\t0\t-\t0\t0123456789abcdef\tt\td\n"
+                     "f\tk\tp3\tv\t1\t0\t-\t0\tshort\tt\td\n"
+                     "too\tfew\n"
+                     "f\tk\tp4\tv\t1\t0\t-\t0\t0123456789abcdef\tt\td\textra\n");
+    assert_int_equal(table_read(&t, path), 4);
+    assert_int_equal(t.num_rows, 1);
+    assert_int_equal(table_read(&t, "/nonexistent"), 0);
+    table_free(&t);
+    free(path);
+}
+
+static void peer_files_are_read(void **state)
+{
+    struct peer_list list = {0};
+    char *path = scratch("peers.tsv");
+    (void)state;
+    write_text(path, "# made by hand\npeer\tcase\tms\terr\nfla-graph\tB1\t0.5\t1e-3\n"
+                     "fla-eager\tB1\t0.7\t-\nbroken\tB1\t-3\n\n");
+    assert_int_equal(peers_read(&list, path), 1);
+    assert_int_equal(list.count, 2);
+    assert_near(list.item[0].ms, 0.5);
+    assert_near(list.item[0].err, 1e-3);
+    assert_true(list.item[1].err < 0);
+    assert_false(peer_is_eager(&list.item[0]));
+    assert_true(peer_is_eager(&list.item[1]));
+    free(list.item);
+    free(path);
+}
+
+static void files_appear_whole_or_not_at_all(void **state)
+{
+    char *path = scratch("whole.txt");
+    (void)state;
+    write_text(path, "old");
+    assert_false(file_write("/proc/no/such/place", "x", 1));
+    write_text(path, "new text");
+    char *text = file_read(path, NULL);
+    assert_string_equal(text, "new text");
+    free(text);
+    free(path);
+}
+
+/* ---- the worker -------------------------------------------------------- */
+
+/* Three steps, the second of which does what `context` says. */
+static int troubled(struct worker *worker, void *context)
+{
+    const char *trouble = context;
+    for (; worker->next < 3; worker->next++) {
+        if (worker_reason(worker, "second") && worker->next == 1)
+            continue;
+        worker_try(worker, worker->next == 1 ? "second" : "other");
+        if (worker->next == 1 && strcmp(trouble, "lost") == 0)
+            return WORKER_LOST;
+        if (worker->next == 1 && strcmp(trouble, "dies") == 0)
+            abort();
+        if (worker->next == 1 && strcmp(trouble, "hangs") == 0)
+            for (;;)
+                pause();
+        worker_try(worker, "");
+        worker->counter[0]++;
+    }
+    return worker->counter[0] == 2 && worker->num_failures == 1 ? 42 : 1;
+}
+
+static void a_worker_outlives_its_accidents(void **state)
+{
+    static char *const troubles[] = {"lost", "dies", "hangs"};
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(worker_run(troubled, troubles[i], 1, false), 42);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantiles_interpolate),
+        cmocka_unit_test(random_numbers_repeat_and_stay_inside),
+        cmocka_unit_test(shape_files_name_their_bad_lines),
+        cmocka_unit_test(the_shape_file_holds_the_published_cases),
+        cmocka_unit_test(the_grid_spans_the_shapes),
+        cmocka_unit_test(random_problems_are_new_and_repeatable),
+        cmocka_unit_test(the_footprint_is_the_state),
+        cmocka_unit_test(tensors_do_not_overlap),
+        cmocka_unit_test(the_fastest_wins_with_few_measurements),
+        cmocka_unit_test(ties_go_to_the_first_name),
+        cmocka_unit_test(failures_leave_and_the_kept_one_stays),
+        cmocka_unit_test(tables_come_back_sorted),
+        cmocka_unit_test(malformed_rows_are_counted),
+        cmocka_unit_test(peer_files_are_read),
+        cmocka_unit_test(files_appear_whole_or_not_at_all),
+        cmocka_unit_test(a_worker_outlives_its_accidents),
+    };
+    util_set_program("test-bench");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,382 @@
+/*
+ * The product on a GPU: every variant against the reference, graph capture, two
+ * contexts, eight threads, arguments that are errors. Exit status 77 without a
+ * GPU. Runs anywhere the sources of bench/ lie beside it:
+ *
+ *   ATTNGEN_PRODUCT=attngen.fatbin ./test_gpu
+ *
+ * ATTNGEN_TEST_ONLY: a glob of variants for the first test.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "gpu.h"
+#include "session.h"
+#include "verify.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUM_THREADS 8
+#define THREAD_ROUNDS 20
+#define SKIPPED 77
+
+static struct session session;
+static struct shape_list cases;
+
+static gen_library *open_library(void)
+{
+    gen_open_options options = {.size = sizeof options, .path = session.product};
+    gen_library *library = NULL;
+    if (gen_open(&options, &library) != GEN_OK)
+        fail_msg("%s", gen_last_error());
+    return library;
+}
+
+/* The first case whose controls are exactly these and which the device can run. */
+static const struct shape *case_with(const char *controls)
+{
+    for (size_t i = 0; i < cases.count; i++) {
+        gen_plan plan = {.size = sizeof plan};
+        if (strcmp(cases.item[i].controls, controls) == 0 &&
+            gen_select(session.library, &session.gpu.device, cases.item[i].problem, &plan) ==
+                GEN_OK)
+            return &cases.item[i];
+    }
+    fail_msg("no case with controls '%s'", controls);
+    return NULL;
+}
+
+/* A case on the device with its plan, ready to be launched. */
+struct ready {
+    struct verify_case check;
+    gen_plan plan;
+    gen_args *args;
+    CUdeviceptr workspace;
+};
+
+static enum gen_status get_ready(struct ready *r, const struct gpu *gpu, const struct shape *shape,
+                                 const char *controls)
+{
+    memset(r, 0, sizeof *r);
+    r->plan.size = sizeof r->plan;
+    if (!verify_prepare(&r->check, shape, controls, session.library))
+        return GEN_STATUS_INVALID_ARGUMENT;
+    enum gen_status status = verify_upload(&r->check, gpu);
+    if (status == GEN_OK)
+        status = gen_select(session.library, &gpu->device, shape->problem, &r->plan);
+    if (status == GEN_OK && r->plan.workspace_bytes)
+        status = gpu_alloc(gpu, r->plan.workspace_bytes, &r->workspace);
+    r->args = xmalloc(shape->family->args_size);
+    buffers_args(&r->check.buffers, r->check.device, 0, r->args);
+    return status;
+}
+
+static enum gen_status reset(struct ready *r, const struct gpu *gpu)
+{
+    enum gen_status status =
+        gpu_copy(gpu, r->check.device, r->check.pristine, r->check.buffers.total_bytes);
+    return status == GEN_OK ? gpu_sync(gpu) : status;
+}
+
+static enum gen_status launch(struct ready *r, const gen_library *library, const struct gpu *gpu)
+{
+    return gen_launch(library, &r->plan, r->args, (void *)(uintptr_t)r->workspace, gpu->stream);
+}
+
+static bool is_right(struct ready *r, const struct gpu *gpu, struct verify_result *result)
+{
+    memset(result, 0, sizeof *result);
+    if (gpu_sync(gpu) != GEN_OK || gpu_download(gpu, r->check.actual, r->check.device,
+                                                r->check.buffers.total_bytes) != GEN_OK) {
+        snprintf(result->reason, sizeof result->reason, "%s", gen_last_error());
+        return false;
+    }
+    verify_compare(&r->check, result);
+    return result->ok;
+}
+
+static void put_away(struct ready *r, const struct gpu *gpu)
+{
+    gpu_free(gpu, r->workspace);
+    free(r->args);
+    verify_free(&r->check, gpu);
+}
+
+#define assert_ok(call)                                  \
+    do {                                                 \
+        if ((call) != GEN_OK)                            \
+            fail_msg("%s: %s", #call, gen_last_error()); \
+    } while (0)
+
+#define assert_right(ready, gpu)                                     \
+    do {                                                             \
+        struct verify_result result_;                                \
+        if (!is_right(ready, gpu, &result_))                         \
+            fail_msg("%s: %s", (ready)->check.name, result_.reason); \
+    } while (0)
+
+/* ---- every variant ----------------------------------------------------- */
+
+static void every_variant_agrees_with_the_reference(void **state)
+{
+    const char *only = getenv("ATTNGEN_TEST_ONLY");
+    size_t checks = 0, failures = 0;
+    (void)state;
+    for (size_t at = 0; at < cases.count; at++) {
+        const struct shape *shape = &cases.item[at];
+        struct verify_case c;
+        bool prepared = false;
+        for (uint32_t i = 0; i < session.info.num_variants; i++) {
+            gen_variant_info v = session_variant(&session, i);
+            gen_plan plan = {.size = sizeof plan};
+            struct verify_result result;
+            if (!glob_match(only, v.name) || strcmp(v.family, shape->family->name) ||
+                gen_select_variant(session.library, &session.gpu.device, shape->problem, v.name,
+                                   &plan) != GEN_OK)
+                continue;
+            if (!prepared) {
+                prepared = verify_prepare(&c, shape, shape->controls, session.library);
+                if (!prepared)
+                    break;
+                assert_ok(verify_upload(&c, &session.gpu));
+            }
+            verify_variant(&c, &session.gpu, session.library, v.name, 2, &result);
+            checks++;
+            if (!result.ok) {
+                failures++;
+                print_error("%s on %s: %s\n", v.name, c.name, result.reason);
+                assert_false(gpu_is_lost(&session.gpu));
+            }
+        }
+        if (prepared)
+            verify_free(&c, &session.gpu);
+    }
+    print_message("%zu checks over %zu cases\n", checks, cases.count);
+    assert_true(checks > 0);
+    assert_int_equal(failures, 0);
+}
+
+/* Both layouts and every dtype come from the list's keys. */
+static void padding_rows_touch_nothing(void **state)
+{
+    size_t keys = 0;
+    (void)state;
+    for (size_t i = 0; i < cases.count; i++) {
+        struct ready r;
+        if (strcmp(cases.item[i].controls, "@pad") != 0 ||
+            get_ready(&r, &session.gpu, &cases.item[i], "@pad") != GEN_OK)
+            continue;
+        assert_ok(reset(&r, &session.gpu));
+        assert_ok(launch(&r, session.library, &session.gpu));
+        assert_right(&r, &session.gpu);
+        put_away(&r, &session.gpu);
+        keys++;
+    }
+    assert_true(keys >= 2);
+}
+
+/* ---- graph capture ----------------------------------------------------- */
+
+static void a_captured_launch_replays(void **state)
+{
+    const struct gpu *gpu = &session.gpu;
+    struct ready r;
+    CUgraphExec graph = NULL;
+    (void)state;
+    assert_ok(get_ready(&r, gpu, case_with("@pad"), "@pad"));
+    assert_ok(gen_preload(session.library, &r.plan));
+    assert_ok(gpu_capture_begin(gpu));
+    assert_ok(launch(&r, session.library, gpu));
+    assert_ok(gpu_capture_end(gpu, &graph));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(reset(&r, gpu));
+        assert_ok(gpu_graph_launch(gpu, graph));
+        assert_right(&r, gpu);
+    }
+    gpu_graph_free(gpu, graph);
+    put_away(&r, gpu);
+}
+
+static void an_unloaded_kernel_does_not_load_under_capture(void **state)
+{
+    const struct gpu *gpu = &session.gpu;
+    struct ready r;
+    CUgraphExec graph = NULL;
+    (void)state;
+    gen_library *fresh = open_library();
+    assert_ok(get_ready(&r, gpu, case_with("@pad"), "@pad"));
+    assert_ok(reset(&r, gpu));
+    assert_ok(gpu_capture_begin(gpu));
+    assert_int_equal(launch(&r, fresh, gpu), GEN_STATUS_NOT_LOADED);
+    assert_ok(gpu_capture_end(gpu, &graph)); /* the capture was not spoiled */
+    gpu_graph_free(gpu, graph);
+    assert_ok(gen_preload(fresh, &r.plan));
+    assert_ok(launch(&r, fresh, gpu));
+    assert_right(&r, gpu);
+    put_away(&r, gpu);
+    gen_close(fresh);
+}
+
+/* ---- contexts, threads ------------------------------------------------- */
+
+static void one_library_serves_two_contexts(void **state)
+{
+    struct gpu *first = &session.gpu;
+    struct gpu second = *first;
+    struct ready here, there;
+    (void)state;
+    assert_ok(get_ready(&here, first, case_with("@pad"), "@pad"));
+    assert_ok(gpu_context_create(first, &second.context));
+    assert_ok(gpu_stream_create(&second, &second.stream));
+    assert_ok(get_ready(&there, &second, case_with("@pad"), "@pad"));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(gpu_context_use(first, first->context));
+        assert_ok(reset(&here, first));
+        assert_ok(launch(&here, session.library, first));
+        assert_right(&here, first);
+        assert_ok(gpu_context_use(first, second.context));
+        assert_ok(reset(&there, &second));
+        assert_ok(launch(&there, session.library, &second));
+        assert_right(&there, &second);
+    }
+    put_away(&there, &second);
+    gpu_stream_destroy(&second, second.stream);
+    gpu_context_destroy(first, second.context);
+    assert_ok(gpu_context_use(first, first->context));
+    put_away(&here, first);
+}
+
+struct thread {
+    pthread_t id;
+    const gen_library *library;
+    const struct shape *shape;
+    char failure[256]; /* "": none */
+};
+
+static void run_thread(struct thread *t, const struct gpu *gpu, struct ready *r)
+{
+    struct verify_result result;
+    for (int i = 0; i < THREAD_ROUNDS && !t->failure[0]; i++) {
+        gen_plan plan = {.size = sizeof plan};
+        if (reset(r, gpu) != GEN_OK ||
+            gen_select(t->library, &gpu->device, t->shape->problem, &plan) != GEN_OK ||
+            gen_launch(t->library, &plan, r->args, (void *)(uintptr_t)r->workspace, gpu->stream) !=
+                GEN_OK)
+            snprintf(t->failure, sizeof t->failure, "%s", gen_last_error());
+        else if (!is_right(r, gpu, &result))
+            snprintf(t->failure, sizeof t->failure, "%.200s", result.reason);
+    }
+}
+
+static void *thread_main(void *argument)
+{
+    struct thread *t = argument;
+    struct gpu gpu = session.gpu; /* the same context, a stream of its own */
+    struct ready r;
+    if (gpu_context_use(&gpu, gpu.context) != GEN_OK ||
+        gpu_stream_create(&gpu, &gpu.stream) != GEN_OK ||
+        get_ready(&r, &gpu, t->shape, "@pad") != GEN_OK) {
+        snprintf(t->failure, sizeof t->failure, "%s", gen_last_error());
+        return NULL;
+    }
+    run_thread(t, &gpu, &r);
+    put_away(&r, &gpu);
+    gpu_stream_destroy(&gpu, gpu.stream);
+    return NULL;
+}
+
+/* A fresh library, so that the threads also race to load the kernels. */
+static void eight_threads_share_a_library(void **state)
+{
+    struct thread thread[NUM_THREADS];
+    gen_library *fresh = open_library();
+    size_t next = 0;
+    (void)state;
+    for (int i = 0; i < NUM_THREADS; i++) {
+        while (strcmp(cases.item[next % cases.count].controls, "@pad") != 0)
+            next++;
+        /* Pairs of threads with the same problem, pairs with different ones. */
+        thread[i] = (struct thread){.library = fresh, .shape = &cases.item[next % cases.count]};
+        next += (size_t)(i & 1);
+        assert_int_equal(pthread_create(&thread[i].id, NULL, thread_main, &thread[i]), 0);
+    }
+    for (int i = 0; i < NUM_THREADS; i++)
+        assert_int_equal(pthread_join(thread[i].id, NULL), 0);
+    for (int i = 0; i < NUM_THREADS; i++)
+        assert_string_equal(thread[i].failure, "");
+    gen_close(fresh);
+}
+
+/* ---- errors ------------------------------------------------------------ */
+
+static void garbage_arguments_are_errors(void **state)
+{
+    const struct gpu *gpu = &session.gpu;
+    struct ready r;
+    (void)state;
+    assert_ok(get_ready(&r, gpu, case_with("@pad"), "@pad"));
+    const struct buffers *b = &r.check.buffers;
+    for (uint32_t t = 0; t < b->num_tensors; t++) {
+        char *at = (char *)r.args + b->tensor[t].pointer_offset;
+        char *pointer, *wrong = NULL;
+        memcpy(&pointer, at, sizeof pointer);
+        if (b->tensor[t].fill != GEN__FILL_SLOTS) { /* slots may be left out */
+            memcpy(at, &wrong, sizeof wrong);
+            assert_int_equal(launch(&r, session.library, gpu), GEN_STATUS_INVALID_ARGUMENT);
+        }
+        wrong = pointer + 1;
+        memcpy(at, &wrong, sizeof wrong);
+        assert_int_equal(launch(&r, session.library, gpu), GEN_STATUS_INVALID_ARGUMENT);
+        assert_non_null(strstr(gen_last_error(), b->tensor[t].name));
+        memcpy(at, &pointer, sizeof pointer);
+    }
+    r.args->size++;
+    assert_int_equal(launch(&r, session.library, gpu), GEN_STATUS_INVALID_ARGUMENT);
+    r.args->size--;
+    r.args->family++;
+    assert_int_equal(launch(&r, session.library, gpu), GEN_STATUS_INVALID_ARGUMENT);
+    r.args->family--;
+    r.plan.library_digest++;
+    assert_int_equal(launch(&r, session.library, gpu), GEN_STATUS_MISMATCH);
+    r.plan.library_digest--;
+    /* None of that launched anything or harmed the context. */
+    assert_ok(reset(&r, gpu));
+    assert_ok(launch(&r, session.library, gpu));
+    assert_right(&r, gpu);
+    put_away(&r, gpu);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_variant_agrees_with_the_reference),
+        cmocka_unit_test(padding_rows_touch_nothing),
+        cmocka_unit_test(a_captured_launch_replays),
+        cmocka_unit_test(an_unloaded_kernel_does_not_load_under_capture),
+        cmocka_unit_test(one_library_serves_two_contexts),
+        cmocka_unit_test(eight_threads_share_a_library),
+        cmocka_unit_test(garbage_arguments_are_errors),
+    };
+    const struct option_list all = {0};
+    const struct gen__family *family[64];
+    util_set_program("test-gpu");
+    if (gpu_open(&session.gpu, 0, 0) != GEN_OK) {
+        printf("skipped: no GPU: %s\n", gen_last_error());
+        return SKIPPED;
+    }
+    session_open_library(&session);
+    uint32_t n = families_named(&all, family, 64);
+    for (uint32_t i = 0; i < n; i++)
+        verify_list(&cases, family[i], NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    shapes_free(&cases);
+    session_close(&session);
+    return failed;
+}
