@@ -21,7 +21,7 @@ check() {
     fi
 }
 key=la_decode_bf16_d64_vk
-only=$("$bin/attngen-verify" --keys $key --list "$(dirname "$0")/tiny_verify.txt" --all | awk -F'\t' '$1 == "ok" { print $2; exit }')
+only=$("$bin/attngen-verify" --keys $key --list "$(dirname "$0")/tiny_verify.txt" --all | awk -F'\t' '$1 == "ok" && !found++ { print $2 }')
 [ -n "$only" ] || { echo "no variant of $key passes"; exit 1; }
 
 check 0 "^chosen  *la_decode_bf16_d128_vk__" "$bin/attngen-select" --gpu h200 la_decode batch=2 num_qk_heads=4 --brief

@@ -30,6 +30,7 @@
 
 struct kernel {
     char symbol[256];
+    struct kernel *next;
 };
 struct launch {
     const struct kernel *kernel;
@@ -272,7 +273,9 @@ EXPORT CUresult cuLibraryUnload(CUlibrary library)
     return CUDA_SUCCESS;
 }
 
-/* Kernels live on: launches that were captured name them. */
+/* Kernels live on, in a list: launches that were captured name them. */
+static struct kernel *kernels;
+
 EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
     struct kernel *k = calloc(1, sizeof *k);
@@ -280,6 +283,10 @@ EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const ch
     if (!k)
         abort();
     snprintf(k->symbol, sizeof k->symbol, "%s", name);
+    pthread_mutex_lock(&busy);
+    k->next = kernels;
+    kernels = k;
+    pthread_mutex_unlock(&busy);
     *kernel = (CUkernel)k;
     return CUDA_SUCCESS;
 }
