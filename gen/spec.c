@@ -41,16 +41,6 @@ static int core_line_of(lua_State *L)
     return 1;
 }
 
-static int core_caller_line(lua_State *L)
-{
-    lua_Debug ar;
-    int line = 1;
-    if (lua_getstack(L, 2, &ar) && lua_getinfo(L, "l", &ar) && ar.currentline > 0)
-        line = ar.currentline;
-    lua_pushinteger(L, line);
-    return 1;
-}
-
 static int core_fail(lua_State *L)
 {
     fail_lua(L, luaL_checkstring(L, 1));
@@ -136,7 +126,7 @@ static int make_arch(struct session *session, const struct arch *arch)
 void spec_open(struct session *session)
 {
     static const luaL_Reg core[] = {
-        {"load", core_load}, {"line_of", core_line_of}, {"caller_line", core_caller_line},
+        {"load", core_load}, {"line_of", core_line_of},
         {"fail", core_fail}, {"glob", core_glob},       {"string_methods", core_string_methods},
         {NULL, NULL}};
     lua_State *L = session->L;

@@ -1,6 +1,6 @@
 -- The specialization space: the sandbox that templates and family files run in, family files read and checked, their
 -- variants enumerated and named. Embedded in the program; gen/spec.c is the only caller.
-local core = ... -- from C: load(source, chunk, env), line_of(function), caller_line(), fail(message), string_methods(t)
+local core = ... -- from C: glob(pattern, name), load(source, chunk, env), line_of(function), fail(message), string_methods(t)
 local spec = {}
 
 local next, type, tostring, select, error = next, type, tostring, select, error
@@ -346,7 +346,8 @@ function spec.load_family(name, source, path)
   local handle
   local env = environment({
     family = function(given)
-      family.line = core.caller_line()
+      -- A tail call leaves no frame to ask, so the text says where it is.
+      family.line = line_with(family, "%f[%w_]family%f[^%w_]%s*[({%w]", 1)
       if handle then fail(family, family.line, "family is called twice; allowed: once a file") end
       if type(given) ~= "table" then fail(family, family.line, "family is given %s; allowed: a table", shown(given)) end
       handle = {}

@@ -1,0 +1,218 @@
+/* `attngen check`: lint, and catalogs and products that are fresh, stale,
+ * incomplete, left over or damaged. */
+#include "pack_format.h"
+#include "support.h"
+
+static int build_once(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    struct outcome o = attngen("build", "--templates", "x", "-t", "sm_90a,sm_80", "-q", "-o",
+                               "p.fatbin", "--catalog", "c.tsv", NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    return 0;
+}
+
+static struct outcome check(const char *option, const char *file)
+{
+    return attngen("check", "--templates", "x", "--format", "tsv", option, file, NULL);
+}
+
+static void a_clean_tree(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    struct outcome o = check(NULL, NULL);
+    assert_run(o, 0);
+    assert_string_equal(o.out, "kind\twhere\twhat\n"
+                               "warning\ttiny/tiny.cu.in\t7 of 28 lines are directives (25%); more "
+                               "than 15% wants a helper\n");
+    assert_holds(o.err, "check: 152 variants, 1 templates, 0 errors, 1 warnings");
+    outcome_free(&o);
+}
+
+static void lint(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    edit("x/tiny/tiny.cu.in", "// y = x / 2", "$if true");
+    edit("x/tiny/family.lua", "values = { 1, 2, 4, 8 }", "values = { 1, 2, 4, 8, 16 }");
+    edit("x/tiny/family.lua", "    return true\n",
+         "    if v.width == 16 then return \"no\" end\n    return true\n");
+    edit("x/tiny/family.lua", "{ name = \"path\"",
+         "{ name = \"idle\", values = { 0, 1 } }, { name = \"path\"");
+    edit("x/tiny/family.lua", "v.path == \"plain\" end", "v.path == \"plain\" and v.idle == 0 end");
+    struct outcome o = check("-t", "sm_90a");
+    assert_run(o, 0);
+    assert_holds(
+        o.out, "warning\ttiny/tiny.cu.in:1\ta line that starts with '$' but not with '$ ' is text");
+    assert_holds(o.out, "warning\ttiny/family.lua\taxis value width=16 is in no legal variant");
+    assert_holds(o.out, "_0_plain and ");
+    assert_holds(o.out, " are the same kernel by two names");
+    outcome_free(&o);
+    copy_fixtures("x");
+    edit("x/tiny/tiny.cu.in", "${NAME}", "${NAM}");
+    o = check(NULL, NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "tiny/tiny.cu.in:8: undefined name \"NAM\"");
+    outcome_free(&o);
+}
+
+static void fresh(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    struct outcome o = check("--catalog", "c.tsv");
+    assert_run(o, 0);
+    assert_lacks(o.out, "error\t");
+    /* The catalog says which targets it is for. */
+    assert_holds(o.err, "check: 38 variants");
+    outcome_free(&o);
+    o = check("--product", "p.fatbin");
+    assert_run(o, 0);
+    outcome_free(&o);
+}
+
+static void stale(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    edit("x/tiny/tiny.cu.in", "p.count)", "p.count )");
+    static const char *const files[][2] = {{"--catalog", "c.tsv"}, {"--product", "p.fatbin"}};
+    for (int i = 0; i < 2; i++) {
+        struct outcome o = check(files[i][0], files[i][1]);
+        char line[128];
+        assert_run(o, 1);
+        snprintf(line, sizeof line,
+                 "error\t%s\tstale: tiny_fp32__sm90a_v2_w1_ring has changed since\n", files[i][1]);
+        assert_holds(o.out, line);
+        assert_holds(o.err, " 38 errors");
+        outcome_free(&o);
+    }
+}
+
+static void missing_and_orphans(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    edit("x/tiny/family.lua", "{ 1, 4 }", "{ 2, 4 }");
+    struct outcome o = check("--catalog", "c.tsv");
+    assert_run(o, 1);
+    assert_holds(o.out, "error\tc.tsv\tmissing: tiny_fp32__sm90a_v2_w2_ring\n");
+    assert_holds(o.out, "error\tc.tsv\torphan: there is no variant tiny_fp32__sm90a_v2_w1_ring\n");
+    assert_lacks(o.out, "stale");
+    outcome_free(&o);
+    copy_fixtures("x");
+    /* With other targets asked for: those are missing, the rest are orphans. */
+    o = attngen("check", "--templates", "x", "--format", "tsv", "--catalog", "c.tsv", "-t",
+                "sm_80,sm_86", NULL);
+    assert_run(o, 1);
+    assert_holds(o.out, "missing: tiny_fp32__sm86_v1_w4_plain");
+    assert_holds(o.out, "orphan: there is no variant tiny_fp32__sm90a_v1_w4_plain");
+    outcome_free(&o);
+}
+
+static void refused_variants_are_no_holes(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    edit("x/tiny/family.lua", "max_registers = 64", "max_registers = v.width == 8 and 10 or 64");
+    struct outcome o = attngen("build", "--templates", "x", "-t", "sm_90a", "-q", "-o", "r.fatbin",
+                               "--catalog", "r.tsv", NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    char *text = get(in_scratch("r.tsv"), NULL);
+    assert_holds(text, "\n# refused\ttiny_fp32__sm90a_v8_w4_plain\t");
+    free(text);
+    o = check("--catalog", "r.tsv");
+    assert_run(o, 0);
+    outcome_free(&o);
+}
+
+static void damaged(const char *text, const char *message)
+{
+    put("bad.tsv", text);
+    struct outcome o = check("--catalog", "bad.tsv");
+    assert_run(o, 1);
+    assert_holds(o.err, message);
+    outcome_free(&o);
+}
+
+#define HEAD "# attngen catalog 1\n"
+#define COLUMNS                                                                                 \
+    "name\tfamily\trequired\ttarget\taxes\tthreads\tshared_dynamic\tshared_static\tregisters\t" \
+    "cluster\tfallback\tdigest\n"
+
+static void damaged_catalogs(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    damaged("", "bad.tsv: no column names: it is cut short");
+    damaged("name\tfamily\n", "bad.tsv:1: found 'name\tfamily'; allowed: '# attngen catalog 1'");
+    damaged(HEAD, "bad.tsv: no column names: it is cut short");
+    damaged(HEAD "name\tdigest\n", "bad.tsv:2: not the column names of a catalog");
+    damaged(HEAD COLUMNS "a\tb\n", "bad.tsv:3: 2 fields; allowed: 12");
+    damaged(HEAD COLUMNS "a\tb\tc\td\te\t1\t2\t3\t4\t5\t6\txyz\n",
+            "bad.tsv:3: digest 'xyz'; allowed: 16 hexadecimal digits");
+    damaged(HEAD COLUMNS "a\tb\tc\td\te\t1\t2\t3\t4\t5\t6\t0123456789abcdef\n"
+                         "a\tb\tc\td\te\t1\t2\t3\t4\t5\t6\t0123456789abcdef\n",
+            "bad.tsv: a stands twice");
+    damaged(HEAD "# refused\ta\n" COLUMNS, "bad.tsv:2: 2 fields; allowed: 4");
+    struct outcome o = check("--catalog", "none.tsv");
+    assert_run(o, 1);
+    assert_holds(o.err, "none.tsv: cannot read it: No such file");
+    outcome_free(&o);
+}
+
+/* A changed byte of the index is noticed wherever it is, and so is one of the
+ * footer that says where the index lies. */
+static void damaged_products(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    size_t size;
+    char *data = get(in_scratch("p.fatbin"), &size);
+    struct gen_pack_footer footer;
+    size_t foot = size - sizeof footer;
+    memcpy(&footer, data + foot, sizeof footer);
+    for (size_t i = 0; i < 40 + offsetof(struct gen_pack_footer, product_digest); i++) {
+        size_t at = footer.index_offset + i * footer.index_size / 40;
+        if (i >= 40)
+            at = foot + i - 40;
+        if (i >= 40 + offsetof(struct gen_pack_footer, reserved) &&
+            i < 40 + offsetof(struct gen_pack_footer, index_offset))
+            continue;
+        data[at] ^= 0x40;
+        put_bytes(in_scratch("bad.fatbin"), data, size);
+        data[at] ^= 0x40;
+        struct outcome o = check("--product", "bad.fatbin");
+        assert_run(o, 1);
+        assert_holds(o.err, "attngen: bad.fatbin: ");
+        outcome_free(&o);
+    }
+    static const size_t cuts[] = {0, 1, 47, 48, 1000};
+    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+        put_bytes(in_scratch("bad.fatbin"), data, cuts[i]);
+        struct outcome o = check("--product", "bad.fatbin");
+        assert_run(o, 1);
+        assert_holds(o.err, "bad.fatbin: no product of attngen");
+        outcome_free(&o);
+    }
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_clean_tree),
+        cmocka_unit_test(lint),
+        cmocka_unit_test(fresh),
+        cmocka_unit_test(stale),
+        cmocka_unit_test(missing_and_orphans),
+        cmocka_unit_test(refused_variants_are_no_holes),
+        cmocka_unit_test(damaged_catalogs),
+        cmocka_unit_test(damaged_products),
+    };
+    return cmocka_run_group_tests(tests, build_once, remove_scratch);
+}

@@ -1,0 +1,239 @@
+/* The command line: help, options, exit statuses, sub-programs. */
+#include "support.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void help_of_everything(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"list", "plan", "expand", "build", "check", "why"};
+    struct outcome o = attngen("--help", NULL);
+    assert_run(o, 0);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "\n  %-8s ", commands[i]);
+        assert_holds(o.out, line);
+        snprintf(line, sizeof line, "usage: attngen %s", commands[i]);
+        struct outcome h = attngen(commands[i], "--help", NULL);
+        assert_run(h, 0);
+        assert_holds(h.out, line);
+        assert_holds(h.out, "--targets LIST");
+        assert_holds(h.out, "Exit status: 0 done, 1 bad input, 2 a fault of the program.");
+        struct outcome w = attngen("help", commands[i], NULL);
+        assert_run(w, 0);
+        assert_string_equal(w.out, h.out);
+        outcome_free(&h);
+        outcome_free(&w);
+    }
+    outcome_free(&o);
+    o = attngen("--version", NULL);
+    assert_run(o, 0);
+    assert_int_equal(strncmp(o.out, "attngen ", 8), 0);
+    outcome_free(&o);
+}
+
+static void wrong(const char *message, const char *a, const char *b, const char *c)
+{
+    struct outcome o = a != NULL ? attngen(a, b, c, NULL) : attngen(NULL, NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, message);
+    outcome_free(&o);
+}
+
+static void wrong_words(void **state)
+{
+    (void)state;
+    wrong("no command given; allowed: list, plan, expand, build, check, why", NULL, NULL, NULL);
+    wrong("unknown command 'bild'; allowed: list, plan, expand, build, check, why", "bild", NULL,
+          NULL);
+    wrong("unknown command '../x'", "../x", NULL, NULL);
+    wrong("build: unknown option --frobnicate; allowed: --families, --targets", "build",
+          "--frobnicate", NULL);
+    wrong("list: unknown option --jobs; allowed: ", "list", "--jobs", "3");
+    wrong("build: unknown option -x", "build", "-x", NULL);
+    wrong("build: --output wants a value: PATH", "build", "-o", NULL);
+    wrong("build: --quiet takes no value, found 'yes'", "build", "--quiet=yes", NULL);
+    wrong("--jobs: '0' is no number; allowed: 1 to 1000000", "build", "-j0", NULL);
+    wrong("--jobs: 'many' is no number", "build", "--jobs", "many");
+    wrong("--jobs: '3x' is no number", "build", "--jobs=3x", NULL);
+    wrong("--format: 'xml' is unknown; allowed: table, tsv, json", "list", "--format", "xml");
+    wrong("--targets: unknown target 'sm_75'; allowed: all, sm_80, sm_86, sm_89, sm_90a, sm_100a, "
+          "sm_103a, sm_120a, compute_80",
+          "list", "-t", "sm_75");
+    wrong("--output: it is empty", "build", "-o", "");
+    wrong("build: unexpected word 'all'", "build", "all", NULL);
+    wrong("list: 'things'; allowed: families, targets, axes, keys, variants", "list", "things",
+          NULL);
+    wrong("expand: which variants?", "expand", "--templates", FIXTURES);
+}
+
+static void sizes(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"0",     "x", "-1", "1X", "1.5M", "99999999999999999999",
+                                      "1KiBs", ""};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct outcome o = attngen("plan", "--max-bytes", bad[i], NULL);
+        assert_run(o, 1);
+        assert_holds(o.err, "is no size; allowed: bytes, or a number with K, M, G, KiB, MiB, GiB");
+        outcome_free(&o);
+    }
+}
+
+static void list_of_targets(void **state)
+{
+    (void)state;
+    struct outcome o = attngen("list", "targets", "--templates", FIXTURES, "-t", "sm90a,ptx,80",
+                               "--format", "tsv", NULL);
+    assert_run(o, 0);
+    /* In the table's order, whatever order was asked for. */
+    assert_string_equal(
+        o.out, "target\tcompute_capability\tkind\ttoolkit\tshared_per_block\tshared_per_sm\t"
+               "registers_per_sm\tmax_threads_per_sm\tfeatures\n"
+               "sm_80\t80\tmajor\t11.0\t166912\t167936\t65536\t2048\tcp_async\n"
+               "sm_90a\t90\texact\t12.0\t232448\t233472\t65536\t2048\t"
+               "cp_async,fp8,bulk_copy,cluster,wgmma\n"
+               "compute_80\t80\tptx\t11.0\t101376\t102400\t65536\t1536\tcp_async\n");
+    outcome_free(&o);
+}
+
+static void says_which_target_it_takes(void **state)
+{
+    (void)state;
+    struct outcome o = attngen("list", "--templates", FIXTURES, "--format", "tsv", NULL);
+    assert_run(o, 0);
+    assert_string_equal(o.err, "attngen: no --targets: no GPU found, so sm_90a\n");
+    assert_holds(o.out, "tiny_fp32__sm90a_v1_w1_plain");
+    outcome_free(&o);
+}
+
+static void expand_to_a_folder(void **state)
+{
+    (void)state;
+    struct outcome o = attngen("expand", "tiny_*__sm90a_v4*", "--templates", FIXTURES, NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "expand: 8 variants match; standard output takes one, --output DIR all");
+    outcome_free(&o);
+    o = attngen("expand", "tiny_*__sm90a_v4*", "--templates", FIXTURES, "-o", "sources", NULL);
+    assert_run(o, 0);
+    assert_int_equal(count_files(in_scratch("sources")), 8);
+    char *text = get(in_scratch("sources/tiny_fp32__sm90a_v4_w1_ring.cu"), NULL);
+    assert_holds(text, "tiny_fp32__sm90a_v4_w1_ring(const __grid_constant__ tiny_params p)");
+    free(text);
+    outcome_free(&o);
+    o = attngen("expand", "tiny_fp32__sm90a_v1_w4_ring", "--templates", FIXTURES, NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "matches none of");
+    assert_holds(o.err, "`attngen why 'tiny_fp32__sm90a_v1_w4_ring'` may say why");
+    outcome_free(&o);
+}
+
+static void json_is_json(void **state)
+{
+    (void)state;
+    struct outcome o =
+        attngen("list", "keys", "--templates", FIXTURES, "-t", "ptx", "--format=json", NULL);
+    assert_run(o, 0);
+    assert_string_equal(o.out,
+                        "[\n  {\"family\": \"tiny\", \"required\": \"tiny_fp32\", \"values\": "
+                        "\"fp32\", \"target\": \"compute_80\", \"variants\": 7, \"fallback\": "
+                        "\"tiny_fp32__ptx80_v1_w4_plain\"},\n"
+                        "  {\"family\": \"tiny\", \"required\": \"tiny_fp64\", \"values\": "
+                        "\"fp64\", \"target\": \"compute_80\", \"variants\": 7, \"fallback\": "
+                        "\"tiny_fp64__ptx80_v1_w4_plain\"}\n]\n");
+    outcome_free(&o);
+}
+
+/* Runs a copy of the program from a made-up installation. */
+static struct outcome installed(const char *arguments)
+{
+    char command[2048];
+    struct outcome o = {0};
+    snprintf(command, sizeof command, "cd '%s' && inst/bin/attngen %s >inst.out 2>inst.err",
+             scratch(), arguments);
+    int status = system(command);
+    o.status = WEXITSTATUS(status);
+    o.out = get(in_scratch("inst.out"), NULL);
+    o.err = get(in_scratch("inst.err"), NULL);
+    return o;
+}
+
+static void install(void)
+{
+    size_t size;
+    char *program = get(ATTNGEN, &size);
+    put_bytes(in_scratch("inst/bin/attngen"), program, size);
+    free(program);
+    assert_int_equal(chmod(in_scratch("inst/bin/attngen"), 0755), 0);
+}
+
+static void sub_programs(void **state)
+{
+    (void)state;
+    install();
+    put("inst/bin/attngen-beside", "#!/bin/sh\necho beside \"$@\"\nexit 7\n");
+    put("inst/libexec/attngen/attngen-within", "#!/bin/sh\necho within \"$@\"\n");
+    put("inst/libexec/attngen/attngen-beside", "#!/bin/sh\necho hidden\n");
+    put("inst/libexec/attngen/attngen-data", "not executable\n");
+    chmod(in_scratch("inst/bin/attngen-beside"), 0755);
+    chmod(in_scratch("inst/libexec/attngen/attngen-beside"), 0755);
+    chmod(in_scratch("inst/libexec/attngen/attngen-within"), 0755);
+    struct outcome o = installed("beside a 'b c' --help");
+    assert_run(o, 7);
+    assert_string_equal(o.out, "beside a b c --help\n");
+    outcome_free(&o);
+    o = installed("within");
+    assert_run(o, 0);
+    assert_string_equal(o.out, "within\n");
+    outcome_free(&o);
+    o = installed("help within");
+    assert_run(o, 0);
+    assert_string_equal(o.out, "within --help\n");
+    outcome_free(&o);
+    o = installed("data");
+    assert_run(o, 1);
+    assert_holds(o.err, "unknown command 'data'");
+    outcome_free(&o);
+    o = installed("--help");
+    assert_run(o, 0);
+    assert_holds(o.out, "\n  within ");
+    outcome_free(&o);
+}
+
+static void installed_templates_are_found(void **state)
+{
+    (void)state;
+    install();
+    copy_fixtures("inst/share/attngen/templates");
+    struct outcome o = installed("list families -t sm_90a --format tsv");
+    assert_run(o, 0);
+    assert_holds(o.out, "tiny\tsm_90a\t2\t24\t32\n");
+    outcome_free(&o);
+}
+
+static void output_that_cannot_be_written(void **state)
+{
+    (void)state;
+    char command[1024];
+    snprintf(command, sizeof command, "%s list --templates %s -t all >/dev/full 2>/dev/null",
+             ATTNGEN, FIXTURES);
+    assert_int_equal(WEXITSTATUS(system(command)), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_of_everything),
+        cmocka_unit_test(wrong_words),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(list_of_targets),
+        cmocka_unit_test(says_which_target_it_takes),
+        cmocka_unit_test(expand_to_a_folder),
+        cmocka_unit_test(json_is_json),
+        cmocka_unit_test(sub_programs),
+        cmocka_unit_test(installed_templates_are_found),
+        cmocka_unit_test(output_that_cannot_be_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, remove_scratch);
+}

@@ -1,0 +1,262 @@
+/* The pool and the cache: warm builds, crashes and hangs of the compiler,
+ * damaged entries, interrupts. The compiler is the real one with faults put
+ * in front (fault_nvrtc.c). */
+#include "support.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static int set_up(void **state)
+{
+    (void)state;
+    environment("LD_PRELOAD", FAULT_NVRTC);
+    environment("ASAN_OPTIONS", "verify_asan_link_order=0");
+    environment("FAULT_COUNT", in_scratch("count"));
+    return 0;
+}
+
+static int compiles(void)
+{
+    struct stat st;
+    int count = stat(in_scratch("count"), &st) == 0 ? (int)st.st_size : 0;
+    unlink(in_scratch("count"));
+    return count;
+}
+
+#define BUILD(cache, ...)                                                                         \
+    attngen("build", "--templates", FIXTURES, "-t", "sm_90a", "-o", "p.fatbin", "--cache", cache, \
+            "--format", "tsv", __VA_ARGS__, NULL)
+
+static int number(const struct outcome *o, const char *column)
+{
+    char *text = cell(o->out, 0, column);
+    int value = atoi(text);
+    free(text);
+    return value;
+}
+
+static void nothing_changed_nothing_compiled(void **state)
+{
+    (void)state;
+    struct outcome o = BUILD("warm", "--catalog", "p.tsv");
+    assert_run(o, 0);
+    assert_int_equal(number(&o, "compiled"), 24);
+    assert_int_equal(compiles(), 24);
+    outcome_free(&o);
+    assert_int_equal(rename(in_scratch("p.fatbin"), in_scratch("first.fatbin")), 0);
+    o = BUILD("warm", "--catalog", "p.tsv");
+    assert_run(o, 0);
+    assert_int_equal(number(&o, "compiled"), 0);
+    assert_int_equal(number(&o, "cached"), 24);
+    assert_int_equal(compiles(), 0);
+    assert_true(same_files(in_scratch("p.fatbin"), in_scratch("first.fatbin")));
+    outcome_free(&o);
+    /* Entries, and nothing else: no temporary file is left. */
+    assert_int_equal(count_files(in_scratch("warm")), 24);
+}
+
+static void a_header_touches_what_includes_it(void **state)
+{
+    (void)state;
+    copy_fixtures("h");
+    put("h/tiny/tiny.cu.in", "$ if WIDTH == 4 then\n"
+                             "#include \"lib/extra.cuh\"\n"
+                             "$ end\n"
+                             "extern \"C\" __global__ void ${NAME}(float *x) { *x = ${WIDTH}; }\n");
+    put("h/lib/extra.cuh", "#include \"lib/deeper.cuh\"\n");
+    put("h/lib/deeper.cuh", "// one\n");
+    struct outcome o = attngen("build", "--templates", "h", "-t", "sm_90a", "-q", NULL);
+    assert_run(o, 0);
+    assert_int_equal(compiles(), 24);
+    outcome_free(&o);
+    put("h/lib/deeper.cuh", "// two\n");
+    o = attngen("build", "--templates", "h", "-t", "sm_90a", "-q", NULL);
+    assert_run(o, 0);
+    assert_int_equal(compiles(), 8);
+    outcome_free(&o);
+}
+
+static void a_crash_costs_one_variant(void **state)
+{
+    (void)state;
+    environment("FAULT_CRASH", "tiny_fp32__sm90a_v2_w4_ring");
+    struct outcome o = BUILD("crash", "-j2");
+    assert_run(o, 0);
+    assert_holds(o.err, "refused: tiny_fp32__sm90a_v2_w4_ring: the compiler crashed: Aborted");
+    assert_int_equal(number(&o, "variants"), 23);
+    assert_int_equal(number(&o, "crashed"), 1);
+    outcome_free(&o);
+    environment("FAULT_CRASH", NULL);
+    compiles();
+    /* It is tried again: a crash is no property of the source. */
+    o = BUILD("crash", "-j2");
+    assert_run(o, 0);
+    assert_int_equal(number(&o, "variants"), 24);
+    assert_int_equal(compiles(), 1);
+    outcome_free(&o);
+}
+
+static void a_crash_of_every_compile(void **state)
+{
+    (void)state;
+    environment("FAULT_CRASH", "tiny");
+    struct outcome o = BUILD("crash-all", "-j2");
+    assert_run(o, 1);
+    assert_holds(o.err, "required key tiny_fp32 is left with no variant on sm_90a: "
+                        "tiny_fp32__sm90a_v1_w4_plain was refused: the compiler crashed");
+    outcome_free(&o);
+    environment("FAULT_CRASH", NULL);
+    compiles();
+}
+
+static void a_hang_costs_one_variant(void **state)
+{
+    (void)state;
+    environment("FAULT_HANG", "tiny_fp64__sm90a_v8_w4_plain");
+    struct outcome o = BUILD("hang", "-j2", "--timeout", "2");
+    assert_run(o, 0);
+    assert_holds(o.err,
+                 "refused: tiny_fp64__sm90a_v8_w4_plain: the compiler ran for more than 2 s");
+    assert_int_equal(number(&o, "variants"), 23);
+    outcome_free(&o);
+    environment("FAULT_HANG", NULL);
+    compiles();
+    assert_int_equal(count_files(in_scratch("hang")), 23);
+}
+
+/* Every file of a folder, damaged; returns how many. */
+static int damage(const char *folder)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "find '%s' -type f | sort | head -5 >'%s'", folder,
+             in_scratch("files"));
+    assert_int_equal(system(command), 0);
+    char *list = get(in_scratch("files"), NULL), *rest = NULL;
+    int count = 0;
+    for (char *path = strtok_r(list, "\n", &rest); path != NULL;
+         path = strtok_r(NULL, "\n", &rest)) {
+        size_t size;
+        char *data = get(path, &size);
+        data[size / 2] ^= 1;
+        put_bytes(path, data, count % 2 == 0 ? size : size / 2);
+        free(data);
+        count++;
+    }
+    free(list);
+    return count;
+}
+
+static void damaged_entries_are_made_anew(void **state)
+{
+    (void)state;
+    struct outcome o = BUILD("damaged", "-j2");
+    assert_run(o, 0);
+    outcome_free(&o);
+    compiles();
+    assert_int_equal(rename(in_scratch("p.fatbin"), in_scratch("first.fatbin")), 0);
+    assert_int_equal(damage(in_scratch("damaged")), 5);
+    o = BUILD("damaged", "-j2");
+    assert_run(o, 0);
+    assert_holds(o.err, "a damaged cache entry of tiny_");
+    assert_int_equal(compiles(), 5);
+    assert_true(same_files(in_scratch("p.fatbin"), in_scratch("first.fatbin")));
+    outcome_free(&o);
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static void interrupt(int number)
+{
+    char cache[32];
+    snprintf(cache, sizeof cache, "stopped-%d", number);
+    environment("FAULT_SLOW", "200");
+    put("p.fatbin", "the old one");
+    int process = attngen_start("build", "--templates", FIXTURES, "-t", "sm_90a", "-o", "p.fatbin",
+                                "--cache", cache, "-j2", NULL);
+    for (int i = 0; i < 200 && count_files(in_scratch("%s", cache)) < 4; i++)
+        pause_ms(50);
+    assert_int_equal(kill(process, number), 0);
+    struct outcome o = attngen_wait(process);
+    assert_run(o, 128 + number);
+    environment("FAULT_SLOW", NULL);
+    char *old = get(in_scratch("p.fatbin"), NULL);
+    assert_string_equal(old, "the old one");
+    free(old);
+    if (number != SIGKILL)
+        assert_holds(o.err, "interrupted; what was compiled is kept in ");
+    outcome_free(&o);
+    pause_ms(300); /* killed workers end */
+    compiles();
+    o = BUILD(cache, "-j2");
+    assert_run(o, 0);
+    int resumed = number == SIGKILL ? 2 : 4; /* at least what was seen in the cache */
+    assert_true(compiles() <= 24 - resumed);
+    assert_true(count_files(in_scratch("%s", cache)) >= 24);
+    outcome_free(&o);
+}
+
+static void an_interrupted_build_resumes(void **state)
+{
+    (void)state;
+    interrupt(SIGINT);
+    interrupt(SIGTERM);
+}
+
+static void a_killed_build_resumes(void **state)
+{
+    (void)state;
+    interrupt(SIGKILL);
+}
+
+static void two_builds_share_a_cache(void **state)
+{
+    (void)state;
+    int a = attngen_start("build", "--templates", FIXTURES, "-t", "sm_90a", "-o", "a.fatbin",
+                          "--cache", "shared", "-q", "-j2", NULL);
+    int b = attngen_start("build", "--templates", FIXTURES, "-t", "sm_90a", "-o", "b.fatbin",
+                          "--cache", "shared", "-q", "-j2", NULL);
+    struct outcome x = attngen_wait(a), y = attngen_wait(b);
+    assert_run(x, 0);
+    assert_run(y, 0);
+    assert_true(same_files(in_scratch("a.fatbin"), in_scratch("b.fatbin")));
+    outcome_free(&x);
+    outcome_free(&y);
+    compiles();
+}
+
+static void no_fatbinary_is_told(void **state)
+{
+    (void)state;
+    put("broken-toolkit/bin/fatbinary", "#!/bin/sh\nexit 3\n");
+    assert_int_equal(chmod(in_scratch("broken-toolkit/bin/fatbinary"), 0755), 0);
+    environment("CUDA_HOME", in_scratch("broken-toolkit"));
+    struct outcome o = BUILD("no-fatbinary", "-j2");
+    assert_run(o, 1);
+    assert_holds(o.err, "broken-toolkit/bin/fatbinary: it failed");
+    outcome_free(&o);
+    environment("CUDA_HOME", NULL);
+    compiles();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_changed_nothing_compiled),
+        cmocka_unit_test(a_header_touches_what_includes_it),
+        cmocka_unit_test(a_crash_costs_one_variant),
+        cmocka_unit_test(a_crash_of_every_compile),
+        cmocka_unit_test(a_hang_costs_one_variant),
+        cmocka_unit_test(damaged_entries_are_made_anew),
+        cmocka_unit_test(an_interrupted_build_resumes),
+        cmocka_unit_test(a_killed_build_resumes),
+        cmocka_unit_test(two_builds_share_a_cache),
+        cmocka_unit_test(no_fatbinary_is_told),
+    };
+    return cmocka_run_group_tests(tests, set_up, remove_scratch);
+}
