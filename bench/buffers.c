@@ -171,6 +171,9 @@ static void fill_tensor(const struct buffers *b, uint32_t t, const struct fill_o
 {
     const struct gen__tensor *tensor = &b->tensor[t];
     fill_elements(tensor, rng, data, count);
+    if (options->ordered && tensor->fill == GEN__FILL_SLOTS)
+        for (uint64_t i = 0; i < count; i++)
+            ((int32_t *)(void *)data)[i] = (int32_t)i;
     if (options->padding && tensor->fill == GEN__FILL_SLOTS)
         pad_slots((int32_t *)(void *)data, count, (int32_t)tensor->amount);
     if (options->non_finite && tensor->role == GEN__INOUT && tensor->dtype == GEN_DTYPE_FP32 &&

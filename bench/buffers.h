@@ -55,6 +55,7 @@ struct fill_options {
     bool padding;    /* every third slot is negative or beyond the pool */
     bool non_finite; /* a NaN and an infinity in each float32 state */
     bool cycle;      /* repeat the first million random elements */
+    bool ordered;    /* slots in ascending order, as a pool is filled, not shuffled */
 };
 
 /* Fills a whole block on the host: canaries, inputs, poison. */

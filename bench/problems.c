@@ -52,6 +52,18 @@ static void split_controls(char *words, char *controls, size_t capacity)
     *out = '\0';
 }
 
+/* What a control changes for the benchmark, and the case name that says so. */
+static void apply_controls(struct shape *s)
+{
+    const size_t length = strlen(s->name);
+    const bool scattered = strstr(s->controls, "@scattered") != NULL;
+    const bool dependent = strstr(s->controls, "@dependent") != NULL;
+    if (dependent)
+        s->problem->flags |= GEN_DEPENDENT_LAUNCH;
+    snprintf(s->name + length, sizeof s->name - length, "%s%s", scattered ? "-scattered" : "",
+             dependent ? "-dependent" : "");
+}
+
 bool shapes_parse(struct shape_list *list, const struct gen__family *family, const char *words)
 {
     char *copy = xstrdup(words);
@@ -65,6 +77,7 @@ bool shapes_parse(struct shape_list *list, const struct gen__family *family, con
     if (ok) {
         struct shape *s = shapes_add(list, family, problem);
         memcpy(s->controls, controls, sizeof controls);
+        apply_controls(s);
     }
     free(problem);
     free(copy);

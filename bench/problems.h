@@ -15,7 +15,7 @@ struct shape {
     struct gen__key key;
     char name[64];     /* case name */
     char note[128];    /* the line's comment: the model it comes from */
-    char controls[64]; /* words that start with '@', for the verifier */
+    char controls[64]; /* words that start with '@', see verify.h and shapes_parse() */
     char where[160];   /* "file:line" or "grid" */
 };
 
@@ -29,7 +29,8 @@ struct shape *shapes_add(struct shape_list *list, const struct gen__family *fami
                          const gen_problem *problem);
 void shapes_free(struct shape_list *list);
 
-/* Parses words "key=value ... @control" into a new entry; a wrong one leaves
+/* Parses words "key=value ... @control" into a new entry, whose name tells
+ * @scattered (shuffled slots) and @dependent (GEN_DEPENDENT_LAUNCH); a wrong one leaves
  * the list alone, returns false and has gen_last_error() say why. */
 bool shapes_parse(struct shape_list *list, const struct gen__family *family, const char *words);
 

@@ -27,7 +27,8 @@ enum gen_status stage_open(struct stage *stage, const struct gpu *gpu, struct ar
                            const struct shape *shape, uint64_t workspace_size)
 {
     const struct gen__family *family = shape->family;
-    const struct fill_options fill = {.seed = 2, .cycle = true};
+    const struct fill_options fill = {
+        .seed = 2, .cycle = true, .ordered = !strstr(shape->controls, "@scattered")};
     uint64_t inplace, touched;
     double bytes, flops;
     memset(stage, 0, sizeof *stage);

@@ -28,7 +28,8 @@ struct stage {
 };
 
 /* Lays the problem out in the arena with sets beyond 2.2 times the L2 and room
- * for a workspace, and fills it with random data. */
+ * for a workspace, and fills it with random data. Slots are in ascending order,
+ * or shuffled where the shape says @scattered. */
 enum gen_status stage_open(struct stage *stage, const struct gpu *gpu, struct arena *arena,
                            const struct shape *shape, uint64_t workspace_size);
 void stage_close(struct stage *stage);

@@ -11,6 +11,10 @@
  * the largest of many normal values stays well below. */
 #define ELEMENT_FACTOR 16
 
+/* Error of sums in fp32 relative to the outputs' root mean square: some hundred
+ * terms of 2^-24 each, with room for cancellation. */
+#define FP32_SLACK 1e-5
+
 /* Elements of a state that the reference left alone together; a kernel must
  * leave such a run bit-equal. A run this long is not left alone by chance. */
 #define UNTOUCHED_RUN 64
@@ -58,9 +62,25 @@ static int read_controls(const struct gen__family *family, const char *controls,
     return form;
 }
 
+/* Room for the outputs that the reference gives before it rounds them. What it
+ * does not write keeps the poison, as in the output itself. */
+static void new_exact(struct verify_case *c)
+{
+    const struct buffers *b = &c->buffers;
+    for (uint32_t t = 0; b->family->exact && t < b->num_tensors; t++) {
+        const struct gen__tensor *tensor = &b->tensor[t];
+        if (tensor->role != GEN__OUT || tensor->dtype == GEN_DTYPE_FP32 || !tensor->count)
+            continue;
+        c->exact[t] = xmalloc(tensor->count * sizeof(double));
+        for (uint64_t i = 0; i < tensor->count; i++)
+            c->exact[t][i] = dtype_get(tensor->dtype, c->initial + buffers_at(b, 0, t), i);
+    }
+}
+
 /* Runs the reference over c->expected. */
 static enum gen_status run_reference(struct verify_case *c, const gen_library *library)
 {
+    const struct gen__family *family = c->buffers.family;
     gen_device cpu;
     gen_plan plan = {.size = sizeof plan};
     gen_args *args = xmalloc(c->buffers.family->args_size);
@@ -72,8 +92,11 @@ static enum gen_status run_reference(struct verify_case *c, const gen_library *l
     uint8_t *workspace = plan.workspace_bytes ? new_block(plan.workspace_bytes) : NULL;
     if (status == GEN_OK) {
         buffers_args(&c->buffers, (uint64_t)(uintptr_t)c->expected, 0, args);
-        status = gen_launch(library, &plan, args, workspace, NULL);
+        status = family->params(&plan, 0, args, workspace, NULL);
     }
+    if (status == GEN_OK)
+        status = family->exact ? family->exact(&plan, args, c->exact)
+                               : gen_launch(library, &plan, args, workspace, NULL);
     free(workspace);
     free(args);
     return status;
@@ -96,6 +119,7 @@ bool verify_prepare(struct verify_case *c, const struct shape *shape, const char
     memset(c->initial, 0, c->buffers.total_bytes);
     buffers_fill(&c->buffers, &fill, c->initial);
     memcpy(c->expected, c->initial, c->buffers.total_bytes);
+    new_exact(c);
     if (run_reference(c, library) != GEN_OK)
         die(2, "the reference refuses %s: %s", c->name, gen_last_error());
     return true;
@@ -121,6 +145,8 @@ void verify_free(struct verify_case *c, const struct gpu *gpu)
     free(c->expected);
     free(c->actual);
     free(c->again);
+    for (uint32_t t = 0; t < GEN__MAX_TENSORS; t++)
+        free(c->exact[t]);
     buffers_free(&c->buffers);
     memset(c, 0, sizeof *c);
 }
@@ -203,6 +229,24 @@ static void add_element(struct sums *s, uint64_t i, double r, double a)
     }
 }
 
+/* Every output lies within one rounding of the exact value: half a unit in the
+ * last place, and what accumulating in fp32 adds where terms cancel. */
+static void check_rounding(const struct gen__tensor *tensor, const double *exact,
+                           const void *actual, const struct sums *s, struct verify_result *result)
+{
+    const double unit = tensor->dtype == GEN_DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
+    const double rms = tensor->count ? sqrt(s->reference / (double)tensor->count) : 0;
+    const double slack = FP32_SLACK * rms + (tensor->dtype == GEN_DTYPE_FP16 ? 0x1p-25 : 0);
+    for (uint64_t i = 0; i < tensor->count; i++) {
+        const double a = dtype_get(tensor->dtype, actual, i);
+        if (fabs(a - exact[i]) > unit * fabs(exact[i]) + slack) {
+            reject(result, "%s[%llu] is %.9g, more than one rounding from %.9g", tensor->name,
+                   (unsigned long long)i, a, exact[i]);
+            return;
+        }
+    }
+}
+
 static void compare_values(const struct verify_case *c, uint32_t t, struct verify_result *result)
 {
     const struct gen__tensor *tensor = &c->buffers.tensor[t];
@@ -214,9 +258,12 @@ static void compare_values(const struct verify_case *c, uint32_t t, struct verif
         for (uint64_t i = 0; i < tensor->count; i++)
             add_element(&s, i, (double)e[i], (double)a[i]);
     } else {
+        const double *exact = c->exact[t];
         for (uint64_t i = 0; i < tensor->count; i++)
-            add_element(&s, i, dtype_get(tensor->dtype, expected, i),
+            add_element(&s, i, exact ? exact[i] : dtype_get(tensor->dtype, expected, i),
                         dtype_get(tensor->dtype, actual, i));
+        if (exact)
+            check_rounding(tensor, exact, actual, &s, result);
     }
     if (s.any_misplaced)
         reject(result, "%s[%llu] is %g, the reference has %g", tensor->name,

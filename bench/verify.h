@@ -17,7 +17,8 @@ struct verify_case {
     const struct shape *shape;
     struct buffers buffers;
     uint8_t *initial, *expected, *actual, *again; /* blocks on the host */
-    CUdeviceptr device, pristine;                 /* blocks on the device */
+    double *exact[GEN__MAX_TENSORS]; /* 16-bit outputs before their rounding, or NULL */
+    CUdeviceptr device, pristine;    /* blocks on the device */
     char name[192];
 };
 

@@ -115,6 +115,11 @@ struct gen__family {
     /* The operator on host memory, accumulating in double. Arguments were
      * checked. Defined in runtime/reference/<family>.c. */
     enum gen_status (*reference)(const gen_plan *plan, const gen_args *args);
+    /* The same, and the outputs before their rounding too: exact[t], where not
+     * NULL, gets tensor t of tensors() (role OUT), element for element; what the
+     * reference leaves alone stays. NULL: the verifier compares with the rounded
+     * outputs. */
+    enum gen_status (*exact)(const gen_plan *plan, const gen_args *args, double *const *exact);
 
     /* For the tuner, the verifier and the tests: the tensors of a problem, in a
      * fixed order, and the argument struct without its pointers. */

@@ -485,7 +485,6 @@ enum form {
 static const char *const form_names[NUM_FORMS] = {"v_decays", "strides", "no_slots", "padding",
                                                   "zero_padding"};
 /* Where tensors() puts them. */
-enum { Q, K, V, O, DECAY, STATE, SLOTS };
 
 static uint64_t strided_count(int64_t batch, int64_t stride, int64_t width)
 {
@@ -501,9 +500,10 @@ static void stride_form(const gen_la_decode_problem *p, gen_la_decode_args *a,
     const int64_t v_width = (int64_t)p->num_v_heads * p->head_dim;
     a->q_stride = a->k_stride = a->v_stride = 2 * qk_width + v_width;
     a->o_stride = v_width + 8;
-    tensors[Q].count = tensors[K].count = strided_count(p->batch, a->q_stride, qk_width);
-    tensors[V].count = strided_count(p->batch, a->v_stride, v_width);
-    tensors[O].count = strided_count(p->batch, a->o_stride, v_width);
+    tensors[LA_DECODE_Q].count = tensors[LA_DECODE_K].count =
+        strided_count(p->batch, a->q_stride, qk_width);
+    tensors[LA_DECODE_V].count = strided_count(p->batch, a->v_stride, v_width);
+    tensors[LA_DECODE_O].count = strided_count(p->batch, a->o_stride, v_width);
 }
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args,
@@ -514,17 +514,17 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args,
     switch ((enum form)index) {
     case FORM_V_DECAYS:
         a->num_decays = p->num_v_heads;
-        tensors[DECAY].count = (uint64_t)p->num_v_heads;
+        tensors[LA_DECODE_DECAY].count = (uint64_t)p->num_v_heads;
         return p->num_v_heads != p->num_qk_heads;
     case FORM_STRIDES:
         stride_form(p, a, tensors);
         return true;
     case FORM_NO_SLOTS: /* a tensor without elements is passed as NULL */
-        tensors[SLOTS].count = 0;
+        tensors[LA_DECODE_SLOTS].count = 0;
         return true;
     case FORM_PADDING: /* slots beyond the pool: about half of the rows */
     case FORM_ZERO_PADDING:
-        tensors[SLOTS].amount *= 2;
+        tensors[LA_DECODE_SLOTS].amount *= 2;
         a->zero_padding = index == FORM_ZERO_PADDING;
         return true;
     case NUM_FORMS:
@@ -552,6 +552,7 @@ const struct gen__family gen__family_la_decode = {
     .plan = plan,
     .params = params,
     .reference = gen__la_decode_reference,
+    .exact = gen__la_decode_exact,
     .tensors = tensors,
     .default_args = default_args,
     .cost = cost,

@@ -36,7 +36,20 @@ enum la_decode_dim {
     LA_DECODE_NUM_DIMS
 };
 
+/* The tensors in the order of tensors(). */
+enum la_decode_tensor {
+    LA_DECODE_Q,
+    LA_DECODE_K,
+    LA_DECODE_V,
+    LA_DECODE_O,
+    LA_DECODE_DECAY,
+    LA_DECODE_STATE,
+    LA_DECODE_SLOTS
+};
+
 /* runtime/reference/la_decode.c */
+enum gen_status gen__la_decode_exact(const gen_plan *plan, const gen_args *args,
+                                     double *const *exact);
 enum gen_status gen__la_decode_reference(const gen_plan *plan, const gen_args *args);
 
 #endif /* GEN_FAMILIES_LA_DECODE_H */

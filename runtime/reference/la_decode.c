@@ -15,6 +15,7 @@
 #include "reference/half.h"
 
 #include <math.h>
+#include <string.h>
 
 #define MAX_HEAD_DIM 256
 
@@ -77,15 +78,19 @@ static void step(bool vk, int64_t head_dim, double lam, const double *q, const d
     }
 }
 
-static void zero_row(const struct shape *s, const gen_la_decode_args *args, int64_t b)
+static void zero_row(const struct shape *s, const gen_la_decode_args *args, double *exact,
+                     int64_t b)
 {
-    uint16_t *o = (uint16_t *)args->o + b * s->o_stride;
-    for (int64_t i = 0; i < s->num_v_heads * s->head_dim; i++)
-        o[i] = 0;
+    const int64_t first = b * s->o_stride;
+    for (int64_t i = first; i < first + s->num_v_heads * s->head_dim; i++) {
+        ((uint16_t *)args->o)[i] = 0;
+        if (exact)
+            exact[i] = 0.0;
+    }
 }
 
-static void decode_row(const struct shape *s, const gen_la_decode_args *args, int64_t b,
-                       int64_t slot)
+static void decode_row(const struct shape *s, const gen_la_decode_args *args, double *exact,
+                       int64_t b, int64_t slot)
 {
     const int64_t d = s->head_dim;
     const int64_t heads_per_qk = s->num_v_heads / s->num_qk_heads;
@@ -103,11 +108,15 @@ static void decode_row(const struct shape *s, const gen_la_decode_args *args, in
         const double lam = exp(-(double)args->decay[hv / heads_per_decay]);
         float *state = args->state + (slot * s->num_v_heads + hv) * d * d;
         step(s->vk, d, lam, q, k, v, state, o);
-        store(s->fp16, o, d, args->o, b * s->o_stride + hv * d);
+        const int64_t at = b * s->o_stride + hv * d;
+        store(s->fp16, o, d, args->o, at);
+        if (exact)
+            memcpy(exact + at, o, (size_t)d * sizeof *o);
     }
 }
 
-enum gen_status gen__la_decode_reference(const gen_plan *plan, const gen_args *base)
+enum gen_status gen__la_decode_exact(const gen_plan *plan, const gen_args *base,
+                                     double *const *exact)
 {
     const gen_la_decode_args *args = (const gen_la_decode_args *)base;
     const struct shape s = shape_of(plan, args);
@@ -115,9 +124,15 @@ enum gen_status gen__la_decode_reference(const gen_plan *plan, const gen_args *b
     for (int64_t b = 0; b < s.batch; b++) {
         const int64_t slot = args->slots ? args->slots[b] : b;
         if (slot >= 0 && slot < args->num_slots)
-            decode_row(&s, args, b, slot);
+            decode_row(&s, args, exact[LA_DECODE_O], b, slot);
         else if (args->zero_padding)
-            zero_row(&s, args, b);
+            zero_row(&s, args, exact[LA_DECODE_O], b);
     }
     return GEN_OK;
+}
+
+enum gen_status gen__la_decode_reference(const gen_plan *plan, const gen_args *base)
+{
+    double *const none[LA_DECODE_SLOTS + 1] = {NULL};
+    return gen__la_decode_exact(plan, base, none);
 }
