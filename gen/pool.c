@@ -406,15 +406,31 @@ int pool_default_jobs(void)
     return jobs < 1 ? 1 : jobs > MAX_JOBS ? MAX_JOBS : (int)jobs;
 }
 
-static void remove_folders(struct crew *crew)
+static void remove_folder(struct arena *arena, const char *folder)
 {
     static const char *const files[] = {"code.cubin", "code.ptx", "image.fatbin"};
+    for (size_t j = 0; j < sizeof files / sizeof files[0]; j++)
+        unlink(arena_printf(arena, "%s/%s", folder, files[j]));
+    rmdir(folder);
+}
+
+static void remove_folders(struct crew *crew)
+{
+    for (size_t i = 0; i < crew->num_workers; i++)
+        remove_folder(&crew->session->arena, worker_folder(crew, i));
+}
+
+/* What builds that were killed left behind. */
+static void remove_left_over(struct crew *crew)
+{
     struct arena *arena = &crew->session->arena;
-    for (size_t i = 0; i < crew->num_workers; i++) {
-        const char *folder = worker_folder(crew, i);
-        for (size_t j = 0; j < sizeof files / sizeof files[0]; j++)
-            unlink(arena_printf(arena, "%s/%s", folder, files[j]));
-        rmdir(folder);
+    size_t count = 0;
+    char **names = file_list(arena, crew->pool->cache, &count);
+    for (size_t i = 0; names != NULL && i < count; i++) {
+        long pid;
+        if (sscanf(names[i], "tmp.%ld.", &pid) == 1 && pid > 0 && kill((pid_t)pid, 0) != 0 &&
+            errno == ESRCH)
+            remove_folder(arena, arena_printf(arena, "%s/%s", crew->pool->cache, names[i]));
     }
 }
 
@@ -446,6 +462,7 @@ void pool_run(struct session *session, struct pool *pool, struct variant **varia
         crew->num_workers = MAX_JOBS;
     if (crew->num_workers > count)
         crew->num_workers = count;
+    remove_left_over(crew);
     catch_signals(old);
     progress_begin(&crew->progress, count, pool->quiet);
     for (size_t i = 0; i < crew->num_workers; i++)

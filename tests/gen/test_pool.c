@@ -199,6 +199,10 @@ static void interrupt(int number)
     assert_true(compiles() <= 24 - resumed);
     assert_true(count_files(in_scratch("%s", cache)) >= 24);
     outcome_free(&o);
+    /* Nor does a killed build's workplace stay. */
+    char command[512];
+    snprintf(command, sizeof command, "ls '%s' | grep -q tmp", in_scratch("%s", cache));
+    assert_int_not_equal(system(command), 0);
 }
 
 static void an_interrupted_build_resumes(void **state)
