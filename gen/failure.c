@@ -63,7 +63,7 @@ static const char *with_whole_path(struct session *session, const char *message,
 /* The prelude's own mistakes are not the user's. */
 static bool is_internal(const char *message)
 {
-    return strncmp(message, "gen/spec.lua:", 13) == 0;
+    return strncmp(message, "(spec):", 7) == 0 || strncmp(message, "(sandbox):", 10) == 0;
 }
 
 static struct session *session_of(lua_State *L)
@@ -96,7 +96,7 @@ static bool push_user_place(lua_State *L)
     lua_Debug ar;
     for (int level = 1; lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sl", &ar);
-        if (ar.currentline > 0 && ar.source[0] == '@' && strcmp(ar.source, "@gen/spec.lua") != 0) {
+        if (ar.currentline > 0 && ar.source[0] == '@') {
             lua_pushfstring(L, "%s:%d: ", ar.source + 1, ar.currentline);
             return true;
         }

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* spec.lua, put into the program by the build. */
-extern const unsigned char spec_lua[];
-extern const size_t spec_lua_size;
+/* sandbox.lua and spec.lua, put into the program by the build. */
+extern const unsigned char sandbox_lua[], spec_lua[];
+extern const size_t sandbox_lua_size, spec_lua_size;
 
 static struct session *session_of(lua_State *L)
 {
@@ -123,20 +123,31 @@ static int make_arch(struct session *session, const struct arch *arch)
     return luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
+/* The names of these chunks tell the program's mistakes from the user's. */
+static void load_own(lua_State *L, const unsigned char *text, size_t size, const char *chunk)
+{
+    if (luaL_loadbufferx(L, (const char *)text, size, chunk, "t") != LUA_OK)
+        lua_error(L);
+}
+
 void spec_open(struct session *session)
 {
-    static const luaL_Reg core[] = {
-        {"load", core_load}, {"line_of", core_line_of},
-        {"fail", core_fail}, {"glob", core_glob},       {"string_methods", core_string_methods},
-        {NULL, NULL}};
+    static const luaL_Reg core[] = {{"load", core_load},
+                                    {"line_of", core_line_of},
+                                    {"fail", core_fail},
+                                    {"glob", core_glob},
+                                    {"string_methods", core_string_methods},
+                                    {NULL, NULL}};
     lua_State *L = session->L;
     *(struct session **)lua_getextraspace(L) = session;
     open_libraries(L);
-    if (luaL_loadbufferx(L, (const char *)spec_lua, spec_lua_size, "@gen/spec.lua", "t") != LUA_OK)
-        lua_error(L);
+    load_own(L, spec_lua, spec_lua_size, "=(spec)");
     luaL_newlib(L, core);
     set_integer(L, "max_facts", GEN_PACK_MAX_FACTS);
+    load_own(L, sandbox_lua, sandbox_lua_size, "=(sandbox)");
+    lua_pushvalue(L, -2);
     lua_call(L, 1, 1);
+    lua_call(L, 2, 1);
     session->spec = luaL_ref(L, LUA_REGISTRYINDEX);
     for (size_t i = 0; i < num_archs; i++)
         session->arch_specs[i] = make_arch(session, &archs[i]);
