@@ -5,8 +5,9 @@
     attngen bench cases --peer-file fla.tsv
 
 Rows `fla-graph` are device time: a CUDA graph of calls that walk through state buffers of more than twice the L2, median
-over replays. Rows `fla-eager` are what a caller sees: wall time of back-to-back calls, synchronized at the end. FLA gets
-its native [K, V] state for every case (the maths is the same) and writes the new state to a buffer of its own, as its
+over replays. They time fused_recurrent_fwd, the kernel and the sum over its parts of K, without the cast of the output
+that the public operator adds as a third kernel. Rows `fla-eager` are what a caller sees of the public operator: wall time
+of back-to-back calls, synchronized at the end. FLA gets its native [K, V] state for every case (the maths is the same) and writes the new state to a buffer of its own, as its
 interface has it. Autotuning and compilation happen before anything is timed. Cases FLA's interface does not cover (grouped
 value heads) are left out. Needs torch, triton, fla-core and flash-linear-attention.
 """
@@ -90,7 +91,7 @@ def eager_ms(torch, calls, count, tries):
     return statistics.median(samples)
 
 
-def measure(torch, attention, shape, replays):
+def measure(torch, attention, kernel, shape, replays):
     batch, heads, dim = (int(shape[x]) for x in ("batch", "num_qk_heads", "head_dim"))
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[shape["dtype"]]
     l2 = torch.cuda.get_device_properties(0).L2_cache_size
@@ -105,18 +106,21 @@ def measure(torch, attention, shape, replays):
     inputs = [(tensor(), tensor(), tensor()) for _ in range(min(sets, 16))]
     states = [torch.randn(batch, heads, dim, dim, device="cuda") * 0.1 for _ in range(sets)]
 
-    def call(i):
-        q, k, v = inputs[i % len(inputs)]
-        return attention(q, k, v, g_gamma=g_gamma, scale=scale, initial_state=states[i], output_final_state=True)
+    def bind(function):
+        def call(i):
+            q, k, v = inputs[i % len(inputs)]
+            return function(q, k, v, g_gamma=g_gamma, scale=scale, initial_state=states[i], output_final_state=True)
 
-    calls = [lambda i=i: call(i) for i in range(sets)]
+        return [lambda i=i: call(i) for i in range(sets)]
+
+    calls, kernels = bind(attention), bind(kernel)
     with torch.no_grad():
         o, _ = calls[0]()  # compiles and tunes
         torch.cuda.synchronize()
         err = reference_error(torch, *inputs[0], g_gamma, states[0], scale, o)
         guess = 2 * state_bytes / 4e9 + 0.005
         launches = -(-max(20, int(4 / guess)) // sets) * sets
-        graph = graph_ms(torch, calls, launches, replays)
+        graph = graph_ms(torch, kernels, launches, replays)
         eager = eager_ms(torch, calls, max(20, min(400, int(40 / max(graph, 0.1)))), 7)
     return graph, eager, err
 
@@ -136,6 +140,7 @@ def main():
     import torch
     import triton
     import fla
+    from fla.ops.common.fused_recurrent import fused_recurrent_fwd
     from fla.ops.simple_gla import fused_recurrent_simple_gla
 
     print(f"# fla {fla.__version__}, triton {triton.__version__}, torch {torch.__version__}, {torch.cuda.get_device_name()}")
@@ -148,7 +153,9 @@ def main():
         key = tuple(s[x] for x in ("batch", "num_qk_heads", "head_dim", "dtype"))
         if key not in measured:
             try:
-                measured[key] = measure(torch, fused_recurrent_simple_gla, s, options.replays)
+                measured[key] = measure(
+                    torch, fused_recurrent_simple_gla, fused_recurrent_fwd, s, options.replays
+                )
             except torch.OutOfMemoryError as error:
                 print(f"# {case_name(s)}: {error}".splitlines()[0], file=sys.stderr)
                 continue
