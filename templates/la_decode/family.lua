@@ -39,7 +39,7 @@ local function shared(v, d)
 end
 
 -- Shapes that were measured on an H200 and never won by as much as the noise (docs/perf/la_decode.md), or could not.
-local function ill_sized(v, d)
+local function ill_sized(v, d, arch)
   local bytes = d.stage_bytes
   if v.load == "ld" then
     if v.stages > 2 then return "a third tile in registers costs more occupancy than it hides" end
@@ -56,6 +56,9 @@ local function ill_sized(v, d)
   if d.steps > 4 then return "more than four steps: more blocks do the same with less waiting" end
   if v.load == "cpasync" then
     if v.stages == 1 then return "cp.async with one stage is a slow plain load" end
+    if arch.bulk_copy and (v.stages > 2 or v.cache == "def") then
+      return "where the copy engine fills rings, cp.async stays for few states: two stages, streaming"
+    end
     return nil
   end
   if v.grid == "pers" then
@@ -67,6 +70,7 @@ local function ill_sized(v, d)
   if v.stages > 2 then return "a third stage is for persistent blocks" end
   if v.warps == 8 and v.cache == "stream" then return "8 warps with bulk loads are for batches that overflow L2" end
   if v.store == "bulk" and v.cache == "stream" then return "a bulk store leaves eviction to the cache" end
+  if v.store == "bulk" and v.warps == 8 then return "bulk stores of 2 KiB never came first" end
   return nil
 end
 
@@ -104,7 +108,7 @@ return family {
     if d.rows < d.rows_per_load then return "a warp's share of the tile is less than one warp-wide load" end
     if d.steps < 1 then return "the tile is larger than the block's slice" end
     if d.steps < v.stages then return "more stages than the block has tiles" end
-    local problem = ill_sized(v, d)
+    local problem = ill_sized(v, d, arch)
     if problem then return problem end
     if shared(v, d) > arch.shared_per_block then
       return string.format("needs %d bytes of shared memory, %s allows %d", shared(v, d), arch.name, arch.shared_per_block)
