@@ -7,7 +7,8 @@
 #         format   C files are as clang-format writes them
 #         clang    builds with clang, runs the tests of the C code
 #         asan     the same with gcc's address and undefined-behaviour sanitizers
-#         tsan     the same with gcc's thread sanitizer
+#         tsan     the same with gcc's thread sanitizer (with either, gcc's
+#                  warnings see ghosts and are no errors)
 #         gcc      builds with gcc, makes the product, runs every test
 #
 # Build folders: build-test, build-clang, build-asan, build-tsan.
