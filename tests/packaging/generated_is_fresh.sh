@@ -5,7 +5,8 @@
 #     generated_is_fresh.sh ATTNGEN SOURCE_FOLDER BUILD_FOLDER
 set -eu
 cd "$2"
-"$1" check --templates templates --catalog generated/catalog.tsv || {
-    echo "FAILED. To refresh it: cmake --build $3 -t regen" >&2
-    exit 1
-}
+found=$("$1" check --templates templates --catalog generated/catalog.tsv 2>&1) && status=0 || status=$?
+echo "$found" | head -n 20
+[ "$(echo "$found" | wc -l)" -le 20 ] || echo "$found" | tail -n 1
+[ "$status" = 0 ] || echo "FAILED. To refresh it: cmake --build $3 -t regen" >&2
+exit "$status"
