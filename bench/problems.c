@@ -57,11 +57,11 @@ static void apply_controls(struct shape *s)
 {
     const size_t length = strlen(s->name);
     const bool scattered = strstr(s->controls, "@scattered") != NULL;
-    const bool dependent = strstr(s->controls, "@dependent") != NULL;
-    if (dependent)
-        s->problem->flags |= GEN_DEPENDENT_LAUNCH;
+    const bool serial = strstr(s->controls, "@serial") != NULL;
+    if (serial)
+        s->problem->flags |= GEN_SERIAL_LAUNCH;
     snprintf(s->name + length, sizeof s->name - length, "%s%s", scattered ? "-scattered" : "",
-             dependent ? "-dependent" : "");
+             serial ? "-serial" : "");
 }
 
 bool shapes_parse(struct shape_list *list, const struct gen__family *family, const char *words)

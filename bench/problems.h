@@ -30,7 +30,7 @@ struct shape *shapes_add(struct shape_list *list, const struct gen__family *fami
 void shapes_free(struct shape_list *list);
 
 /* Parses words "key=value ... @control" into a new entry, whose name tells
- * @scattered (shuffled slots) and @dependent (GEN_DEPENDENT_LAUNCH); a wrong one leaves
+ * @scattered (shuffled slots) and @serial (GEN_SERIAL_LAUNCH); a wrong one leaves
  * the list alone, returns false and has gen_last_error() say why. */
 bool shapes_parse(struct shape_list *list, const struct gen__family *family, const char *words);
 

@@ -8,7 +8,7 @@
 # PRODUCT   the product (default: attngen.fatbin in the build folder)
 # BIN       the programs attngen-* (default: libexec/attngen in the build folder)
 # OUT       results and tables go here (default: the source tree)
-# COMMIT    of the source, for the headers; DEVICE: CUDA device (default 0); SECONDS_TUNE: per table (default 240)
+# COMMIT    of the source, for the headers; DEVICE: CUDA device (default: the first); SECONDS_TUNE: per table (default 240)
 #
 # A step that fails is reported at the end and does not stop the others. Exit status 1 if one failed.
 set -u
@@ -18,12 +18,16 @@ BIN=${BIN:-$build/libexec/attngen}
 PRODUCT=${PRODUCT:-$build/attngen.fatbin}
 OUT=${OUT:-$here/..}
 COMMIT=${COMMIT:-$(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo -)}
-device="--device ${DEVICE:-0}"
+device=${DEVICE:+--device $DEVICE}
 seconds=${SECONDS_TUNE:-240}
-results=$OUT/bench/results
-tuning=$OUT/generated/tuning
-peers=$OUT/fla_la_decode.tsv
+BIN=$(cd "$BIN" && pwd)
+case $PRODUCT in /*) ;; *) PRODUCT=$PWD/$PRODUCT ;; esac
 export ATTNGEN_PRODUCT="$PRODUCT"
+mkdir -p "$OUT" && cd "$OUT" || exit 1
+# From here on relative: the files' headers tell the commands.
+results=bench/results
+tuning=generated/tuning
+peers=fla_la_decode.tsv
 mkdir -p "$results" "$tuning"
 
 steps=${*:-verify sanitize tune tune-80 peers bench bench-80 host regret ncu report}
@@ -59,8 +63,8 @@ run() {
     case $1 in
     verify) "$BIN/attngen-verify" $device ;;
     sanitize) sanitize ;;
-    tune) (cd "$OUT" && "$BIN/attngen-tune" --seconds "$seconds" --commit "$COMMIT" $device) ;;
-    tune-80) (cd "$OUT" && "$BIN/attngen-tune" --sms 80 --seconds "$seconds" --commit "$COMMIT" $device) ;;
+    tune) "$BIN/attngen-tune" --seconds "$seconds" --commit "$COMMIT" $device ;;
+    tune-80) "$BIN/attngen-tune" --sms 80 --seconds "$seconds" --commit "$COMMIT" $device ;;
     peers) python3 "$here/peers/fla_la_decode.py" >"$peers.tmp" && mv "$peers.tmp" "$peers" ;;
     bench)
         from=
@@ -75,7 +79,7 @@ run() {
         BENCH=$BIN/attngen-bench TABLE=$(ls "$tuning/$class.tsv" 2>/dev/null) \
             "$here/profile.sh" "$results/$class/la_decode_ncu.csv"
         ;;
-    report) python3 "$here/report.py" --results "$results" --output "$OUT/bench/BENCHMARK_H200.md" ;;
+    report) python3 "$here/report.py" --results "$results" --output bench/BENCHMARK_H200.md ;;
     esac
 }
 

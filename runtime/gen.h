@@ -160,11 +160,11 @@ enum gen_problem_flag {
     GEN_DETERMINISTIC = 1u << 0,
     /* Results of a request independent of its batch mates. */
     GEN_BATCH_INVARIANT = 1u << 1,
-    /* The launch may overlap the end of the kernel before it on the stream (programmatic dependent
-     * launch): its blocks start early and wait on the device until that kernel's results are there.
-     * Saves part of the launch latency on sm_90 and later, in graphs too; elsewhere it changes
-     * nothing. */
-    GEN_DEPENDENT_LAUNCH = 1u << 2
+    /* No overlap with the kernel before on the stream. Without this flag, kernels that can (sm_90
+     * and later) are launched as programmatic dependents: their blocks may start while that kernel
+     * drains and wait on the device until its results are there, which hides part of the launch
+     * latency, in graphs too. The results are those of stream order either way. */
+    GEN_SERIAL_LAUNCH = 1u << 2
 };
 
 /* The head of every family's problem struct. */

@@ -30,7 +30,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALL_FLAGS ((uint32_t)(GEN_DETERMINISTIC | GEN_BATCH_INVARIANT | GEN_DEPENDENT_LAUNCH))
+#define ALL_FLAGS ((uint32_t)(GEN_DETERMINISTIC | GEN_BATCH_INVARIANT | GEN_SERIAL_LAUNCH))
 
 /* ---- the question ------------------------------------------------------ */
 

@@ -161,8 +161,8 @@ def figures():
     return (
         "Device times (median, inputs rotated beyond L2); a speedup is a peer's time over ours in the same run; the "
         "class names architecture and SMs: `sm90_132sm` is an H200, `sm90_80sm` 80 SMs of it (a green context), close to an "
-        "H20. A problem is named by batch, heads (HV: value heads where they differ), K, V and state layout; `-dependent` was "
-        "launched with GEN_DEPENDENT_LAUNCH, `-scattered` had its slots in random order.\n\n" + "\n\n".join(parts)
+        "H20. A problem is named by batch, heads (HV: value heads where they differ), K, V and state layout; `-serial` was "
+        "launched with GEN_SERIAL_LAUNCH, `-scattered` had its slots in random order.\n\n" + "\n\n".join(parts)
     )
 
 

@@ -257,8 +257,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     launch->grid[2] = 1;
     launch->threads = variant->threads;
     launch->shared = variant->shared_dynamic;
-    launch->dependent =
-        (p->base.flags & GEN_DEPENDENT_LAUNCH) && variant->fact[LA_DECODE_DEPENDENT];
+    launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[LA_DECODE_DEPENDENT];
 }
 
 static enum gen_status check_pointer(const char *name, const void *pointer, uintptr_t alignment)

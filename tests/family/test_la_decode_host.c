@@ -389,18 +389,17 @@ static void pool_errors(void **state)
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
 }
 
-/* On request, and only where the kernel waits for the one before it. */
+/* Unless asked not to, and only where the kernel waits for the one before it. */
 static void dependent_launches(void **state)
 {
     (void)state;
     struct variant v;
     const struct gen__facts facts = variant_of(&v, 8, 0, 8192);
     gen_la_decode_problem p = la_problem(4, 64, 64, 128);
-    v.fact[LA_DECODE_DEPENDENT] = 1;
     assert_int_equal(planned(p, &h200, &facts).launch[0].dependent, 0);
-    p.base.flags = GEN_DEPENDENT_LAUNCH;
+    v.fact[LA_DECODE_DEPENDENT] = 1;
     assert_int_equal(planned(p, &h200, &facts).launch[0].dependent, 1);
-    v.fact[LA_DECODE_DEPENDENT] = 0;
+    p.base.flags = GEN_SERIAL_LAUNCH;
     assert_int_equal(planned(p, &h200, &facts).launch[0].dependent, 0);
 }
 
