@@ -21,18 +21,19 @@ struct gen__fastdiv {
     uint32_t mul, shift;
 };
 
-/* For 1 <= d < 2^31. Powers of two, the common case, cost no division. */
+/*
+ * For 1 <= d < 2^31. Without a branch, and the division in floating point,
+ * which some processors do many times faster than one of 64-bit integers. Its
+ * quotient, cut off, is the integer one or, where rounding reached up, one
+ * more, which is then the ceiling: either way the comparison ends there. d = 1
+ * gives 2^32, whose low word is the 0 that stands for it.
+ */
 static inline struct gen__fastdiv gen__fastdiv(uint32_t d)
 {
-    struct gen__fastdiv f = {0, 0};
-    if (d <= 1)
-        return f;
-    const uint32_t log2_ceil = 32u - (uint32_t)__builtin_clz(d - 1);
-    f.shift = log2_ceil - 1;
-    if ((d & (d - 1)) == 0)
-        f.mul = 1u << 31;
-    else
-        f.mul = (uint32_t)(((UINT64_C(1) << (31 + log2_ceil)) + d - 1) / d);
+    const uint32_t shift = 31u - (uint32_t)__builtin_clz((d - 1) | 1);
+    const uint64_t n = UINT64_C(1) << (32 + shift);
+    const uint64_t quotient = (uint64_t)(int64_t)((double)(int64_t)n / (double)(int32_t)d);
+    const struct gen__fastdiv f = {(uint32_t)(quotient + (quotient * d < n)), shift};
     return f;
 }
 

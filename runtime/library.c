@@ -336,6 +336,7 @@ void gen_close(gen_library *library)
     free(library->rows);
     free(library->keys);
     free(library->knots);
+    free(library->cells);
     free(library->ranges);
     free(library->slots);
     free(library->entries);

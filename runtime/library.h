@@ -20,21 +20,34 @@ struct gen__row {
     uint32_t runner_up; /* num_variants: not told */
     /* Of the row's variant, so that selection need not follow it further. */
     uint32_t target_cc, target_kind;
+    uint64_t shared; /* bytes a block; GEN__NEVER: the code does not run on the row's class */
     struct gen__facts facts;
 };
+
+#define GEN__NEVER UINT64_MAX
 
 /* Between two rows, log2 of the time is log2_us + slope * (x - coord). */
 struct gen__knot {
     float coord, log2_us, slope;
+    float left, right;            /* first coordinates around; infinite at the ends */
+    uint32_t left_row, right_row; /* of the range; at the ends the only one there is */
 };
+
+/* A range with one coordinate knows for every eighth of a doubling, from 1 to
+ * 2^32, how many rows are below it; the first cell begins at -infinity, and a
+ * last number tells all rows. */
+#define GEN__CELLS_PER_DOUBLING 8
+#define GEN__NUM_CELLS 256
 
 /* The rows of one entry for one class of GPU. */
 struct gen__range {
     uint32_t compute_capability, num_sms;
     uint32_t table; /* that the rows come from */
     uint32_t first_row, num_rows;
-    uint32_t first_key;  /* into keys: the first coordinate of the first row */
-    uint32_t first_knot; /* into knots: num_rows + 1 */
+    uint32_t first_key;   /* into keys: the first coordinate of the first row */
+    uint32_t first_knot;  /* into knots: num_rows + 1 */
+    uint32_t first_cell;  /* into cells: GEN__NUM_CELLS + 1 */
+    uint32_t memory_gbps; /* of the table */
 };
 
 /* One required key of one family, over all targets. */
@@ -83,6 +96,7 @@ struct gen_library {
     struct gen__row *rows;
     float *keys; /* rows.h */
     struct gen__knot *knots;
+    uint32_t *cells;
     uint32_t *group_order;
     struct gen__table *tables;
     const struct gen__family **families; /* by the product's index; NULL: not known */

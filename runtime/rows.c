@@ -1,9 +1,45 @@
 /* The parts of searching tuning rows that are not on the shortest path. */
 #include "rows.h"
 
+/* What a row's variant needs of a device of the row's class. */
+static uint64_t shared_of(const struct gen__row *row, uint32_t compute_capability)
+{
+    if (!gen__code_runs(row->target_kind, row->target_cc, compute_capability))
+        return GEN__NEVER;
+    return (uint64_t)row->facts.shared_dynamic + row->facts.shared_static;
+}
+
+static void index_cells(const struct gen__range *range, const float *keys, uint32_t *cells)
+{
+    uint32_t below = 0;
+    for (uint32_t i = 1; i < GEN__NUM_CELLS; i++) {
+        while (below < range->num_rows && keys[below] < (float)i / GEN__CELLS_PER_DOUBLING)
+            below++;
+        cells[i] = below;
+    }
+    cells[0] = 0;
+    cells[GEN__NUM_CELLS] = range->num_rows;
+}
+
+/* The rows on both sides of each knot; of rows with the same coordinate the
+ * first counts. */
+static void index_sides(const struct gen__range *range, const float *keys, struct gen__knot *knots)
+{
+    const uint32_t count = range->num_rows;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i <= count; i++) {
+        if (i > 1 && keys[i - 1] != keys[i - 2])
+            left = i - 1;
+        knots[i].left = keys[(ptrdiff_t)i - 1];
+        knots[i].right = keys[i];
+        knots[i].left_row = left;
+        knots[i].right_row = i == count || (i > 0 && keys[i] == keys[i - 1]) ? left : i;
+    }
+}
+
 void gen__rows_index(gen_library *library, const struct gen__range *range)
 {
-    const struct gen__row *rows = library->rows + range->first_row;
+    struct gen__row *rows = library->rows + range->first_row;
     float *keys = library->keys + range->first_key;
     struct gen__knot *knots = library->knots + range->first_knot;
     const uint32_t count = range->num_rows;
@@ -12,7 +48,7 @@ void gen__rows_index(gen_library *library, const struct gen__range *range)
         keys[i] = i < count ? rows[i].coords[0] : INFINITY;
     /* knots[i] tells the time from row i - 1 to row i. Of rows with the same
      * coordinate the first counts. */
-    knots[0] = (struct gen__knot){rows[0].coords[0], rows[0].log2_us, 0.0f};
+    knots[0] = (struct gen__knot){.coord = rows[0].coords[0], .log2_us = rows[0].log2_us};
     for (uint32_t i = 0; i < count; i++) {
         struct gen__knot *k = &knots[i + 1];
         if (i > 0 && rows[i].coords[0] == rows[i - 1].coords[0]) {
@@ -22,11 +58,16 @@ void gen__rows_index(gen_library *library, const struct gen__range *range)
         uint32_t next = i + 1;
         while (next < count && rows[next].coords[0] == rows[i].coords[0])
             next++;
-        *k = (struct gen__knot){rows[i].coords[0], rows[i].log2_us, 1.0f};
+        *k = (struct gen__knot){
+            .coord = rows[i].coords[0], .log2_us = rows[i].log2_us, .slope = 1.0f};
         if (next < count)
             k->slope =
                 (rows[next].log2_us - rows[i].log2_us) / (rows[next].coords[0] - rows[i].coords[0]);
     }
+    for (uint32_t i = 0; i < count; i++)
+        rows[i].shared = shared_of(&rows[i], range->compute_capability);
+    index_cells(range, keys, library->cells + range->first_cell);
+    index_sides(range, keys, knots);
 }
 
 static float distance_to(const struct gen__probe *probe, uint32_t row)
@@ -74,14 +115,11 @@ uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *di
     return s.best;
 }
 
-uint32_t gen__rows_nearest_of_many(const struct gen__probe *probe, float *distance)
-{
-    return gen__rows_next(probe, GEN__NO_ROW, distance);
-}
-
-float gen__rows_time_of_many(const struct gen__probe *probe, uint32_t nearest, float distance)
+float gen__rows_time(const struct gen__probe *probe)
 {
     const struct gen__row *rows = probe->rows;
+    float distance = 0.0f;
+    const uint32_t nearest = gen__rows_next(probe, GEN__NO_ROW, &distance);
     if (distance == 0.0f)
         return rows[nearest].log2_us;
     float second_distance = distance;

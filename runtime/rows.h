@@ -66,47 +66,51 @@ static inline void gen__probe_set(struct gen__probe *probe, const gen_library *l
     probe->bound = gen__keys_below(probe->keys, probe->count, probe->coords[0]);
 }
 
-/* The nearest row; of equal distances the first. */
-uint32_t gen__rows_nearest_of_many(const struct gen__probe *probe, float *distance);
-
-static inline uint32_t gen__rows_nearest(const struct gen__probe *probe, float *distance)
+/* One coordinate: the knot of the interval that x is in. */
+static inline const struct gen__knot *gen__knot_at(const gen_library *library,
+                                                   const struct gen__range *range, float x)
 {
-    if (probe->num_coords != 1)
-        return gen__rows_nearest_of_many(probe, distance);
-    const float x = probe->coords[0];
-    const float left = x - probe->keys[(ptrdiff_t)probe->bound - 1];
-    const float right = probe->keys[probe->bound] - x;
-    const bool go_left = left <= right;
-    uint32_t row = probe->bound - go_left;
-    row = row < probe->count ? row : probe->count - 1;
-    while (__builtin_expect(row > 0 && probe->keys[(ptrdiff_t)row - 1] == probe->keys[row], 0))
-        row--;
-    *distance = go_left ? left : right;
-    return row;
+    const float *keys = library->keys + range->first_key;
+    const float last = GEN__NUM_CELLS - 1;
+    float cell = x * GEN__CELLS_PER_DOUBLING;
+    cell = cell > 0.0f ? cell : 0.0f;
+    cell = cell < last ? cell : last;
+    const uint32_t *below = library->cells + range->first_cell + (int32_t)cell;
+    uint32_t bound = below[0];
+    if (__builtin_expect(below[1] - bound <= 1, 1))
+        bound += keys[bound] < x; /* none in the cell: the key is behind it */
+    else
+        bound += gen__keys_below(keys + bound, below[1] - bound, x);
+    return &library->knots[range->first_knot + bound];
+}
+
+/* The nearest row, at *distance; of equal distances the first. */
+static inline uint32_t gen__knot_nearest(const struct gen__knot *knot, float x, float *distance)
+{
+    const float left = x - knot->left;
+    const float right = knot->right - x;
+    *distance = left <= right ? left : right;
+    return left <= right ? knot->left_row : knot->right_row;
 }
 
 /* The next best behind row `last` at *distance; GEN__NO_ROW at the end. */
 uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *distance);
 
 /*
- * log2 of the measured time at the probe. One coordinate: linear between the
- * two neighbouring rows (both axes logarithmic), constant below the first row
+ * log2 of the measured time. One coordinate: linear between the two
+ * neighbouring rows (both axes logarithmic), constant below the first row
  * (there the launch is all there is), proportional to the coordinate above the
  * last one. More coordinates: the mean of the nearest two rows, weighted by
  * the inverse of their distances.
  */
-float gen__rows_time_of_many(const struct gen__probe *probe, uint32_t nearest, float distance);
-
-static inline float gen__rows_time(const gen_library *library, const struct gen__range *range,
-                                   const struct gen__probe *probe, uint32_t nearest, float distance)
+static inline float gen__knot_time(const struct gen__knot *knot, float x)
 {
-    if (probe->num_coords != 1)
-        return gen__rows_time_of_many(probe, nearest, distance);
-    const struct gen__knot *knot = &library->knots[range->first_knot + probe->bound];
-    return knot->log2_us + knot->slope * (probe->coords[0] - knot->coord);
+    return knot->log2_us + knot->slope * (x - knot->coord);
 }
 
-/* Fills the keys and knots of a range from its rows. */
+float gen__rows_time(const struct gen__probe *probe);
+
+/* Fills the keys, knots and cells of a range from its rows, and the rows' `shared`. */
 void gen__rows_index(gen_library *library, const struct gen__range *range);
 
 #endif /* GEN_ROWS_H */

@@ -56,16 +56,26 @@ static enum gen_status wrong_problem(const struct gen__family *family, const gen
                      problem->flags, ALL_FLAGS);
 }
 
+/* gen__family_by_tag(), the call spared for the first of the families. */
+static inline const struct gen__family *family_of(uint32_t tag)
+{
+    const struct gen__family *family = gen__families[0];
+    return __builtin_expect(family->tag == tag, 1) ? family : gen__family_by_tag(tag);
+}
+
 static inline enum gen_status set_ask(const gen_library *library, const gen_device *device,
                                       const gen_problem *problem, struct gen__ask *ask)
 {
     if (!library || !problem)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
                          library ? "problem" : "library");
-    enum gen_status status = gen__device_check(device);
-    if (status)
-        return status;
-    const struct gen__family *family = gen__family_by_tag(problem->family);
+    enum gen_status status = GEN_OK;
+    if (__builtin_expect(!gen__device_is_gpu(device), 0)) {
+        status = gen__device_check(device);
+        if (status)
+            return status;
+    }
+    const struct gen__family *family = family_of(problem->family);
     if (!family)
         return unknown_family(problem);
     if (problem->size != family->problem_size || problem->flags & ~ALL_FLAGS)
@@ -74,7 +84,6 @@ static inline enum gen_status set_ask(const gen_library *library, const gen_devi
     ask->device = device;
     ask->problem = problem;
     ask->family = family;
-    memset(&ask->key, 0, sizeof(ask->key));
     status = family->check(problem, &ask->key);
     if (status)
         return status;
@@ -98,12 +107,10 @@ static bool workspace_allowed(const struct gen__ask *ask, const struct gen__fact
     return plan.workspace_bytes <= (uint64_t)ask->problem->max_workspace_mib << 20;
 }
 
-/* Everything but the target. */
-static inline enum gen__reject facts_fit(const struct gen__ask *ask, const struct gen__facts *facts,
-                                         const char **why)
+/* Everything but target and shared memory. */
+static inline enum gen__reject others_fit(const struct gen__ask *ask,
+                                          const struct gen__facts *facts, const char **why)
 {
-    if ((uint64_t)facts->shared_dynamic + facts->shared_static > ask->device->shared_per_block)
-        return GEN__REJECT_SHARED;
     const char *reason = ask->family->fits(ask->problem, ask->device, facts);
     if (__builtin_expect(reason != NULL, 0)) {
         *why = reason;
@@ -122,36 +129,64 @@ enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, con
         return GEN__REJECT_TARGET;
     struct gen__facts facts;
     gen__facts_get(ask->library, variant, &facts);
-    const enum gen__reject reject = facts_fit(ask, &facts, &reason);
+    if ((uint64_t)facts.shared_dynamic + facts.shared_static > ask->device->shared_per_block)
+        return GEN__REJECT_SHARED;
+    const enum gen__reject reject = others_fit(ask, &facts, &reason);
     if (why)
         *why = reason;
     return reject;
 }
 
+/* Everything but shared memory, and target, whose codes the row's `shared` holds. */
 static inline bool row_fits(const struct gen__ask *ask, const struct gen__row *row)
 {
     const char *why;
-    return gen__code_runs(row->target_kind, row->target_cc, ask->device->compute_capability) &&
-           facts_fit(ask, &row->facts, &why) == GEN__FITS;
+    return row->shared <= ask->device->shared_per_block &&
+           others_fit(ask, &row->facts, &why) == GEN__FITS;
 }
 
 /* ---- tables ------------------------------------------------------------ */
 
-/* 2^x to 3e-7 of its value, inline: |x - n| <= 1/2 by the series of e^(f ln 2). */
+/* 2^x to 1e-6 of its value, inline: |f| <= 1/2 by the series of e^(f ln 2). */
 static inline float power_of_two(float x)
 {
-    x = x < -126.0f ? -126.0f : x;
-    x = x > 127.0f ? 127.0f : x;
-    const int32_t n = (int32_t)(x + 1024.5f) - 1024;
-    const float f = (x - (float)n) * 0.693147181f;
-    const float p =
-        1.0f +
-        f * (1.0f +
-             f * (0.5f + f * (1.0f / 6 + f * (1.0f / 24 + f * (1.0f / 120 + f * (1.0f / 720))))));
+    x = x > -126.0f ? x : -126.0f;
+    x = x < 127.0f ? x : 127.0f;
+    const int32_t n = (int32_t)(x + 126.5f) - 126;
+    const float f = x - (float)n;
+    const float f2 = f * f;
+    const float p = 1.0f + f * 0.69314718f + f2 * (0.24022651f + f * 0.05550411f) +
+                    f2 * f2 * (0.00961813f + f * 0.00133336f + f2 * 0.000154035f);
     const uint32_t bits = (uint32_t)(n + 127) << 23;
     float scale;
     memcpy(&scale, &bits, sizeof(scale));
     return scale * p;
+}
+
+/* The next eligible rows by distance, where the nearest is not eligible or
+ * there are several coordinates. */
+__attribute__((noinline)) static const struct gen__row *search_rows(const struct gen__ask *ask,
+                                                                    const struct gen__range *range,
+                                                                    float shift, float *distance)
+{
+    struct gen__probe probe;
+    gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.coords, shift);
+    uint32_t row = GEN__NO_ROW;
+    *distance = 0.0f;
+    do {
+        row = gen__rows_next(&probe, row, distance);
+        if (row == GEN__NO_ROW)
+            return NULL;
+    } while (!row_fits(ask, &probe.rows[row]));
+    return &probe.rows[row];
+}
+
+__attribute__((noinline)) static float time_of_many(const struct gen__ask *ask,
+                                                    const struct gen__range *range)
+{
+    struct gen__probe probe;
+    gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.coords, 0.0f);
+    return gen__rows_time(&probe);
 }
 
 /* The nearest eligible row of a range, its time scaled by bandwidth. `shift`
@@ -161,29 +196,33 @@ static inline bool choose_row(const struct gen__ask *ask, const struct gen__rang
                               float shift, struct gen__choice *choice)
 {
     const gen_library *library = ask->library;
-    struct gen__probe probe;
-    float at = 0.0f;
-    gen__probe_set(&probe, library, range, ask->family->num_coords, ask->key.coords, shift);
-    uint32_t row = gen__rows_nearest(&probe, &at);
-    while (__builtin_expect(row == GEN__NO_ROW || !row_fits(ask, &probe.rows[row]), 0)) {
-        if (row == GEN__NO_ROW)
-            return false;
-        row = gen__rows_next(&probe, row, &at);
+    const struct gen__row *row = NULL;
+    float log2_us;
+    if (__builtin_expect(ask->family->num_coords == 1, 1)) {
+        const float x = ask->key.coords[0];
+        const struct gen__knot *knot = gen__knot_at(library, range, x + shift);
+        row = &library
+                   ->rows[range->first_row + gen__knot_nearest(knot, x + shift, &choice->distance)];
+        if (__builtin_expect(!row_fits(ask, row), 0))
+            row = NULL;
+        if (shift != 0.0f)
+            knot = gen__knot_at(library, range, x);
+        log2_us = gen__knot_time(knot, x);
+    } else {
+        log2_us = time_of_many(ask, range);
     }
-
+    if (__builtin_expect(!row, 0)) {
+        row = search_rows(ask, range, shift, &choice->distance);
+        if (!row)
+            return false;
+    }
     choice->range = range;
-    choice->row = &probe.rows[row];
-    choice->variant = choice->row->facts.index;
-    choice->distance = at;
-    if (shift != 0.0f)
-        gen__probe_set(&probe, library, range, ask->family->num_coords, ask->key.coords, 0.0f);
-    if (probe.num_coords != 1)
-        row = gen__rows_nearest(&probe, &at);
-    float us = power_of_two(gen__rows_time(library, range, &probe, row, at));
-    const uint32_t measured = library->tables[range->table].memory_gbps;
+    choice->row = row;
+    choice->variant = row->facts.index;
+    float us = power_of_two(log2_us);
     const uint32_t gbps = ask->device->memory_gbps;
-    if (gbps && gbps != measured)
-        us *= (float)measured / (float)gbps;
+    if (gbps != range->memory_gbps && gbps)
+        us *= (float)range->memory_gbps / (float)gbps;
     choice->us = us;
     return true;
 }
@@ -331,14 +370,23 @@ bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice)
 
 /* ---- the plan ---------------------------------------------------------- */
 
-/* Through a pointer the compiler cannot see through: gcc turns a memset of this
- * size into `rep stos`, which takes longer than all the rest of a plan. */
-static void *(*const volatile clear)(void *, int, size_t) = memset;
+/* In vectors, written out: gcc turns a memset or loop of this size into
+ * `rep stos`, which takes longer than all the rest of a plan. */
+static inline void clear_plan(gen_plan *plan)
+{
+    typedef uint64_t words __attribute__((vector_size(16)));
+    const words zero = {0, 0};
+    _Static_assert(sizeof(*plan) % sizeof(zero) == 0, "whole vectors");
+    unsigned char *at = (unsigned char *)plan;
+#pragma GCC unroll 64
+    for (size_t i = 0; i < sizeof(*plan); i += sizeof(zero))
+        memcpy(at + i, &zero, sizeof(zero));
+}
 
 static inline void make_plan(const struct gen__ask *ask, const struct gen__facts *facts,
                              enum gen_why why, float us, gen_plan *plan)
 {
-    clear(plan, 0, sizeof(*plan));
+    clear_plan(plan);
     plan->size = sizeof(*plan);
     plan->family = ask->family->tag;
     plan->backend = ask->device->backend;
@@ -372,6 +420,10 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     struct gen__choice choice;
     if (!choose(&ask, &choice))
         return gen__unsupported(&ask);
+    if (__builtin_expect(choice.row != NULL, 1)) {
+        make_plan(&ask, &choice.row->facts, choice.why, choice.us, plan);
+        return GEN_OK;
+    }
     struct gen__facts facts;
     gen__facts_get(library, choice.variant, &facts);
     make_plan(&ask, &facts, choice.why, choice.us, plan);

@@ -148,7 +148,7 @@ static void lay_out(gen_library *library, const struct gen__pending_list *list)
     }
 }
 
-/* The search structures of every range, in two arrays. */
+/* The search structures of every range, in three arrays. */
 static bool index_ranges(gen_library *library)
 {
     size_t num_keys = 0, num_knots = 0;
@@ -156,12 +156,16 @@ static bool index_ranges(gen_library *library)
         struct gen__range *range = &library->ranges[i];
         range->first_key = (uint32_t)num_keys + 1;
         range->first_knot = (uint32_t)num_knots;
+        range->first_cell = i * (GEN__NUM_CELLS + 1);
+        range->memory_gbps = library->tables[range->table].memory_gbps;
         num_keys += gen__keys_of(range->num_rows);
         num_knots += range->num_rows + 1u;
     }
     library->keys = calloc(num_keys + 1, sizeof(*library->keys));
     library->knots = calloc(num_knots + 1, sizeof(*library->knots));
-    if (!library->keys || !library->knots)
+    library->cells =
+        calloc((size_t)library->num_ranges * (GEN__NUM_CELLS + 1) + 1, sizeof(*library->cells));
+    if (!library->keys || !library->knots || !library->cells)
         return false;
     for (uint32_t i = 0; i < library->num_ranges; i++)
         gen__rows_index(library, &library->ranges[i]);
