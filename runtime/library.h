@@ -29,8 +29,8 @@ struct gen__row {
 /* Between two rows, log2 of the time is log2_us + slope * (x - coord). */
 struct gen__knot {
     float coord, log2_us, slope;
-    float left, right;            /* first coordinates around; infinite at the ends */
-    uint32_t left_row, right_row; /* of the range; at the ends the only one there is */
+    float left, right; /* first coordinates around; infinite at the ends */
+    uint32_t side[2];  /* the rows there, of the range; at the ends the only one there is */
 };
 
 /* A range with one coordinate knows for every eighth of a doubling, from 1 to

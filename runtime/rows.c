@@ -32,8 +32,8 @@ static void index_sides(const struct gen__range *range, const float *keys, struc
             left = i - 1;
         knots[i].left = keys[(ptrdiff_t)i - 1];
         knots[i].right = keys[i];
-        knots[i].left_row = left;
-        knots[i].right_row = i == count || (i > 0 && keys[i] == keys[i - 1]) ? left : i;
+        knots[i].side[0] = left;
+        knots[i].side[1] = i == count || (i > 0 && keys[i] == keys[i - 1]) ? left : i;
     }
 }
 

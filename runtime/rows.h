@@ -89,8 +89,8 @@ static inline uint32_t gen__knot_nearest(const struct gen__knot *knot, float x, 
 {
     const float left = x - knot->left;
     const float right = knot->right - x;
-    *distance = left <= right ? left : right;
-    return left <= right ? knot->left_row : knot->right_row;
+    *distance = left < right ? left : right;
+    return knot->side[left > right]; /* an index, since a branch would be a coin's toss */
 }
 
 /* The next best behind row `last` at *distance; GEN__NO_ROW at the end. */

@@ -105,10 +105,13 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
                          "; allowed: <= %" PRId32,
                          p->batch, p->num_v_heads, states, INT32_MAX / MAX_BLOCKS);
 
+    /* In one store: they are read as one word, which would otherwise wait. */
+    const union {
+        uint8_t codes[GEN__MAX_REQUIRED];
+        uint64_t word;
+    } required_codes = {.codes = {(uint8_t)p->dtype, head_dim, (uint8_t)p->layout}};
     memset(key, 0, sizeof *key);
-    key->codes[0] = (uint8_t)p->dtype;
-    key->codes[1] = head_dim;
-    key->codes[2] = (uint8_t)p->layout;
+    memcpy(key->codes, &required_codes.word, sizeof key->codes);
     key->empty = states == 0;
     key->coords[0] = key->empty ? 0.0f : log2f((float)tuning_states(p));
     return GEN_OK;
