@@ -21,7 +21,9 @@ static const char method[] =
     "scales and writes the bytes that the problem updates in place, the fastest of its forms at "
     "this size (inplace-copy-ordered: beside shuffled slots, it still walks in order); peers named "
     "-eager: back-to-back calls, wall time of a call, ours likewise "
-    "(select and launch); speedup = peer_ms / ms; gbps, tflops: bytes that must move and "
+    "(select and launch); ours is launched as gen_launch() does it, on sm_90 as a programmatic "
+    "dependent launch, or one after the other where the case says -serial; speedup = peer_ms / ms; "
+    "gbps, tflops: bytes that must move and "
     "operations that must be done, by ms; err: relative Frobenius error against double precision";
 
 /* What one case came to. */
