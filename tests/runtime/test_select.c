@@ -314,6 +314,60 @@ static void nearest_row_is_the_nearest(void **state)
     }
 }
 
+/* Of one coordinate, against a plain search: rows far apart, several to an eighth of a doubling,
+ * and repeated. */
+static void nearest_row_of_one_coordinate(void **state)
+{
+    (void)state;
+    enum { ROWS = 90 };
+    unsigned seed = 7;
+    for (int round = 0; round < 40; round++) {
+        const unsigned spread = round % 2 ? 100 : 4000;
+        int tiles[ROWS];
+        double us[ROWS];
+        int is_a[ROWS];
+        head(90, 132, 4800);
+        for (int i = 0; i < ROWS; i++) {
+            char problem[64], time[32];
+            tiles[i] = 1 + (int)(((seed = seed * 1103515245u + 12345u) >> 16) % spread);
+            /* Noise of a thousandth: neighbours may be as near as coordinates tell apart. */
+            us[i] = 5 + tiles[i] / 100.0;
+            us[i] *= 1 + (((seed = seed * 1103515245u + 12345u) >> 16) % 100) / 1e5;
+            is_a[i] = (seed = seed * 1103515245u + 12345u) >> 16 & 1;
+            snprintf(problem, sizeof(problem), "tiles=%d", tiles[i]);
+            snprintf(time, sizeof(time), "%.9g", us[i]);
+            row(problem, is_a[i] ? A90 : C90, time);
+        }
+        gen_library *library = open_with_table();
+        for (int batch = 1; batch < 5000; batch += 1 + batch / 50) {
+            const float x = log2f((float)batch);
+            int near = -1, left = -1, right = -1; /* the first in the file of equal ones */
+            for (int i = 0; i < ROWS; i++) {
+                const float d = fabsf(log2f((float)tiles[i]) - x);
+                const float best = near < 0 ? INFINITY : fabsf(log2f((float)tiles[near]) - x);
+                if (d < best || (d == best && tiles[i] < tiles[near]))
+                    near = i;
+                if (tiles[i] < batch && (left < 0 || tiles[i] > tiles[left]))
+                    left = i;
+                if (tiles[i] >= batch && (right < 0 || tiles[i] < tiles[right]))
+                    right = i;
+            }
+            expect(library, "h200", batch, GEN_WHY_TABLE, is_a[near] ? A90 : C90);
+            double time;
+            if (left < 0)
+                time = us[right];
+            else if (right < 0)
+                time = us[left] * batch / tiles[left];
+            else
+                time = us[left] *
+                       pow(us[right] / us[left], log2((double)batch / tiles[left]) /
+                                                     log2((double)tiles[right] / tiles[left]));
+            measured_time(library, "h200", batch, time);
+        }
+        toy_close(library);
+    }
+}
+
 static void workspace_limit_is_a_matter_of_eligibility(void **state)
 {
     (void)state;
@@ -517,6 +571,7 @@ int main(void)
         cmocka_unit_test(fallback_where_nothing_is_known),
         cmocka_unit_test(two_coordinates),
         cmocka_unit_test(nearest_row_is_the_nearest),
+        cmocka_unit_test(nearest_row_of_one_coordinate),
         cmocka_unit_test(workspace_limit_is_a_matter_of_eligibility),
         cmocka_unit_test(empty_problem),
         cmocka_unit_test(cpu_needs_no_variant),
