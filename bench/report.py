@@ -117,7 +117,7 @@ def roofline(path, rows, header):
     best = max((number(r, "gbps") / number(r, "speedup") for r in rows if r["peer"] == "inplace-copy"), default=math.nan)
     if not math.isnan(best):
         span = [min(f for f, _ in ours) / 2, max(f for f, _ in ours) * 2]
-        axes.plot(span, [best * f / 1e3 for f in span], color="0.4", label=f"in-place update, best measured: {best:.0f} GB/s")
+        axes.plot(span, [best * f / 1e3 for f in span], color="0.4", label=f"in the time of an in-place update of the state, at best: {best:.0f} GB/s")
     axes.scatter(*zip(*ours), s=18, label="selected kernels", zorder=3)
     if bars:
         axes.scatter(*zip(*bars), s=18, marker="x", color="0.4", label="in-place update of the same bytes", zorder=2)

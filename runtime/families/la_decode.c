@@ -64,7 +64,8 @@ static enum gen_status check_heads(const gen_la_decode_problem *p)
         return invalid("head count num_qk_heads", p->num_qk_heads, "1 to " TEXT_OF(MAX_HEADS));
     if (p->num_v_heads < 1 || p->num_v_heads > MAX_HEADS)
         return invalid("head count num_v_heads", p->num_v_heads, "1 to " TEXT_OF(MAX_HEADS));
-    if (p->num_v_heads % p->num_qk_heads)
+    /* Most models have one value head to a query head, and dividing costs. */
+    if (p->num_v_heads != p->num_qk_heads && p->num_v_heads % p->num_qk_heads)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: head count num_v_heads = %" PRId32
                          "; allowed: a multiple of num_qk_heads = %" PRId32,
@@ -238,7 +239,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     dims[LA_DECODE_MAX_STRIDE] = (INT64_C(1) << 62) >> (32 - __builtin_clz(rows));
     dims[LA_DECODE_MAX_SLOTS] = (INT64_C(1) << 45) >> (32 - __builtin_clz(heads));
     dims[LA_DECODE_HEADS_DIVISOR] = pack_divisor(heads);
-    dims[LA_DECODE_GROUP_DIVISOR] = pack_divisor(heads / (uint32_t)p->num_qk_heads);
+    dims[LA_DECODE_GROUP_DIVISOR] =
+        p->num_v_heads == p->num_qk_heads ? 0 : pack_divisor(heads / (uint32_t)p->num_qk_heads);
 
     plan->workspace_bytes = 0;
     plan->num_launches = states ? 1 : 0;
