@@ -14,7 +14,7 @@
 --   blocks    blocks per state, each owning a slice of V
 --   ksplit    warp groups that share a slice by splitting K and add their outputs in shared memory (layout kv always
 --             splits K over the block's warps, so the axis is 1 there)
---   cache     def: default caching; stream: no allocation in L1, first to be evicted from L2
+--   cache     def: default caching; stream: marked as used once, the first to be evicted from L1 and L2
 --   grid      one: a block per slice; pers: as many blocks as fit at once, each taking slices in turn
 local function derived(v)
   local d = {}
@@ -38,7 +38,8 @@ local function shared(v, d)
   return bytes
 end
 
--- Shapes that were measured on an H200 and never won by as much as the noise (docs/perf/la_decode.md), or could not.
+-- What the space leaves out to stay small: shapes that lost on an H200 nearly everywhere (docs/perf/la_decode.md has the
+-- margins), and neighbours that arithmetic puts with them.
 local function ill_sized(v, d, arch)
   local bytes = d.stage_bytes
   if v.load == "ld" then
@@ -99,7 +100,7 @@ return family {
   },
   legal = function(v, arch)
     local d = derived(v)
-    if v.load ~= "ld" and v.warps == 16 then return "16 warps with a ring each leave room for one block an SM" end
+    if v.load ~= "ld" and v.warps == 16 then return "16 warps with a ring each: 4 and 8 warps fill an SM with more, smaller blocks" end
     if v.load == "bulk" and not arch.bulk_copy then return "bulk copies need sm_90 or later" end
     if v.store == "bulk" and v.load ~= "bulk" then return "a bulk store starts from the ring that bulk loads fill" end
     if v.ksplit > 1 and v.layout == "kv" then return "layout kv splits K over all warps of the block already" end
