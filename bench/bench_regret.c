@@ -48,8 +48,9 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
     return ok;
 }
 
-static void bench_family(struct bench_options *o, const struct gen__family *family,
-                         struct text *text)
+/* False where a problem could not be measured; *measured counts those that were. */
+static bool bench_family(struct bench_options *o, const struct gen__family *family,
+                         struct text *text, size_t *measured)
 {
     struct shape_list shapes = {0}, tuned = {0}, problems = {0};
     struct arena arena = {0};
@@ -75,10 +76,13 @@ static void bench_family(struct bench_options *o, const struct gen__family *fami
            family->name, done, stats_geomean(ratio, done), stats_quantile(ratio, done, 0.95),
            stats_quantile(ratio, done, 1));
     free(ratio);
+    const bool ok = done && done == problems.count;
+    *measured += done;
     arena_free(&arena, &o->session.gpu);
     shapes_free(&shapes);
     shapes_free(&tuned);
     shapes_free(&problems);
+    return ok;
 }
 
 int bench_regret(struct bench_options *o)
@@ -90,10 +94,13 @@ int bench_regret(struct bench_options *o)
     session_open_gpu(&o->session);
     bench_header(&text, o, method);
     text_add(&text, "family,problem,chosen,ms,best,best_ms,ratio\n");
+    bool ok = true;
+    size_t done = 0;
     for (uint32_t i = 0; i < n; i++)
-        bench_family(o, family[i], &text);
-    bench_write(o, "regret", &text);
+        ok = bench_family(o, family[i], &text, &done) && ok;
+    if (done)
+        bench_write(o, "regret", &text);
     text_free(&text);
     session_close(&o->session);
-    return 0;
+    return ok ? 0 : 1;
 }

@@ -65,7 +65,7 @@ run() {
     sanitize) sanitize ;;
     tune) "$BIN/attngen-tune" --seconds "$seconds" --commit "$COMMIT" $device ;;
     tune-80) "$BIN/attngen-tune" --sms 80 --seconds "$seconds" --commit "$COMMIT" $device ;;
-    peers) python3 "$here/peers/fla_la_decode.py" >"$peers.tmp" && mv "$peers.tmp" "$peers" ;;
+    peers) rm -f "$peers"; python3 "$here/peers/fla_la_decode.py" >"$peers.tmp" && mv "$peers.tmp" "$peers" ;;
     bench)
         from=
         [ -r "$peers" ] && from="--peer-file $peers"

@@ -181,7 +181,8 @@ static void run_on_gpu(struct session *s, const struct shape *shape)
     if (verify_upload(&check, &s->gpu) != GEN_OK)
         die(1, "%s", gen_last_error());
     verify_variant(&check, &s->gpu, s->library, NULL, 1, &result);
-    print_output(&check.buffers, check.actual);
+    if (result.ok)
+        print_output(&check.buffers, check.actual);
     printf("error     %.3g relative, against the reference: %s\n", result.error,
            result.ok ? "within the family's tolerance" : result.reason);
     verify_free(&check, &s->gpu);

@@ -2,7 +2,8 @@
  * verify.h - is a variant's result that of the reference? Outputs are poisoned
  * and every tensor is fenced by canaries; what must not change must be bit-equal
  * afterwards, NaNs and infinities must stand where the reference has them, and
- * repeated launches must agree to the bit.
+ * repeated launches must agree to the bit. 16-bit outputs lie within one rounding
+ * of the exact value where the family offers exact().
  */
 #ifndef BENCH_VERIFY_H
 #define BENCH_VERIFY_H

@@ -239,7 +239,6 @@ int command_check(struct session *session)
     fprintf(stderr, "attngen: check: %zu variants, %zu templates, %zu errors, %zu warnings\n",
             session->num_variants, session->num_sources, f.errors, f.warnings);
     if (f.errors > 0 && options->catalog != NULL)
-        fprintf(stderr, "attngen: the second line of comments of a catalog says how to make it "
-                        "anew\n");
+        fprintf(stderr, "attngen: the catalog's line '# regenerate:' says how to make it anew\n");
     return f.errors > 0 ? 1 : 0;
 }

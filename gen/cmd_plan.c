@@ -29,6 +29,8 @@ int command_plan(struct session *session)
     struct text overhead = {0};
     struct estimate *estimates;
     struct rows rows;
+    if (options->words.count > 0)
+        fail(session, "plan: unexpected word '%s'; allowed: options", options->words.items[0]);
     space_open(session, false);
     space_enumerate(session);
     space_subset(session, true);

@@ -81,6 +81,11 @@ static bool write_all(int fd, const char *data, size_t size)
 bool file_write(const char *path, const void *data, size_t size)
 {
     char folder[PATH_MAX], temporary[PATH_MAX];
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) { /* never rename over a device */
+        errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+        return false;
+    }
     if (strlen(path) + 32 >= sizeof temporary) {
         errno = ENAMETOOLONG;
         return false;

@@ -69,6 +69,7 @@ struct gen__launch_attribute {
     union {
         char bytes[64];
         int allowed;
+        uint64_t align; /* the driver's union holds pointers */
     } value;
 };
 enum { GEN__LAUNCH_DEPENDENT = 6 };

@@ -47,10 +47,11 @@ COLD static enum gen_status bad_launch(const gen_library *library, const gen_pla
 {
     const gen_plan_launch *l = &plan->launch[index];
     return gen__fail(GEN_STATUS_MISMATCH,
-                     "plan->launch[%u] has variant %u of %u, grid %u x %u x %u and %u threads: not "
+                     "plan->launch[%u] has variant %u of %u, grid %u x %u x %u, %u threads and "
+                     "dependent %u: not "
                      "what gen_select() writes for this family",
                      index, l->variant, library->pack.index->num_variants, l->grid[0], l->grid[1],
-                     l->grid[2], l->threads);
+                     l->grid[2], l->threads, l->dependent);
 }
 
 /* The plan's family; NULL, and the message, where it is not a plan of this
@@ -72,8 +73,8 @@ static inline bool launch_ok(const gen_library *library, const struct gen__famil
                              const gen_plan_launch *l)
 {
     const struct gen__pack *pack = &library->pack;
-    if (l->variant >= pack->index->num_variants || l->threads - 1 >= 1024 || !l->grid[0] ||
-        !l->grid[1] || !l->grid[2])
+    if (l->variant >= pack->index->num_variants || l->threads - 1 >= 1024 || l->dependent > 1 ||
+        !l->grid[0] || !l->grid[1] || !l->grid[2])
         return false;
     return library->families[pack->groups[pack->variants[l->variant].group].family] == family;
 }
@@ -271,7 +272,8 @@ COLD static enum gen_status launch_failed(const gen_library *library, const gen_
         snprintf(what, sizeof(what), "%.200s: grid %u x %u x %u, %u threads, %u bytes shared", name,
                  l->grid[0], l->grid[1], l->grid[2], l->threads, l->shared);
     }
-    return gen__driver_fail(driver, result, "cuLaunchKernel", what);
+    return gen__driver_fail(driver, result, l->dependent ? "cuLaunchKernelEx" : "cuLaunchKernel",
+                            what);
 }
 
 COLD static enum gen_status bad_workspace(const gen_plan *plan, const void *workspace)

@@ -128,6 +128,11 @@ static enum gen_status check_variants(const char *label, const struct gen__pack 
                              "%s: variant %.160s has %u threads in clusters of %u blocks, allowed "
                              "are 1 to 1024 and 1 to 16",
                              label, name, v->threads, v->cluster);
+        if (v->registers > 255 || v->shared_dynamic > 1u << 20 || v->shared_static > 1u << 20)
+            return gen__fail(GEN_STATUS_FORMAT,
+                             "%s: variant %.160s has %u registers and %u + %u bytes of shared "
+                             "memory, more than any GPU has",
+                             label, name, v->registers, v->shared_dynamic, v->shared_static);
         if (v->image_offset % 16 != 0 || v->image_offset > images_end ||
             v->image_size < FATBIN_HEADER || v->image_size > images_end - v->image_offset)
             return gen__fail(GEN_STATUS_FORMAT,
@@ -171,6 +176,9 @@ bool gen__pack_image_ok(const struct gen__pack *pack, uint32_t variant)
 
 uint32_t gen__pack_find(const struct gen__pack *pack, const char *name, size_t length)
 {
+    /* Names hold no NUL; a table's text may, and must not match up to there. */
+    if (memchr(name, '\0', length))
+        return pack->index->num_variants;
     uint32_t low = 0;
     uint32_t high = pack->index->num_variants;
     while (low < high) {

@@ -137,14 +137,16 @@ static const char *fits(const gen_problem *base, const gen_device *device,
  *
  * streaming: the state's bytes, read and written, at the bandwidth that DRAM
  *     gives to equal reads and writes. Wide tiles spread the addresses in flight
- *     and cost bandwidth, and so does a cache policy that does not suit the size:
- *     streaming hints for what L2 can help with, none for what overflows it far.
+ *     and cost bandwidth, and so does a cache policy that does not suit the size
+ *     (streaming hints suit what L2 can hold, none suit what overflows it far), and so
+ *     do the fixed shares of persistent blocks.
  *     With fewer blocks than the GPU holds, the fullest SM sets the pace.
  * chains: what a block takes if nobody disturbs it, as often as blocks follow each
  *     other: one memory latency for each `inflight_bytes` of its slice, its start
  *     with the loads of q, k and the slot, and a trip through shared memory where
  *     the tiles go through a ring.
  * tail: the last blocks leave the memory idle in part.
+ * barriers: a block's last barrier waits for each of its warps.
  *
  * The constants are fitted to every variant of the shapes D = 64 and 128 on an H200, 8 to 16384
  * states (docs/perf/la_decode.md): over those the variant of least estimate is 3.1 % slower than
@@ -488,7 +490,6 @@ enum form {
 };
 static const char *const form_names[NUM_FORMS] = {"v_decays", "strides", "no_slots", "padding",
                                                   "zero_padding"};
-/* Where tensors() puts them. */
 
 static uint64_t strided_count(int64_t batch, int64_t stride, int64_t width)
 {

@@ -46,7 +46,7 @@ check 0 "wrote" "$bin/attngen-bench" cases --quick --cases 'B1-H64-K64*' --check
     { echo "FAILED: a row for each peer"; failed=1; }
 check 1 "WRONG" env SIM_LIMIT=0 "$bin/attngen-bench" cases --quick --cases 'B1-H64-K64*' --results "$scratch/wrong"
 check 0 "B1-H64-K64-V64-vk" "$bin/attngen-bench" --profile B1-H64-K64-V64-vk
-check 0 "problems, geometric mean" "$bin/attngen-bench" regret --quick --count 3 --results "$scratch/results"
+check 0 "la_decode: 3 problems, geometric mean" "$bin/attngen-bench" regret --quick --count 3 --results "$scratch/results"
 check 0 "bare_first_launch" env SIM_LIMIT=0 "$bin/attngen-bench" host --quick --results "$scratch/results"
 for row in select select_launch cuLaunchKernel open first_launch bare_first_launch; do
     grep -q "^$row,[0-9.]*,[0-9.]*,[^,]*$" "$scratch/results/sm90_132sm/host.csv" || { echo "FAILED: host.csv's row $row"; failed=1; }

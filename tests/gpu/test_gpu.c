@@ -367,9 +367,12 @@ int main(void)
     const struct option_list all = {0};
     const struct gen__family *family[64];
     util_set_program("test-gpu");
-    if (gpu_open(&session.gpu, 0, 0) != GEN_OK) {
-        printf("skipped: no GPU: %s\n", gen_last_error());
-        return SKIPPED;
+    const enum gen_status opened = gpu_open(&session.gpu, 0, 0);
+    if (opened != GEN_OK) {
+        const bool none = opened == GEN_STATUS_NO_DRIVER || opened == GEN_STATUS_NO_DEVICE;
+        printf("%s: %s\n", none ? "skipped: no GPU" : "FAILED: a GPU that does not open",
+               gen_last_error());
+        return none ? SKIPPED : 1;
     }
     session_open_library(&session);
     uint32_t n = families_named(&all, family, 64);

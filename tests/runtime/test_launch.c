@@ -103,6 +103,12 @@ static void a_dependent_launch(void **state)
     assert_int_equal(l->threads, 128);
     assert_int_equal(l->shared, 100 * 1024);
     assert_ptr_equal(l->stream, fake.cuda->launches[0].stream);
+    fake_fail(&fake, "cuLaunchKernelEx", 1, 719);
+    assert_status(launch(library, &plan), GEN_STATUS_DRIVER);
+    assert_message("cuLaunchKernelEx returned FAKE_ERROR_719 (719)");
+    plan.launch[0].dependent = 2;
+    assert_status(launch(library, &plan), GEN_STATUS_MISMATCH);
+    assert_message("dependent 2");
 }
 
 static void launching_loads_what_is_not_loaded(void **state)
