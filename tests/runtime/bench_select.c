@@ -3,10 +3,13 @@
  * random sizes) on GPUs of a measured class, of an unmeasured one, and of none,
  * each timed by itself.
  *
- *     bench_select [--check P50 P999]    nanoseconds not to be exceeded by the
- *                                        mix of the first two, the best of ten
+ *     bench_select [--check P50 WORST]   nanoseconds not to be exceeded by the
+ *                                        mix of the first two: by its median,
+ *                                        and by the least time of any problem
  *
- * One line a mix: what, ns_p50, ns_p999, ns_mean, threads.
+ * One line a mix: what, ns_p50, ns_p999, ns_mean, threads. The 99.9 % of single
+ * calls is a property of the machine, too (a busy one interrupts more calls than
+ * that), so a test holds the slowest problem's least time instead.
  */
 #include "family.h"
 #include "make_product.h"
@@ -256,6 +259,38 @@ static void run_threads(const gen_library *library, int num_threads)
            "table and nearest", mean, num_threads);
 }
 
+/* The slowest problem, each by its fastest call: what no interruption explains. */
+static double worst_problem(const gen_library *library)
+{
+    enum { PROBLEMS = 4096, ROUNDS = 64 };
+    static uint32_t least[PROBLEMS];
+    struct run run = {.library = library};
+    gen_plan plan;
+    if (gen_device_named("h200", &run.devices[0]) || gen_device_named("h20", &run.devices[1]))
+        abort();
+    memset(least, 0xff, sizeof(least));
+    for (int round = 0; round < ROUNDS; round++) {
+        run.seed = 1;
+        for (int i = 0; i < PROBLEMS; i++) {
+            const gen_la_decode_problem problem = next_problem(&run);
+            const uint64_t start = ticks();
+            run.failures +=
+                gen_select(library, &run.devices[i & 1], &problem.base, &plan) != GEN_OK;
+            const uint64_t took = ticks() - start;
+            const uint32_t net = took > empty_call ? (uint32_t)(took - empty_call) : 0;
+            if (net < least[i])
+                least[i] = net;
+        }
+    }
+    if (run.failures)
+        abort();
+    qsort(least, PROBLEMS, sizeof(least[0]), by_size);
+    const double worst = least[PROBLEMS - 1] * scale;
+    printf("%-26s     %6.1f ns of %d, each the least of %d calls\n", "slowest problem", worst,
+           PROBLEMS, ROUNDS);
+    return worst;
+}
+
 /* Without a table every variant of the group is estimated. */
 static void run_model(void)
 {
@@ -276,7 +311,7 @@ int main(int argc, char **argv)
 {
     const int check = argc == 4 && !strcmp(argv[1], "--check");
     if (argc != 1 && !check) {
-        fprintf(stderr, "usage: bench_select [--check P50 P999]\n");
+        fprintf(stderr, "usage: bench_select [--check P50 WORST]\n");
         return 2;
     }
     size_t size;
@@ -297,8 +332,9 @@ int main(int argc, char **argv)
     int passed = !check;
     for (int attempt = 0; attempt < (check ? 10 : 1) && (attempt == 0 || !passed); attempt++) {
         const struct run run = run_mix(library, "table and nearest", "h200", "h20", CALLS);
+        const double worst = worst_problem(library);
         if (check)
-            passed = run.p50 <= atof(argv[2]) && run.p999 <= atof(argv[3]);
+            passed = run.p50 <= atof(argv[2]) && worst <= atof(argv[3]);
     }
     if (!check) {
         run_mix(library, "table", "h200", "sm_90:80", CALLS);
@@ -309,7 +345,7 @@ int main(int argc, char **argv)
     gen_close(library);
     free(bytes);
     if (!passed)
-        fprintf(stderr, "bench_select: p50 above %s ns or p99.9 above %s ns ten times\n", argv[2],
-                argv[3]);
+        fprintf(stderr, "bench_select: p50 above %s ns or a problem above %s ns ten times\n",
+                argv[2], argv[3]);
     return passed ? 0 : 1;
 }
