@@ -1,0 +1,222 @@
+// How the blocks of a grid share the requests of a batch (args.h, gen_mla_schedule). Worked out on the device from the
+// lengths as they are when the kernel runs, so that a captured graph serves whatever lengths come; integers only, so
+// that it is the same every time.
+#pragma once
+
+#include "mla_decode/args.h"
+#include "lib/ptx.cuh"
+
+// A place on the line: before block `block` of request `request`.
+struct mla_cut {
+    int request, block;
+};
+
+// What a part has of one request.
+struct mla_piece {
+    int request;
+    int first, last; // blocks of MLA_BLOCK rows of the cache
+    int kv_len;
+    int slot;        // of the workspace; -1: the piece is the whole request
+};
+
+__device__ __forceinline__ int mla_length(const gen_mla_schedule &s, const int *kv_len, int request)
+{
+    return min(max(load_global(kv_len + request), 0), s.max_kv_len);
+}
+
+// An empty request has one block, too: somebody must write its empty result.
+__device__ __forceinline__ int mla_blocks(int length)
+{
+    return max(1, (length + MLA_BLOCK - 1) / MLA_BLOCK);
+}
+
+__device__ __forceinline__ int mla_cost(const gen_mla_schedule &s, int blocks)
+{
+    return blocks + s.visit * (s.chunk ? (blocks + s.chunk - 1) / s.chunk : 1);
+}
+
+// The cut at `offset` of a request's cost, 0 <= offset < cost: a block of it, or `blocks`, which is the next one's first.
+__device__ __forceinline__ int mla_cut_within(const gen_mla_schedule &s, int blocks, int cost, int offset)
+{
+    const int block = static_cast<int>(static_cast<long long>(offset) * blocks / cost);
+    if (s.chunk)
+        return block / s.chunk * s.chunk;
+    const int left = block, right = blocks - block;
+    if (min(left, right) <= s.snap)
+        return left <= right ? 0 : blocks;
+    return block;
+}
+
+// What the block's threads work out together.
+struct mla_share {
+    unsigned long long warp_sums[32];
+    mla_cut cut[2];              // the part's begin and end
+    unsigned long long position; // on the line, of the request that the end is in
+    unsigned long long total;
+    int blocks;                  // of that request
+};
+
+// Where x of the line lies, if it is among the requests [first, last) that start at `position`.
+__device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *kv_len, int first, int last,
+                                         unsigned long long position, unsigned long long x, mla_cut &cut,
+                                         unsigned long long &at, int &blocks)
+{
+    for (int request = first; request < last; request++) {
+        blocks = mla_blocks(mla_length(s, kv_len, request));
+        const int cost = mla_cost(s, blocks);
+        if (x < position + cost) {
+            const int block = mla_cut_within(s, blocks, cost, static_cast<int>(x - position));
+            cut = block == blocks ? mla_cut{request + 1, 0} : mla_cut{request, block};
+            at = position;
+            return true;
+        }
+        position += cost;
+    }
+    return false;
+}
+
+// Fills `share` for one part; all `threads` of the block call it, and may read it behind.
+template <int threads>
+__device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const int *kv_len, int part, mla_share &share)
+{
+    const int each = (s.batch + threads - 1) / threads;
+    const int first = min(static_cast<int>(threadIdx.x) * each, s.batch), last = min(first + each, s.batch);
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    unsigned long long sum = 0;
+    for (int request = first; request < last; request++)
+        sum += mla_cost(s, mla_blocks(mla_length(s, kv_len, request)));
+    unsigned long long before = sum; // inclusive, of the warp's lanes
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const unsigned long long other = __shfl_up_sync(0xffffffffu, before, distance);
+        if (lane >= distance)
+            before += other;
+    }
+    if (lane == 31)
+        share.warp_sums[warp] = before;
+    __syncthreads();
+    unsigned long long total = 0;
+    before -= sum;
+#pragma unroll
+    for (int w = 0; w < threads / 32; w++) {
+        if (w < warp)
+            before += share.warp_sums[w];
+        total += share.warp_sums[w];
+    }
+#pragma unroll
+    for (int end = 0; end < 2; end++) {
+        const unsigned long long x = total * static_cast<unsigned>(part + end) / static_cast<unsigned>(s.num_parts);
+        mla_cut cut;
+        unsigned long long position;
+        int blocks;
+        if (before <= x && x < before + sum && mla_find(s, kv_len, first, last, before, x, cut, position, blocks)) {
+            share.cut[end] = cut;
+            if (end == 1) {
+                share.position = position;
+                share.blocks = blocks;
+            }
+        }
+    }
+    if (threadIdx.x == 0) {
+        share.total = total;
+        if (part + 1 == s.num_parts)
+            share.cut[1] = {s.batch, 0};
+    }
+    __syncthreads();
+}
+
+// The pieces of a part, in order. Every thread that walks it gets the same.
+struct mla_walk {
+    mla_cut next, end;
+    int part;
+
+    __device__ __forceinline__ mla_walk(const mla_share &share, int part)
+        : next(share.cut[0]), end(share.cut[1]), part(part)
+    {
+    }
+
+    __device__ __forceinline__ bool step(const gen_mla_schedule &s, const int *kv_len, mla_piece &piece)
+    {
+        if (next.request > end.request || (next.request == end.request && next.block >= end.block))
+            return false;
+        piece.request = next.request;
+        piece.kv_len = mla_length(s, kv_len, next.request);
+        const int blocks = mla_blocks(piece.kv_len);
+        piece.first = next.block;
+        piece.last = next.request == end.request ? end.block : blocks;
+        if (s.chunk)
+            piece.last = min(piece.last, piece.first + s.chunk);
+        if (piece.first == 0 && piece.last == blocks)
+            piece.slot = -1;
+        else if (s.chunk)
+            piece.slot = piece.request * s.max_chunks + piece.first / s.chunk;
+        else
+            piece.slot = 2 * part + (piece.first == 0 ? 1 : 0);
+        next = piece.last == blocks ? mla_cut{piece.request + 1, 0} : mla_cut{piece.request, piece.last};
+        return true;
+    }
+};
+
+// A part without blocks inside a request: its slot must say so.
+__device__ __forceinline__ bool mla_empty_inside(const mla_share &share)
+{
+    return share.cut[0].request == share.cut[1].request && share.cut[0].block == share.cut[1].block &&
+           share.cut[0].block > 0;
+}
+
+// Tells mla_merge of the requests that the part begins. All `threads` of one block of the part call it.
+template <int threads>
+__device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *kv_len, int part, const mla_share &share,
+                                         gen_mla_record *records)
+{
+    const mla_cut begin = share.cut[0], end = share.cut[1];
+    const int first = begin.request + (begin.block > 0 ? 1 : 0);        // the first request that begins here
+    const int behind = min(end.request + (end.block > 0 ? 1 : 0), s.batch); // the first that begins later
+    const bool unended = end.block > 0 && end.request >= first && !s.chunk;
+    int pieces = 1; // of the request that begins here and ends elsewhere
+    if (unended) {
+        const int cost = mla_cost(s, share.blocks);
+        int inside = 0;
+        for (int q = part + 1; q < s.num_parts; q += threads) {
+            const unsigned long long x = share.total * min(q + static_cast<int>(threadIdx.x), s.num_parts) /
+                                         static_cast<unsigned>(s.num_parts);
+            const bool within = x < share.position + cost;
+            const int block = within ? mla_cut_within(s, share.blocks, cost, static_cast<int>(x - share.position))
+                                     : share.blocks;
+            const int count = __syncthreads_count(block < share.blocks);
+            inside += count;
+            if (count < threads)
+                break;
+        }
+        pieces += inside;
+    }
+    if (s.by_request) {
+        for (int request = first + static_cast<int>(threadIdx.x); request < behind; request += threads) {
+            gen_mla_record record = {request, 0, 1, 0};
+            if (s.chunk) {
+                const int blocks = mla_blocks(mla_length(s, kv_len, request));
+                record.first_slot = request * s.max_chunks;
+                record.num_pieces = (blocks + s.chunk - 1) / s.chunk;
+            } else if (unended && request == end.request) {
+                record.first_slot = 2 * part + 1;
+                record.num_pieces = pieces;
+            }
+            records[request] = record;
+        }
+    } else if (threadIdx.x == 0) {
+        records[part] = unended ? gen_mla_record{end.request, 2 * part + 1, pieces, 0} : gen_mla_record{-1, 0, 0, 0};
+    }
+}
+
+// Query tokens of a request.
+struct mla_tokens {
+    int first, count;
+};
+
+__device__ __forceinline__ mla_tokens mla_request_tokens(const int *q_indptr, int q_len, int request)
+{
+    if (!q_indptr)
+        return {request * q_len, q_len};
+    const int first = load_global(q_indptr + request);
+    return {first, min(max(load_global(q_indptr + request + 1) - first, 0), q_len)};
+}
