@@ -125,13 +125,24 @@ __device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const i
     __syncthreads();
 }
 
-// The pieces of a part, in order. Every thread that walks it gets the same.
+// The warp's value, as the compiler may not know it to be: branches on it are uniform then, which wgmma asks for.
+__device__ __forceinline__ int mla_uniform(int x)
+{
+    return __shfl_sync(0xffffffffu, x, 0);
+}
+
+__device__ __forceinline__ mla_cut mla_uniform(mla_cut cut)
+{
+    return {mla_uniform(cut.request), mla_uniform(cut.block)};
+}
+
+// The pieces of a part, in order. Whole warps walk it, each thread gets the same.
 struct mla_walk {
     mla_cut next, end;
     int part;
 
     __device__ __forceinline__ mla_walk(const mla_share &share, int part)
-        : next(share.cut[0]), end(share.cut[1]), part(part)
+        : next(mla_uniform(share.cut[0])), end(mla_uniform(share.cut[1])), part(part)
     {
     }
 
@@ -140,7 +151,7 @@ struct mla_walk {
         if (next.request > end.request || (next.request == end.request && next.block >= end.block))
             return false;
         piece.request = next.request;
-        piece.kv_len = mla_length(s, kv_len, next.request);
+        piece.kv_len = mla_uniform(mla_length(s, kv_len, next.request));
         const int blocks = mla_blocks(piece.kv_len);
         piece.first = next.block;
         piece.last = next.request == end.request ? end.block : blocks;
@@ -217,6 +228,7 @@ __device__ __forceinline__ mla_tokens mla_request_tokens(const int *q_indptr, in
 {
     if (!q_indptr)
         return {request * q_len, q_len};
-    const int first = load_global(q_indptr + request);
-    return {first, min(max(load_global(q_indptr + request + 1) - first, 0), q_len)};
+    const int first = mla_uniform(load_global(q_indptr + request));
+    const int last = mla_uniform(load_global(q_indptr + request + 1));
+    return {first, min(max(last - first, 0), q_len)};
 }
