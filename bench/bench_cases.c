@@ -160,14 +160,6 @@ static void add_rows(struct text *text, const struct shape *shape, const struct 
         add_row(text, shape, out, out->us, "-", 0, -1);
 }
 
-static void read_shapes(const struct bench_options *o, const struct gen__family *family,
-                        struct shape_list *list)
-{
-    int bad = o->list ? shapes_read(list, family, o->list) : shapes_read_default(list, family, "");
-    if (bad)
-        die(1, "%s's shape file is %s", family->name, bad < 0 ? "not readable" : "malformed");
-}
-
 /* All cases of a family; false if one is wrong or cannot be measured. */
 static bool bench_family(struct bench_options *o, const struct gen__family *family,
                          struct inplace_copy *peer, const struct peer_list *peers)
@@ -177,7 +169,7 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     struct text text = {0};
     bool ok = true;
     size_t cases = 0;
-    read_shapes(o, family, &shapes);
+    shapes_load(&shapes, family, SHAPES_TIMED, o->list);
     bench_header(&text, o, method);
     text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
     for (size_t i = 0; i < shapes.count; i++) {
@@ -253,7 +245,7 @@ static const struct shape *find_case(struct bench_options *o, struct shape_list 
     const struct gen__family *family[64];
     uint32_t n = families_named(&o->session.families, family, 64);
     for (uint32_t i = 0; i < n; i++)
-        read_shapes(o, family[i], all);
+        shapes_load(all, family[i], SHAPES_TIMED, o->list);
     for (size_t i = 0; i < all->count; i++)
         if (strcmp(all->item[i].name, name) == 0)
             return &all->item[i];

@@ -95,8 +95,7 @@ static void list_problems(struct bench_options *o, struct shape_list *list)
     uint32_t n = families_named(&o->session.families, family, 64);
     for (uint32_t i = 0; i < n; i++) {
         struct shape_list shapes = {0};
-        if (shapes_read_default(&shapes, family[i], "") != 0)
-            die(1, "%s's shape file is not readable", family[i]->name);
+        shapes_load(&shapes, family[i], SHAPES_TIMED, NULL);
         shapes_random(list, &shapes, &none, family[i], PROBLEMS / n, (uint64_t)o->seed);
         shapes_free(&shapes);
     }
@@ -209,7 +208,7 @@ static void launcher_open(struct bench_options *o, struct launcher *l)
     memset(l, 0, sizeof *l);
     uint32_t n = families_named(&s->families, family, 64);
     for (uint32_t i = 0; i < n; i++)
-        (void)shapes_read_default(&l->shapes, family[i], "");
+        shapes_load(&l->shapes, family[i], SHAPES_TIMED, NULL);
     l->shape = smallest(s, &l->shapes, &l->plan);
     if (!l->shape)
         die(1, "no shape of the shape files runs as one plain launch");

@@ -55,8 +55,7 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     struct shape_list shapes = {0}, tuned = {0}, problems = {0};
     struct arena arena = {0};
     size_t done = 0;
-    if (shapes_read_default(&shapes, family, "") != 0)
-        die(1, "%s's shape file is not readable", family->name);
+    shapes_load(&shapes, family, SHAPES_TIMED, NULL);
     for (size_t i = 0; i < shapes.count; i++)
         shapes_add(&tuned, family, shapes.item[i].problem);
     shapes_grid(&tuned, &shapes, family);

@@ -1,4 +1,5 @@
 #include "problems.h"
+#include "text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,20 +30,51 @@ void shapes_free(struct shape_list *list)
     *list = (struct shape_list){0};
 }
 
-/* Moves the words that start with '@' from `words` to `controls`. */
-static void split_controls(char *words, char *controls, size_t capacity)
+static enum gen_status unknown_control(const struct gen__family *family, enum shape_use use,
+                                       const char *word, size_t length)
 {
-    size_t used = 0;
+    char allowed[512];
+    struct gen__text text = gen__text_over(allowed, sizeof allowed);
+    gen__text_add(&text, "%s", use == SHAPES_TIMED ? "@scattered, @serial" : "@pad, @nan, @tiny");
+    for (uint32_t i = 0; use == SHAPES_VERIFIED && i < family->num_forms; i++)
+        gen__text_add(&text, ", @form=%s", family->forms[i]);
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "unknown word '%.*s' in a list of %s; allowed: %s", (int)length, word,
+                     use == SHAPES_TIMED ? "shapes" : "checks", allowed);
+}
+
+static bool is_word(const char *at, size_t length, const char *word)
+{
+    return strlen(word) == length && memcmp(at, word, length) == 0;
+}
+
+static bool control_allowed(const struct gen__family *family, enum shape_use use, const char *at,
+                            size_t length)
+{
+    if (use == SHAPES_TIMED)
+        return is_word(at, length, "@scattered") || is_word(at, length, "@serial");
+    for (uint32_t i = 0; length > 6 && memcmp(at, "@form=", 6) == 0 && i < family->num_forms; i++)
+        if (is_word(at + 6, length - 6, family->forms[i]))
+            return true;
+    return is_word(at, length, "@pad") || is_word(at, length, "@nan") ||
+           is_word(at, length, "@tiny");
+}
+
+/* Moves the words that start with '@' from `words` to `controls`, where they are
+ * known. */
+static enum gen_status split_controls(const struct gen__family *family, enum shape_use use,
+                                      char *words, char *controls, size_t capacity)
+{
+    struct gen__text kept = gen__text_over(controls, capacity);
     char *out = words;
-    controls[0] = '\0';
     for (char *p = words; *p;) {
         size_t blanks = strspn(p, " \t,");
         size_t length = strcspn(p + blanks, " \t,");
         char *word = p + blanks;
         if (*word == '@') {
-            int n = snprintf(controls + used, capacity - used, "%s%.*s", used ? " " : "",
-                             (int)length, word);
-            used = n > 0 && used + (size_t)n < capacity ? used + (size_t)n : capacity - 1;
+            if (!control_allowed(family, use, word, length))
+                return unknown_control(family, use, word, length);
+            gen__text_add(&kept, "%s%.*s", kept.length ? " " : "", (int)length, word);
         } else {
             memmove(out, p, blanks + length);
             out += blanks + length;
@@ -50,6 +82,11 @@ static void split_controls(char *words, char *controls, size_t capacity)
         p = word + length;
     }
     *out = '\0';
+    return kept.length < capacity
+               ? GEN_OK
+               : gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                           "words that start with '@' take %zu bytes; allowed: %zu", kept.length,
+                           capacity - 1);
 }
 
 /* What a control changes for the benchmark, and the case name that says so. */
@@ -64,15 +101,16 @@ static void apply_controls(struct shape *s)
              serial ? "-serial" : "");
 }
 
-bool shapes_parse(struct shape_list *list, const struct gen__family *family, const char *words)
+bool shapes_parse(struct shape_list *list, const struct gen__family *family, enum shape_use use,
+                  const char *words)
 {
     char *copy = xstrdup(words);
     char controls[64];
-    split_controls(copy, controls, sizeof controls);
     gen_problem *problem = xmalloc(family->problem_size);
     memset(problem, 0, family->problem_size);
     struct gen__key key = {0};
-    bool ok = gen__problem_parse(family, copy, problem) == GEN_OK &&
+    bool ok = split_controls(family, use, copy, controls, sizeof controls) == GEN_OK &&
+              gen__problem_parse(family, copy, problem) == GEN_OK &&
               family->check(problem, &key) == GEN_OK;
     if (ok) {
         struct shape *s = shapes_add(list, family, problem);
@@ -84,7 +122,8 @@ bool shapes_parse(struct shape_list *list, const struct gen__family *family, con
     return ok;
 }
 
-int shapes_read(struct shape_list *list, const struct gen__family *family, const char *path)
+int shapes_read(struct shape_list *list, const struct gen__family *family, enum shape_use use,
+                const char *path)
 {
     char *data = file_read(path, NULL);
     if (!data)
@@ -102,7 +141,7 @@ int shapes_read(struct shape_list *list, const struct gen__family *family, const
         line = text_trim(line);
         if (!*line)
             continue;
-        if (shapes_parse(list, family, line)) {
+        if (shapes_parse(list, family, use, line)) {
             struct shape *s = &list->item[list->count - 1];
             snprintf(s->note, sizeof s->note, "%s", note);
             snprintf(s->where, sizeof s->where, "%.140s:%d", path, line_number);
@@ -116,14 +155,29 @@ int shapes_read(struct shape_list *list, const struct gen__family *family, const
 }
 
 int shapes_read_default(struct shape_list *list, const struct gen__family *family,
-                        const char *suffix)
+                        enum shape_use use)
 {
     char name[128];
-    snprintf(name, sizeof name, "shapes/%s%s.txt", family->name, suffix);
+    snprintf(name, sizeof name, "shapes/%s%s.txt", family->name,
+             use == SHAPES_TIMED ? "" : "_verify");
     char *path = data_path(name);
-    int bad = path ? shapes_read(list, family, path) : -1;
+    int bad = path ? shapes_read(list, family, use, path) : -1;
     free(path);
     return bad;
+}
+
+void shapes_load(struct shape_list *list, const struct gen__family *family, enum shape_use use,
+                 const char *path)
+{
+    const size_t before = list->count;
+    const char *kind = use == SHAPES_TIMED ? "shape file" : "verify list";
+    int bad = path ? shapes_read(list, family, use, path) : shapes_read_default(list, family, use);
+    if (!bad && list->count > before)
+        return;
+    die(1, "%s's %s%s%s %s", family->name, kind, path ? " " : "", path ? path : "",
+        bad < 0 ? "is not readable"
+        : bad   ? "is malformed"
+                : "holds no problem");
 }
 
 /* ---- fields ------------------------------------------------------------ */

@@ -98,9 +98,7 @@ static void list_buckets(void)
     uint32_t n = families_named(&options.session.families, family, 64);
     for (uint32_t i = 0; i < n; i++) {
         struct shape_list shapes = {0};
-        if (shapes_read_default(&shapes, family[i], "") != 0 || !shapes.count)
-            die(1, "cannot read %s's shape file (bench/shapes/%s.txt)", family[i]->name,
-                family[i]->name);
+        shapes_load(&shapes, family[i], SHAPES_TIMED, NULL);
         if (options.shapes || !options.grid)
             for (size_t k = 0; k < shapes.count; k++)
                 shapes_add(&buckets, family[i], shapes.item[k].problem);

@@ -628,12 +628,6 @@ EXPORT CUresult cuMemFree(CUdeviceptr memory)
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuMemGetInfo(size_t *available, size_t *total)
-{
-    *available = *total = (size_t)140 << 30;
-    return CUDA_SUCCESS;
-}
-
 static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size)
 {
     if (lost)

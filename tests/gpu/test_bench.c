@@ -87,14 +87,53 @@ static void shape_files_name_their_bad_lines(void **state)
     (void)state;
     write_text(path, "# a comment\n\nbatch=2 num_qk_heads=4 @pad # a model\n"
                      "batch=-1\nnonsense\nbatch=3 num_qk_heads=4 layout=kv\n");
-    assert_int_equal(shapes_read(&list, family(), path), 2);
+    assert_int_equal(shapes_read(&list, family(), SHAPES_VERIFIED, path), 2);
     assert_int_equal(list.count, 2);
     assert_string_equal(list.item[0].controls, "@pad");
     assert_string_equal(list.item[0].note, "a model");
     assert_string_equal(list.item[1].name, "B3-H4-K128-V128-kv");
-    assert_int_equal(shapes_read(&list, family(), "/nonexistent"), -1);
+    assert_int_equal(shapes_read(&list, family(), SHAPES_TIMED, "/nonexistent"), -1);
     shapes_free(&list);
     free(path);
+}
+
+/* A word that no program would heed is an error, with the words of its kind. */
+static void unknown_words_are_errors(void **state)
+{
+    static const struct {
+        enum shape_use use;
+        const char *word, *message;
+    } bad[] = {
+        {SHAPES_TIMED, "@scatterd",
+         "unknown word '@scatterd' in a list of shapes; allowed: "
+         "@scattered, @serial"},
+        {SHAPES_TIMED, "@serially", "unknown word '@serially'"},
+        {SHAPES_TIMED, "@", "unknown word '@'"},
+        {SHAPES_TIMED, "@pad", "unknown word '@pad' in a list of shapes"},
+        {SHAPES_VERIFIED, "@serial",
+         "unknown word '@serial' in a list of checks; allowed: @pad, "
+         "@nan, @tiny, @form="},
+        {SHAPES_VERIFIED, "@form=none", "unknown word '@form=none'"},
+        {SHAPES_VERIFIED, "@form=", "unknown word '@form='"},
+        {SHAPES_VERIFIED, "@pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad",
+         "take 64 bytes; allowed: 63"},
+    };
+    struct shape_list list = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *words = xasprintf("batch=2 %s num_qk_heads=4", bad[i].word);
+        assert_false(shapes_parse(&list, family(), bad[i].use, words));
+        if (!strstr(gen_last_error(), bad[i].message))
+            fail_msg("'%s' is not in '%s'", bad[i].message, gen_last_error());
+        free(words);
+    }
+    assert_int_equal(list.count, 0);
+    assert_true(shapes_parse(&list, family(), SHAPES_TIMED, "batch=2 @scattered,@serial"));
+    assert_string_equal(list.item[0].controls, "@scattered @serial");
+    assert_true(list.item[0].problem->flags & GEN_SERIAL_LAUNCH);
+    assert_true(shapes_parse(&list, family(), SHAPES_VERIFIED, "@form=strides batch=2 @nan"));
+    assert_string_equal(list.item[1].controls, "@form=strides @nan");
+    shapes_free(&list);
 }
 
 static void the_shape_file_holds_the_published_cases(void **state)
@@ -102,7 +141,7 @@ static void the_shape_file_holds_the_published_cases(void **state)
     static const int batches[] = {1, 4, 16, 32, 64, 128, 256};
     struct shape_list list = {0};
     (void)state;
-    assert_int_equal(shapes_read_default(&list, family(), ""), 0);
+    assert_int_equal(shapes_read_default(&list, family(), SHAPES_TIMED), 0);
     assert_string_equal(list.item[0].name, "B64-H64-K128-V128-vk");
     for (size_t b = 0; b < 7; b++) {
         static const char *const forms[] = {"B%d-H64-K128-V128-vk", "B%d-H32-K128-V128-vk",
@@ -127,7 +166,7 @@ static void the_grid_spans_the_shapes(void **state)
     struct shape_list shapes = {0}, grid = {0};
     size_t per_key = 0;
     (void)state;
-    assert_int_equal(shapes_read_default(&shapes, family(), ""), 0);
+    assert_int_equal(shapes_read_default(&shapes, family(), SHAPES_TIMED), 0);
     shapes_grid(&grid, &shapes, family());
     for (size_t i = 0; i < grid.count; i++)
         per_key += memcmp(grid.item[i].key.codes, grid.item[0].key.codes,
@@ -149,7 +188,7 @@ static void random_problems_are_new_and_repeatable(void **state)
 {
     struct shape_list shapes = {0}, a = {0}, b = {0};
     (void)state;
-    assert_int_equal(shapes_read_default(&shapes, family(), ""), 0);
+    assert_int_equal(shapes_read_default(&shapes, family(), SHAPES_TIMED), 0);
     shapes_random(&a, &shapes, &shapes, family(), 100, 3);
     shapes_random(&b, &shapes, &shapes, family(), 100, 3);
     assert_int_equal(a.count, 100);
@@ -173,7 +212,8 @@ static void the_footprint_is_the_state(void **state)
     struct shape_list list = {0};
     uint64_t inplace, touched;
     (void)state;
-    assert_true(shapes_parse(&list, family(), "batch=16 num_qk_heads=64 head_dim=128"));
+    assert_true(
+        shapes_parse(&list, family(), SHAPES_TIMED, "batch=16 num_qk_heads=64 head_dim=128"));
     problem_footprint(family(), list.item[0].problem, &inplace, &touched);
     assert_int_equal(inplace, 16ull * 64 * 128 * 128 * 4);
     assert_true(touched > inplace && touched < inplace + (2u << 20));
@@ -188,7 +228,7 @@ static void tensors_do_not_overlap(void **state)
     struct shape_list list = {0};
     struct buffers b;
     (void)state;
-    assert_true(shapes_parse(&list, family(), "batch=3 num_qk_heads=2 head_dim=64"));
+    assert_true(shapes_parse(&list, family(), SHAPES_TIMED, "batch=3 num_qk_heads=2 head_dim=64"));
     assert_true(buffers_init(&b, family(), list.item[0].problem, BUFFERS_DEFAULT_FORM, 3, true));
     uint8_t *block = xmalloc(b.total_bytes), *seen = xmalloc(b.total_bytes);
     memset(seen, 0, b.total_bytes);
@@ -274,10 +314,7 @@ static void failures_leave_and_the_kept_one_stays(void **state)
     assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, NULL), 2);
     assert_true(c[0].failed);
     assert_int_equal(c[1].num_samples, 11);
-    f.fails_at = 1;
-    c[1].stays = false;
     struct contestant only = {.name = "x"};
-    f.fails_at = 0;
     assert_int_equal(tournament_run(&only, 1, fake_passes, 3, 0.005, fake_measure, &f, NULL), -1);
 }
 
@@ -415,6 +452,7 @@ int main(void)
         cmocka_unit_test(quantiles_interpolate),
         cmocka_unit_test(random_numbers_repeat_and_stay_inside),
         cmocka_unit_test(shape_files_name_their_bad_lines),
+        cmocka_unit_test(unknown_words_are_errors),
         cmocka_unit_test(the_shape_file_holds_the_published_cases),
         cmocka_unit_test(the_grid_spans_the_shapes),
         cmocka_unit_test(random_problems_are_new_and_repeatable),
