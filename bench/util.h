@@ -34,7 +34,8 @@ struct option_list {
     int count;
 };
 
-/* `value` points at a bool, const char *, long, double or struct option_list. */
+/* `value` points at a bool, const char *, long, double or struct option_list.
+ * Numbers are never negative, and whole ones fit an int. */
 struct option {
     const char *name; /* "--product" */
     enum option_kind kind;
