@@ -28,7 +28,7 @@ int bench_regret(struct bench_options *options);
 /* Launches a case's plan a few times, for a profiler. */
 int bench_profile(struct bench_options *options, const char *name);
 
-/* "# gpu: ..." lines at the head of every result file. */
+/* "# gpu: ..." lines at the head of every result file; method may be NULL. */
 void bench_header(struct text *text, const struct bench_options *options, const char *method);
 /* Writes results/<class>/<name>.csv; dies if it cannot. */
 void bench_write(const struct bench_options *options, const char *name, const struct text *text);

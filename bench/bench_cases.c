@@ -72,10 +72,12 @@ static enum gen_status measure_peers(struct bench_options *o, struct inplace_cop
     problem_footprint(stage->shape->family, stage->shape->problem, &bytes, &touched);
     uint32_t launches = launches_for(WINDOW_US, stage->floor_us + 2, LEAST_LAUNCHES);
     enum gen_status found = inplace_copy_best(peer, stage, bytes, launches, &copy);
-    if (found == GEN_OK)
+    if (found == GEN_OK) {
         list[count++] = &copy.runner;
-    else if (found != GEN_STATUS_UNSUPPORTED)
+    } else if (found != GEN_STATUS_UNSUPPORTED) {
+        inplace_runner_free(&copy, gpu);
         return found;
+    }
     enum gen_status status = runner_capture(ours, gpu, stage->buffers.num_sets, launches);
     if (status == GEN_OK)
         status = warm_up(gpu, ours, 10);
@@ -139,14 +141,14 @@ static void add_row(struct text *text, const struct shape *shape, const struct o
 static void add_rows(struct text *text, const struct shape *shape, const struct outcome *out,
                      const struct peer_list *peers)
 {
-    size_t rows = 0;
+    bool timed = false; /* a row that holds the device time */
     /* The in-place update walks memory in order; it bounds a scattered pool, but
      * does not do the same. */
     const char *inplace =
         strstr(shape->controls, "@scattered") ? "inplace-copy-ordered" : "inplace-copy";
     if (out->inplace_us > 0) {
         add_row(text, shape, out, out->us, inplace, out->inplace_us / 1e3, -1);
-        rows++;
+        timed = true;
     }
     for (size_t i = 0; i < peers->count; i++) {
         const struct peer_time *p = &peers->item[i];
@@ -154,18 +156,10 @@ static void add_rows(struct text *text, const struct shape *shape, const struct 
             continue;
         add_row(text, shape, out, peer_is_eager(p) ? out->eager_us : out->us, p->peer, p->ms,
                 p->err);
-        rows++;
+        timed = timed || !peer_is_eager(p);
     }
-    if (!rows)
+    if (!timed)
         add_row(text, shape, out, out->us, "-", 0, -1);
-}
-
-static void read_shapes(const struct bench_options *o, const struct gen__family *family,
-                        struct shape_list *list)
-{
-    int bad = o->list ? shapes_read(list, family, o->list) : shapes_read_default(list, family, "");
-    if (bad)
-        die(1, "%s's shape file is %s", family->name, bad < 0 ? "not readable" : "malformed");
 }
 
 /* All cases of a family; false if one is wrong or cannot be measured. */
@@ -177,7 +171,7 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     struct text text = {0};
     bool ok = true;
     size_t cases = 0;
-    read_shapes(o, family, &shapes);
+    shapes_load(&shapes, family, SHAPES_TIMED, o->list);
     bench_header(&text, o, method);
     text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
     for (size_t i = 0; i < shapes.count; i++) {
@@ -253,7 +247,7 @@ static const struct shape *find_case(struct bench_options *o, struct shape_list 
     const struct gen__family *family[64];
     uint32_t n = families_named(&o->session.families, family, 64);
     for (uint32_t i = 0; i < n; i++)
-        read_shapes(o, family[i], all);
+        shapes_load(all, family[i], SHAPES_TIMED, o->list);
     for (size_t i = 0; i < all->count; i++)
         if (strcmp(all->item[i].name, name) == 0)
             return &all->item[i];

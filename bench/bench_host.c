@@ -1,6 +1,7 @@
 /* What the host pays: selection, launch, open, a cold start. */
 #define _GNU_SOURCE
 #include "bench.h"
+#include "bench_host.h"
 #include "buffers.h"
 #include "problems.h"
 #include "product_image.h"
@@ -8,15 +9,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SELECTIONS 1000000
-#define PROBLEMS 4096
-#define MAX_PROBLEM_BYTES 256
 #define LAUNCHES 20000
 #define LAUNCHES_PER_SYNC 50
 #define OPENS 200
@@ -25,122 +22,13 @@
 static const char method[] =
     "select: a million calls over 4096 random problems and all required keys on one core, the "
     "problem copied to the stack before each, as a caller has just filled it in, and each timed "
-    "alone by the time-stamp counter less the counter's own cost; select_launch and "
+    "alone by the time-stamp counter less the counter's own cost; select_8_threads: the same calls "
+    "shared out to eight threads that start together on one library; select_launch and "
     "cuLaunchKernel: one kernel, the same problem and buffers, one call of each in turn, each "
     "timed "
     "alone, the stream drained every 50 of each; open: gen_open in one process; first_launch and "
     "bare_first_launch: in fresh processes, from a context, a stream and buffers to the end of the "
     "first kernel";
-
-/* ---- a clock of few cycles --------------------------------------------- */
-
-#if defined(__x86_64__)
-#include <x86intrin.h>
-static uint64_t ticks(void)
-{
-    unsigned core;
-    uint64_t t = __rdtscp(&core);
-    _mm_lfence();
-    return t;
-}
-#else
-static uint64_t ticks(void)
-{
-    return clock_ns();
-}
-#endif
-
-struct tick_clock {
-    double ns_per_tick, overhead_ns;
-};
-
-static struct tick_clock calibrate(void)
-{
-    struct tick_clock c;
-    double gap[2001];
-    uint64_t ns = clock_ns(), t = ticks();
-    while (clock_ns() - ns < 50000000u)
-        ;
-    uint64_t span = clock_ns() - ns;
-    c.ns_per_tick = (double)span / (double)(ticks() - t);
-    for (int i = 0; i < 2001; i++) {
-        uint64_t before = ticks();
-        gap[i] = (double)(ticks() - before) * c.ns_per_tick;
-    }
-    c.overhead_ns = stats_median(gap, 2001);
-    return c;
-}
-
-static double elapsed(const struct tick_clock *c, uint64_t before, uint64_t after)
-{
-    double ns = (double)(after - before) * c->ns_per_tick - c->overhead_ns;
-    return ns > 0 ? ns : 0;
-}
-
-static void add_row(struct text *text, const char *what, double *sample, size_t count,
-                    const char *note)
-{
-    double p50 = stats_quantile(sample, count, 0.5), p999 = stats_quantile(sample, count, 0.999);
-    text_add(text, "%s,%.1f,%.1f,%s\n", what, p50, p999, note);
-    printf("%-18s p50 %12.1f ns   p99.9 %12.1f ns   %s\n", what, p50, p999, note);
-    fflush(stdout);
-}
-
-/* ---- selection --------------------------------------------------------- */
-
-static void list_problems(struct bench_options *o, struct shape_list *list)
-{
-    const struct gen__family *family[64];
-    struct shape_list none = {0};
-    uint32_t n = families_named(&o->session.families, family, 64);
-    for (uint32_t i = 0; i < n; i++) {
-        struct shape_list shapes = {0};
-        if (shapes_read_default(&shapes, family[i], "") != 0)
-            die(1, "%s's shape file is not readable", family[i]->name);
-        shapes_random(list, &shapes, &none, family[i], PROBLEMS / n, (uint64_t)o->seed);
-        shapes_free(&shapes);
-    }
-    /* Families mixed. */
-    struct rng rng;
-    rng_seed(&rng, (uint64_t)o->seed);
-    for (size_t i = list->count; i > 1; i--) {
-        size_t j = rng_below(&rng, (uint32_t)i);
-        struct shape swap = list->item[j];
-        list->item[j] = list->item[i - 1];
-        list->item[i - 1] = swap;
-    }
-}
-
-static void bench_select(struct bench_options *o, const struct tick_clock *clock, struct text *text)
-{
-    struct session *s = &o->session;
-    struct shape_list list = {0};
-    gen_plan plan = {.size = sizeof plan};
-    const size_t count = o->quick ? SELECTIONS / 20 : SELECTIONS;
-    char note[128];
-    list_problems(o, &list);
-    double *sample = xmalloc(count * sizeof *sample);
-    for (size_t i = 0; i < list.count; i++) {
-        if (list.item[i].family->problem_size > MAX_PROBLEM_BYTES)
-            die(1, "%s: a problem of more than %d bytes", list.item[i].name, MAX_PROBLEM_BYTES);
-        if (gen_select(s->library, &s->gpu.device, list.item[i].problem, &plan) != GEN_OK)
-            die(1, "%s: %s", list.item[i].name, gen_last_error());
-    }
-    for (size_t i = 0; i < count; i++) {
-        const struct shape *shape = &list.item[i % list.count];
-        _Alignas(max_align_t) unsigned char problem[MAX_PROBLEM_BYTES];
-        memcpy(problem, shape->problem, shape->family->problem_size);
-        const uint64_t before = ticks();
-        (void)gen_select(s->library, &s->gpu.device, (const gen_problem *)problem, &plan);
-        sample[i] = elapsed(clock, before, ticks());
-    }
-    snprintf(note, sizeof note,
-             "%zu calls over %zu problems just written; %.1f ns of clock subtracted", count,
-             list.count, clock->overhead_ns);
-    add_row(text, "select", sample, count, note);
-    free(sample);
-    shapes_free(&list);
-}
 
 /* ---- launches ---------------------------------------------------------- */
 
@@ -152,6 +40,7 @@ struct launcher {
     const struct shape *shape;
     gen_plan plan;
     void *params;
+    bool opt_in; /* to more than 48 KiB of shared memory */
     struct product_image image;
     void *library, *function;
 };
@@ -187,7 +76,7 @@ static enum gen_status bare_load(struct launcher *l, const struct gpu *gpu)
         result = d->cuLibraryGetKernel(&kernel, l->library, l->image.symbol);
     if (!result)
         result = d->cuKernelGetFunction(&l->function, kernel);
-    if (!result && l->plan.launch[0].shared > 48 * 1024)
+    if (!result && l->opt_in)
         result = d->cuKernelSetAttribute(GEN__KERNEL_MAX_DYNAMIC_SHARED,
                                          (int)l->plan.launch[0].shared, kernel, gpu->handle);
     return result ? gen__driver_fail(d, result, "cuLibraryLoadData", "the bare kernel") : GEN_OK;
@@ -209,15 +98,16 @@ static void launcher_open(struct bench_options *o, struct launcher *l)
     memset(l, 0, sizeof *l);
     uint32_t n = families_named(&s->families, family, 64);
     for (uint32_t i = 0; i < n; i++)
-        (void)shapes_read_default(&l->shapes, family[i], "");
+        shapes_load(&l->shapes, family[i], SHAPES_TIMED, NULL);
     l->shape = smallest(s, &l->shapes, &l->plan);
     if (!l->shape)
         die(1, "no shape of the shape files runs as one plain launch");
     if (stage_open(&l->stage, &s->gpu, &l->arena, l->shape, 0) != GEN_OK)
         die(1, "%s", gen_last_error());
-    const char *variant = session_variant(s, l->plan.launch[0].variant).name;
-    if (!product_image_read(s->product, variant, &l->image))
-        die(1, "%s: cannot find the image of %s", s->product, variant);
+    const gen_variant_info variant = session_variant(s, l->plan.launch[0].variant);
+    l->opt_in = l->plan.launch[0].shared + variant.shared_static > 48 * 1024;
+    if (!product_image_read(s->product, variant.name, &l->image))
+        die(1, "%s: cannot find the image of %s", s->product, variant.name);
     l->params = xmalloc(GEN__MAX_PARAMS);
     if (l->shape->family->params(&l->plan, 0, l->stage.args[0], NULL, l->params) != GEN_OK)
         die(1, "%s", gen_last_error());
@@ -277,16 +167,16 @@ static void bench_launch(struct bench_options *o, const struct tick_clock *clock
             b = timed_bare(o, &l);
             a = timed_ours(o, &l);
         }
-        ours[i] = elapsed(clock, 0, a);
-        bare[i] = elapsed(clock, 0, b);
+        ours[i] = tick_ns(clock, 0, a);
+        bare[i] = tick_ns(clock, 0, b);
         if ((i + 1) % LAUNCHES_PER_SYNC == 0 && gpu_sync(&s->gpu) != GEN_OK)
             die(1, "%s", gen_last_error());
     }
     (void)gpu_sync(&s->gpu);
     snprintf(note, sizeof note, "%zu calls; %s; gen_select and gen_launch", count, l.shape->name);
-    add_row(text, "select_launch", ours, count, note);
+    host_row(text, "select_launch", ours, count, note);
     snprintf(note, sizeof note, "%zu calls; the same kernel and parameters", count);
-    add_row(text, "cuLaunchKernel", bare, count, note);
+    host_row(text, "cuLaunchKernel", bare, count, note);
     launcher_close(&l, &s->gpu);
     free(ours);
     free(bare);
@@ -311,7 +201,7 @@ static void bench_open(struct bench_options *o, struct text *text)
     }
     char note[96];
     snprintf(note, sizeof note, "%d times; %" PRIu32 " variants", OPENS, s->info.num_variants);
-    add_row(text, "open", sample, OPENS, note);
+    host_row(text, "open", sample, OPENS, note);
 }
 
 /* ---- cold start -------------------------------------------------------- */
@@ -389,15 +279,15 @@ int bench_host(struct bench_options *o)
     bench_cold(o, true, bare, cold);
     session_open_library(&o->session);
     session_open_gpu(&o->session);
-    const struct tick_clock clock = calibrate();
-    bench_select(o, &clock, &rows);
+    const struct tick_clock clock = tick_clock();
+    host_select(o, &clock, &rows);
     bench_launch(o, &clock, &rows);
     bench_open(o, &rows);
     snprintf(note, sizeof note, "%d fresh processes; gen_open to the end of the first kernel",
              cold);
-    add_row(&rows, "first_launch", first, (size_t)cold, note);
+    host_row(&rows, "first_launch", first, (size_t)cold, note);
     snprintf(note, sizeof note, "%d fresh processes; cuLibraryLoadData of the one kernel", cold);
-    add_row(&rows, "bare_first_launch", bare, (size_t)cold, note);
+    host_row(&rows, "bare_first_launch", bare, (size_t)cold, note);
     bench_header(&text, o, method);
     text_add(&text, "what,ns_p50,ns_p999,note\n%s", rows.data);
     bench_write(o, "host", &text);

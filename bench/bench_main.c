@@ -9,7 +9,7 @@
 #include <string.h>
 
 static const char usage[] =
-    "attngen bench [cases|host|regret] [options]\n"
+    "attngen bench [cases|host|regret|header] [options]\n"
     "\n"
     "  cases    each problem of the shape files: the selected plan's device time by graph replay,\n"
     "           rotated through memory beyond the L2, against an in-place update of the same "
@@ -18,6 +18,8 @@ static const char usage[] =
     "  host     what select, launch, open and a first launch cost the host; host.csv\n"
     "  regret   random problems that were not tuned: the chosen variant against the best of all;\n"
     "           regret.csv\n"
+    "  header   prints the head of a result file of this GPU and product, for other programs\'\n"
+    "           results; measures nothing\n"
     "\n"
     "  --profile CASE launches the case's plan a few times and measures nothing, for ncu.\n";
 
@@ -35,7 +37,20 @@ void bench_header(struct text *text, const struct bench_options *o, const char *
     text_add(text, "# commit: %s\n", *o->commit ? o->commit : "-");
     text_add(text, "# date: %s\n", date);
     text_add(text, "# command: %s\n", o->command);
-    text_add(text, "# method: %s\n", method);
+    if (method)
+        text_add(text, "# method: %s\n", method);
+}
+
+static int print_header(struct bench_options *o)
+{
+    struct text text = {0};
+    session_open_library(&o->session);
+    session_open_gpu(&o->session);
+    bench_header(&text, o, NULL);
+    fputs(text.data, stdout);
+    text_free(&text);
+    session_close(&o->session);
+    return 0;
 }
 
 void bench_write(const struct bench_options *o, const char *name, const struct text *text)
@@ -96,5 +111,7 @@ int main(int argc, char **argv)
         return bench_host(&options);
     if (strcmp(job, "regret") == 0)
         return bench_regret(&options);
-    die(1, "unknown job '%s'; allowed: cases, host, regret", job);
+    if (strcmp(job, "header") == 0)
+        return print_header(&options);
+    die(1, "unknown job '%s'; allowed: cases, host, regret, header", job);
 }

@@ -14,7 +14,7 @@ static const char method[] =
 static const struct tournament_pass passes[] = {{2, 1.10, 10}, {9, 1, 0}};
 static const struct tournament_pass quick_passes[] = {{1, 1.10, 6}, {5, 1, 0}};
 
-/* One problem's row; false if it could not be measured. */
+/* One problem's row; false, and a warning, if it could not be measured. */
 static bool regret_of(struct bench_options *o, struct arena *arena, const struct shape *shape,
                       struct text *text, double *ratio)
 {
@@ -24,13 +24,17 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
     gen_plan plan = {.size = sizeof plan};
     int chosen = -1, best = -1;
     char problem[512];
-    if (gen_select(s->library, &s->gpu.device, shape->problem, &plan) != GEN_OK)
+    if (gen_select(s->library, &s->gpu.device, shape->problem, &plan) != GEN_OK) {
+        warn("%s: %s", shape->name, gen_last_error());
         return false;
+    }
     contest_find(&c, s, shape, &all, NULL);
     for (size_t i = 0; i < c.count; i++)
         if (c.candidate[i].variant == plan.launch[0].variant)
             chosen = (int)i;
     bool ok = chosen >= 0 && contest_stage(&c, arena) == GEN_OK;
+    if (chosen >= 0 && !ok)
+        snprintf(c.failure, sizeof c.failure, "%s", gen_last_error());
     if (ok)
         best = o->quick ? contest_run(&c, quick_passes, 2, 0, chosen, NULL)
                         : contest_run(&c, passes, 2, 0, chosen, NULL);
@@ -44,6 +48,9 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
     }
     if (c.lost)
         die(1, "%s: the GPU is lost: %s", shape->name, c.failure);
+    if (!ok)
+        warn("%s: %s", shape->name,
+             c.failure[0] ? c.failure : "the chosen variant is not among those that fit");
     contest_close(&c);
     return ok;
 }
@@ -55,8 +62,7 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     struct shape_list shapes = {0}, tuned = {0}, problems = {0};
     struct arena arena = {0};
     size_t done = 0;
-    if (shapes_read_default(&shapes, family, "") != 0)
-        die(1, "%s's shape file is not readable", family->name);
+    shapes_load(&shapes, family, SHAPES_TIMED, NULL);
     for (size_t i = 0; i < shapes.count; i++)
         shapes_add(&tuned, family, shapes.item[i].problem);
     shapes_grid(&tuned, &shapes, family);
@@ -66,8 +72,6 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     for (size_t i = 0; i < problems.count; i++) {
         if (regret_of(o, &arena, &problems.item[i], text, &ratio[done]))
             done++;
-        else
-            warn("%s: %s", problems.item[i].name, gen_last_error());
         if ((i + 1) % 25 == 0)
             fprintf(stderr, "[%zu/%zu] %.0f s\n", i + 1, problems.count,
                     (double)(clock_ns() - start) / 1e9);

@@ -69,6 +69,8 @@ static bool measure(void *context, size_t index, int pass, double *us)
     struct candidate *x = &c->candidate[index];
     const double expect = c->stage.floor_us * 1.2 + 2;
     const bool last = pass == c->last_pass;
+    if (c->lost) /* by another, who is to blame */
+        return false;
     const uint32_t launches =
         pass == 0 ? launches_for(FIRST_WINDOW_US, expect, FIRST_LAUNCHES)
                   : launches_for(LAST_WINDOW_US, expect, last ? LAST_LAUNCHES : FIRST_LAUNCHES);

@@ -27,7 +27,7 @@ struct contest {
     size_t count;
     int last_pass;
     bool lost;         /* the GPU's context is gone */
-    char failure[256]; /* why the last failing candidate failed */
+    char failure[256]; /* why the last candidate failed that did */
     /* Told about a candidate that fails to run; may be NULL. */
     void (*on_failure)(struct contest *contest, uint32_t variant, const char *reason);
     void *context; /* the caller's */

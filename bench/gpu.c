@@ -25,7 +25,6 @@
     X(cuEventSynchronize)        \
     X(cuMemAlloc)                \
     X(cuMemFree)                 \
-    X(cuMemGetInfo)              \
     X(cuMemcpyHtoDAsync)         \
     X(cuMemcpyDtoHAsync)         \
     X(cuMemcpyDtoDAsync)         \
@@ -219,12 +218,6 @@ void gpu_free(const struct gpu *gpu, CUdeviceptr memory)
 {
     if (memory)
         (void)gpu->api->cuMemFree(memory);
-}
-
-uint64_t gpu_memory_free(const struct gpu *gpu)
-{
-    size_t available = 0, total = 0;
-    return gpu->api->cuMemGetInfo(&available, &total) == CUDA_SUCCESS ? available : 0;
 }
 
 enum gen_status gpu_upload(const struct gpu *gpu, CUdeviceptr to, const void *from, uint64_t size)

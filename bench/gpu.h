@@ -43,8 +43,6 @@ bool gpu_is_lost(const struct gpu *gpu);
 
 enum gen_status gpu_alloc(const struct gpu *gpu, uint64_t size, CUdeviceptr *memory);
 void gpu_free(const struct gpu *gpu, CUdeviceptr memory);
-/* Free device memory in bytes, 0 if unknown. */
-uint64_t gpu_memory_free(const struct gpu *gpu);
 
 /* In stream order; upload and download return when done. */
 enum gen_status gpu_upload(const struct gpu *gpu, CUdeviceptr to, const void *from, uint64_t size);

@@ -2,6 +2,8 @@
 """Turns what bench/profile.sh collected from ncu (--csv --page raw) into one row a case: the median over launches.
 
     ncu_to_csv.py RAW > la_decode_ncu.csv
+
+RAW begins with the lines ("# gpu: ...") that are to stand at the head of the result.
 """
 import csv
 import statistics
@@ -26,6 +28,14 @@ NAMES = {
 }
 STALL = ("smsp__average_warps_issue_stalled_", "_per_issue_active.ratio")
 SCALE = {"time_us": 1e-3, "dram_gbps": 1e-9}  # ns and bytes/s, the base units
+
+
+def header(lines):
+    """The comments before the first case."""
+    for line in lines:
+        if not line.startswith("# "):
+            return
+        yield line
 
 
 def column(metric):
@@ -53,7 +63,10 @@ def rows(lines):
         launches = [r for r in csv.DictReader(body) if r.get("ID", "").isdigit()]  # the first row holds units
         if not launches:
             sys.exit(f"ncu_to_csv.py: ncu reports no launch of {case}")
-        row = {"case": case, "variant": launches[0]["Kernel Name"].split("(")[0]}
+        kernels = list(dict.fromkeys(r["Kernel Name"].split("(")[0] for r in launches))
+        if len(kernels) > 1:
+            sys.exit(f"ncu_to_csv.py: {case} launches {len(kernels)} kernels ({', '.join(kernels)}): a row tells of one")
+        row = {"case": case, "variant": kernels[0]}
         for metric in launches[0]:
             name = column(metric)
             values = [r[metric].replace(",", "") for r in launches if name and r[metric]]
@@ -63,13 +76,14 @@ def rows(lines):
 
 
 def main():
-    with open(sys.argv[1]) as lines:
-        found = list(rows(lines))
+    with open(sys.argv[1]) as file:
+        lines = file.readlines()
+    found = list(rows(lines))
     if not found:
         sys.exit("ncu_to_csv.py: nothing was profiled")
     fields = list(dict.fromkeys(k for row in found for k in row))
     writer = csv.DictWriter(sys.stdout, fields, lineterminator="\n")
-    print("# command: bench/profile.sh")
+    sys.stdout.writelines(header(lines))
     writer.writeheader()
     writer.writerows(found)
 

@@ -1,6 +1,8 @@
 #include "util.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,10 +18,24 @@ static void print_help(const struct option *options, int num_options, const char
     printf("  %-24s %s\n", "--help", "this text");
 }
 
+static bool read_whole(const char *text, long *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtol(text, &end, 10);
+    return end != text && !*end && !errno && *value >= 0 && *value <= INT_MAX;
+}
+
+static bool read_real(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && isfinite(*value) && *value >= 0;
+}
+
 static void set_value(const struct option *o, const char *text)
 {
-    char *end = NULL;
-    errno = 0;
+    struct option_list *list = o->value;
     switch (o->kind) {
     case OPTION_FLAG:
         *(bool *)o->value = true;
@@ -28,21 +44,19 @@ static void set_value(const struct option *o, const char *text)
         *(const char **)o->value = text;
         return;
     case OPTION_INT:
-        *(long *)o->value = strtol(text, &end, 10);
-        break;
+        if (!read_whole(text, o->value))
+            die(1, "%s takes a whole number from 0 to %d, found '%s'", o->name, INT_MAX, text);
+        return;
     case OPTION_REAL:
-        *(double *)o->value = strtod(text, &end);
-        break;
-    case OPTION_LIST: {
-        struct option_list *list = o->value;
+        if (!read_real(text, o->value))
+            die(1, "%s takes a number from 0, found '%s'", o->name, text);
+        return;
+    case OPTION_LIST:
         if (list->count == OPTION_LIST_MAX)
             die(1, "%s is given more than %d times", o->name, OPTION_LIST_MAX);
         list->item[list->count++] = text;
         return;
     }
-    }
-    if (end == text || *end || errno)
-        die(1, "%s takes a number, found '%s'", o->name, text);
 }
 
 int options_parse(const struct option *options, int num_options, const char *usage, int argc,

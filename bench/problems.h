@@ -15,7 +15,7 @@ struct shape {
     struct gen__key key;
     char name[64];     /* case name */
     char note[128];    /* the line's comment: the model it comes from */
-    char controls[64]; /* words that start with '@', see verify.h and shapes_parse() */
+    char controls[64]; /* words that start with '@' */
     char where[160];   /* "file:line" or "grid" */
 };
 
@@ -29,18 +29,34 @@ struct shape *shapes_add(struct shape_list *list, const struct gen__family *fami
                          const gen_problem *problem);
 void shapes_free(struct shape_list *list);
 
-/* Parses words "key=value ... @control" into a new entry, whose name tells
- * @scattered (shuffled slots) and @serial (GEN_SERIAL_LAUNCH); a wrong one leaves
- * the list alone, returns false and has gen_last_error() say why. */
-bool shapes_parse(struct shape_list *list, const struct gen__family *family, const char *words);
+/* What a list is for: which words that start with '@' its lines may hold. */
+enum shape_use {
+    /* Select, tune, bench; "<family>.txt". @scattered (shuffled slots) and @serial
+     * (GEN_SERIAL_LAUNCH), which the case's name tells. */
+    SHAPES_TIMED,
+    /* Verify; "<family>_verify.txt". @pad, @nan, @tiny and @form=NAME with a name of
+     * the family's, see verify.h. */
+    SHAPES_VERIFIED
+};
+
+/* Parses words "key=value ... @control" into a new entry; a wrong one leaves the
+ * list alone, returns false and has gen_last_error() say why. */
+bool shapes_parse(struct shape_list *list, const struct gen__family *family, enum shape_use use,
+                  const char *words);
 
 /* Reads a file of one problem a line ('#' starts a comment). Returns the number
  * of bad lines, each warned about with file and line; -1 if it cannot be read. */
-int shapes_read(struct shape_list *list, const struct gen__family *family, const char *path);
+int shapes_read(struct shape_list *list, const struct gen__family *family, enum shape_use use,
+                const char *path);
 
-/* The family's file of the bench/shapes folder: "<family><suffix>.txt". */
+/* The family's file of the bench/shapes folder. */
 int shapes_read_default(struct shape_list *list, const struct gen__family *family,
-                        const char *suffix);
+                        enum shape_use use);
+
+/* Either (path NULL: the family's own file); dies with status 1 if it cannot be
+ * read, has a bad line or holds no problem. */
+void shapes_load(struct shape_list *list, const struct gen__family *family, enum shape_use use,
+                 const char *path);
 
 /* Sets a field from text as in a problem line ("bf16", "128"); false if the
  * family has no such field or value. */

@@ -4,8 +4,10 @@
 #
 #   bench/profile.sh OUTPUT.csv [CASE...]
 #
-# BENCH: the benchmark program (default: attngen-bench beside the build), PRODUCT and TABLE: as its options.
+# BENCH: the benchmark program (default: attngen-bench beside the build); PRODUCT, TABLE, DEVICE and COMMIT: its options
+# --product, --table, --device and --commit.
 set -eu
+command="${TABLE:+TABLE=$TABLE }bench/profile.sh $*"
 here=$(cd "$(dirname "$0")" && pwd)
 output=${1:?"usage: bench/profile.sh OUTPUT.csv [CASE...]"}
 shift
@@ -26,12 +28,19 @@ for reason in long_scoreboard short_scoreboard barrier membar wait math_pipe_thr
 done
 
 raw=$(mktemp)
-trap 'rm -f "$raw" "$raw.case"' EXIT
-: >"$raw"
+trap 'rm -f "$raw" "$raw.case" "$output.tmp"' EXIT
+run_bench() {
+    "$@" ${PRODUCT:+--product "$PRODUCT"} ${TABLE:+--table "$TABLE"} ${DEVICE:+--device "$DEVICE"} ${COMMIT:+--commit "$COMMIT"}
+}
+# Whose figures these are, as in the other result files, but for the command.
+run_bench "$bench" header >"$raw.case"
+grep -v '^# command:' "$raw.case" >"$raw"
+echo "# command: $command" >>"$raw"
+echo "# method: ncu --clock-control none; the median over 4 launches after 4 to warm up" >>"$raw"
 for case in "$@"; do
     # The program launches 4 times to warm up and 4 times to be profiled.
-    ncu --clock-control none --csv --page raw --print-units base --launch-skip 4 --launch-count 4 --metrics "$metrics" \
-        "$bench" --profile "$case" ${PRODUCT:+--product "$PRODUCT"} ${TABLE:+--table "$TABLE"} >"$raw.case"
+    run_bench ncu --clock-control none --csv --page raw --print-units base --launch-skip 4 --launch-count 4 \
+        --metrics "$metrics" "$bench" --profile "$case" >"$raw.case"
     echo "@case $case" >>"$raw"
     cat "$raw.case" >>"$raw"
 done

@@ -65,7 +65,7 @@ run() {
     sanitize) sanitize ;;
     tune) "$BIN/attngen-tune" --seconds "$seconds" --commit "$COMMIT" $device ;;
     tune-80) "$BIN/attngen-tune" --sms 80 --seconds "$seconds" --commit "$COMMIT" $device ;;
-    peers) rm -f "$peers"; python3 "$here/peers/fla_la_decode.py" >"$peers.tmp" && mv "$peers.tmp" "$peers" ;;
+    peers) rm -f "$peers"; python3 "$here/peers/fla_la_decode.py" $device >"$peers.tmp" && mv "$peers.tmp" "$peers" ;;
     bench)
         from=
         [ -r "$peers" ] && from="--peer-file $peers"
@@ -75,8 +75,10 @@ run() {
     host) "$BIN/attngen-bench" host --results "$results" --commit "$COMMIT" $device $(tables) ;;
     regret) "$BIN/attngen-bench" regret --results "$results" --commit "$COMMIT" $device $(tables) ;;
     ncu)
-        class=$(for f in "$results"/*_132sm; do basename "$f"; done | head -n 1)
-        BENCH=$BIN/attngen-bench TABLE=$(ls "$tuning/$class.tsv" 2>/dev/null) \
+        class=$("$BIN/attngen-bench" header $device | sed -n 's/^# gpu: .*(\(sm[0-9]*_[0-9]*sm\))$/\1/p')
+        [ -n "$class" ] || return 1
+        mkdir -p "$results/$class"
+        BENCH=$BIN/attngen-bench TABLE=$(ls "$tuning/$class.tsv" 2>/dev/null) DEVICE=${DEVICE-} COMMIT=$COMMIT \
             "$here/profile.sh" "$results/$class/la_decode_ncu.csv"
         ;;
     report) python3 "$here/report.py" --results "$results" --output bench/BENCHMARK_H200.md ;;

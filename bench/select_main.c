@@ -52,14 +52,14 @@ static void read_problem(struct shape_list *list, const char **words, int num_wo
 {
     const struct gen__family *family = pick_family(words, &num_words);
     if (num_words == 0) {
-        if (shapes_read_default(list, family, "") == 0 && list->count)
+        if (shapes_read_default(list, family, SHAPES_TIMED) == 0 && list->count)
             return;
         die(1, "no problem is named and %s has no readable shape file", family->name);
     }
     struct text text = {0};
     for (int i = 0; i < num_words; i++)
         text_add(&text, "%s ", words[i]);
-    if (!shapes_parse(list, family, text.data))
+    if (!shapes_parse(list, family, SHAPES_TIMED, text.data))
         die(1, "%s", gen_last_error());
     text_free(&text);
 }

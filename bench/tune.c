@@ -34,10 +34,12 @@ static bool verify_one(struct tuner *tuner, struct verify_case *check, uint32_t 
     if (!result.ok && gpu_is_lost(&s->gpu))
         return false;
     worker_try(tuner->worker, "");
-    if (result.ok)
+    if (result.ok) {
         tuner->good[variant] = 1;
-    else
+        table_pass(tuner->table, name);
+    } else {
         refuse(tuner, variant, result.reason);
+    }
     return true;
 }
 

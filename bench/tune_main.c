@@ -98,9 +98,7 @@ static void list_buckets(void)
     uint32_t n = families_named(&options.session.families, family, 64);
     for (uint32_t i = 0; i < n; i++) {
         struct shape_list shapes = {0};
-        if (shapes_read_default(&shapes, family[i], "") != 0 || !shapes.count)
-            die(1, "cannot read %s's shape file (bench/shapes/%s.txt)", family[i]->name,
-                family[i]->name);
+        shapes_load(&shapes, family[i], SHAPES_TIMED, NULL);
         if (options.shapes || !options.grid)
             for (size_t k = 0; k < shapes.count; k++)
                 shapes_add(&buckets, family[i], shapes.item[k].problem);
@@ -189,13 +187,29 @@ static char *output_path(const struct session *s)
                           : xasprintf("generated/tuning/%s.tsv", s->gpu.class_name);
 }
 
+/* What the file holds, to go on with it; dies rather than write over what is not
+ * this GPU's. */
+static void read_table(struct table *table, const struct session *s, const char *path)
+{
+    char text[160];
+    const int bad = table_read(table, path);
+    if (bad < 0)
+        die(1, "cannot read %s: %s", path, strerror(errno));
+    const char *refusal =
+        table->found ? table_refusal(table, s->gpu.class_name, text, sizeof text) : NULL;
+    if (refusal)
+        die(1, "%s %s; allowed: a table of this class, or another file (--output)", path, refusal);
+    if (bad)
+        warn("%s: %d malformed lines are dropped", path, bad);
+}
+
 static int body(struct worker *worker, void *context)
 {
     struct session *s = context;
     struct table table = {0};
     session_open_gpu(s);
     char *path = output_path(s);
-    int bad = options.force && !worker->num_failures ? 0 : table_read(&table, path);
+    read_table(&table, s, path);
     table_identify(&table, &s->gpu, s->library, options.commit);
     struct tuner tuner = {.session = s,
                           .worker = worker,
@@ -210,8 +224,6 @@ static int body(struct worker *worker, void *context)
         printf("%s (%s), driver %s: %zu buckets, %" PRIu32 " variants, into %s\n",
                s->gpu.device.name, s->gpu.class_name, table.identity.driver, buckets.count,
                s->info.num_variants, path);
-    if (bad)
-        warn("%s: %d malformed rows are dropped", path, bad);
     if (!worker->counter[STARTED])
         worker->counter[STARTED] = clock_ns();
     const uint64_t start = worker->counter[STARTED];

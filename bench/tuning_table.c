@@ -95,8 +95,21 @@ void table_put(struct table *table, const struct table_row *row)
     table->row[table->num_rows++] = copy;
 }
 
+static void drop_rows_of(struct table *table, const char *variant)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < table->num_rows; i++) {
+        if (strcmp(table->row[i].variant, variant) == 0)
+            row_free(&table->row[i]);
+        else
+            table->row[kept++] = table->row[i];
+    }
+    table->num_rows = kept;
+}
+
 void table_fail(struct table *table, const char *variant, const char *reason)
 {
+    drop_rows_of(table, variant);
     for (size_t i = 0; i < table->num_failures; i++)
         if (strcmp(table->failure[i].variant, variant) == 0)
             return;
@@ -110,6 +123,19 @@ void table_fail(struct table *table, const char *variant, const char *reason)
     for (char *p = f->reason; *p; p++)
         if (*p == '\n' || *p == '\t')
             *p = ' ';
+}
+
+void table_pass(struct table *table, const char *variant)
+{
+    for (size_t i = 0; i < table->num_failures; i++) {
+        struct table_failure *f = &table->failure[i];
+        if (strcmp(f->variant, variant) != 0)
+            continue;
+        free(f->variant);
+        free(f->reason);
+        *f = table->failure[--table->num_failures];
+        return;
+    }
 }
 
 /* ---- the file ---------------------------------------------------------- */
@@ -150,24 +176,68 @@ static bool read_row(struct table *table, char *line)
     return true;
 }
 
+/* What is behind a comment's "# name: "; NULL for another line. */
+static char *named(char *line, const char *name)
+{
+    const size_t length = strlen(name);
+    if (strncmp(line, "# ", 2) != 0 || strncmp(line + 2, name, length) != 0 ||
+        strncmp(line + 2 + length, ": ", 2) != 0)
+        return NULL;
+    return text_trim(line + 2 + length + 2);
+}
+
+/* Comments that say something to a run that goes on; false if one is malformed. */
+static bool read_comment(struct table *table, char *line)
+{
+    char *class_name = named(line, "class"), *failed = named(line, "failed");
+    if (class_name)
+        snprintf(table->identity.class_name, sizeof table->identity.class_name, "%s", class_name);
+    if (!failed)
+        return true;
+    char *reason = strstr(failed, ": ");
+    if (!reason || reason == failed)
+        return false;
+    *reason = '\0';
+    table_fail(table, failed, reason + 2);
+    return true;
+}
+
 int table_read(struct table *table, const char *path)
 {
     char *data = file_read(path, NULL);
     int bad = 0;
     bool header = false;
+    if (!data)
+        return errno == ENOENT ? 0 : -1;
+    table->found = *data != '\0';
     for (char *line = data, *next; line; line = next) {
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        if (!*line || *line == '#')
+        if (!*line)
             continue;
-        if (!header && strcmp(line, columns) == 0)
+        if (*line == '#')
+            bad += !read_comment(table, line);
+        else if (!header && strcmp(line, columns) == 0)
             header = true;
         else if (!header || !read_row(table, line))
             bad++;
     }
     free(data);
     return bad;
+}
+
+const char *table_refusal(const struct table *table, const char *class_name, char *text,
+                          size_t capacity)
+{
+    const char *found = table->identity.class_name;
+    if (strcmp(found, class_name) == 0)
+        return NULL;
+    if (*found)
+        snprintf(text, capacity, "is a table of class %s, this GPU's is %s", found, class_name);
+    else
+        snprintf(text, capacity, "has no line \"# class: %s\": no tuning table", class_name);
+    return text;
 }
 
 /* strcmp order, but runs of digits by their value. */

@@ -19,11 +19,6 @@ void util_set_program(const char *name)
     program = name;
 }
 
-const char *util_program(void)
-{
-    return program;
-}
-
 void die(int status, const char *format, ...)
 {
     va_list args;
@@ -303,10 +298,6 @@ bool file_write(const char *path, const char *data, size_t size)
     return ok;
 }
 
-#ifndef BENCH_SOURCE_DIR
-#define BENCH_SOURCE_DIR ""
-#endif
-
 char *data_path(const char *name)
 {
     char exe[4096];
@@ -319,7 +310,6 @@ char *data_path(const char *name)
      * folder of a copied source tree. */
     char *candidates[] = {
         xasprintf("%s/../share/attngen/bench/%s", exe, name),
-        xasprintf("%s/%s", BENCH_SOURCE_DIR[0] ? BENCH_SOURCE_DIR : exe, name),
         xasprintf("%s/../../share/attngen/bench/%s", exe, name),
         xasprintf("%s/%s", exe, name),
         xasprintf("%s/../bench/%s", exe, name),

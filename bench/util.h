@@ -17,7 +17,6 @@ void die(int status, const char *format, ...) __attribute__((format(printf, 2, 3
 void warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Name in messages, "tune" for attngen-tune. */
 void util_set_program(const char *name);
-const char *util_program(void);
 
 /* malloc family that dies instead of returning NULL. */
 void *xmalloc(size_t size);
@@ -35,7 +34,8 @@ struct option_list {
     int count;
 };
 
-/* `value` points at a bool, const char *, long, double or struct option_list. */
+/* `value` points at a bool, const char *, long, double or struct option_list.
+ * Numbers are never negative, and whole ones fit an int. */
 struct option {
     const char *name; /* "--product" */
     enum option_kind kind;
@@ -103,9 +103,10 @@ void text_free(struct text *text);
  * set. */
 bool file_write(const char *path, const char *data, size_t size);
 
-/* The folder of the running executable, or of the sources the programs came
- * with: <exe>/../share/attngen/<name>, the source tree the build used, then
- * <exe>/../bench/<name>. NULL if nowhere; else malloced. */
+/* A file that the programs come with, as "shapes/la_decode.txt": in
+ * <executable's folder>/../share/attngen/bench, as installed and as built; beside
+ * the executable; in the bench folder of a source tree around it or around the
+ * current folder. NULL if nowhere; else malloced. */
 char *data_path(const char *name);
 
 #endif /* BENCH_UTIL_H */

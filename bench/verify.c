@@ -377,11 +377,7 @@ void verify_variant(struct verify_case *c, const struct gpu *gpu, const gen_libr
 void verify_list(struct shape_list *list, const struct gen__family *family, const char *path)
 {
     struct shape_list lines = {0};
-    int bad =
-        path ? shapes_read(&lines, family, path) : shapes_read_default(&lines, family, "_verify");
-    if (bad)
-        die(1, bad < 0 ? "cannot read %s's verify list%s%s" : "malformed verify list of %s%s%s",
-            family->name, path ? ": " : "", path ? path : "");
+    shapes_load(&lines, family, SHAPES_VERIFIED, path);
     for (size_t i = 0; i < lines.count; i++) {
         struct shape_list keyed = {0};
         shapes_each_key(&keyed, family, lines.item[i].problem);

@@ -2,15 +2,18 @@
  * attngen-verify: every variant that the GPU can run against the reference in
  * double precision.
  */
+#define _GNU_SOURCE
 #include "problems.h"
 #include "session.h"
 #include "util.h"
 #include "verify.h"
 #include "worker.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static const char usage[] =
     "attngen verify [options]\n"
@@ -33,7 +36,12 @@ static struct {
 enum { CHECKS, FAILURES, CASES };
 
 static struct shape_list cases;
-static uint8_t *reached; /* variants that some case ran, in this process */
+
+/* What the workers, one after the other, have seen: memory that they share. */
+static struct seen {
+    double worst;      /* error that passed */
+    uint8_t reached[]; /* variants that some case ran */
+} * seen;
 
 static void read_cases(void)
 {
@@ -83,7 +91,7 @@ static bool any_candidate(const struct session *s, const struct shape *shape)
 
 /* Every candidate of one case. Returns false when the GPU is lost. */
 static bool verify_case_all(struct session *s, struct worker *worker, struct verify_case *c,
-                            uint32_t first, double *worst)
+                            uint32_t first)
 {
     for (uint32_t i = first; i < s->info.num_variants; i++) {
         gen_variant_info v = session_variant(s, i);
@@ -91,7 +99,7 @@ static bool verify_case_all(struct session *s, struct worker *worker, struct ver
         worker->next = (worker->next / s->info.num_variants) * s->info.num_variants + i;
         if (!is_candidate(s, c->shape, &v))
             continue;
-        reached[i] = 1;
+        seen->reached[i] = 1;
         const char *known = worker_reason(worker, v.name);
         if (known) { /* once is enough: each such failure costs a process */
             worker->counter[CHECKS]++;
@@ -106,7 +114,8 @@ static bool verify_case_all(struct session *s, struct worker *worker, struct ver
         worker_try(worker, "");
         worker->counter[CHECKS]++;
         worker->counter[FAILURES] += !result.ok;
-        *worst = result.ok && result.error > *worst ? result.error : *worst;
+        if (result.ok && result.error > seen->worst)
+            seen->worst = result.error;
         if (options.all || !result.ok)
             print_row(result.ok ? "ok" : "FAILED", v.name, c->name, result.error, result.reason);
     }
@@ -116,7 +125,6 @@ static bool verify_case_all(struct session *s, struct worker *worker, struct ver
 static int body(struct worker *worker, void *context)
 {
     struct session *s = context;
-    double worst = 0;
     session_open_gpu(s);
     uint64_t variants = s->info.num_variants;
     if (!worker->next) {
@@ -124,8 +132,6 @@ static int body(struct worker *worker, void *context)
                s->gpu.driver_version);
         printf("# verdict\tvariant\tcase\terror\treason\n");
     }
-    reached = xmalloc(variants);
-    memset(reached, 0, variants);
     for (uint64_t at = variants ? worker->next / variants : cases.count; at < cases.count; at++) {
         struct verify_case c;
         uint32_t first = at == worker->next / variants ? (uint32_t)(worker->next % variants) : 0;
@@ -137,7 +143,7 @@ static int body(struct worker *worker, void *context)
         if (verify_upload(&c, &s->gpu) != GEN_OK)
             die(2, "%s: %s", c.name, gen_last_error());
         worker->counter[CASES] += first == 0;
-        bool going = verify_case_all(s, worker, &c, first, &worst);
+        bool going = verify_case_all(s, worker, &c, first);
         fflush(stdout);
         if (!going)
             return WORKER_LOST;
@@ -145,15 +151,14 @@ static int body(struct worker *worker, void *context)
     }
     uint32_t never = 0;
     for (uint64_t i = 0; i < variants; i++)
-        never += !reached[i];
+        never += !seen->reached[i];
     printf("# %" PRIu64 " checks of %" PRIu64 " variants over %" PRIu64 " cases: %" PRIu64
            " failed; worst error that passed %.3g\n",
            worker->counter[CHECKS], variants - never, worker->counter[CASES],
-           worker->counter[FAILURES], worst);
+           worker->counter[FAILURES], seen->worst);
     if (never)
         printf("# %" PRIu32 " variants were not run: another architecture's, or not asked for\n",
                never);
-    free(reached);
     if (!worker->counter[CHECKS]) {
         warn("no variant of %s fits this GPU and these options", s->product);
         return 1;
@@ -189,7 +194,12 @@ int main(int argc, char **argv)
     read_cases();
     if (options.sanitizer)
         options.repeats = 1;
+    const size_t seen_size = sizeof *seen + s->info.num_variants;
+    seen = mmap(NULL, seen_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seen == MAP_FAILED)
+        die(2, "mmap: %s", strerror(errno));
     int status = worker_run(body, s, (unsigned)options.patience, options.sanitizer);
+    (void)munmap(seen, seen_size);
     shapes_free(&cases);
     free(words);
     return status;

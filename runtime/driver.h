@@ -41,11 +41,9 @@
 
 /* Of enum cudaError_enum. */
 enum gen__driver_result {
-    GEN__CUDA_SUCCESS = 0,
     GEN__CUDA_NO_DEVICE = 100,
     GEN__CUDA_INVALID_CONTEXT = 201,
     GEN__CUDA_NO_BINARY = 209,
-    GEN__CUDA_CAPTURE_UNSUPPORTED = 900,
     GEN__CUDA_CAPTURE_IMPLICIT = 906
 };
 

@@ -1,33 +1,11 @@
 /* gen_explain(): the whole of a selection as text. */
 #include "select.h"
+#include "text.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Text that counts on beyond its capacity. */
-struct out {
-    char *at;
-    size_t capacity, length;
-};
-
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-static void
-put(struct out *out, const char *format, ...)
-{
-    const bool room = out->length < out->capacity;
-    va_list list;
-    va_start(list, format);
-    int length = vsnprintf(room ? out->at + out->length : NULL,
-                           room ? out->capacity - out->length : 0, format, list);
-    va_end(list);
-    if (length > 0)
-        out->length += (size_t)length;
-}
 
 struct candidate {
     uint32_t variant;
@@ -52,58 +30,66 @@ static int order_candidates(const void *x, const void *y)
     return (a->variant > b->variant) - (a->variant < b->variant);
 }
 
-static void put_head(struct out *out, const struct gen__ask *ask)
+static void put_head(struct gen__text *out, const struct gen__ask *ask)
 {
     const gen_device *d = ask->device;
     char problem[512];
     gen__problem_format(ask->family, ask->problem, problem, sizeof(problem));
-    put(out, "problem   %s %s\n", ask->family->name, problem);
+    gen__text_add(out, "problem   %s %s\n", ask->family->name, problem);
     if (ask->problem->flags & GEN_DETERMINISTIC)
-        put(out, "wish      deterministic\n");
+        gen__text_add(out, "wish      deterministic\n");
     if (ask->problem->flags & GEN_BATCH_INVARIANT)
-        put(out, "wish      batch-invariant\n");
+        gen__text_add(out, "wish      batch-invariant\n");
+    if (ask->problem->flags & GEN_SERIAL_LAUNCH)
+        gen__text_add(out, "wish      serial launch\n");
     if (ask->problem->max_workspace_mib)
-        put(out, "wish      at most %u MiB of workspace\n", ask->problem->max_workspace_mib);
+        gen__text_add(out, "wish      at most %u MiB of workspace\n",
+                      ask->problem->max_workspace_mib);
     if (d->backend == GEN_BACKEND_CPU) {
-        put(out, "device    %.63s\n", d->name);
+        gen__text_add(out, "device    %.63s\n", d->name);
         return;
     }
-    put(out, "device    %.63s: sm_%u, %u SMs, %u GB/s, %.1f MiB L2, %u bytes shared a block\n",
-        d->name, d->compute_capability, d->num_sms, d->memory_gbps, d->l2_bytes / 1048576.0,
-        d->shared_per_block);
+    gen__text_add(out,
+                  "device    %.63s: sm_%u, %u SMs, %u GB/s, %.1f MiB L2, %u bytes shared a block\n",
+                  d->name, d->compute_capability, d->num_sms, d->memory_gbps,
+                  d->l2_bytes / 1048576.0, d->shared_per_block);
     for (uint32_t c = 0; !ask->key.empty && c < ask->family->num_coords; c++)
-        put(out, "%s%s=%g%s", c ? " " : "tuned by  ", ask->family->coords[c],
-            exp2((double)ask->key.coords[c]), c + 1 < ask->family->num_coords ? "" : "\n");
+        gen__text_add(out, "%s%s=%g%s", c ? " " : "tuned by  ", ask->family->coords[c],
+                      exp2((double)ask->key.coords[c]),
+                      c + 1 < ask->family->num_coords ? "" : "\n");
 }
 
-static void put_tables(struct out *out, const gen_library *library)
+static void put_tables(struct gen__text *out, const gen_library *library)
 {
     for (uint32_t i = 0; i < library->num_tables; i++) {
         const struct gen__table *t = &library->tables[i];
         if (t->refused) {
-            put(out, "table     %s refused: line %u: %s\n", t->name, t->reason_line, t->reason);
+            gen__text_add(out, "table     %s refused: line %u: %s\n", t->name, t->reason_line,
+                          t->reason);
             continue;
         }
-        put(out, "table     %s (%s): %u rows in use, %u behind another table, %u expired, %u bad",
+        gen__text_add(
+            out, "table     %s (%s): %u rows in use, %u behind another table, %u expired, %u bad",
             t->name, t->class_name, t->num_used, t->num_shadowed, t->num_expired, t->num_bad);
         if (t->num_bad)
-            put(out, " (the first: line %u: %s)", t->reason_line, t->reason);
-        put(out, "\n");
+            gen__text_add(out, " (the first: line %u: %s)", t->reason_line, t->reason);
+        gen__text_add(out, "\n");
     }
 }
 
-static void put_rule(struct out *out, const struct gen__ask *ask, const struct gen__choice *choice)
+static void put_rule(struct gen__text *out, const struct gen__ask *ask,
+                     const struct gen__choice *choice)
 {
-    put(out, "rule      %s", gen_why_string(choice->why));
+    gen__text_add(out, "rule      %s", gen_why_string(choice->why));
     if (choice->row) {
         const struct gen__table *t = &ask->library->tables[choice->range->table];
-        put(out, ": %s (%s), row ", t->class_name, t->name);
+        gen__text_add(out, ": %s (%s), row ", t->class_name, t->name);
         for (uint32_t c = 0; c < ask->family->num_coords; c++)
-            put(out, "%s%s=%g", c ? "," : "", ask->family->coords[c],
-                exp2((double)choice->row->coords[c]));
-        put(out, ", %.2f doublings away", (double)choice->distance);
+            gen__text_add(out, "%s%s=%g", c ? "," : "", ask->family->coords[c],
+                          exp2((double)choice->row->coords[c]));
+        gen__text_add(out, ", %.2f doublings away", (double)choice->distance);
     }
-    put(out, "\n");
+    gen__text_add(out, "\n");
 }
 
 /* Every variant of the problem's key. The row that decided tells the time of
@@ -139,31 +125,32 @@ static uint32_t collect(const struct gen__ask *ask, const struct gen__choice *ch
     return count;
 }
 
-static void put_candidates(struct out *out, const struct gen__ask *ask,
+static void put_candidates(struct gen__text *out, const struct gen__ask *ask,
                            const struct gen__choice *choice, const struct candidate *candidates,
                            uint32_t count)
 {
     const struct gen__pack *pack = &ask->library->pack;
     uint32_t i = 0;
     if (count && !candidates[0].reject)
-        put(out, "candidates, us:\n");
+        gen__text_add(out, "candidates, us:\n");
     for (; i < count && !candidates[i].reject; i++) {
         const struct candidate *c = &candidates[i];
         const char mark = choice && c->variant == choice->variant ? '*' : ' ';
         if (c->us > 0.0f)
-            put(out, "%c %12.3f %-9s %s\n", mark, (double)c->us,
-                c->measured ? "measured" : "estimate", gen__variant_name(pack, c->variant));
+            gen__text_add(out, "%c %12.3f %-9s %s\n", mark, (double)c->us,
+                          c->measured ? "measured" : "estimate",
+                          gen__variant_name(pack, c->variant));
         else
-            put(out, "%c %12s %-9s %s\n", mark, "-", "unknown",
-                gen__variant_name(pack, c->variant));
+            gen__text_add(out, "%c %12s %-9s %s\n", mark, "-", "unknown",
+                          gen__variant_name(pack, c->variant));
     }
     if (i < count)
-        put(out, "rejected:\n");
+        gen__text_add(out, "rejected:\n");
     for (; i < count; i++) {
         char text[256];
         gen__reject_text(ask, candidates[i].variant, candidates[i].reject, candidates[i].why, text,
                          sizeof(text));
-        put(out, "  %s %s\n", gen__variant_name(pack, candidates[i].variant), text);
+        gen__text_add(out, "  %s %s\n", gen__variant_name(pack, candidates[i].variant), text);
     }
 }
 
@@ -177,37 +164,40 @@ static uint32_t num_candidates(const struct gen__ask *ask)
     return count;
 }
 
-static enum gen_status explain(struct out *out, const struct gen__ask *ask)
+/* Sets no message, since the answer may be a success's; false where there is no
+ * memory to list the candidates. */
+static bool explain(struct gen__text *out, const struct gen__ask *ask)
 {
     put_head(out, ask);
     if (ask->device->backend == GEN_BACKEND_CPU) {
-        put(out, "rule      %s\n", gen_why_string(GEN_WHY_REFERENCE));
-        return GEN_OK;
+        gen__text_add(out, "rule      %s\n", gen_why_string(GEN_WHY_REFERENCE));
+        return true;
     }
     put_tables(out, ask->library);
     if (ask->key.empty) {
-        put(out, "rule      the problem is empty: nothing to launch\n");
-        return GEN_OK;
+        gen__text_add(out, "rule      the problem is empty: nothing to launch\n");
+        return true;
     }
     struct gen__choice choice;
     const bool found = gen__choose(ask, &choice);
     if (found) {
         put_rule(out, ask, &choice);
     } else {
-        gen__unsupported(ask);
-        put(out, "rule      none: %s\n", gen_last_error());
+        gen__text_add(out, "rule      none: ");
+        gen__unsupported_text(ask, out);
+        gen__text_add(out, "\n");
     }
     uint32_t count = num_candidates(ask);
     if (!count)
-        return GEN_OK;
+        return true;
     struct candidate *candidates = calloc(count, sizeof(*candidates));
     if (!candidates)
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory to list %u candidates", count);
+        return false;
     count = collect(ask, found ? &choice : NULL, candidates);
     qsort(candidates, count, sizeof(*candidates), order_candidates);
     put_candidates(out, ask, found ? &choice : NULL, candidates, count);
     free(candidates);
-    return GEN_OK;
+    return true;
 }
 
 enum gen_status gen_explain(const gen_library *library, const gen_device *device,
@@ -220,23 +210,25 @@ enum gen_status gen_explain(const gen_library *library, const gen_device *device
     if (!text && capacity)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "text is NULL, and capacity is %zu",
                          capacity);
-    struct out out = {text, capacity, 0};
-    status = explain(&out, &ask);
-    if (capacity && out.length == 0)
-        text[0] = '\0';
-    if (!status && needed)
+    struct gen__text out = gen__text_over(text, capacity);
+    if (!explain(&out, &ask))
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory to list %u candidates",
+                         num_candidates(&ask));
+    if (needed)
         *needed = out.length;
-    return status;
+    return GEN_OK;
 }
 
 void gen__log_select(const struct gen__ask *ask)
 {
-    struct out measure = {NULL, 0, 0};
-    if (explain(&measure, ask))
+    struct gen__text measure = gen__text_over(NULL, 0);
+    if (!explain(&measure, ask))
         return;
     char *text = malloc(measure.length + 1);
-    struct out out = {text, measure.length + 1, 0};
-    if (text && !explain(&out, ask))
+    if (!text)
+        return;
+    struct gen__text out = gen__text_over(text, measure.length + 1);
+    if (explain(&out, ask))
         fprintf(stderr, "attngen: select\n%s", text);
     free(text);
 }

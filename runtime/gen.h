@@ -87,7 +87,8 @@ typedef struct gen_device {
     char name[64];
 } gen_device;
 
-/* Describes CUDA device `ordinal`. Errors: NO_DRIVER, NO_DEVICE, DRIVER. */
+/* Describes CUDA device `ordinal`. Errors: INVALID_ARGUMENT, NO_DRIVER,
+ * NO_DEVICE, DRIVER. */
 GEN_API enum gen_status gen_device_query(int ordinal, gen_device *device);
 
 /* Describes a device by name without touching a driver: "cpu", a known GPU
@@ -126,11 +127,13 @@ typedef struct gen_library_info {
     uint32_t num_rows_bad;       /* malformed, or naming an unknown variant;
                                     a refused built-in table counts as one */
     uint32_t num_rows_expired;   /* measured on a kernel that has changed since */
-    uint32_t num_groups_skipped; /* of families this runtime does not know */
+    uint32_t num_groups_skipped; /* of families this runtime does not know, or
+                                    with required values that it does not */
     uint64_t digest;             /* of the product */
     const char *toolkit;         /* that compiled it, "13.0" */
 } gen_library_info;
 
+/* Errors: INVALID_ARGUMENT. */
 GEN_API enum gen_status gen_library_info_get(const gen_library *library, gen_library_info *info);
 
 typedef struct gen_variant_info {
@@ -232,16 +235,17 @@ GEN_API enum gen_status gen_select(const gen_library *library, const gen_device 
                                    const gen_problem *problem, gen_plan *plan);
 
 /* The same with the (main) variant named by the caller: for tuners and for
- * overrides. Errors: as gen_select(), and UNSUPPORTED where that variant does
- * not fit. */
+ * overrides. Errors: as gen_select(); INVALID_ARGUMENT also for a name that the
+ * product does not have, UNSUPPORTED where that variant does not fit. */
 GEN_API enum gen_status gen_select_variant(const gen_library *library, const gen_device *device,
                                            const gen_problem *problem, const char *variant,
                                            gen_plan *plan);
 
 /* Writes why gen_select() decides as it does: every candidate with its
  * predicted time, the winner marked with '*', the rule, the rejected ones with
- * their reasons. Truncates to `capacity` bytes with a final NUL; *needed (may
- * be NULL) gets the full length without it. */
+ * their reasons; of a problem that no variant fits, why. Truncates to `capacity`
+ * bytes with a final NUL; *needed (may be NULL) gets the full length without it.
+ * Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. Thread-safe. */
 GEN_API enum gen_status gen_explain(const gen_library *library, const gen_device *device,
                                     const gen_problem *problem, char *text, size_t capacity,
                                     size_t *needed);
@@ -257,8 +261,10 @@ GEN_API enum gen_status gen_preload(const gen_library *library, const gen_plan *
  * synchronizes nothing, reads nothing back. A kernel that was not preloaded is
  * loaded here, except on a capturing stream: NOT_LOADED. Workspace: at least
  * plan->workspace_bytes of device memory, 256-byte aligned; NULL where that is
- * 0. Errors: INVALID_ARGUMENT, MISMATCH, WORKSPACE, NOT_LOADED, and where the
- * kernel is loaded here those of gen_preload(). Thread-safe. */
+ * 0. Errors: INVALID_ARGUMENT, MISMATCH, WORKSPACE, NOT_LOADED, DRIVER (no
+ * current context, another architecture's device, a launch that the driver
+ * refuses), and where the kernel is loaded here those of gen_preload().
+ * Thread-safe. */
 GEN_API enum gen_status gen_launch(const gen_library *library, const gen_plan *plan,
                                    const gen_args *args, void *workspace, gen_stream stream);
 

@@ -153,7 +153,7 @@ static inline void gen__facts_get(const gen_library *library, uint32_t variant,
  * value is not known to this runtime. */
 uint32_t gen__entry_of_group(const gen_library *library, uint32_t group);
 
-/* table.c: reads the caller's tables, then the built-in ones, into `tables`,
+/* tables.c: reads the caller's tables, then the built-in ones, into `tables`,
  * `rows` and `ranges`. Errors: IO and FORMAT for a caller's table (a built-in
  * one that is malformed is refused and noted), OUT_OF_MEMORY. */
 enum gen_status gen__tables_read(gen_library *library, const char *const *paths, size_t num_paths);

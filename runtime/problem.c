@@ -1,9 +1,8 @@
 /* Problems as text: "batch=64 num_qk_heads=8 dtype=bf16". */
 #include "family.h"
+#include "text.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,23 +13,6 @@ struct word {
     const char *at;
     int length;
 };
-
-/* Appends to `text`, of which *used bytes are taken; cuts what does not fit. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 4, 5)))
-#endif
-static void
-append(char *text, size_t capacity, size_t *used, const char *format, ...)
-{
-    if (*used >= capacity)
-        return;
-    va_list arguments;
-    va_start(arguments, format);
-    const int n = vsnprintf(text + *used, capacity - *used, format, arguments);
-    va_end(arguments);
-    if (n > 0)
-        *used += (size_t)n;
-}
 
 static bool is_separator(char c)
 {
@@ -57,10 +39,10 @@ static struct word next_word(const char **text)
 
 static enum gen_status fail_field(const struct gen__family *family, struct word name)
 {
-    char list[512] = "";
-    size_t used = 0;
+    char list[512];
+    struct gen__text text = gen__text_over(list, sizeof list);
     for (uint32_t i = 0; i < family->num_fields; i++)
-        append(list, sizeof list, &used, "%s%s", i ? ", " : "", family->fields[i].name);
+        gen__text_add(&text, "%s%s", i ? ", " : "", family->fields[i].name);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s has no field \"%.*s\"; allowed: %s",
                      family->name, name.length, name.at, list);
 }
@@ -68,10 +50,10 @@ static enum gen_status fail_field(const struct gen__family *family, struct word 
 static enum gen_status fail_name(const struct gen__family *family, const struct gen__field *field,
                                  struct word value)
 {
-    char list[512] = "";
-    size_t used = 0;
+    char list[512];
+    struct gen__text text = gen__text_over(list, sizeof list);
     for (uint32_t i = 0; i < field->num_values; i++)
-        append(list, sizeof list, &used, "%s%s", i ? ", " : "", field->values[i]);
+        gen__text_add(&text, "%s%s", i ? ", " : "", field->values[i]);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = \"%.*s\"; allowed: %s", family->name,
                      field->name, value.length, value.at, list);
 }
@@ -177,17 +159,15 @@ enum gen_status gen__problem_parse(const struct gen__family *family, const char 
 void gen__problem_format(const struct gen__family *family, const gen_problem *problem, char *text,
                          size_t capacity)
 {
-    size_t used = 0;
-    if (capacity)
-        text[0] = '\0';
+    struct gen__text out = gen__text_over(text, capacity);
     for (uint32_t i = 0; i < family->num_fields; i++) {
         const struct gen__field *field = &family->fields[i];
         int32_t value;
         memcpy(&value, (const char *)problem + field->offset, sizeof value);
-        append(text, capacity, &used, "%s%s=", i ? " " : "", field->name);
+        gen__text_add(&out, "%s%s=", i ? " " : "", field->name);
         if (field->values && value >= 0 && (uint32_t)value < field->num_values)
-            append(text, capacity, &used, "%s", field->values[value]);
+            gen__text_add(&out, "%s", field->values[value]);
         else
-            append(text, capacity, &used, "%" PRId32, value);
+            gen__text_add(&out, "%" PRId32, value);
     }
 }

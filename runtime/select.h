@@ -4,6 +4,8 @@
 
 #include "library.h"
 
+struct gen__text;
+
 /* A checked question. */
 struct gen__ask {
     const gen_library *library;
@@ -52,8 +54,10 @@ float gen__predict(const struct gen__ask *ask, uint32_t variant);
 void gen__reject_text(const struct gen__ask *ask, uint32_t variant, enum gen__reject reject,
                       const char *why, char *text, size_t capacity);
 
-/* Sets the message for a problem that no variant fits: the nearest ones, what
- * each fails, and the command that adds what is missing. */
+/* Says of a problem that no variant fits: the nearest ones, what each fails, and
+ * the command that adds what is missing. */
+void gen__unsupported_text(const struct gen__ask *ask, struct gen__text *text);
+/* The same as the calling thread's message. */
 enum gen_status gen__unsupported(const struct gen__ask *ask);
 
 /* What gen_explain() writes, on stderr. */

@@ -1,32 +1,10 @@
 /* Saying why nothing fits: only ever on the failure path. */
 #include "device.h"
 #include "select.h"
+#include "text.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* A message of bounded length, put together piece by piece. */
-struct text {
-    char at[1600];
-    size_t length;
-};
-
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-static void
-add(struct text *text, const char *format, ...)
-{
-    if (text->length >= sizeof(text->at) - 1)
-        return;
-    va_list list;
-    va_start(list, format);
-    int length = vsnprintf(text->at + text->length, sizeof(text->at) - text->length, format, list);
-    va_end(list);
-    if (length > 0)
-        text->length += (size_t)length;
-}
 
 void gen__reject_text(const struct gen__ask *ask, uint32_t variant, enum gen__reject reject,
                       const char *why, char *text, size_t capacity)
@@ -58,13 +36,13 @@ void gen__reject_text(const struct gen__ask *ask, uint32_t variant, enum gen__re
 }
 
 /* Names the problem's required values: "dtype=bf16 head_dim=128 layout=vk". */
-static void add_key(struct text *text, const struct gen__ask *ask)
+static void add_key(struct gen__text *text, const struct gen__ask *ask)
 {
     for (uint32_t a = 0; a < ask->family->num_required; a++) {
         const struct gen__axis *axis = &ask->family->required[a];
         const uint8_t code = ask->key.codes[a];
-        add(text, "%s%s=%s", a ? " " : "", axis->name,
-            code < axis->num_values ? axis->values[code] : "?");
+        gen__text_add(text, "%s%s=%s", a ? " " : "", axis->name,
+                      code < axis->num_values ? axis->values[code] : "?");
     }
 }
 
@@ -79,27 +57,28 @@ static uint32_t differences(const struct gen__ask *ask, const struct gen__slot *
     return count;
 }
 
-static void add_slot(struct text *text, const struct gen__ask *ask, const struct gen__slot *slot)
+static void add_slot(struct gen__text *text, const struct gen__ask *ask,
+                     const struct gen__slot *slot)
 {
     const gen_library *library = ask->library;
     const uint32_t group = library->group_order[library->entries[slot->entry].first_group];
     uint8_t codes[GEN__MAX_REQUIRED];
     memcpy(codes, &slot->codes, sizeof(codes));
-    add(text, "\n  %.120s: has ",
-        gen__pack_string(&library->pack, library->pack.groups[group].name));
+    gen__text_add(text, "\n  %.120s: has ",
+                  gen__pack_string(&library->pack, library->pack.groups[group].name));
     const char *separator = "";
     for (uint32_t a = 0; a < ask->family->num_required; a++) {
         const struct gen__axis *axis = &ask->family->required[a];
         if (codes[a] == ask->key.codes[a])
             continue;
-        add(text, "%s%s %s, asked is %s", separator, axis->name, axis->values[codes[a]],
-            axis->values[ask->key.codes[a]]);
+        gen__text_add(text, "%s%s %s, asked is %s", separator, axis->name, axis->values[codes[a]],
+                      axis->values[ask->key.codes[a]]);
         separator = "; ";
     }
 }
 
 /* The keys that the product does have, fewest differences first, at most 4. */
-static void add_nearest_keys(struct text *text, const struct gen__ask *ask)
+static void add_nearest_keys(struct gen__text *text, const struct gen__ask *ask)
 {
     const gen_library *library = ask->library;
     uint32_t shown = 0;
@@ -109,7 +88,7 @@ static void add_nearest_keys(struct text *text, const struct gen__ask *ask)
                 const struct gen__slot *slot = &library->slots[s];
                 if (slot->family == ask->family && slot->entry == e &&
                     differences(ask, slot) == want) {
-                    add(text, "%s", shown ? "" : "; nearest are:");
+                    gen__text_add(text, "%s", shown ? "" : "; nearest are:");
                     add_slot(text, ask, slot);
                     shown++;
                 }
@@ -117,17 +96,17 @@ static void add_nearest_keys(struct text *text, const struct gen__ask *ask)
         }
     }
     if (!shown)
-        add(text, "; the product has no variant of %s", ask->family->name);
+        gen__text_add(text, "; the product has no variant of %s", ask->family->name);
 }
 
 /* What the groups of the problem's own key fail, one variant for each group:
  * the one that comes furthest. */
-static void add_rejections(struct text *text, const struct gen__ask *ask)
+static void add_rejections(struct gen__text *text, const struct gen__ask *ask)
 {
     const gen_library *library = ask->library;
     const struct gen__pack *pack = &library->pack;
     const uint32_t *order = library->group_order + ask->entry->first_group;
-    add(text, "; nearest are:");
+    gen__text_add(text, "; nearest are:");
     for (uint32_t i = 0; i < ask->entry->num_groups && i < 4; i++) {
         const struct gen_pack_group *group = &pack->groups[order[i]];
         uint32_t best = group->fallback_variant;
@@ -145,21 +124,20 @@ static void add_rejections(struct text *text, const struct gen__ask *ask)
         }
         char line[256];
         gen__reject_text(ask, best, reject, why, line, sizeof(line));
-        add(text, "\n  %.160s %s", gen__variant_name(pack, best), line);
+        gen__text_add(text, "\n  %.160s %s", gen__variant_name(pack, best), line);
     }
 }
 
-enum gen_status gen__unsupported(const struct gen__ask *ask)
+void gen__unsupported_text(const struct gen__ask *ask, struct gen__text *text)
 {
-    struct text text = {.length = 0};
     bool runs = false;
-    add(&text, "no variant of %s (", ask->family->name);
-    add_key(&text, ask);
-    add(&text, ") for sm_%u", ask->device->compute_capability);
+    gen__text_add(text, "no variant of %s (", ask->family->name);
+    add_key(text, ask);
+    gen__text_add(text, ") for sm_%u", ask->device->compute_capability);
     if (!ask->entry) {
-        add_nearest_keys(&text, ask);
+        add_nearest_keys(text, ask);
     } else {
-        add_rejections(&text, ask);
+        add_rejections(text, ask);
         const struct gen__pack *pack = &ask->library->pack;
         for (uint32_t i = 0; i < ask->entry->num_groups; i++) {
             const uint32_t group = ask->library->group_order[ask->entry->first_group + i];
@@ -169,7 +147,14 @@ enum gen_status gen__unsupported(const struct gen__ask *ask)
     }
     /* Where code for the device is there, another build of it does not help. */
     if (!runs)
-        add(&text, "\nadd it with: attngen build --families %s --targets %s", ask->family->name,
-            gen__target_for(ask->device->compute_capability));
-    return gen__fail(GEN_STATUS_UNSUPPORTED, "%s", text.at);
+        gen__text_add(text, "\nadd it with: attngen build --families %s --targets %s",
+                      ask->family->name, gen__target_for(ask->device->compute_capability));
+}
+
+enum gen_status gen__unsupported(const struct gen__ask *ask)
+{
+    char message[1600];
+    struct gen__text text = gen__text_over(message, sizeof(message));
+    gen__unsupported_text(ask, &text);
+    return gen__fail(GEN_STATUS_UNSUPPORTED, "%s", message);
 }

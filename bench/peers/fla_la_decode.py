@@ -94,7 +94,7 @@ def eager_ms(torch, calls, count, tries):
 def measure(torch, attention, kernel, shape, replays):
     batch, heads, dim = (int(shape[x]) for x in ("batch", "num_qk_heads", "head_dim"))
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[shape["dtype"]]
-    l2 = torch.cuda.get_device_properties(0).L2_cache_size
+    l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
     state_bytes = batch * heads * dim * dim * 4
     sets = max(2, -(-int(2.2 * l2) // state_bytes))
     scale = dim**-0.5
@@ -130,6 +130,7 @@ def main():
     parser.add_argument("--shapes", default=os.path.join(HERE, "..", "shapes", "la_decode.txt"))
     parser.add_argument("--cases", default="", help="only cases whose name contains this")
     parser.add_argument("--replays", type=int, default=11)
+    parser.add_argument("--device", type=int, default=0, help="CUDA device (default 0)")
     parser.add_argument("--list", action="store_true", help="print the case names and measure nothing")
     options = parser.parse_args()
     shapes = [s for s in read_shapes(options.shapes) if options.cases in case_name(s)]
@@ -143,6 +144,7 @@ def main():
     from fla.ops.common.fused_recurrent import fused_recurrent_fwd
     from fla.ops.simple_gla import fused_recurrent_simple_gla
 
+    torch.cuda.set_device(options.device)
     print(f"# fla {fla.__version__}, triton {triton.__version__}, torch {torch.__version__}, {torch.cuda.get_device_name()}")
     print("peer\tcase\tms\terr")
     torch.manual_seed(0)

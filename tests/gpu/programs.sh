@@ -32,11 +32,47 @@ for kind in wrong guard input stray racy lost launch hang; do
     check 1 "^FAILED" env SIM_FAULT="$only:$kind" "$bin/attngen-verify" --keys $key --only "$only" --patience 2 \
         --list "$(dirname "$0")/tiny_verify.txt"
 done
+# What a worker had seen counts after its end, too: here the last variant ends it.
+echo 'batch=2 num_qk_heads=1' >"$scratch/one.txt"
+checks() { "$bin/attngen-verify" --keys $key --list "$scratch/one.txt" "$@"; }
+last=$(checks --all | awk -F'\t' '$1 == "ok" { name = $2 } END { print name }')
+count() { sed -n 's/^# \([0-9]* checks of .*\) cases: .*/\1/p'; }
+[ -n "$(checks | count)" ] && [ "$(checks | count)" = "$(SIM_FAULT=$last:lost checks | count)" ] ||
+    { echo "FAILED: checks are lost with a worker"; failed=1; }
 check 1 "no variant of" "$bin/attngen-verify" --only nothing
+# A word that nobody would heed: file, line, word and what is allowed.
+printf 'batch=2 num_qk_heads=1\nbatch=2 num_qk_heads=2 @scatterd\n' >"$scratch/words.txt"
+check 1 "words.txt:2: unknown word '@scatterd' in a list of shapes; allowed: @scattered, @serial" \
+    "$bin/attngen-bench" cases --list "$scratch/words.txt" --results "$scratch/words"
+check 1 "words.txt:2: unknown word '@scatterd' in a list of checks; allowed: @pad, @nan, @tiny, @form=" \
+    "$bin/attngen-verify" --list "$scratch/words.txt"
+check 1 "'@pad' in a list of shapes" "$bin/attngen-select" la_decode batch=2 @pad
+check 1 "^attngen-tune: --sms takes a whole number from 0 to 2147483647, found '-80'" "$bin/attngen-tune" --sms -80
+check 1 "^attngen-tune: --seconds takes a number from 0, found 'nan'" "$bin/attngen-tune" --seconds nan
 table=$scratch/table.tsv
 check 0 "buckets measured, 0 kept" env SIM_FAULT="$only:wrong" "$bin/attngen-tune" --quick --shapes --keys $key --output "$table"
 grep -q "^# failed: $only: " "$table" || { echo "FAILED: the refused variant is not in the table"; failed=1; }
+# Going on: rows and failures stay; another class's table, or what is none, is left alone; a variant that passes again is
+# no failure any more.
+rows() { grep -c "^la_decode	$1" "$table"; }
 check 0 "0 buckets measured, 3 kept" "$bin/attngen-tune" --quick --shapes --keys $key --output "$table"
+grep -q "^# failed: $only: " "$table" || { echo "FAILED: the refused variant is not in the table that was gone on with"; failed=1; }
+cp "$table" "$scratch/before.tsv"
+check 1 "table.tsv is a table of class sm90_132sm, this GPU's is sm90_80sm; allowed: .*--output" \
+    "$bin/attngen-tune" --quick --shapes --keys $key --sms 80 --output "$table"
+check 1 "is a table of class sm90_132sm" "$bin/attngen-tune" --quick --shapes --keys $key --sms 80 --force --output "$table"
+cmp -s "$table" "$scratch/before.tsv" || { echo "FAILED: another class's table was written to"; failed=1; }
+check 1 "words.txt has no line \"# class: sm90_132sm\"" "$bin/attngen-tune" --quick --shapes --keys $key --output "$scratch/words.txt"
+check 1 "cannot read $scratch: " "$bin/attngen-tune" --quick --shapes --keys $key --output "$scratch"
+other=la_decode_fp16_d64_vk
+check 0 "buckets measured, 0 kept" "$bin/attngen-tune" --quick --grid --keys $other --only '*_one' --output "$table"
+check 0 "3 buckets measured, 0 kept" "$bin/attngen-tune" --quick --shapes --force --keys $key --output "$table"
+[ "$(rows $key)" = 3 ] && [ "$(rows $other)" -gt 3 ] || { echo "FAILED: --force of one key lost another's rows"; failed=1; }
+! grep -q "^# failed: " "$table" || { echo "FAILED: a variant that passes is still said to fail"; failed=1; }
+# A kernel that ruins the context after it passed verification: it, and nobody else, is to blame.
+check 0 "1 variants refused" env SIM_FAULT="$only:late" "$bin/attngen-tune" --quick --shapes --force --keys $key --output "$table"
+[ "$(grep "^# failed: " "$table")" = "# failed: $only: the GPU's context was lost (an illegal access)" ] ||
+    { echo "FAILED: who lost the GPU:"; grep "^# failed: " "$table"; failed=1; }
 check 0 "sm90_80sm" "$bin/attngen-tune" --quick --shapes --keys $key --sms 80 --output "$scratch/80.tsv"
 grep -q "^# num_sms: 80" "$scratch/80.tsv" || { echo "FAILED: the green context's table"; failed=1; }
 check 0 "measured on this class" "$bin/attngen-select" --table "$table" --brief la_decode batch=64 head_dim=64
@@ -48,10 +84,42 @@ check 1 "WRONG" env SIM_LIMIT=0 "$bin/attngen-bench" cases --quick --cases 'B1-H
 check 0 "B1-H64-K64-V64-vk" "$bin/attngen-bench" --profile B1-H64-K64-V64-vk
 check 0 "la_decode: 3 problems, geometric mean" "$bin/attngen-bench" regret --quick --count 3 --results "$scratch/results"
 check 0 "bare_first_launch" env SIM_LIMIT=0 "$bin/attngen-bench" host --quick --results "$scratch/results"
-for row in select select_launch cuLaunchKernel open first_launch bare_first_launch; do
+for row in select select_8_threads select_launch cuLaunchKernel open first_launch bare_first_launch; do
     grep -q "^$row,[0-9.]*,[0-9.]*,[^,]*$" "$scratch/results/sm90_132sm/host.csv" || { echo "FAILED: host.csv's row $row"; failed=1; }
 done
-python3 "$(dirname "$0")/../../bench/report.py" --no-plots --results "$scratch/results" --output "$scratch/report.md" >"$scratch/log" 2>&1 &&
+# Profiles and peers: an ncu and a peer that say what they were asked, on the device that was named.
+check 0 "^# gpu: NVIDIA H200 (simulated) (sm90_132sm)$" "$bin/attngen-bench" header
+mkdir -p "$scratch/stubs" "$scratch/all"
+cat >"$scratch/stubs/ncu" <<'END'
+#!/bin/sh
+echo "$*" >>"$STUB_LOG"
+while [ "${1#*attngen-bench}" = "$1" ]; do shift; done
+"$@" >"$STUB_LOG.case" || exit 1
+echo '"ID","Kernel Name","gpu__time_duration.sum"'
+echo '"","","ns"'
+echo "\"0\",\"$(cut -f 2 "$STUB_LOG.case")(params)\",\"2,500\""
+END
+cat >"$scratch/stubs/python3" <<'END'
+#!/bin/sh
+case $1 in
+*/peers/*) echo "peer $*" >>"$STUB_LOG" && shift && exec "$REAL_PYTHON" "$PEER" --list "$@" ;;
+esac
+exec "$REAL_PYTHON" "$@"
+END
+chmod +x "$scratch/stubs/ncu" "$scratch/stubs/python3"
+bench=$(cd "$(dirname "$0")/../../bench" && pwd)
+check 0 "ncu  *ok" env PATH="$scratch/stubs:$PATH" STUB_LOG="$scratch/stubs/log" REAL_PYTHON="$(command -v python3)" \
+    PEER="$bench/peers/fla_la_decode.py" BIN="$bin" PRODUCT="$product" OUT="$scratch/all" COMMIT=0123abc DEVICE=0 "$bench/run_all.sh" peers ncu
+grep -q "^peer .*/fla_la_decode.py --device 0$" "$scratch/stubs/log" || { echo "FAILED: the peer's device"; failed=1; }
+[ "$(grep -c -e "--profile B[0-9]*-H64-K128-V128-vk .*--device 0" "$scratch/stubs/log")" = 3 ] || { echo "FAILED: the profiled device"; failed=1; }
+profile=$scratch/all/bench/results/sm90_132sm/la_decode_ncu.csv
+for line in '# gpu: NVIDIA H200 (simulated) (sm90_132sm)' '# driver: .*(CUDA 13.0)' '# toolkit: ..*' '# commit: 0123abc' '# date: ..*' \
+    '# command: bench/profile.sh bench/results/sm90_132sm/la_decode_ncu.csv' '# method: ncu ..*' 'case,variant,time_us' \
+    'B64-H64-K128-V128-vk,la_decode_bf16_d128_vk__[a-z0-9_]*,2.5'; do
+    grep -q "^$line$" "$profile" || { echo "FAILED: the profile has no line '$line'"; failed=1; }
+done
+[ "$(grep -c '^# command:' "$profile")" = 1 ] || { echo "FAILED: one command in the profile's head"; failed=1; }
+python3 "$bench/report.py" --no-plots --results "$scratch/results" --output "$scratch/report.md" >"$scratch/log" 2>&1 &&
     grep -q "^| B1-H64-K64-V64-vk |" "$scratch/report.md" || { echo "FAILED: the report"; cat "$scratch/log"; failed=1; }
 [ $failed = 0 ] && echo "all programs did what they should"
 exit $failed

@@ -6,7 +6,8 @@
  *
  * Environment:
  *   SIM_FAULT   "<part of a symbol>:<kind>", kinds: wrong, guard, input, stray,
- *               racy, lost, hang, launch; what such a kernel does amiss
+ *               racy, lost, late, hang, launch; what such a kernel does amiss
+ *               (late: it loses the context in a timing loop alone)
  *   SIM_LIMIT   states beyond which a launch computes nothing (default 20000)
  */
 #include <cuda.h>
@@ -191,7 +192,7 @@ static void execute_locked(const struct launch *l, int compute)
     if (fault(l->kernel->symbol, "hang"))
         for (;;)
             pause();
-    if (fault(l->kernel->symbol, "lost"))
+    if (fault(l->kernel->symbol, "lost") || (!compute && fault(l->kernel->symbol, "late")))
         lost = 1;
     if (lost)
         return;
@@ -625,12 +626,6 @@ EXPORT CUresult cuMemAlloc(CUdeviceptr *memory, size_t size)
 EXPORT CUresult cuMemFree(CUdeviceptr memory)
 {
     free((void *)(uintptr_t)memory);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuMemGetInfo(size_t *available, size_t *total)
-{
-    *available = *total = (size_t)140 << 30;
     return CUDA_SUCCESS;
 }
 

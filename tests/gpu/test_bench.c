@@ -9,10 +9,8 @@
 #include <cmocka.h>
 
 #include "buffers.h"
-#include "peer_file.h"
 #include "problems.h"
 #include "tournament.h"
-#include "tuning_table.h"
 #include "util.h"
 #include "worker.h"
 
@@ -87,14 +85,53 @@ static void shape_files_name_their_bad_lines(void **state)
     (void)state;
     write_text(path, "# a comment\n\nbatch=2 num_qk_heads=4 @pad # a model\n"
                      "batch=-1\nnonsense\nbatch=3 num_qk_heads=4 layout=kv\n");
-    assert_int_equal(shapes_read(&list, family(), path), 2);
+    assert_int_equal(shapes_read(&list, family(), SHAPES_VERIFIED, path), 2);
     assert_int_equal(list.count, 2);
     assert_string_equal(list.item[0].controls, "@pad");
     assert_string_equal(list.item[0].note, "a model");
     assert_string_equal(list.item[1].name, "B3-H4-K128-V128-kv");
-    assert_int_equal(shapes_read(&list, family(), "/nonexistent"), -1);
+    assert_int_equal(shapes_read(&list, family(), SHAPES_TIMED, "/nonexistent"), -1);
     shapes_free(&list);
     free(path);
+}
+
+/* A word that no program would heed is an error, with the words of its kind. */
+static void unknown_words_are_errors(void **state)
+{
+    static const struct {
+        enum shape_use use;
+        const char *word, *message;
+    } bad[] = {
+        {SHAPES_TIMED, "@scatterd",
+         "unknown word '@scatterd' in a list of shapes; allowed: "
+         "@scattered, @serial"},
+        {SHAPES_TIMED, "@serially", "unknown word '@serially'"},
+        {SHAPES_TIMED, "@", "unknown word '@'"},
+        {SHAPES_TIMED, "@pad", "unknown word '@pad' in a list of shapes"},
+        {SHAPES_VERIFIED, "@serial",
+         "unknown word '@serial' in a list of checks; allowed: @pad, "
+         "@nan, @tiny, @form="},
+        {SHAPES_VERIFIED, "@form=none", "unknown word '@form=none'"},
+        {SHAPES_VERIFIED, "@form=", "unknown word '@form='"},
+        {SHAPES_VERIFIED, "@pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad",
+         "take 64 bytes; allowed: 63"},
+    };
+    struct shape_list list = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *words = xasprintf("batch=2 %s num_qk_heads=4", bad[i].word);
+        assert_false(shapes_parse(&list, family(), bad[i].use, words));
+        if (!strstr(gen_last_error(), bad[i].message))
+            fail_msg("'%s' is not in '%s'", bad[i].message, gen_last_error());
+        free(words);
+    }
+    assert_int_equal(list.count, 0);
+    assert_true(shapes_parse(&list, family(), SHAPES_TIMED, "batch=2 @scattered,@serial"));
+    assert_string_equal(list.item[0].controls, "@scattered @serial");
+    assert_true(list.item[0].problem->flags & GEN_SERIAL_LAUNCH);
+    assert_true(shapes_parse(&list, family(), SHAPES_VERIFIED, "@form=strides batch=2 @nan"));
+    assert_string_equal(list.item[1].controls, "@form=strides @nan");
+    shapes_free(&list);
 }
 
 static void the_shape_file_holds_the_published_cases(void **state)
@@ -102,7 +139,7 @@ static void the_shape_file_holds_the_published_cases(void **state)
     static const int batches[] = {1, 4, 16, 32, 64, 128, 256};
     struct shape_list list = {0};
     (void)state;
-    assert_int_equal(shapes_read_default(&list, family(), ""), 0);
+    assert_int_equal(shapes_read_default(&list, family(), SHAPES_TIMED), 0);
     assert_string_equal(list.item[0].name, "B64-H64-K128-V128-vk");
     for (size_t b = 0; b < 7; b++) {
         static const char *const forms[] = {"B%d-H64-K128-V128-vk", "B%d-H32-K128-V128-vk",
@@ -127,7 +164,7 @@ static void the_grid_spans_the_shapes(void **state)
     struct shape_list shapes = {0}, grid = {0};
     size_t per_key = 0;
     (void)state;
-    assert_int_equal(shapes_read_default(&shapes, family(), ""), 0);
+    assert_int_equal(shapes_read_default(&shapes, family(), SHAPES_TIMED), 0);
     shapes_grid(&grid, &shapes, family());
     for (size_t i = 0; i < grid.count; i++)
         per_key += memcmp(grid.item[i].key.codes, grid.item[0].key.codes,
@@ -149,7 +186,7 @@ static void random_problems_are_new_and_repeatable(void **state)
 {
     struct shape_list shapes = {0}, a = {0}, b = {0};
     (void)state;
-    assert_int_equal(shapes_read_default(&shapes, family(), ""), 0);
+    assert_int_equal(shapes_read_default(&shapes, family(), SHAPES_TIMED), 0);
     shapes_random(&a, &shapes, &shapes, family(), 100, 3);
     shapes_random(&b, &shapes, &shapes, family(), 100, 3);
     assert_int_equal(a.count, 100);
@@ -173,7 +210,8 @@ static void the_footprint_is_the_state(void **state)
     struct shape_list list = {0};
     uint64_t inplace, touched;
     (void)state;
-    assert_true(shapes_parse(&list, family(), "batch=16 num_qk_heads=64 head_dim=128"));
+    assert_true(
+        shapes_parse(&list, family(), SHAPES_TIMED, "batch=16 num_qk_heads=64 head_dim=128"));
     problem_footprint(family(), list.item[0].problem, &inplace, &touched);
     assert_int_equal(inplace, 16ull * 64 * 128 * 128 * 4);
     assert_true(touched > inplace && touched < inplace + (2u << 20));
@@ -188,7 +226,7 @@ static void tensors_do_not_overlap(void **state)
     struct shape_list list = {0};
     struct buffers b;
     (void)state;
-    assert_true(shapes_parse(&list, family(), "batch=3 num_qk_heads=2 head_dim=64"));
+    assert_true(shapes_parse(&list, family(), SHAPES_TIMED, "batch=3 num_qk_heads=2 head_dim=64"));
     assert_true(buffers_init(&b, family(), list.item[0].problem, BUFFERS_DEFAULT_FORM, 3, true));
     uint8_t *block = xmalloc(b.total_bytes), *seen = xmalloc(b.total_bytes);
     memset(seen, 0, b.total_bytes);
@@ -274,108 +312,8 @@ static void failures_leave_and_the_kept_one_stays(void **state)
     assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, NULL), 2);
     assert_true(c[0].failed);
     assert_int_equal(c[1].num_samples, 11);
-    f.fails_at = 1;
-    c[1].stays = false;
     struct contestant only = {.name = "x"};
-    f.fails_at = 0;
     assert_int_equal(tournament_run(&only, 1, fake_passes, 3, 0.005, fake_measure, &f, NULL), -1);
-}
-
-/* ---- files ------------------------------------------------------------- */
-
-static void tables_come_back_sorted(void **state)
-{
-    struct table a = {0}, b = {0};
-    char *path = scratch("deep/folder/table.tsv");
-    const char *problems[] = {"states=4096", "states=64", "states=512"};
-    (void)state;
-    for (int i = 0; i < 3; i++)
-        table_put(&a, &(struct table_row){.family = "f",
-                                          .required = "f_d64",
-                                          .problem = problems[i],
-                                          .variant = "v",
-                                          .us = 1.5 * (i + 1),
-                                          .spread = 0.01,
-                                          .runner_up = "-",
-                                          .digest = "0123456789abcdef",
-                                          .toolkit = "13.0",
-                                          .driver = "1.2"});
-    table_put(&a, &(struct table_row){.family = "f",
-                                      .required = "f_d64",
-                                      .problem = "states=64",
-                                      .variant = "w",
-                                      .us = 9,
-                                      .runner_up = "v",
-                                      .runner_up_us = 10,
-                                      .digest = "0123456789abcdef",
-                                      .toolkit = "13.0",
-                                      .driver = "1.2"});
-    table_fail(&a, "bad", "wrong\tresult\nhere");
-    table_fail(&a, "bad", "again");
-    assert_true(table_write(&a, path));
-    assert_int_equal(table_read(&b, path), 0);
-    assert_int_equal(b.num_rows, 3);
-    assert_string_equal(b.row[0].problem, "states=64");
-    assert_string_equal(b.row[0].variant, "w");
-    assert_string_equal(b.row[1].problem, "states=512");
-    assert_string_equal(b.row[2].problem, "states=4096");
-    char *text = file_read(path, NULL);
-    assert_non_null(strstr(text, "# failed: bad: wrong result here\n"));
-    assert_null(strstr(text, "again"));
-    free(text);
-    table_free(&a);
-    table_free(&b);
-    free(path);
-}
-
-static void malformed_rows_are_counted(void **state)
-{
-    struct table t = {0};
-    char *path = scratch("bad.tsv");
-    (void)state;
-    write_text(path, "# attngen tuning table\nfamily\trequired\tproblem\tvariant\tus\tspread\t"
-                     "runner_up\trunner_up_us\tdigest\ttoolkit\tdriver\n"
-                     "f\tk\tp\tv\t1\t0\t-\t0\t0123456789abcdef\tt\td\n"
-                     "f\tk\tp2\tv\tfast\t0\t-\t0\t0123456789abcdef\tt\td\n"
-                     "f\tk\tp3\tv\t1\t0\t-\t0\tshort\tt\td\n"
-                     "too\tfew\n"
-                     "f\tk\tp4\tv\t1\t0\t-\t0\t0123456789abcdef\tt\td\textra\n");
-    assert_int_equal(table_read(&t, path), 4);
-    assert_int_equal(t.num_rows, 1);
-    assert_int_equal(table_read(&t, "/nonexistent"), 0);
-    table_free(&t);
-    free(path);
-}
-
-static void peer_files_are_read(void **state)
-{
-    struct peer_list list = {0};
-    char *path = scratch("peers.tsv");
-    (void)state;
-    write_text(path, "# made by hand\npeer\tcase\tms\terr\nfla-graph\tB1\t0.5\t1e-3\n"
-                     "fla-eager\tB1\t0.7\t-\nbroken\tB1\t-3\n\n");
-    assert_int_equal(peers_read(&list, path), 1);
-    assert_int_equal(list.count, 2);
-    assert_near(list.item[0].ms, 0.5);
-    assert_near(list.item[0].err, 1e-3);
-    assert_true(list.item[1].err < 0);
-    assert_false(peer_is_eager(&list.item[0]));
-    assert_true(peer_is_eager(&list.item[1]));
-    free(list.item);
-    free(path);
-}
-
-static void files_appear_whole_or_not_at_all(void **state)
-{
-    char *path = scratch("whole.txt");
-    (void)state;
-    write_text(path, "old");
-    assert_false(file_write("/proc/no/such/place", "x", 1));
-    write_text(path, "new text");
-    char *text = file_read(path, NULL);
-    assert_string_equal(text, "new text");
-    free(text);
-    free(path);
 }
 
 /* ---- the worker -------------------------------------------------------- */
@@ -415,6 +353,7 @@ int main(void)
         cmocka_unit_test(quantiles_interpolate),
         cmocka_unit_test(random_numbers_repeat_and_stay_inside),
         cmocka_unit_test(shape_files_name_their_bad_lines),
+        cmocka_unit_test(unknown_words_are_errors),
         cmocka_unit_test(the_shape_file_holds_the_published_cases),
         cmocka_unit_test(the_grid_spans_the_shapes),
         cmocka_unit_test(random_problems_are_new_and_repeatable),
@@ -423,10 +362,6 @@ int main(void)
         cmocka_unit_test(the_fastest_wins_with_few_measurements),
         cmocka_unit_test(ties_go_to_the_first_name),
         cmocka_unit_test(failures_leave_and_the_kept_one_stays),
-        cmocka_unit_test(tables_come_back_sorted),
-        cmocka_unit_test(malformed_rows_are_counted),
-        cmocka_unit_test(peer_files_are_read),
-        cmocka_unit_test(files_appear_whole_or_not_at_all),
         cmocka_unit_test(a_worker_outlives_its_accidents),
     };
     util_set_program("test-bench");

@@ -163,6 +163,20 @@ static void every_variant_agrees_with_the_reference(void **state)
     assert_int_equal(failures, 0);
 }
 
+/* Does the product hold anything for this problem? It may be one of few keys. */
+static bool is_served(const struct shape *shape)
+{
+    for (uint32_t i = 0; i < session.info.num_variants; i++) {
+        gen_variant_info v = session_variant(&session, i);
+        gen_plan plan = {.size = sizeof plan};
+        if (strcmp(v.family, shape->family->name) == 0 &&
+            gen_select_variant(session.library, &session.gpu.device, shape->problem, v.name,
+                               &plan) == GEN_OK)
+            return true;
+    }
+    return false;
+}
+
 /* Both layouts and every dtype come from the list's keys. */
 static void padding_rows_touch_nothing(void **state)
 {
@@ -170,9 +184,9 @@ static void padding_rows_touch_nothing(void **state)
     (void)state;
     for (size_t i = 0; i < cases.count; i++) {
         struct ready r;
-        if (strcmp(cases.item[i].controls, "@pad") != 0 ||
-            get_ready(&r, &session.gpu, &cases.item[i], "@pad") != GEN_OK)
+        if (strcmp(cases.item[i].controls, "@pad") != 0 || !is_served(&cases.item[i]))
             continue;
+        assert_ok(get_ready(&r, &session.gpu, &cases.item[i], "@pad"));
         assert_ok(reset(&r, &session.gpu));
         assert_ok(launch(&r, session.library, &session.gpu));
         assert_right(&r, &session.gpu);

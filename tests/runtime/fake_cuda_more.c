@@ -196,13 +196,6 @@ EXPORT CUresult cuMemFree(CUdeviceptr memory)
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuMemGetInfo(size_t *available, size_t *total)
-{
-    ENTER(cuMemGetInfo);
-    *available = *total = (size_t)1 << 30;
-    return CUDA_SUCCESS;
-}
-
 static CUresult copy(void *to, const void *from, size_t size)
 {
     memmove(to, from, size);

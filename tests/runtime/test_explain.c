@@ -70,11 +70,12 @@ static void by_table(void **state)
     product_table(product, "sm90_132sm", table);
     gen_library *library = toy_open(product);
     gen_toy_problem problem = toy_problem(GEN_LINE, 16);
-    problem.base.flags = GEN_DETERMINISTIC | GEN_BATCH_INVARIANT;
+    problem.base.flags = GEN_DETERMINISTIC | GEN_BATCH_INVARIANT | GEN_SERIAL_LAUNCH;
     problem.base.max_workspace_mib = 4;
     explain(library, "h200", &problem);
     has("deterministic\n");
     has("batch-invariant\n");
+    has("serial launch\n");
     has("at most 4 MiB of workspace\n");
     has("rule      measured on this class of GPU: sm90_132sm (sm90_132sm), row tiles=8, 1.00 "
         "doublings away\n");
@@ -98,6 +99,25 @@ static void without_a_variant(void **state)
     has("rule      the problem is empty: nothing to launch\n");
     explain(library, "cpu", &problem);
     has("rule      the reference on the CPU\n");
+    toy_close(library);
+}
+
+/* A success says nothing in gen_last_error(), though it may tell of a failure to
+ * select: what the thread had last stays. */
+static void a_success_leaves_the_last_message(void **state)
+{
+    (void)state;
+    gen_library *library = toy_open(toy_product());
+    gen_toy_problem problem = toy_problem(GEN_LINE, 8);
+    const int32_t dims[] = {64, 128};
+    assert_status(gen_open(NULL, &library), GEN_STATUS_INVALID_ARGUMENT);
+    assert_string_equal(gen_last_error(), "options is NULL");
+    for (size_t i = 0; i < 2; i++) {
+        problem.dim = dims[i];
+        explain(library, "h200", &problem);
+        has(i ? "rule      none: no variant of line" : "rule      analytic model");
+        assert_string_equal(gen_last_error(), "options is NULL");
+    }
     toy_close(library);
 }
 
@@ -185,6 +205,7 @@ int main(void)
         cmocka_unit_test(by_model),
         cmocka_unit_test(by_table),
         cmocka_unit_test(without_a_variant),
+        cmocka_unit_test(a_success_leaves_the_last_message),
         cmocka_unit_test(what_is_too_long_is_cut),
         cmocka_unit_test(the_log_is_silent_unless_asked),
     };
