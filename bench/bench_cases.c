@@ -162,6 +162,22 @@ static void add_rows(struct text *text, const struct shape *shape, const struct 
         add_row(text, shape, out, out->us, "-", 0, -1);
 }
 
+/* What readers must know of the peers that some case is compared with. */
+static void add_notes(struct text *text, const struct shape_list *shapes,
+                      const struct peer_list *peers)
+{
+    for (size_t n = 0; n < peers->num_notes; n++) {
+        const struct peer_note *note = &peers->note[n];
+        bool used = false;
+        for (size_t i = 0; i < peers->count && !used; i++)
+            for (size_t k = 0; k < shapes->count && !used; k++)
+                used = !strcmp(peers->item[i].peer, note->peer) &&
+                       !strcmp(peers->item[i].name, shapes->item[k].name);
+        if (used)
+            text_add(text, "# peer: %s: %s\n", note->peer, note->text);
+    }
+}
+
 /* All cases of a family; false if one is wrong or cannot be measured. */
 static bool bench_family(struct bench_options *o, const struct gen__family *family,
                          struct inplace_copy *peer, const struct peer_list *peers)
@@ -173,6 +189,7 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     size_t cases = 0;
     shapes_load(&shapes, family, SHAPES_TIMED, o->list);
     bench_header(&text, o, method);
+    add_notes(&text, &shapes, peers);
     text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
     for (size_t i = 0; i < shapes.count; i++) {
         const struct shape *shape = &shapes.item[i];
@@ -232,7 +249,7 @@ int bench_cases(struct bench_options *o)
         ok = bench_family(o, family[i], &peer, &peers) && ok;
     inplace_copy_close(&peer);
     session_close(&o->session);
-    free(peers.item);
+    peers_free(&peers);
     return ok ? 0 : 1;
 }
 

@@ -33,6 +33,34 @@ static int read_line(struct peer_list *list, char *line)
     return 0;
 }
 
+/* "# note: <peer>: <text>"; other comments are none. */
+static void read_note(struct peer_list *list, const char *line)
+{
+    static const char head[] = "# note: ";
+    const char *peer = line + sizeof head - 1;
+    struct peer_note note;
+    if (strncmp(line, head, sizeof head - 1) != 0)
+        return;
+    const size_t length = strcspn(peer, ":");
+    if (peer[length] != ':' || length >= sizeof note.peer)
+        return;
+    memcpy(note.peer, peer, length);
+    note.peer[length] = '\0';
+    note.text = xasprintf("%s", peer + length + 1 + strspn(peer + length + 1, " "));
+    text_trim(note.text);
+    list->note = xrealloc(list->note, (list->num_notes + 1) * sizeof *list->note);
+    list->note[list->num_notes++] = note;
+}
+
+void peers_free(struct peer_list *list)
+{
+    for (size_t i = 0; i < list->num_notes; i++)
+        free(list->note[i].text);
+    free(list->note);
+    free(list->item);
+    memset(list, 0, sizeof *list);
+}
+
 int peers_read(struct peer_list *list, const char *path)
 {
     int bad = 0;
@@ -43,6 +71,7 @@ int peers_read(struct peer_list *list, const char *path)
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
+        read_note(list, line);
         line = text_trim(text_cut(line, '#'));
         if (*line && strncmp(line, "peer\t", 5) != 0)
             bad += read_line(list, line);

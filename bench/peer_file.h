@@ -1,6 +1,8 @@
 /*
  * peer_file.h - times of other implementations, measured by the programs of
- * bench/peers/ in the same session: lines of "peer case ms err", tabs between.
+ * bench/peers/ in the same session, or recorded earlier: lines of "peer case ms
+ * err", tabs between. A line "# note: <peer>: <text>" says of a peer what readers
+ * of its figures must know; it goes into the head of the results.
  */
 #ifndef BENCH_PEER_FILE_H
 #define BENCH_PEER_FILE_H
@@ -13,15 +15,23 @@ struct peer_time {
     double err; /* relative Frobenius; negative: not given */
 };
 
+struct peer_note {
+    char peer[48];
+    char *text;
+};
+
 struct peer_list {
     struct peer_time *item;
     size_t count;
+    struct peer_note *note;
+    size_t num_notes;
 };
 
 /* Appends a file's lines. Returns the number of malformed ones, -1 if it cannot
  * be read. '#' starts a comment; a line that begins with "peer" names the
  * columns. */
 int peers_read(struct peer_list *list, const char *path);
+void peers_free(struct peer_list *list);
 
 /* Is the peer timed from call to call as a caller sees it ("...-eager")? */
 int peer_is_eager(const struct peer_time *peer);

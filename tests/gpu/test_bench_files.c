@@ -165,7 +165,8 @@ static void peer_files_are_read(void **state)
     struct peer_list list = {0};
     char *path = scratch("peers.tsv");
     (void)state;
-    write_text(path, "# made by hand\npeer\tcase\tms\terr\nfla-graph\tB1\t0.5\t1e-3\n"
+    write_text(path, "# made by hand\n# note: fla-graph:  by replay \n# note: nobody\n"
+                     "peer\tcase\tms\terr\nfla-graph\tB1\t0.5\t1e-3\n"
                      "fla-eager\tB1\t0.7\t-\nbroken\tB1\t-3\n\n");
     assert_int_equal(peers_read(&list, path), 1);
     assert_int_equal(list.count, 2);
@@ -174,7 +175,10 @@ static void peer_files_are_read(void **state)
     assert_true(list.item[1].err < 0);
     assert_false(peer_is_eager(&list.item[0]));
     assert_true(peer_is_eager(&list.item[1]));
-    free(list.item);
+    assert_int_equal(list.num_notes, 1);
+    assert_string_equal(list.note[0].peer, "fla-graph");
+    assert_string_equal(list.note[0].text, "by replay");
+    peers_free(&list);
     free(path);
 }
 
