@@ -96,10 +96,13 @@ unsigned emul_shared_address(const void *pointer)
 {
     const struct block *b = emul__block;
     const uint8_t *p = pointer;
-    for (int i = 0; i < 3; i++) {
-        const struct segment *s = &b->segment[i];
-        if (s->host && p >= s->host && p <= s->host + s->bytes)
-            return s->address + (unsigned)(p - s->host);
+    /* One segment may begin where another ends, and a kernel may ask for an end, too. */
+    for (unsigned end = 0; end < 2; end++) {
+        for (int i = 0; i < 3; i++) {
+            const struct segment *s = &b->segment[i];
+            if (s->host && p >= s->host && p < s->host + s->bytes + end)
+                return s->address + (unsigned)(p - s->host);
+        }
     }
     emul_fault("the pointer %p is not into the block's shared memory", pointer);
 }
