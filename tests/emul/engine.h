@@ -88,13 +88,13 @@ int emul_sync_block(int predicate, enum emul_vote vote);
 void emul_barrier(int id, int threads, int wait);
 
 /* The warp. */
-enum emul_shuffle { EMUL_IDX, EMUL_UP, EMUL_DOWN, EMUL_XOR };
+enum emul_direction { EMUL_IDX, EMUL_UP, EMUL_DOWN, EMUL_XOR };
 void emul_sync_warp(unsigned mask);
-unsigned long long emul_shuffle(unsigned mask, unsigned long long value, enum emul_shuffle kind,
+unsigned long long emul_shuffle(unsigned mask, unsigned long long value, enum emul_direction kind,
                                 int parameter, int width);
 unsigned emul_ballot(unsigned mask, int predicate);
-enum emul_reduce { EMUL_ADD, EMUL_MIN, EMUL_MAX, EMUL_UMIN, EMUL_UMAX, EMUL_BITAND, EMUL_BITOR, EMUL_BITXOR };
-unsigned emul_reduce(unsigned mask, unsigned value, enum emul_reduce kind);
+enum emul_combination { EMUL_ADD, EMUL_MIN, EMUL_MAX, EMUL_UMIN, EMUL_UMAX, EMUL_BITAND, EMUL_BITOR, EMUL_BITXOR };
+unsigned emul_reduce(unsigned mask, unsigned value, enum emul_combination kind);
 unsigned emul_match(unsigned mask, unsigned long long value);
 /* Others run first: what a loop that polls memory must call. */
 void emul_yield(void);
@@ -127,7 +127,7 @@ void emul_mma(float *d, const unsigned *a, unsigned b0, unsigned b1, int is_bf16
 void emul_wgmma_fence(void);
 void emul_wgmma_commit(void);
 void emul_wgmma_wait(unsigned pending);
-struct emul_wgmma {
+struct emul_product {
     float *d; /* columns / 2 of them */
     int columns;
     const unsigned *a_registers; /* four; or NULL */
@@ -135,7 +135,7 @@ struct emul_wgmma {
     int b_mn;                    /* b is MN-major, else K-major, as a is */
     int accumulate, is_bf16;
 };
-void emul_wgmma(const struct emul_wgmma *operation);
+void emul_wgmma(const struct emul_product *operation);
 
 /* Conversions, to nearest even as the GPU's. */
 float emul_from_fp16(unsigned short bits);

@@ -76,7 +76,7 @@ void emul_sync_warp(unsigned mask)
 
 struct shuffle {
     unsigned long long value, result;
-    enum emul_shuffle kind;
+    enum emul_direction kind;
     int parameter, width;
 };
 
@@ -99,7 +99,7 @@ static void run_shuffle(unsigned warp, unsigned lanes, void *const *payload)
     }
 }
 
-unsigned long long emul_shuffle(unsigned mask, unsigned long long value, enum emul_shuffle kind,
+unsigned long long emul_shuffle(unsigned mask, unsigned long long value, enum emul_direction kind,
                                 int parameter, int width)
 {
     static const struct meeting_kind what = {"__shfl_sync", run_shuffle};
@@ -113,7 +113,7 @@ unsigned long long emul_shuffle(unsigned mask, unsigned long long value, enum em
 struct vote {
     unsigned long long value;
     unsigned result;
-    enum emul_reduce kind;
+    enum emul_combination kind;
 };
 
 static void run_ballot(unsigned warp, unsigned lanes, void *const *payload)
@@ -154,7 +154,7 @@ unsigned emul_match(unsigned mask, unsigned long long value)
     return v.result;
 }
 
-static unsigned combine(enum emul_reduce kind, unsigned a, unsigned b)
+static unsigned combine(enum emul_combination kind, unsigned a, unsigned b)
 {
     switch (kind) {
     case EMUL_ADD:
@@ -193,7 +193,7 @@ static void run_reduce(unsigned warp, unsigned lanes, void *const *payload)
             ((struct vote *)payload[lane])->result = result;
 }
 
-unsigned emul_reduce(unsigned mask, unsigned value, enum emul_reduce kind)
+unsigned emul_reduce(unsigned mask, unsigned value, enum emul_combination kind)
 {
     static const struct meeting_kind what = {"__reduce_sync", run_reduce};
     struct vote v = {.value = value, .kind = kind};

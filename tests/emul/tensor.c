@@ -22,7 +22,7 @@ _Static_assert(sizeof(struct map) <= 128, "a CUtensorMap");
 /* Of enum CUtensorMapDataType; 0: none. */
 static unsigned element_bytes(int dtype)
 {
-    static const uint8_t bytes[] = {1, 2, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+    static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
     return dtype >= 0 && (size_t)dtype < sizeof bytes ? bytes[dtype] : 0;
 }
 

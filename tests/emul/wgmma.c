@@ -30,7 +30,7 @@ struct operation {
     struct accumulator *accumulator;
     unsigned a[WARP][4];
     bool a_in_registers;
-    struct emul_wgmma what; /* of lane 0 */
+    struct emul_product what; /* of lane 0 */
     uint64_t group;
 };
 
@@ -88,7 +88,7 @@ static void read_k_major(struct matrix m, unsigned first, unsigned count, bool i
 }
 
 /* B as [16][columns]. */
-static void read_b(const struct emul_wgmma *w, float (*b)[MAX_COLUMNS])
+static void read_b(const struct emul_product *w, float (*b)[MAX_COLUMNS])
 {
     const struct matrix m = read_descriptor(w->b, w->b_mn);
     const unsigned columns = (unsigned)w->columns;
@@ -175,7 +175,7 @@ static struct accumulator *find_accumulator(struct wgmma_state *s, const float *
 /* The registers as the warp has them now, unless instructions are at work on them. */
 static struct accumulator *take_accumulator(struct wgmma_state *s, void *const *payload)
 {
-    const struct emul_wgmma *first = payload[0];
+    const struct emul_product *first = payload[0];
     struct accumulator *x = find_accumulator(s, first->d);
     const bool known = x->d[0] && x->columns == first->columns;
     x->used = ++s->clock;
@@ -186,7 +186,7 @@ static struct accumulator *take_accumulator(struct wgmma_state *s, void *const *
     }
     x->columns = first->columns;
     for (int lane = 0; lane < WARP; lane++) {
-        float *d = ((const struct emul_wgmma *)payload[lane])->d;
+        float *d = ((const struct emul_product *)payload[lane])->d;
         const bool same = known && x->d[lane] == d && memcmp(x->value[lane], d, fragment_bytes(x)) == 0;
         if (!s->fenced && !same)
             emul_fault("wgmma: lane %d's accumulators were written and no wgmma.fence came since",
@@ -213,11 +213,11 @@ static uint64_t mix(uint64_t hash, uint64_t x)
 
 static void check_lanes(unsigned lanes, void *const *payload)
 {
-    const struct emul_wgmma *first = payload[0];
+    const struct emul_product *first = payload[0];
     if (lanes != FULL_MASK)
         emul_fault("wgmma with lanes %#010x; all 32 must come", lanes);
     for (int lane = 1; lane < WARP; lane++) {
-        const struct emul_wgmma *w = payload[lane];
+        const struct emul_product *w = payload[lane];
         if (w->a != first->a || w->b != first->b || w->columns != first->columns ||
             w->b_mn != first->b_mn || !w->a_registers != !first->a_registers ||
             w->accumulate != first->accumulate || w->is_bf16 != first->is_bf16)
@@ -229,7 +229,7 @@ static void run_wgmma(unsigned warp, unsigned lanes, void *const *payload)
 {
     struct block *b = emul__block;
     struct wgmma_state *s = &b->wgmma[warp];
-    const struct emul_wgmma *first = payload[0];
+    const struct emul_product *first = payload[0];
     check_lanes(lanes, payload);
     if ((warp / WARPS + 1) * WARPS > b->num_warps)
         emul_fault("wgmma in warp %u: a group is four warps, the block has %u warps", warp,
@@ -238,7 +238,7 @@ static void run_wgmma(unsigned warp, unsigned lanes, void *const *payload)
     struct operation o = {.accumulator = x, .what = *first, .group = s->groups};
     o.a_in_registers = first->a_registers != NULL;
     for (int lane = 0; lane < WARP && o.a_in_registers; lane++)
-        memcpy(o.a[lane], ((const struct emul_wgmma *)payload[lane])->a_registers, sizeof o.a[0]);
+        memcpy(o.a[lane], ((const struct emul_product *)payload[lane])->a_registers, sizeof o.a[0]);
     read_descriptor(first->b, first->b_mn);
     if (!o.a_in_registers)
         read_descriptor(first->a, false);
@@ -256,7 +256,7 @@ static void run_wgmma(unsigned warp, unsigned lanes, void *const *payload)
     }
 }
 
-void emul_wgmma(const struct emul_wgmma *operation)
+void emul_wgmma(const struct emul_product *operation)
 {
     static const struct meeting_kind kind = {"wgmma.mma_async", run_wgmma};
     if (operation->columns < 8 || operation->columns > MAX_COLUMNS || operation->columns % 8)

@@ -244,7 +244,7 @@ inline unsigned __reduce_and_sync(unsigned mask, unsigned x) { return emul_reduc
 inline unsigned __reduce_or_sync(unsigned mask, unsigned x) { return emul_reduce(mask, x, EMUL_BITOR); }
 inline unsigned __reduce_xor_sync(unsigned mask, unsigned x) { return emul_reduce(mask, x, EMUL_BITXOR); }
 
-template <class T> inline T emul_shuffled(unsigned mask, T x, enum emul_shuffle kind, int parameter, int width)
+template <class T> inline T emul_shuffled(unsigned mask, T x, enum emul_direction kind, int parameter, int width)
 {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles are of 4 or 8 bytes");
     unsigned long long bits = 0;

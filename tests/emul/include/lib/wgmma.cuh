@@ -20,18 +20,18 @@ template <int registers> __device__ __forceinline__ void registers_less() { emul
 template <class T>
 __device__ __forceinline__ void wgmma_n64(float (&d)[32], unsigned long long a, unsigned long long b, bool accumulate)
 {
-    const emul_wgmma operation = {d, 64, nullptr, a, b, 0, accumulate, T::is_bf16};
+    const emul_product operation = {d, 64, nullptr, a, b, 0, accumulate, T::is_bf16};
     emul_wgmma(&operation);
 }
 template <class T>
 __device__ __forceinline__ void wgmma_n256_mn(float (&d)[128], unsigned long long a, unsigned long long b, bool accumulate)
 {
-    const emul_wgmma operation = {d, 256, nullptr, a, b, 1, accumulate, T::is_bf16};
+    const emul_product operation = {d, 256, nullptr, a, b, 1, accumulate, T::is_bf16};
     emul_wgmma(&operation);
 }
 template <class T>
 __device__ __forceinline__ void wgmma_n256_mn(float (&d)[128], const unsigned (&a)[4], unsigned long long b, bool accumulate)
 {
-    const emul_wgmma operation = {d, 256, a, 0, b, 1, accumulate, T::is_bf16};
+    const emul_product operation = {d, 256, a, 0, b, 1, accumulate, T::is_bf16};
     emul_wgmma(&operation);
 }
