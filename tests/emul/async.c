@@ -80,13 +80,14 @@ void emul_mbarrier_fence(void)
         ((struct mbarrier *)b->mbarriers.items)[i].fenced = true;
 }
 
-void emul_mbarrier_expect(unsigned barrier, unsigned bytes)
+void emul_mbarrier_expect(unsigned barrier, unsigned bytes, int arrives)
 {
     struct mbarrier *m = mbarrier_at(barrier, "mbarrier.arrive.expect_tx");
     if (bytes > MAX_ARRIVALS)
         emul_fault("mbarrier.arrive.expect_tx: %u bytes; allowed are up to %u", bytes, MAX_ARRIVALS);
     m->tx += (long)bytes;
-    arrive(m, "mbarrier.arrive.expect_tx");
+    if (arrives)
+        arrive(m, "mbarrier.arrive.expect_tx");
     check_phase(emul__block, m);
 }
 

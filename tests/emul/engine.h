@@ -108,7 +108,7 @@ void emul_cp_async_arrive(unsigned barrier);
 /* mbarriers, bulk and tensor copies. */
 void emul_mbarrier_init(unsigned barrier, unsigned arrivals);
 void emul_mbarrier_fence(void);
-void emul_mbarrier_expect(unsigned barrier, unsigned bytes);
+void emul_mbarrier_expect(unsigned barrier, unsigned bytes, int arrives);
 void emul_mbarrier_arrive(unsigned barrier);
 void emul_mbarrier_wait(unsigned barrier, unsigned parity);
 int emul_mbarrier_try_wait(unsigned barrier, unsigned parity);
@@ -123,6 +123,7 @@ void emul_tensor_check(const void *map, unsigned rank);
 
 /* Tensor cores. */
 void emul_ldmatrix(unsigned *r, int count, unsigned address, int transposed);
+void emul_stmatrix(const unsigned *r, int count, unsigned address, int transposed);
 void emul_mma(float *d, const unsigned *a, unsigned b0, unsigned b1, int is_bf16);
 void emul_wgmma_fence(void);
 void emul_wgmma_commit(void);
@@ -141,7 +142,18 @@ void emul_wgmma(const struct emul_product *operation);
 float emul_from_fp16(unsigned short bits);
 unsigned short emul_to_fp16(float x);
 unsigned short emul_to_bf16(float x);
-float emul_exp2_ftz(float x);
+unsigned short emul_fp16_of_e4m3(unsigned char bits);
+
+/* An asm statement: its text, read once, and its operands in order. */
+struct emul_operand {
+    void *to; /* of an output; NULL: an input */
+    unsigned long long value;
+    unsigned bytes;
+};
+struct emul_code;
+struct emul_code *emul_asm(const char *text); /* lives on */
+void emul_asm_run(const struct emul_code *code, const struct emul_operand *operands,
+                  unsigned count);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -54,12 +54,14 @@ unsigned short emul_to_bf16(float x)
     return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-float emul_exp2_ftz(float x)
+unsigned short emul_fp16_of_e4m3(unsigned char bits)
 {
-    if (fabsf(x) < 0x1p-126f)
-        x = 0;
-    const float y = exp2f(x);
-    return y < 0x1p-126f ? 0 : y;
+    const unsigned exponent = bits >> 3 & 15, fraction = bits & 7;
+    const float size = exponent ? (float)(8 + fraction) * ldexpf(1, (int)exponent - 10)
+                                : (float)fraction * 0x1p-9f;
+    if ((bits & 0x7f) == 0x7f)
+        return 0x7fff;
+    return emul_to_fp16(bits & 0x80 ? -size : size);
 }
 
 float emul__element(unsigned short bits, bool is_bf16)
@@ -103,6 +105,37 @@ void emul_ldmatrix(unsigned *r, int count, unsigned address, int transposed)
 {
     static const struct meeting_kind kind = {"ldmatrix", run_ldmatrix};
     struct ldmatrix l = {r, address, count, transposed};
+    emul__meet(FULL_MASK, &kind, &l);
+}
+
+static void run_stmatrix(unsigned warp, unsigned lanes, void *const *payload)
+{
+    const struct ldmatrix *first = payload[0];
+    (void)warp;
+    if (lanes != FULL_MASK)
+        emul_fault("stmatrix with lanes %#010x; all 32 must come", lanes);
+    for (int i = 0; i < first->count; i++) {
+        uint16_t m[8][8];
+        for (int lane = 0; lane < WARP; lane++) {
+            const struct ldmatrix *l = payload[lane];
+            const int a = lane / 4, b = lane % 4 * 2;
+            for (int half = 0; half < 2; half++)
+                *(first->transposed ? &m[b + half][a] : &m[a][b + half]) =
+                    (uint16_t)(l->r[i] >> 16 * half);
+        }
+        for (int row = 0; row < 8; row++) {
+            const struct ldmatrix *l = payload[8 * i + row];
+            memcpy(emul_shared(l->address, 16, 16, "stmatrix"), m[row], 16);
+        }
+    }
+}
+
+void emul_stmatrix(const unsigned *r, int count, unsigned address, int transposed)
+{
+    static const struct meeting_kind kind = {"stmatrix", run_stmatrix};
+    unsigned copy[4];
+    memcpy(copy, r, (size_t)count * sizeof *r);
+    struct ldmatrix l = {copy, address, count, transposed};
     emul__meet(FULL_MASK, &kind, &l);
 }
 

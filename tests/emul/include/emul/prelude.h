@@ -269,3 +269,38 @@ template <class T> inline T __shfl_xor_sync(unsigned mask, T x, int distance, in
 {
     return emul_shuffled(mask, x, EMUL_XOR, distance, width);
 }
+
+// ---- asm statements, as rewrite.py leaves them ----
+template <char kind, class T> constexpr void emul_check_operand()
+{
+    static_assert(kind == 'n' || sizeof(T) == (kind == 'h' ? 2 : kind == 'l' || kind == 'd' ? 8 : 4),
+                  "an asm operand of another size than its constraint says");
+}
+template <char kind, class T> inline emul_operand emul_in(T x)
+{
+    emul_check_operand<kind, T>();
+    emul_operand o = {nullptr, 0, sizeof x};
+    __builtin_memcpy(&o.value, &x, sizeof x);
+    return o;
+}
+template <char kind, class T> inline emul_operand emul_inout(T &x)
+{
+    emul_check_operand<kind, T>();
+    return {&x, 0, sizeof x};
+}
+template <char kind, class T> inline emul_operand emul_out(T &x)
+{
+    return emul_inout<kind>(x);
+}
+template <class... O> inline void emul_asm_with(const emul_code *code, O... operands)
+{
+    const emul_operand all[sizeof...(O) + 1] = {operands...};
+    emul_asm_run(code, all, sizeof...(O));
+}
+#define EMUL_ASM(text, ...)                                                                                              \
+    do {                                                                                                                 \
+        static const emul_code *emul_code_here;                                                                          \
+        if (!emul_code_here)                                                                                             \
+            emul_code_here = emul_asm(text);                                                                             \
+        emul_asm_with(emul_code_here, ##__VA_ARGS__);                                                                    \
+    } while (0)
