@@ -116,9 +116,13 @@ void emul_mbarrier_wait(unsigned barrier, unsigned parity)
 
 int emul_mbarrier_try_wait(unsigned barrier, unsigned parity)
 {
-    if ((mbarrier_at(barrier, "mbarrier.try_wait")->phase & 1) == parity)
-        emul_yield();
-    return (mbarrier_at(barrier, "mbarrier.try_wait")->phase & 1) != parity;
+    struct block *b = emul__block;
+    const struct mbarrier *m = mbarrier_at(barrier, "mbarrier.try_wait");
+    const unsigned index = (unsigned)(m - (const struct mbarrier *)b->mbarriers.items);
+    if ((m->phase & 1) == parity)
+        emul__poll("poll", index, parity);
+    /* Initialisations meanwhile may have moved the list. */
+    return (emul__mbarrier(b, index)->phase & 1) != parity;
 }
 
 /* ---- cp.async ---------------------------------------------------------------- */

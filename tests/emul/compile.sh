@@ -7,13 +7,14 @@ set -eu
 engine=$1 templates=$2 output=$3
 shift 3
 here=$(cd "$(dirname "$0")" && pwd)
+beside=$(cd "$(dirname "$1")" && pwd) # sources may include what stands beside them
 cxx=${CXX:-c++}
 command -v "$cxx" >/dev/null || { echo "compile.sh: no C++ compiler '$cxx'; CXX names another" >&2; exit 77; }
 mkdir -p "$output/cache" "$output/source"
 "$here/rewrite.py" "$templates" "$output/source" "$@"
 # A GPU contracts a * b + c as well, and knows no aliasing rules; what is not initialised holds a pattern.
 flags="-std=c++17 -O2 -march=native -ffp-contract=fast -fno-math-errno -fno-strict-aliasing -fno-exceptions -fPIC
--shared -fvisibility=hidden -w -I$here -I$here/include -I$output/source ${CXXFLAGS:-}"
+-shared -fvisibility=hidden -w -I$here -I$here/include -I$output/source -I$beside ${CXXFLAGS:-}"
 case $("$cxx" --version) in
 *clang*) ;;
 *) flags="$flags -fno-gnu-unique -fno-extern-tls-init" ;;
@@ -29,7 +30,7 @@ common=$({
     echo "$flags"
     grep -m 1 -h '^flags\|^Features' /proc/cpuinfo 2>/dev/null || true
     cat "$here/engine.h" "$here"/include/*/* "$0"
-    find "$output/source/" -name '*.cuh' -o -name '*.h' | LC_ALL=C sort | xargs cat
+    find "$output/source/" "$beside" -name '*.cuh' -o -name '*.h' | LC_ALL=C sort | xargs cat
 } | sha256sum | cut -c 1-32)
 
 compile_one() {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* How often threads that poll may find nothing new before that counts as stuck. */
-#define MAX_SPIN_ROUNDS 100000
+#define MAX_SPIN_ROUNDS 1000
 /* In random mode, one of so many waits lets something issued happen. */
 #define RANDOM_SHARE 8
 
@@ -57,12 +57,17 @@ uint64_t emul__random(struct block *block)
     return block->random;
 }
 
-void emul__wake(struct fiber *fiber)
+static void make_ready(struct block *b, struct fiber *fiber)
 {
-    struct block *b = emul__block;
     fiber->state = READY;
     fiber->wait.kind = WAIT_NONE;
     b->ready[(b->ready_first + b->ready_count++) % EMUL_MAX_THREADS] = fiber->number;
+}
+
+void emul__wake(struct fiber *fiber)
+{
+    emul__block->spin_rounds = 0;
+    make_ready(emul__block, fiber);
 }
 
 static struct fiber *take_ready(struct block *b)
@@ -88,7 +93,7 @@ static bool wake_spinning(struct block *b)
         return false;
     for (unsigned i = 0; i < b->num_threads; i++) {
         if (b->fiber[i].state == SPINNING) {
-            emul__wake(&b->fiber[i]);
+            make_ready(b, &b->fiber[i]);
             any = true;
         }
     }
@@ -121,18 +126,27 @@ static void leave(struct block *b)
     emul__switch(&self->sp, next ? next->sp : b->main_sp);
 }
 
-void emul__sleep(enum wait_kind kind, const char *who, unsigned id, unsigned parity)
+static void pause_as(enum state state, struct wait wait)
 {
     struct block *b = emul__block;
-    b->self->state = WAITING;
-    b->self->wait = (struct wait){kind, who, id, parity};
+    b->self->state = state;
+    b->self->wait = wait;
     leave(b);
+}
+
+void emul__sleep(enum wait_kind kind, const char *who, unsigned id, unsigned parity)
+{
+    pause_as(WAITING, (struct wait){kind, who, id, parity});
+}
+
+void emul__poll(const char *who, unsigned id, unsigned parity)
+{
+    pause_as(SPINNING, (struct wait){WAIT_MBARRIER, who, id, parity});
 }
 
 void emul_yield(void)
 {
-    emul__block->self->state = SPINNING;
-    leave(emul__block);
+    pause_as(SPINNING, (struct wait){.kind = WAIT_NONE, .who = "poll"});
 }
 
 const struct emul_thread *emul_self(void)
@@ -182,15 +196,17 @@ static void thread_main(void)
 
 static bool same_wait(const struct fiber *a, const struct fiber *b)
 {
+    if (a->state == DONE || b->state == DONE)
+        return a->state == b->state;
     return a->state == b->state && a->wait.kind == b->wait.kind && a->wait.id == b->wait.id &&
-           a->wait.parity == b->wait.parity && (!a->wait.who || strcmp(a->wait.who, b->wait.who) == 0);
+           a->wait.parity == b->wait.parity && strcmp(a->wait.who, b->wait.who) == 0;
 }
 
 static void describe(const struct block *b, const struct fiber *f, char *text, size_t capacity)
 {
     const struct wait *w = &f->wait;
-    if (f->state == SPINNING) {
-        snprintf(text, capacity, "poll");
+    if (w->kind == WAIT_NONE) {
+        snprintf(text, capacity, "%s", w->who);
     } else if (w->kind == WAIT_MEETING) {
         snprintf(text, capacity, "%s with lanes %#010x", w->who, w->id);
     } else if (w->kind == WAIT_BARRIER) {

@@ -150,6 +150,7 @@ void emul__switch(void **save, void *load);
 void emul__fail(struct block *block, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void emul__wake(struct fiber *fiber);
 void emul__sleep(enum wait_kind kind, const char *who, unsigned id, unsigned parity);
+void emul__poll(const char *who, unsigned id, unsigned parity); /* an mbarrier, while others run */
 uint64_t emul__random(struct block *block);
 
 /* sync.c */
