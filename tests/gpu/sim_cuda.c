@@ -2,9 +2,13 @@
  * A libcuda that computes: memory is host memory, a launch of la_decode or of
  * the in-place copy runs on the CPU at once, and time is a model's. With it the
  * bench programs and the gpu tests run from end to end on a machine without
- * GPU (GEN_LIBCUDA names it). It knows kernels by their symbols.
+ * GPU (GEN_LIBCUDA names it). It knows kernels by their symbols: la_decode it
+ * works out itself, unless it is given kernels compiled for tests/emul.
  *
  * Environment:
+ *   SIM_KERNELS a folder with <symbol>.so of tests/emul/compile.sh: launches run
+ *               these kernels, and a kernel that is not there cannot be loaded
+ *   SIM_CC      compute capability of the device, as 80 (default 90)
  *   SIM_FAULT   "<part of a symbol>:<kind>", kinds: wrong, guard, input, stray,
  *               racy, lost, late, hang, launch; what such a kernel does amiss
  *               (late: it loses the context in a timing loop alone)
@@ -14,6 +18,7 @@
 
 #include "la_decode/args.h"
 #include "reference/half.h"
+#include "sim_emul.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -31,12 +36,13 @@
 
 struct kernel {
     char symbol[256];
+    const struct emul_kernel *emulated; /* or NULL */
     struct kernel *next;
 };
 struct launch {
     const struct kernel *kernel;
-    unsigned grid, threads;
-    unsigned char params[256];
+    unsigned grid[3], threads[3], shared;
+    unsigned char params[SIM_PARAM_BYTES];
 };
 struct stream {
     int capturing;
@@ -186,7 +192,22 @@ static void run_inplace(const struct launch *l, int compute)
     now_us += model_us(l->kernel->symbol, 32.0 * (double)n);
 }
 
-static void execute_locked(const struct launch *l, int compute)
+/* What went wrong in an emulated kernel; errors quote it. */
+static char emul_message[1024] = "said the simulation";
+
+static CUresult run_emulated(const struct launch *l, int compute)
+{
+    now_us += model_us(l->kernel->symbol, 1e6);
+    if (!compute)
+        return CUDA_SUCCESS;
+    if (sim_emul_run(l->kernel->emulated, l->grid, l->threads, l->shared, l->params, emul_message,
+                     sizeof emul_message))
+        return CUDA_SUCCESS;
+    fprintf(stderr, "sim_cuda: %s: %s\n", l->kernel->symbol, emul_message); /* rows have less room */
+    return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+static CUresult execute_locked(const struct launch *l, int compute)
 {
     const char *name = strstr(l->kernel->symbol, "la_decode_");
     if (fault(l->kernel->symbol, "hang"))
@@ -195,19 +216,36 @@ static void execute_locked(const struct launch *l, int compute)
     if (fault(l->kernel->symbol, "lost") || (!compute && fault(l->kernel->symbol, "late")))
         lost = 1;
     if (lost)
-        return;
+        return CUDA_SUCCESS;
+    if (l->kernel->emulated)
+        return run_emulated(l, compute);
     if (name)
         run_la_decode(l, name, compute);
     else if (strncmp(l->kernel->symbol, "inplace_", 8) == 0)
         run_inplace(l, compute);
+    return CUDA_SUCCESS;
 }
 
 /* One launch at a time, as if on one multiprocessor. */
-static void execute(const struct launch *l, int compute)
+static CUresult execute(const struct launch *l, int compute)
 {
     pthread_mutex_lock(&busy);
-    execute_locked(l, compute);
+    const CUresult result = execute_locked(l, compute);
     pthread_mutex_unlock(&busy);
+    return result;
+}
+
+static void copy_params(struct launch *l, void **params)
+{
+    if (l->kernel->emulated) {
+        sim_emul_params(l->kernel->emulated, params, l->params);
+    } else if (strstr(l->kernel->symbol, "la_decode_")) {
+        memcpy(l->params, params[0], sizeof(struct gen_la_decode_params));
+    } else {
+        memcpy(l->params, params[0], 8);
+        memcpy(l->params + 8, params[1], 8);
+        memcpy(l->params + 16, params[2], 4);
+    }
 }
 
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
@@ -215,28 +253,22 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
                                unsigned block_z, unsigned shared, CUstream stream, void **params,
                                void **extra)
 {
-    struct launch l = {.kernel = (const struct kernel *)function, .grid = grid_x * grid_y * grid_z};
+    struct launch l = {.kernel = (const struct kernel *)function,
+                       .grid = {grid_x, grid_y, grid_z},
+                       .threads = {block_x, block_y, block_z},
+                       .shared = shared};
     struct stream *s = stream ? (struct stream *)stream : &default_stream;
-    (void)shared;
+    const unsigned blocks = grid_x * grid_y * grid_z, threads = block_x * block_y * block_z;
     (void)extra;
-    l.threads = block_x * block_y * block_z;
     if (!current)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (lost)
         return CUDA_ERROR_ILLEGAL_ADDRESS;
-    if (!l.grid || !l.threads || l.threads > 1024 || fault(l.kernel->symbol, "launch"))
+    if (!blocks || !threads || threads > 1024 || fault(l.kernel->symbol, "launch"))
         return CUDA_ERROR_INVALID_VALUE;
-    if (strstr(l.kernel->symbol, "la_decode_")) {
-        memcpy(l.params, params[0], sizeof(struct gen_la_decode_params));
-    } else {
-        memcpy(l.params, params[0], 8);
-        memcpy(l.params + 8, params[1], 8);
-        memcpy(l.params + 16, params[2], 4);
-    }
-    if (!s->capturing) {
-        execute(&l, 1);
-        return CUDA_SUCCESS;
-    }
+    copy_params(&l, params);
+    if (!s->capturing)
+        return execute(&l, 1);
     struct graph *g = s->graph;
     if (g->count == g->capacity) {
         g->capacity = g->capacity ? 2 * g->capacity : 64;
@@ -284,6 +316,11 @@ EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const ch
     if (!k)
         abort();
     snprintf(k->symbol, sizeof k->symbol, "%s", name);
+    if (strncmp(name, "inplace_", 8) != 0 &&
+        !sim_emul_find(name, &k->emulated, emul_message, sizeof emul_message)) {
+        free(k);
+        return CUDA_ERROR_NOT_FOUND;
+    }
     pthread_mutex_lock(&busy);
     k->next = kernels;
     kernels = k;
@@ -327,14 +364,16 @@ EXPORT CUresult cuDriverGetVersion(int *version)
 
 EXPORT CUresult cuGetErrorName(CUresult result, const char **name)
 {
-    *name = result == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR";
+    *name = result == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+            : result == CUDA_ERROR_LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
+                                                 : "CUDA_ERROR";
     return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuGetErrorString(CUresult result, const char **text)
 {
     (void)result;
-    *text = "said the simulation";
+    *text = emul_message;
     return CUDA_SUCCESS;
 }
 
@@ -357,8 +396,27 @@ EXPORT CUresult cuDeviceGetName(char *name, int capacity, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+/* Shared memory of a multiprocessor by compute capability; a block may have 1 KiB less. */
+static int shared_per_sm(int cc)
+{
+    switch (cc) {
+    case 80:
+    case 87:
+        return 167936;
+    case 86:
+    case 89:
+    case 120:
+    case 121:
+        return 102400;
+    default:
+        return 233472;
+    }
+}
+
 EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
+    const char *text = getenv("SIM_CC");
+    const int cc = text ? atoi(text) : 90;
     (void)device;
     switch ((int)attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
@@ -374,16 +432,16 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
         *value = 62914560;
         break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        *value = 9;
+        *value = cc / 10;
         break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        *value = 0;
+        *value = cc % 10;
         break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-        *value = 233472;
+        *value = shared_per_sm(cc);
         break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-        *value = 232448;
+        *value = shared_per_sm(cc) - 1024;
         break;
     default:
         *value = 0;
@@ -576,9 +634,12 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
     const struct graph *g = (const struct graph *)exec;
+    CUresult result = CUDA_SUCCESS;
     (void)stream;
-    for (size_t i = 0; i < g->count; i++)
-        execute(&g->launch[i], g->count <= MOST_COMPUTED);
+    for (size_t i = 0; i < g->count && result == CUDA_SUCCESS; i++)
+        result = execute(&g->launch[i], g->count <= MOST_COMPUTED);
+    if (result != CUDA_SUCCESS)
+        return result;
     return lost ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
 }
 
@@ -660,4 +721,26 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t size,
     (void)stream;
     memset((void *)(uintptr_t)to, byte, size);
     return CUDA_SUCCESS;
+}
+
+/* ---- tensor maps ------------------------------------------------------- */
+
+EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType dtype, cuuint32_t rank,
+                                       void *address, const cuuint64_t *dims,
+                                       const cuuint64_t *strides, const cuuint32_t *box,
+                                       const cuuint32_t *element_strides,
+                                       CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                       CUtensorMapL2promotion promotion,
+                                       CUtensorMapFloatOOBfill fill)
+{
+    unsigned long long wide_dims[5] = {0}, wide_strides[5] = {0};
+    (void)promotion;
+    for (cuuint32_t i = 0; i < rank && i < 5; i++) {
+        wide_dims[i] = dims[i];
+        wide_strides[i] = i + 1 < rank ? strides[i] : 0;
+    }
+    return sim_emul_map(map, (int)dtype, rank, address, wide_dims, wide_strides, box,
+                        element_strides, (int)interleave, (int)swizzle, (int)fill)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }

@@ -1,0 +1,187 @@
+/*
+ * What the engine's files share: the block that is running, its fibers and what
+ * they wait for.
+ */
+#ifndef EMUL_INTERNAL_H
+#define EMUL_INTERNAL_H
+
+#include "engine.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WARP 32
+#define MAX_WARPS (EMUL_MAX_THREADS / WARP)
+#define NUM_BARRIERS 16
+/* 18 bits, what a wgmma descriptor can say. */
+#define SHARED_SPACE (256u * 1024u)
+#define FULL_MASK 0xffffffffu
+
+enum state { READY, WAITING, SPINNING, DONE };
+enum wait_kind { WAIT_NONE, WAIT_MEETING, WAIT_BARRIER, WAIT_MBARRIER };
+
+/* What a fiber that cannot go on waits for. */
+struct wait {
+    enum wait_kind kind;
+    const char *who;
+    unsigned id;     /* mask, barrier's number, or index of the mbarrier */
+    unsigned parity; /* of an mbarrier */
+};
+
+/* A copy by cp.async on its way. */
+struct cp_async {
+    unsigned shared, bytes, given;
+    const void *global;
+    uint64_t group, sequence;
+};
+
+/* A bulk store on its way. `data` once the shared memory was read. */
+struct bulk_store {
+    void *global;
+    unsigned shared, bytes;
+    uint64_t group;
+    uint8_t *data;
+};
+
+/* A growing list of any of these. */
+struct list {
+    void *items;
+    size_t count, capacity, size;
+};
+
+struct fiber {
+    struct emul_thread where;
+    unsigned number; /* within the block */
+    void *sp;
+    enum state state;
+    struct wait wait;
+    int result; /* of a vote, set by who releases */
+    struct list copies, stores;
+    uint64_t copy_groups, copy_sequence, store_groups;
+};
+
+struct meeting {
+    unsigned mask, arrived; /* mask 0: free */
+    const struct meeting_kind *kind;
+    void *payload[WARP];
+};
+
+/* An operation that lanes of a warp do together. The last one to come runs it. */
+struct meeting_kind {
+    const char *name;
+    void (*run)(unsigned warp, unsigned lanes, void *const *payload);
+};
+
+struct barrier {
+    unsigned expected, arrived, count, ands, ors;
+};
+
+struct mbarrier {
+    unsigned address, expected, pending;
+    long tx;
+    unsigned phase;
+    bool fenced; /* the copy engine may see it */
+};
+
+/* What happens by itself once it is issued. */
+enum task_kind { TASK_BULK, TASK_TENSOR, TASK_CP_ARRIVE };
+struct task {
+    enum task_kind kind;
+    struct fiber *fiber;
+    unsigned shared, bytes, barrier;
+    const void *from; /* global memory, or the tensor map */
+    int at[5];
+    unsigned rank;
+    uint64_t sequence;
+};
+
+struct wgmma_state;
+
+struct options {
+    bool late, random, reverse;
+    uint64_t seed;
+};
+
+/* A run of shared memory: addresses [address, address + bytes). */
+struct segment {
+    unsigned address, bytes;
+    uint8_t *host;
+};
+
+struct block {
+    const struct emul_launch *launch;
+    struct options options;
+    struct emul_dim index;
+    unsigned num_threads, num_warps, live;
+    unsigned live_lanes[MAX_WARPS];
+    struct fiber fiber[EMUL_MAX_THREADS];
+    struct fiber *self;
+    void *main_sp;
+    unsigned ready[EMUL_MAX_THREADS]; /* a ring */
+    unsigned ready_first, ready_count;
+    unsigned spin_rounds;
+    struct meeting meeting[MAX_WARPS][WARP];
+    struct barrier barrier[NUM_BARRIERS];
+    struct list mbarriers, tasks;
+    struct segment segment[3]; /* static, static, dynamic */
+    uint8_t *view;             /* shared memory as the async proxy sees it, by address */
+    struct wgmma_state *wgmma; /* one a warp */
+    uint64_t random;
+    bool failed;
+    char *message;
+    size_t capacity;
+};
+
+extern _Thread_local struct block *emul__block;
+
+/* grid.c */
+void *emul__list_add(struct list *list, size_t size); /* zeroed; aborts without memory */
+void emul__list_cut(struct list *list, size_t first, size_t count);
+void emul__list_free(struct list *list);
+
+/* fiber.c */
+void *emul__stack(unsigned number); /* the top of a fiber's stack */
+void *emul__fiber_new(void *top, void (*entry)(void));
+void emul__switch(void **save, void *load);
+
+/* grid.c */
+/* Ends the launch once the block's threads are out of the way; emul_fault() ends it at once. */
+void emul__fail(struct block *block, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void emul__wake(struct fiber *fiber);
+void emul__sleep(enum wait_kind kind, const char *who, unsigned id, unsigned parity);
+void emul__poll(const char *who, unsigned id, unsigned parity); /* an mbarrier, while others run */
+uint64_t emul__random(struct block *block);
+
+/* sync.c */
+void emul__meet(unsigned mask, const struct meeting_kind *kind, void *payload);
+void emul__thread_ends(struct block *block, struct fiber *fiber);
+unsigned emul__lane(void);
+unsigned emul__warp(void);
+
+/* shared.c */
+bool emul__shared_open(struct block *block);
+void emul__shared_poison(struct block *block);
+/* For the async proxy: a write goes to both views; a read faults where a thread's write was not
+ * followed by a proxy fence. */
+void emul__async_write(unsigned address, const void *data, unsigned bytes, const char *who);
+const void *emul__async_read(unsigned address, unsigned bytes, const char *who);
+
+/* async.c */
+bool emul__pump(struct block *block);
+void emul__block_ends(struct block *block);
+void emul__async_reset(struct block *block);
+void emul__async_free(struct block *block);
+const struct mbarrier *emul__mbarrier(const struct block *block, unsigned index);
+void emul__land_tensor(const struct task *task);
+void emul__issue(const struct task *task); /* runs it now or lets it lie, as the mode says */
+
+/* wgmma.c */
+void emul__wgmma_open(struct block *block);
+void emul__wgmma_ends(struct block *block);
+void emul__wgmma_free(struct block *block);
+
+/* matrix.c */
+float emul__element(unsigned short bits, bool is_bf16);
+
+#endif

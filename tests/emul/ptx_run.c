@@ -1,0 +1,252 @@
+/* Running the PTX of an asm statement; loads, stores and control. */
+#include "ptx.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- arguments --------------------------------------------------------------- */
+
+static const struct element *element(const struct ptx_frame *f, const struct ptx_arg *arg, unsigned n)
+{
+    if (n >= arg->count)
+        emul_fault("asm \"%.200s\": an argument with %u elements where %u are wanted", f->code->text,
+                   arg->count, n + 1);
+    return (const struct element *)f->code->elements.items + arg->first + n;
+}
+
+struct emul_operand ptx_operand(const struct ptx_frame *f, const struct ptx_arg *arg, unsigned n)
+{
+    const struct element *e = element(f, arg, n);
+    if (e->kind != ELEMENT_OPERAND || e->number >= f->num_operands)
+        emul_fault("asm \"%.200s\": has no operand %llu, or a register where one is wanted",
+                   f->code->text, (unsigned long long)e->number);
+    return f->operand[e->number];
+}
+
+static uint64_t special(uint64_t which)
+{
+    const struct emul_thread *t = emul_self();
+    return which == SPECIAL_LANE   ? emul__lane()
+           : which == SPECIAL_WARP ? emul__warp()
+                                   : t->block.x;
+}
+
+uint64_t ptx_get(const struct ptx_frame *f, const struct ptx_arg *arg, unsigned n)
+{
+    const struct element *e = element(f, arg, n);
+    if (e->kind == ELEMENT_NUMBER)
+        return e->number;
+    if (e->kind == ELEMENT_REGISTER)
+        return f->registers[e->number];
+    if (e->kind == ELEMENT_SPECIAL)
+        return special(e->number);
+    const struct emul_operand o = ptx_operand(f, arg, n);
+    uint64_t value = o.value;
+    if (o.to) {
+        value = 0;
+        memcpy(&value, o.to, o.bytes);
+    }
+    return value;
+}
+
+void ptx_set(struct ptx_frame *f, const struct ptx_arg *arg, unsigned n, uint64_t value)
+{
+    const struct element *e = element(f, arg, n);
+    if (e->kind == ELEMENT_NONE)
+        return;
+    if (e->kind == ELEMENT_REGISTER) {
+        f->registers[e->number] = value;
+        return;
+    }
+    const struct emul_operand o = ptx_operand(f, arg, n);
+    if (!o.to)
+        emul_fault("asm \"%.200s\": writes operand %llu, which is an input", f->code->text,
+                   (unsigned long long)e->number);
+    memcpy(o.to, &value, o.bytes);
+}
+
+void *ptx_pointer(const struct ptx_frame *f, const struct ptx_arg *arg)
+{
+    return (void *)(uintptr_t)(ptx_get(f, arg, 0) + (uint64_t)arg->offset);
+}
+
+unsigned ptx_address(const struct ptx_frame *f, const struct ptx_arg *arg)
+{
+    return (unsigned)(ptx_get(f, arg, 0) + (uint64_t)arg->offset);
+}
+
+/* ---- loads and stores ----------------------------------------------------------- */
+
+static void *memory(const struct ptx_frame *f, const struct ptx_instruction *i,
+                    const struct ptx_arg *arg)
+{
+    const unsigned bytes = i->lanes * i->bits / 8;
+    return i->flags ? emul_shared(ptx_address(f, arg), bytes, bytes, i->name)
+                    : (void *)(uintptr_t)emul_global(ptx_pointer(f, arg), bytes, i->name);
+}
+
+static void run_ld(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    const uint8_t *from = memory(f, i, &i->arg[1]);
+    uint64_t values[8];
+    /* All of it first: outputs may lie where it comes from. */
+    for (unsigned n = 0; n < i->lanes; n++) {
+        values[n] = 0;
+        memcpy(&values[n], from + n * i->bits / 8, i->bits / 8);
+        if (i->type == 's' && i->bits < 64 && values[n] >> (i->bits - 1) & 1)
+            values[n] |= ~0ull << i->bits;
+    }
+    for (unsigned n = 0; n < i->lanes; n++)
+        ptx_set(f, &i->arg[0], n, values[n]);
+}
+
+static void run_st(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    uint8_t *to = memory(f, i, &i->arg[0]);
+    for (unsigned n = 0; n < i->lanes; n++) {
+        const uint64_t value = ptx_get(f, &i->arg[1], n);
+        memcpy(to + n * i->bits / 8, &value, i->bits / 8);
+    }
+}
+
+static bool prepare_memory(struct ptx_instruction *i)
+{
+    const char *type = i->token[i->num_tokens - 1];
+    const bool shared = ptx_has(i, "shared") || ptx_has(i, "shared::cta");
+    i->type = type[0];
+    i->bits = (unsigned)atoi(type + 1);
+    i->lanes = ptx_has(i, "v2") ? 2 : ptx_has(i, "v4") ? 4 : ptx_has(i, "v8") ? 8 : 1;
+    i->flags = shared;
+    i->run = i->token[0][0] == 'l' ? run_ld : run_st;
+    return (shared || ptx_has(i, "global")) && i->num_args == 2 && i->bits >= 8 && i->bits <= 64 &&
+           i->arg[i->token[0][0] == 'l'].memory;
+}
+
+/* ---- control, and what means nothing here ------------------------------------------- */
+
+static void run_bra(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    f->next = i->target;
+}
+
+static void run_nothing(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    (void)f, (void)i;
+}
+
+static void run_trap(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    (void)f, (void)i;
+    emul_fault("trap");
+}
+
+static void run_nanosleep(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    (void)f, (void)i;
+    emul_yield();
+}
+
+static void run_createpolicy(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    ptx_set(f, &i->arg[0], 0, 1);
+}
+
+static void run_fence_proxy(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    (void)f, (void)i;
+    emul_fence_proxy_async();
+}
+
+static void run_fence_mbarrier(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    (void)f, (void)i;
+    emul_mbarrier_fence();
+}
+
+static bool prepare_fence(struct ptx_instruction *i)
+{
+    const bool shared = i->num_tokens == 3 || ptx_has(i, "shared::cta");
+    if (!ptx_has(i, "proxy"))
+        i->run = ptx_has(i, "mbarrier_init") ? run_fence_mbarrier : run_nothing;
+    else if (ptx_has(i, "async"))
+        i->run = shared ? run_fence_proxy : run_nothing; /* .global: the host has one memory */
+    return i->run != NULL;
+}
+
+static void run_setmaxnreg(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    const uint64_t n = ptx_get(f, &i->arg[0], 0);
+    if (n < 24 || n > 256 || n % 8)
+        emul_fault("setmaxnreg: %llu; allowed are multiples of 8 from 24 to 256",
+                   (unsigned long long)n);
+    emul_sync_warp(FULL_MASK);
+}
+
+static void run_bar(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    const int id = (int)ptx_get(f, &i->arg[0], 0);
+    const struct emul_dim t = emul_self()->threads;
+    const int all = (int)((t.x * t.y * t.z + WARP - 1) / WARP * WARP);
+    if (id == 0 && i->num_args == 1)
+        emul_sync_block(0, EMUL_COUNT);
+    else
+        emul_barrier(id, i->num_args > 1 ? (int)ptx_get(f, &i->arg[1], 0) : all, i->flags);
+}
+
+static bool prepare_bar(struct ptx_instruction *i)
+{
+    i->flags = ptx_has(i, "sync");
+    i->run = run_bar;
+    return (i->flags || (ptx_has(i, "arrive") && i->num_args == 2)) && i->num_args >= 1 &&
+           i->num_args <= 2 && !ptx_has(i, "red");
+}
+
+static bool prepare_prefetch(struct ptx_instruction *i)
+{
+    i->run = run_nothing;
+    return true;
+}
+
+/* ---- all of them ------------------------------------------------------------------------ */
+
+bool ptx_prepare(struct ptx_instruction *i)
+{
+    static const struct {
+        const char *name;
+        unsigned num_args; /* for those with `run` */
+        void (*run)(struct ptx_frame *, const struct ptx_instruction *);
+        bool (*prepare)(struct ptx_instruction *);
+    } table[] = {
+        {"ld", 0, NULL, prepare_memory},
+        {"st", 0, NULL, prepare_memory},
+        {"bra", 1, run_bra, NULL},
+        {"trap", 0, run_trap, NULL},
+        {"nanosleep", 1, run_nanosleep, NULL},
+        {"createpolicy", 2, run_createpolicy, NULL},
+        {"fence", 0, NULL, prepare_fence},
+        {"membar", 0, run_nothing, NULL},
+        {"griddepcontrol", 0, run_nothing, NULL},
+        {"prefetch", 0, NULL, prepare_prefetch},
+        {"setmaxnreg", 1, run_setmaxnreg, NULL},
+        {"bar", 0, NULL, prepare_bar},
+        {"barrier", 0, NULL, prepare_bar},
+    };
+    for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
+        if (strcmp(i->token[0], table[n].name) != 0)
+            continue;
+        i->run = table[n].run;
+        return table[n].prepare ? table[n].prepare(i) && i->run : i->num_args == table[n].num_args;
+    }
+    return ptx_prepare_copy(i) || ptx_prepare_matrix(i) || ptx_prepare_math(i);
+}
+
+void emul_asm_run(const struct emul_code *code, const struct emul_operand *operands, unsigned count)
+{
+    const struct ptx_instruction *all = code->instructions.items;
+    struct ptx_frame f = {.code = code, .operand = operands, .num_operands = count};
+    while (f.next < code->instructions.count) {
+        const struct ptx_instruction *i = &all[f.next++];
+        if (i->guard < 0 || (f.registers[i->guard] != 0) != i->guard_not)
+            i->run(&f, i);
+    }
+}
