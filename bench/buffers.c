@@ -10,6 +10,8 @@
 
 uint32_t dtype_bytes(enum gen_dtype dtype)
 {
+    if (dtype == GEN_DTYPE_E4M3)
+        return 1;
     return dtype == GEN_DTYPE_BF16 || dtype == GEN_DTYPE_FP16 ? 2 : 4;
 }
 
@@ -22,6 +24,8 @@ double dtype_get(enum gen_dtype dtype, const void *data, uint64_t i)
         return gen__fp16_to_double(((const uint16_t *)data)[i]);
     case GEN_DTYPE_FP32:
         return (double)((const float *)data)[i];
+    case GEN_DTYPE_E4M3:
+        return gen__e4m3_to_double(((const uint8_t *)data)[i]);
     case GEN_DTYPE_INT32:
         break;
     }
@@ -39,6 +43,9 @@ static void dtype_put(enum gen_dtype dtype, void *data, uint64_t i, double value
         return;
     case GEN_DTYPE_FP32:
         ((float *)data)[i] = (float)value;
+        return;
+    case GEN_DTYPE_E4M3:
+        ((uint8_t *)data)[i] = gen__e4m3_from_double(value);
         return;
     case GEN_DTYPE_INT32:
         ((int32_t *)data)[i] = (int32_t)value;

@@ -56,7 +56,13 @@ enum gen_status {
 #define GEN_OK GEN_STATUS_OK
 
 /* Element types of tensors. */
-enum gen_dtype { GEN_DTYPE_BF16 = 0, GEN_DTYPE_FP16 = 1, GEN_DTYPE_FP32 = 2, GEN_DTYPE_INT32 = 3 };
+enum gen_dtype {
+    GEN_DTYPE_BF16 = 0,
+    GEN_DTYPE_FP16 = 1,
+    GEN_DTYPE_FP32 = 2,
+    GEN_DTYPE_INT32 = 3,
+    GEN_DTYPE_E4M3 = 4 /* fp8, 4 exponent and 3 fraction bits, no infinity */
+};
 
 /* The CUDA driver's stream handle, named without its header. */
 struct CUstream_st;
