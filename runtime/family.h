@@ -28,6 +28,7 @@ struct gen__axis {
 #define GEN__MAX_FACTS 12
 #define GEN__MAX_TENSORS 24
 #define GEN__MAX_PARAMS 1024
+#define GEN__MAX_PART_PROBLEM 128
 
 /* A field of the problem struct as text names it: "batch=64 dtype=bf16". */
 struct gen__field {
@@ -92,6 +93,16 @@ struct gen__tensor {
     bool cold;        /* the tuner rotates it through several copies */
 };
 
+/* A launch of a plan that is left to another family: the merge behind a split
+ * attention, say. */
+struct gen__part {
+    uint32_t launch; /* its place among the plan's */
+    union {
+        gen_problem base; /* names the family */
+        int32_t fields[GEN__MAX_PART_PROBLEM / 4];
+    } problem;
+};
+
 struct gen__family {
     const char *name;
     uint32_t tag;                                  /* GEN_<FAMILY> */
@@ -125,6 +136,17 @@ struct gen__family {
      * alone, and one launch without geometry unless the problem is empty. */
     void (*plan)(const gen_problem *problem, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan);
+    /* Launches that other families' variants do, or NULL. plan() counts them in
+     * num_launches and leaves them zero; parts() tells for each its place and the problem, which
+     * its family allows and which is not empty, and returns their number. Selection fills them with
+     * the one launch that this family's plan() gives for the best variant, by the rules that hold
+     * for gen_select(). That family has no parts itself and wants no workspace: workspace,
+     * arguments and the parameters of every launch are this family's affair. */
+    uint32_t (*parts)(const gen_problem *problem, const gen_device *device,
+                      const struct gen__facts *variant, const gen_plan *plan,
+                      struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
+    const uint32_t *part_families; /* every tag that parts() may name */
+    uint32_t num_part_families;
     /* Checks the arguments, whose size and family were checked, for a plan that
      * is not empty; where `params` is not NULL, also fills launch
      * `launch`'s kernel parameters (params_size bytes, passed by value). */

@@ -16,6 +16,9 @@
  *             target that has an eligible one
  *   FALLBACK  the group's fallback, where the family has no estimate
  *
+ * A family may leave launches of its plans to other families: each is chosen by
+ * the same rules, for a problem that the family derives (parts.c).
+ *
  * Rows whose variant is not eligible are passed over. Nothing here allocates,
  * locks, calls the system or writes but to *plan; the rules TABLE and NEAREST
  * cost tens of nanoseconds, MODEL the family's fits() and predict() once per
@@ -440,6 +443,23 @@ static void make_plan_for(const struct gen__ask *ask, const struct gen__facts *f
     make_plan(ask->library, ask->device, ask->problem, ask->family, facts, why, us, plan);
 }
 
+/* The same with the launches that the family leaves to others; *plan is left
+ * alone where one of them cannot be done. */
+static enum gen_status finish_plan(const struct gen__ask *ask, const struct gen__facts *facts,
+                                   enum gen_why why, float us, gen_plan *plan)
+{
+    if (!ask->family->parts || ask->key.empty) {
+        make_plan_for(ask, facts, why, us, plan);
+        return GEN_OK;
+    }
+    gen_plan whole;
+    make_plan_for(ask, facts, why, us, &whole);
+    const enum gen_status status = gen__add_parts(ask, facts, &whole);
+    if (!status)
+        *plan = whole;
+    return status;
+}
+
 /* ---- gen_select() ------------------------------------------------------ */
 
 /* By every rule. */
@@ -469,8 +489,7 @@ __attribute__((noinline)) static enum gen_status select_at_length(const gen_libr
     struct gen__choice choice;
     if (!gen__choose(&ask, &choice))
         return gen__unsupported(&ask);
-    make_plan_for(&ask, choice.facts, choice.why, choice.us, plan);
-    return GEN_OK;
+    return finish_plan(&ask, choice.facts, choice.why, choice.us, plan);
 }
 
 /* Can the spot's variant run the problem? False also where that has to be asked
@@ -505,7 +524,7 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     struct gen__key key;
     NEED(family->check(problem, &key) == GEN_OK)
     const struct gen__entry *entry = gen__entry_find(library, family, gen__key_codes(&key));
-    NEED(entry && !key.empty && plan)
+    NEED(entry && !key.empty && plan && !family->parts)
 
     enum gen_why why = GEN_WHY_TABLE;
     const float x = key.counts[0];
@@ -562,9 +581,9 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
         gen__reject_text(&ask, index, reject, why, text, sizeof(text));
         return gen__fail(GEN_STATUS_UNSUPPORTED, "variant %.200s %s", variant, text);
     }
-    make_plan_for(&ask, gen__facts_of(library, index), GEN_WHY_ASKED, gen__predict(&ask, index),
-                  plan);
-    if (ask.key.empty)
+    status = finish_plan(&ask, gen__facts_of(library, index), GEN_WHY_ASKED,
+                         gen__predict(&ask, index), plan);
+    if (!status && ask.key.empty)
         plan->num_launches = 0;
-    return GEN_OK;
+    return status;
 }

@@ -50,6 +50,20 @@ bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice);
 /* How far the row that decided is from the problem, in doublings. */
 float gen__choice_distance(const struct gen__ask *ask, const struct gen__choice *choice);
 
+/* The parts of a plan that the family made of these facts, not yet filled; 0
+ * where it has none. */
+uint32_t gen__parts(const struct gen__ask *ask, const struct gen__facts *facts,
+                    const gen_plan *plan, struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
+/* What a part asks; `part` must outlive it. */
+static inline enum gen_status gen__part_ask(const struct gen__ask *whole,
+                                            const struct gen__part *part, struct gen__ask *ask)
+{
+    return gen__ask(whole->library, whole->device, &part->problem.base, ask);
+}
+/* Fills them. Errors: UNSUPPORTED, and the launch is named. */
+enum gen_status gen__add_parts(const struct gen__ask *ask, const struct gen__facts *facts,
+                               gen_plan *plan);
+
 /* The family's estimate in microseconds; 0 where it has none. */
 float gen__predict(const struct gen__ask *ask, uint32_t variant);
 
