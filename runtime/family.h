@@ -74,13 +74,22 @@ enum gen__fill {
     GEN__FILL_NORMAL,  /* standard normal times `amount` */
     GEN__FILL_UNIFORM, /* uniform in [0, amount) */
     GEN__FILL_SLOTS,   /* a permutation of distinct slots below `amount` */
-    GEN__FILL_POISON   /* written by the kernel: NaN bytes before it */
+    GEN__FILL_POISON,  /* written by the kernel: NaN bytes before it */
+    GEN__FILL_FAMILY   /* by gen__family.fill: lengths, tables, offsets */
+};
+
+/* What a fill is asked for, beside random numbers of a seed. */
+struct gen__fill_options {
+    uint64_t seed;
+    bool padding;    /* entries that name nothing: every third slot, page, record */
+    bool non_finite; /* NaN where nobody may look, or in a state */
+    bool ordered;    /* slots and pages in ascending order, not shuffled */
 };
 
 enum gen__role { GEN__IN, GEN__OUT, GEN__INOUT };
 
 /* A tensor argument: where its pointer stands in the argument struct, its
- * extent, and what a correct result is. */
+ * extent, and what a correct result is. Zero where nothing is said. */
 struct gen__tensor {
     const char *name;
     uint32_t pointer_offset; /* in the argument struct */
@@ -88,10 +97,23 @@ struct gen__tensor {
     enum gen__role role;
     enum gen__fill fill;
     double amount;
-    uint64_t count;   /* elements; 0: the pointer is NULL */
-    double tolerance; /* outputs: greatest relative Frobenius error */
-    bool cold;        /* the tuner rotates it through several copies */
+    uint64_t count; /* elements; 0: the pointer is NULL, or a view's */
+    bool cold;      /* the tuner rotates it through several copies */
+    /* Outputs: the greatest relative Frobenius error, of the whole and, where `row` is not 0, of
+     * each run of so many elements; or, where `absolute` is not 0, of each element by itself. */
+    double tolerance, absolute;
+    uint32_t row;
+    bool rounded_once; /* of 16 bits: each within one rounding of what exact() gives */
+    /* A view: lies in the memory of tensor view_of - 1, from element view_at on. */
+    uint32_t view_of;
+    uint64_t view_at;
 };
+
+/* The first fields of one: GEN__TENSOR(gen_scale_args, x, GEN_DTYPE_FP32, GEN__IN,
+ * GEN__FILL_NORMAL, 1.0, count). */
+#define GEN__TENSOR(args, member, type, part, kind, size, elements)                             \
+    .name = #member, .pointer_offset = offsetof(args, member), .dtype = (type), .role = (part), \
+    .fill = (kind), .amount = (size), .count = (uint64_t)(elements)
 
 /* A launch of a plan that is left to another family: the merge behind a split
  * attention, say. */
@@ -165,6 +187,12 @@ struct gen__family {
      * fixed order, and the argument struct without its pointers. */
     uint32_t (*tensors)(const gen_problem *problem, struct gen__tensor tensors[GEN__MAX_TENSORS]);
     void (*default_args)(const gen_problem *problem, gen_args *args);
+    /* Writes the tensors of GEN__FILL_FAMILY, and what hangs on them in the others, which were
+     * filled before. data[t] is tensor t on the host: NULL where it is not there, being empty or on
+     * a device alone. The same for the same options. NULL: the family has no such tensors. */
+    void (*fill)(const gen_problem *problem, const gen_args *args,
+                 const struct gen__tensor *tensors, const struct gen__fill_options *options,
+                 void *const *data);
     /* Bytes that must move and floating-point operations that must be done. */
     void (*cost)(const gen_problem *problem, double *bytes, double *flops);
     /* "B64-H64-K128-V128-vk": the case name in result files. */

@@ -442,7 +442,7 @@ static const double bf16_tolerance = 0x1p-8;
 static const double fp16_tolerance = 0x1p-11;
 static const double state_tolerance = 1e-6;
 
-#define POINTER(name) #name, offsetof(gen_la_decode_args, name)
+#define TENSOR(...) GEN__TENSOR(gen_la_decode_args, __VA_ARGS__)
 
 static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN__MAX_TENSORS])
 {
@@ -453,25 +453,26 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
     const uint64_t qk_count = batch * (uint64_t)p->num_qk_heads * d;
     const uint64_t v_count = batch * (uint64_t)p->num_v_heads * d;
     const uint64_t pool_count = slots * (uint64_t)p->num_v_heads * d * d;
+    const uint64_t decays = (uint64_t)p->num_qk_heads;
     const double o_tolerance = dtype == GEN_DTYPE_FP16 ? fp16_tolerance : bf16_tolerance;
     const struct gen__tensor list[] = {
-        {POINTER(q), dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count, 0.0, true},
-        {POINTER(k), dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count, 0.0, true},
-        {POINTER(v), dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, v_count, 0.0, true},
-        {POINTER(o), dtype, GEN__OUT, GEN__FILL_POISON, 0.0, v_count, o_tolerance, false},
+        {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
+        {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
+        {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, v_count), .cold = true},
+        {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0.0, v_count), .tolerance = o_tolerance,
+         .rounded_once = true},
         /* As the published schedule: between 0 and 4, one for each q, k head. */
-        {POINTER(decay), GEN_DTYPE_FP32, GEN__IN, GEN__FILL_UNIFORM, 4.0, (uint64_t)p->num_qk_heads,
-         0.0, true},
-        {POINTER(state), GEN_DTYPE_FP32, GEN__INOUT, GEN__FILL_NORMAL, 0.1, pool_count,
-         state_tolerance, true},
-        {POINTER(slots), GEN_DTYPE_INT32, GEN__IN, GEN__FILL_SLOTS, (double)slots, batch, 0.0,
-         true},
+        {TENSOR(decay, GEN_DTYPE_FP32, GEN__IN, GEN__FILL_UNIFORM, 4.0, decays), .cold = true},
+        {TENSOR(state, GEN_DTYPE_FP32, GEN__INOUT, GEN__FILL_NORMAL, 0.1, pool_count),
+         .tolerance = state_tolerance, .cold = true},
+        {TENSOR(slots, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_SLOTS, (double)slots, batch),
+         .cold = true},
     };
     memcpy(tensors, list, sizeof list);
     return (uint32_t)(sizeof list / sizeof *list);
 }
 
-#undef POINTER
+#undef TENSOR
 
 static void default_args(const gen_problem *base, gen_args *args)
 {
