@@ -215,8 +215,8 @@ static void fill_by_family(const struct buffers *b, const struct fill_options *o
                                              .padding = options->padding,
                                              .non_finite = options->non_finite,
                                              .ordered = options->ordered};
-    if (b->family->fill)
-        b->family->fill(b->problem, b->args, b->tensor, &wishes, data);
+    if (b->family->fill && b->family->fill(b->problem, b->args, b->tensor, &wishes, data) != GEN_OK)
+        die(2, "%s", gen_last_error());
 }
 
 void buffers_fill(const struct buffers *b, const struct fill_options *options, uint8_t *block)

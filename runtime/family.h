@@ -190,9 +190,9 @@ struct gen__family {
     /* Writes the tensors of GEN__FILL_FAMILY, and what hangs on them in the others, which were
      * filled before. data[t] is tensor t on the host: NULL where it is not there, being empty or on
      * a device alone. The same for the same options. NULL: the family has no such tensors. */
-    void (*fill)(const gen_problem *problem, const gen_args *args,
-                 const struct gen__tensor *tensors, const struct gen__fill_options *options,
-                 void *const *data);
+    enum gen_status (*fill)(const gen_problem *problem, const gen_args *args,
+                            const struct gen__tensor *tensors,
+                            const struct gen__fill_options *options, void *const *data);
     /* Bytes that must move and floating-point operations that must be done. */
     void (*cost)(const gen_problem *problem, double *bytes, double *flops);
     /* "B64-H64-K128-V128-vk": the case name in result files. */
