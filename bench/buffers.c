@@ -10,6 +10,8 @@
 
 uint32_t dtype_bytes(enum gen_dtype dtype)
 {
+    if (dtype == GEN_DTYPE_E4M3)
+        return 1;
     return dtype == GEN_DTYPE_BF16 || dtype == GEN_DTYPE_FP16 ? 2 : 4;
 }
 
@@ -22,6 +24,8 @@ double dtype_get(enum gen_dtype dtype, const void *data, uint64_t i)
         return gen__fp16_to_double(((const uint16_t *)data)[i]);
     case GEN_DTYPE_FP32:
         return (double)((const float *)data)[i];
+    case GEN_DTYPE_E4M3:
+        return gen__e4m3_to_double(((const uint8_t *)data)[i]);
     case GEN_DTYPE_INT32:
         break;
     }
@@ -39,6 +43,9 @@ static void dtype_put(enum gen_dtype dtype, void *data, uint64_t i, double value
         return;
     case GEN_DTYPE_FP32:
         ((float *)data)[i] = (float)value;
+        return;
+    case GEN_DTYPE_E4M3:
+        ((uint8_t *)data)[i] = gen__e4m3_from_double(value);
         return;
     case GEN_DTYPE_INT32:
         ((int32_t *)data)[i] = (int32_t)value;
@@ -72,6 +79,8 @@ bool buffers_init(struct buffers *b, const struct gen__family *family, const gen
     const uint64_t skew = tight ? 16 : 0;
     for (uint32_t t = 0; t < b->num_tensors; t++) {
         uint64_t *end = b->tensor[t].cold ? &b->set_bytes : &b->hot_bytes;
+        if (b->tensor[t].view_of)
+            continue;
         b->bytes[t] = b->tensor[t].count * dtype_bytes(b->tensor[t].dtype);
         b->offset[t] = round_up(*end + BUFFERS_GUARD, 256) + skew;
         *end = b->offset[t] + b->bytes[t] + BUFFERS_GUARD;
@@ -90,14 +99,25 @@ void buffers_free(struct buffers *b)
 
 uint64_t buffers_at(const struct buffers *b, uint32_t set, uint32_t t)
 {
+    const struct gen__tensor *tensor = &b->tensor[t];
+    if (tensor->view_of)
+        return buffers_at(b, set, tensor->view_of - 1) +
+               tensor->view_at * dtype_bytes(tensor->dtype);
     return b->tensor[t].cold ? b->hot_bytes + set * b->set_bytes + b->offset[t] : b->offset[t];
+}
+
+/* Has memory, its own or another's. */
+static bool is_there(const struct buffers *b, uint32_t t)
+{
+    const uint32_t of = b->tensor[t].view_of;
+    return b->tensor[of ? of - 1 : t].count != 0;
 }
 
 void buffers_args(const struct buffers *b, uint64_t base, uint32_t set, gen_args *args)
 {
     memcpy(args, b->args, b->family->args_size);
     for (uint32_t t = 0; t < b->num_tensors; t++) {
-        uint64_t address = b->tensor[t].count ? base + buffers_at(b, set, t) : 0;
+        uint64_t address = is_there(b, t) ? base + buffers_at(b, set, t) : 0;
         void *pointer = (void *)(uintptr_t)address; // NOLINT: an address of either memory
         memcpy((char *)args + b->tensor[t].pointer_offset, &pointer, sizeof pointer);
     }
@@ -147,6 +167,9 @@ static void fill_elements(const struct gen__tensor *t, struct rng *rng, void *da
     case GEN__FILL_POISON:
         memset(data, 0xff, count * dtype_bytes(t->dtype));
         return;
+    case GEN__FILL_FAMILY:
+        memset(data, 0, count * dtype_bytes(t->dtype)); /* until the family has its turn */
+        return;
     }
 }
 
@@ -162,7 +185,8 @@ static void repeat(uint8_t *data, uint64_t have, uint64_t want)
 /* How much of a tensor is drawn; the rest repeats it. */
 static uint64_t piece(const struct gen__tensor *t, const struct fill_options *options)
 {
-    bool whole = !options->cycle || t->fill == GEN__FILL_SLOTS || t->count < RANDOM_PIECE;
+    bool whole = !options->cycle || t->fill == GEN__FILL_SLOTS || t->fill == GEN__FILL_FAMILY ||
+                 t->count < RANDOM_PIECE;
     return whole ? t->count : RANDOM_PIECE;
 }
 
@@ -183,14 +207,29 @@ static void fill_tensor(const struct buffers *b, uint32_t t, const struct fill_o
     }
 }
 
+/* What the family knows of its tensors, data[t] each. */
+static void fill_by_family(const struct buffers *b, const struct fill_options *options,
+                           void *const *data)
+{
+    const struct gen__fill_options wishes = {.seed = options->seed,
+                                             .padding = options->padding,
+                                             .non_finite = options->non_finite,
+                                             .ordered = options->ordered};
+    if (b->family->fill && b->family->fill(b->problem, b->args, b->tensor, &wishes, data) != GEN_OK)
+        die(2, "%s", gen_last_error());
+}
+
 void buffers_fill(const struct buffers *b, const struct fill_options *options, uint8_t *block)
 {
     struct rng rng;
     rng_seed(&rng, options->seed);
     for (uint32_t set = 0; set < b->num_sets; set++) {
+        void *at[GEN__MAX_TENSORS] = {NULL};
         for (uint32_t t = 0; t < b->num_tensors; t++) {
             uint8_t *data = block + buffers_at(b, set, t);
-            if (set && !b->tensor[t].cold)
+            if (is_there(b, t))
+                at[t] = data;
+            if (b->tensor[t].view_of || (set && !b->tensor[t].cold))
                 continue;
             memset(data - BUFFERS_GUARD, BUFFERS_CANARY, BUFFERS_GUARD);
             memset(data + b->bytes[t], BUFFERS_CANARY, BUFFERS_GUARD);
@@ -200,6 +239,7 @@ void buffers_fill(const struct buffers *b, const struct fill_options *options, u
             fill_tensor(b, t, options, &rng, data, count);
             repeat(data, count * dtype_bytes(b->tensor[t].dtype), b->bytes[t]);
         }
+        fill_by_family(b, options, at);
     }
 }
 
@@ -216,14 +256,40 @@ static enum gen_status repeat_device(const struct gpu *gpu, CUdeviceptr at, uint
     return status;
 }
 
+static bool is_family_filled(const struct buffers *b, uint32_t t)
+{
+    return b->tensor[t].fill == GEN__FILL_FAMILY && b->tensor[t].count;
+}
+
+/* Those that the family fills, made on the host all together and copied to each
+ * set. */
+static enum gen_status fill_device_by_family(const struct buffers *b,
+                                             const struct fill_options *options,
+                                             const struct gpu *gpu, CUdeviceptr base)
+{
+    void *data[GEN__MAX_TENSORS] = {NULL};
+    enum gen_status status = GEN_OK;
+    for (uint32_t t = 0; t < b->num_tensors; t++)
+        if (is_family_filled(b, t))
+            data[t] = memset(xmalloc(b->bytes[t]), 0, b->bytes[t]);
+    fill_by_family(b, options, data);
+    for (uint32_t t = 0; t < b->num_tensors; t++) {
+        const uint32_t sets = b->tensor[t].cold ? b->num_sets : 1;
+        for (uint32_t set = 0; data[t] && set < sets && status == GEN_OK; set++)
+            status = gpu_upload(gpu, base + buffers_at(b, set, t), data[t], b->bytes[t]);
+        free(data[t]);
+    }
+    return status;
+}
+
 enum gen_status buffers_fill_device(const struct buffers *b, const struct fill_options *options,
                                     const struct gpu *gpu, CUdeviceptr base)
 {
     struct rng rng;
-    enum gen_status status = GEN_OK;
+    enum gen_status status = fill_device_by_family(b, options, gpu, base);
     rng_seed(&rng, options->seed);
     for (uint32_t t = 0; t < b->num_tensors && status == GEN_OK; t++) {
-        if (!b->tensor[t].count)
+        if (!b->tensor[t].count || is_family_filled(b, t))
             continue;
         uint64_t count = piece(&b->tensor[t], options);
         uint64_t size = count * dtype_bytes(b->tensor[t].dtype);

@@ -43,7 +43,7 @@ bool buffers_init(struct buffers *b, const struct gen__family *family, const gen
                   int form, uint32_t num_sets, bool tight);
 void buffers_free(struct buffers *b);
 
-/* Offset of tensor t of a set in the block. */
+/* Offset of tensor t of a set in the block; a view's is where it begins. */
 uint64_t buffers_at(const struct buffers *b, uint32_t set, uint32_t t);
 
 /* The arguments of a set in a block at `base`; args_size bytes. */
@@ -52,10 +52,10 @@ void buffers_args(const struct buffers *b, uint64_t base, uint32_t set, gen_args
 /* Controls of the fill. */
 struct fill_options {
     uint64_t seed;
-    bool padding;    /* every third slot is negative or beyond the pool */
-    bool non_finite; /* a NaN and an infinity in each float32 state */
+    bool padding;    /* every third slot, page or record names nothing */
+    bool non_finite; /* a NaN and an infinity in each float32 state, and what the family adds */
     bool cycle;      /* repeat the first million random elements */
-    bool ordered;    /* slots in ascending order, as a pool is filled, not shuffled */
+    bool ordered;    /* slots and pages in ascending order, as a pool is filled, not shuffled */
 };
 
 /* Fills a whole block on the host: canaries, inputs, poison. */

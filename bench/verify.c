@@ -11,6 +11,10 @@
  * the largest of many normal values stays well below. */
 #define ELEMENT_FACTOR 16
 
+/* The same within a row, where the tolerance holds for each: it is about twice
+ * the standard deviation of what a row's elements are off. */
+#define ROW_ELEMENT_FACTOR 4
+
 /* Error of sums in fp32 relative to the outputs' root mean square: some hundred
  * terms of 2^-24 each, with room for cancellation. */
 #define FP32_SLACK 1e-5
@@ -247,45 +251,104 @@ static void check_rounding(const struct gen__tensor *tensor, const double *exact
     }
 }
 
+/* The values that outputs are compared with. */
+static double expected_at(const struct verify_case *c, uint32_t t, uint64_t i)
+{
+    return c->exact[t] ? c->exact[t][i]
+                       : dtype_get(c->buffers.tensor[t].dtype,
+                                   c->expected + buffers_at(&c->buffers, 0, t), i);
+}
+
+/* The tolerance holds for each row by itself, and a row of zeros is one of zeros. */
+static void check_rows(const struct verify_case *c, uint32_t t, struct verify_result *result)
+{
+    const struct gen__tensor *tensor = &c->buffers.tensor[t];
+    const void *actual = c->actual + buffers_at(&c->buffers, 0, t);
+    for (uint64_t first = 0; first < tensor->count; first += tensor->row) {
+        const uint64_t left = tensor->count - first;
+        const uint64_t end = first + (left < tensor->row ? left : tensor->row);
+        struct sums s = {.worst_index = first};
+        for (uint64_t i = first; i < end; i++)
+            add_element(&s, i, expected_at(c, t, i), dtype_get(tensor->dtype, actual, i));
+        const double value = expected_at(c, t, s.worst_index);
+        const double rms = sqrt(s.reference / (double)(end - first));
+        const double limit = ROW_ELEMENT_FACTOR * tensor->tolerance * fmax(rms, fabs(value));
+        if (s.difference > tensor->tolerance * tensor->tolerance * s.reference)
+            reject(result,
+                   "%s: relative error %.3g in the row at [%llu], allowed %.3g; worst at [%llu]: "
+                   "%g, not %g",
+                   tensor->name, sqrt(s.difference / s.reference), (unsigned long long)first,
+                   tensor->tolerance, (unsigned long long)s.worst_index,
+                   dtype_get(tensor->dtype, actual, s.worst_index), value);
+        else if (s.worst > limit)
+            reject(result, "%s[%llu] is %g, the reference has %g", tensor->name,
+                   (unsigned long long)s.worst_index,
+                   dtype_get(tensor->dtype, actual, s.worst_index), value);
+    }
+}
+
+/* Each element by itself; its error is no relative one and is not reported. */
+static void check_absolute(const struct gen__tensor *tensor, const struct sums *s, double actual,
+                           double expected, struct verify_result *result)
+{
+    if (s->worst > tensor->absolute)
+        reject(result, "%s[%llu] is %.9g, the reference has %.9g; allowed is a difference of %g",
+               tensor->name, (unsigned long long)s->worst_index, actual, expected,
+               tensor->absolute);
+}
+
+/* The tensor as a whole. */
+static void check_tolerance(const struct gen__tensor *tensor, const struct sums *s, double actual,
+                            double expected, struct verify_result *result)
+{
+    const double error =
+        s->reference > 0 ? sqrt(s->difference / s->reference) : sqrt(s->difference);
+    if (error >= result->error) {
+        result->error = error;
+        result->worst = s->worst_index;
+        snprintf(result->tensor, sizeof result->tensor, "%s", tensor->name);
+    }
+    if (!(error <= tensor->tolerance))
+        reject(result, "%s: relative error %.3g, allowed %.3g; worst at [%llu]: %g, not %g",
+               tensor->name, error, tensor->tolerance, (unsigned long long)s->worst_index, actual,
+               expected);
+    const double rms = tensor->count ? sqrt(s->reference / (double)tensor->count) : 0;
+    if (s->worst > ELEMENT_FACTOR * tensor->tolerance * fmax(rms, fabs(expected)))
+        reject(result, "%s[%llu] is %g, the reference has %g", tensor->name,
+               (unsigned long long)s->worst_index, actual, expected);
+}
+
 static void compare_values(const struct verify_case *c, uint32_t t, struct verify_result *result)
 {
     const struct gen__tensor *tensor = &c->buffers.tensor[t];
     const void *expected = c->expected + buffers_at(&c->buffers, 0, t);
     const void *actual = c->actual + buffers_at(&c->buffers, 0, t);
     struct sums s = {0};
+    if (!tensor->count)
+        return;
     if (tensor->dtype == GEN_DTYPE_FP32) {
         const float *e = expected, *a = actual;
         for (uint64_t i = 0; i < tensor->count; i++)
             add_element(&s, i, (double)e[i], (double)a[i]);
     } else {
-        const double *exact = c->exact[t];
         for (uint64_t i = 0; i < tensor->count; i++)
-            add_element(&s, i, exact ? exact[i] : dtype_get(tensor->dtype, expected, i),
-                        dtype_get(tensor->dtype, actual, i));
-        if (exact)
-            check_rounding(tensor, exact, actual, &s, result);
+            add_element(&s, i, expected_at(c, t, i), dtype_get(tensor->dtype, actual, i));
+        if (c->exact[t] && tensor->rounded_once)
+            check_rounding(tensor, c->exact[t], actual, &s, result);
     }
     if (s.any_misplaced)
         reject(result, "%s[%llu] is %g, the reference has %g", tensor->name,
                (unsigned long long)s.misplaced, dtype_get(tensor->dtype, actual, s.misplaced),
                dtype_get(tensor->dtype, expected, s.misplaced));
-    double error = s.reference > 0 ? sqrt(s.difference / s.reference) : sqrt(s.difference);
-    if (error >= result->error) {
-        result->error = error;
-        result->worst = s.worst_index;
-        snprintf(result->tensor, sizeof result->tensor, "%s", tensor->name);
+    const double found = dtype_get(tensor->dtype, actual, s.worst_index);
+    const double wanted = dtype_get(tensor->dtype, expected, s.worst_index);
+    if (tensor->absolute > 0) {
+        check_absolute(tensor, &s, found, wanted, result);
+        return;
     }
-    if (!(error <= tensor->tolerance))
-        reject(result, "%s: relative error %.3g, allowed %.3g; worst at [%llu]: %g, not %g",
-               tensor->name, error, tensor->tolerance, (unsigned long long)s.worst_index,
-               dtype_get(tensor->dtype, actual, s.worst_index),
-               dtype_get(tensor->dtype, expected, s.worst_index));
-    double rms = tensor->count ? sqrt(s.reference / (double)tensor->count) : 0;
-    double size = tensor->count ? fabs(dtype_get(tensor->dtype, expected, s.worst_index)) : 0;
-    if (s.worst > ELEMENT_FACTOR * tensor->tolerance * fmax(rms, size))
-        reject(result, "%s[%llu] is %g, the reference has %g", tensor->name,
-               (unsigned long long)s.worst_index, dtype_get(tensor->dtype, actual, s.worst_index),
-               dtype_get(tensor->dtype, expected, s.worst_index));
+    check_tolerance(tensor, &s, found, wanted, result);
+    if (tensor->row)
+        check_rows(c, t, result);
 }
 
 void verify_compare(const struct verify_case *c, struct verify_result *result)
@@ -295,6 +358,8 @@ void verify_compare(const struct verify_case *c, struct verify_result *result)
     for (uint32_t t = 0; t < c->buffers.num_tensors; t++) {
         const struct gen__tensor *tensor = &c->buffers.tensor[t];
         const uint64_t at = buffers_at(&c->buffers, 0, t);
+        if (tensor->view_of)
+            continue; /* compared as part of the other */
         check_guards(c, t, result);
         if (tensor->role == GEN__IN) {
             uint64_t i = first_difference(c->initial + at, c->actual + at, c->buffers.bytes[t]);

@@ -37,7 +37,12 @@
       (const struct gen__launch_config *config, void *function, void **params, void **extra))
 
 /* Used where the driver has them (cuFuncLoad: CUDA 12.4), NULL where not. */
-#define GEN__DRIVER_OPTIONAL_MAP(X) X(cuFuncLoad, (void *function))
+#define GEN__DRIVER_OPTIONAL_MAP(X)                                                         \
+    X(cuFuncLoad, (void *function))                                                         \
+    X(cuTensorMapEncodeTiled,                                                               \
+      (void *map, int type, unsigned rank, void *memory, const uint64_t *extent,            \
+       const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave, \
+       int swizzle, int promotion, int fill))
 
 /* Of enum cudaError_enum. */
 enum gen__driver_result {
@@ -58,6 +63,19 @@ enum gen__driver_attribute {
     GEN__DEVICE_SHARED_PER_SM = 81,
     GEN__DEVICE_SHARED_PER_BLOCK = 97, /* opt-in */
     GEN__KERNEL_MAX_DYNAMIC_SHARED = 8
+};
+
+/* Of CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle,
+ * CUtensorMapL2promotion and CUtensorMapFloatOOBfill. */
+enum gen__driver_tensor_map {
+    GEN__TENSOR_UINT8 = 0,
+    GEN__TENSOR_FP16 = 6,
+    GEN__TENSOR_BF16 = 9,
+    GEN__TENSOR_NOT_INTERLEAVED = 0,
+    GEN__TENSOR_SWIZZLE_64 = 2, /* bytes: the width of a box */
+    GEN__TENSOR_SWIZZLE_128 = 3,
+    GEN__TENSOR_L2_256 = 3,
+    GEN__TENSOR_ZEROS_OUTSIDE = 0
 };
 
 /* CUlaunchAttribute with its number for programmatic stream serialization, and CUlaunchConfig. */

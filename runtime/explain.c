@@ -55,8 +55,7 @@ static void put_head(struct gen__text *out, const struct gen__ask *ask)
                   d->l2_bytes / 1048576.0, d->shared_per_block);
     for (uint32_t c = 0; !ask->key.empty && c < ask->family->num_coords; c++)
         gen__text_add(out, "%s%s=%g%s", c ? " " : "tuned by  ", ask->family->coords[c],
-                      exp2((double)ask->key.coords[c]),
-                      c + 1 < ask->family->num_coords ? "" : "\n");
+                      (double)ask->key.counts[c], c + 1 < ask->family->num_coords ? "" : "\n");
 }
 
 static void put_tables(struct gen__text *out, const gen_library *library)
@@ -86,8 +85,8 @@ static void put_rule(struct gen__text *out, const struct gen__ask *ask,
         gen__text_add(out, ": %s (%s), row ", t->class_name, t->name);
         for (uint32_t c = 0; c < ask->family->num_coords; c++)
             gen__text_add(out, "%s%s=%g", c ? "," : "", ask->family->coords[c],
-                          exp2((double)choice->row->coords[c]));
-        gen__text_add(out, ", %.2f doublings away", (double)choice->distance);
+                          (double)choice->row->counts[c]);
+        gen__text_add(out, ", %.2f doublings away", (double)gen__choice_distance(ask, choice));
     }
     gen__text_add(out, "\n");
 }
@@ -112,12 +111,12 @@ static uint32_t collect(const struct gen__ask *ask, const struct gen__choice *ch
             c->us = gen__predict(ask, v);
             if (!choice || !choice->row)
                 continue;
-            if (v == choice->variant) {
+            if (v == choice->facts->index) {
                 c->us = choice->us;
                 c->measured = true;
             } else if (v == choice->row->runner_up && choice->row->runner_up_us > 0.0f) {
                 /* As far behind the winner as it was at the row. */
-                c->us = choice->us * choice->row->runner_up_us / exp2f(choice->row->log2_us);
+                c->us = choice->us * choice->row->runner_up_us / choice->row->us;
                 c->measured = true;
             }
         }
@@ -135,7 +134,7 @@ static void put_candidates(struct gen__text *out, const struct gen__ask *ask,
         gen__text_add(out, "candidates, us:\n");
     for (; i < count && !candidates[i].reject; i++) {
         const struct candidate *c = &candidates[i];
-        const char mark = choice && c->variant == choice->variant ? '*' : ' ';
+        const char mark = choice && c->variant == choice->facts->index ? '*' : ' ';
         if (c->us > 0.0f)
             gen__text_add(out, "%c %12.3f %-9s %s\n", mark, (double)c->us,
                           c->measured ? "measured" : "estimate",
@@ -164,8 +163,56 @@ static uint32_t num_candidates(const struct gen__ask *ask)
     return count;
 }
 
-/* Sets no message, since the answer may be a success's; false where there is no
- * memory to list the candidates. */
+/* The rule that decides and every candidate. Sets no message, since the answer
+ * may be a success's; false where there is no memory to list the candidates. */
+static bool put_choice(struct gen__text *out, const struct gen__ask *ask,
+                       struct gen__choice *choice, bool *found)
+{
+    *found = gen__choose(ask, choice);
+    if (*found) {
+        put_rule(out, ask, choice);
+    } else {
+        gen__text_add(out, "rule      none: ");
+        gen__unsupported_text(ask, out);
+        gen__text_add(out, "\n");
+    }
+    uint32_t count = num_candidates(ask);
+    if (!count)
+        return true;
+    struct candidate *candidates = calloc(count, sizeof(*candidates));
+    if (!candidates)
+        return false;
+    count = collect(ask, *found ? choice : NULL, candidates);
+    qsort(candidates, count, sizeof(*candidates), order_candidates);
+    put_candidates(out, ask, *found ? choice : NULL, candidates, count);
+    free(candidates);
+    return true;
+}
+
+/* The same for each launch that the chosen variant leaves to another family. */
+static bool put_parts(struct gen__text *out, const struct gen__ask *ask,
+                      const struct gen__choice *choice)
+{
+    struct gen__part parts[GEN_PLAN_MAX_LAUNCHES];
+    gen_plan plan;
+    memset(&plan, 0, sizeof(plan));
+    ask->family->plan(ask->problem, ask->device, choice->facts, &plan);
+    const uint32_t count = gen__parts(ask, choice->facts, &plan, parts);
+    for (uint32_t i = 0; i < count; i++) {
+        struct gen__ask part;
+        struct gen__choice part_choice;
+        char problem[512];
+        bool found;
+        if (gen__part_ask(ask, &parts[i], &part))
+            continue; /* a family does not name problems that another refuses */
+        gen__problem_format(part.family, part.problem, problem, sizeof(problem));
+        gen__text_add(out, "launch %u  %s %s\n", parts[i].launch, part.family->name, problem);
+        if (!put_choice(out, &part, &part_choice, &found))
+            return false;
+    }
+    return true;
+}
+
 static bool explain(struct gen__text *out, const struct gen__ask *ask)
 {
     put_head(out, ask);
@@ -179,25 +226,8 @@ static bool explain(struct gen__text *out, const struct gen__ask *ask)
         return true;
     }
     struct gen__choice choice;
-    const bool found = gen__choose(ask, &choice);
-    if (found) {
-        put_rule(out, ask, &choice);
-    } else {
-        gen__text_add(out, "rule      none: ");
-        gen__unsupported_text(ask, out);
-        gen__text_add(out, "\n");
-    }
-    uint32_t count = num_candidates(ask);
-    if (!count)
-        return true;
-    struct candidate *candidates = calloc(count, sizeof(*candidates));
-    if (!candidates)
-        return false;
-    count = collect(ask, found ? &choice : NULL, candidates);
-    qsort(candidates, count, sizeof(*candidates), order_candidates);
-    put_candidates(out, ask, found ? &choice : NULL, candidates, count);
-    free(candidates);
-    return true;
+    bool found;
+    return put_choice(out, ask, &choice, &found) && (!found || put_parts(out, ask, &choice));
 }
 
 enum gen_status gen_explain(const gen_library *library, const gen_device *device,

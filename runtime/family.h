@@ -12,6 +12,7 @@
 
 #include "gen.h"
 
+#include <math.h>
 #include <stdbool.h>
 
 /* A required axis: its name in family.lua and the values this runtime knows.
@@ -24,8 +25,10 @@ struct gen__axis {
 
 #define GEN__MAX_REQUIRED 8
 #define GEN__MAX_COORDS 4
+#define GEN__MAX_FACTS 12
 #define GEN__MAX_TENSORS 24
 #define GEN__MAX_PARAMS 1024
+#define GEN__MAX_PART_PROBLEM 128
 
 /* A field of the problem struct as text names it: "batch=64 dtype=bf16". */
 struct gen__field {
@@ -42,15 +45,28 @@ struct gen__field {
 /* What check() finds out about a problem. */
 struct gen__key {
     uint8_t codes[GEN__MAX_REQUIRED]; /* required values, in axis order */
-    float coords[GEN__MAX_COORDS];    /* log2 of the tuning coordinates */
+    float counts[GEN__MAX_COORDS];    /* the tuning coordinates, > 0 unless empty */
     bool empty;                       /* nothing to launch */
+};
+
+/* A tuning coordinate in doublings. */
+static inline float gen__key_log2(const struct gen__key *key, uint32_t coord)
+{
+    return key->empty ? 0.0f : log2f(key->counts[coord]);
+}
+
+/* What a variant takes of an SM: most of gen__blocks_per_sm(), done ahead. */
+struct gen__occupancy {
+    uint32_t shared;   /* bytes a block is charged; 0: not worked out */
+    uint8_t blocks[4]; /* by threads and registers, for each kind of SM */
 };
 
 /* A variant as plan(), predict() and params() see it. */
 struct gen__facts {
     uint32_t index; /* in the library */
     uint32_t threads, shared_dynamic, shared_static, cluster, registers;
-    const int32_t *fact; /* in the order of gen__family.facts */
+    struct gen__occupancy occupancy; /* may be left zero */
+    int32_t fact[GEN__MAX_FACTS];    /* in the order of gen__family.facts */
 };
 
 /* How the tuner and the tests fill a tensor before a launch. */
@@ -58,13 +74,22 @@ enum gen__fill {
     GEN__FILL_NORMAL,  /* standard normal times `amount` */
     GEN__FILL_UNIFORM, /* uniform in [0, amount) */
     GEN__FILL_SLOTS,   /* a permutation of distinct slots below `amount` */
-    GEN__FILL_POISON   /* written by the kernel: NaN bytes before it */
+    GEN__FILL_POISON,  /* written by the kernel: NaN bytes before it */
+    GEN__FILL_FAMILY   /* by gen__family.fill: lengths, tables, offsets */
+};
+
+/* What a fill is asked for, beside random numbers of a seed. */
+struct gen__fill_options {
+    uint64_t seed;
+    bool padding;    /* entries that name nothing: every third slot, page, record */
+    bool non_finite; /* NaN where nobody may look, or in a state */
+    bool ordered;    /* slots and pages in ascending order, not shuffled */
 };
 
 enum gen__role { GEN__IN, GEN__OUT, GEN__INOUT };
 
 /* A tensor argument: where its pointer stands in the argument struct, its
- * extent, and what a correct result is. */
+ * extent, and what a correct result is. Zero where nothing is said. */
 struct gen__tensor {
     const char *name;
     uint32_t pointer_offset; /* in the argument struct */
@@ -72,9 +97,32 @@ struct gen__tensor {
     enum gen__role role;
     enum gen__fill fill;
     double amount;
-    uint64_t count;   /* elements; 0: the pointer is NULL */
-    double tolerance; /* outputs: greatest relative Frobenius error */
-    bool cold;        /* the tuner rotates it through several copies */
+    uint64_t count; /* elements; 0: the pointer is NULL, or a view's */
+    bool cold;      /* the tuner rotates it through several copies */
+    /* Outputs: the greatest relative Frobenius error, of the whole and, where `row` is not 0, of
+     * each run of so many elements; or, where `absolute` is not 0, of each element by itself. */
+    double tolerance, absolute;
+    uint32_t row;
+    bool rounded_once; /* of 16 bits: each within one rounding of what exact() gives */
+    /* A view: lies in the memory of tensor view_of - 1, from element view_at on. */
+    uint32_t view_of;
+    uint64_t view_at;
+};
+
+/* The first fields of one: GEN__TENSOR(gen_scale_args, x, GEN_DTYPE_FP32, GEN__IN,
+ * GEN__FILL_NORMAL, 1.0, count). */
+#define GEN__TENSOR(args, member, type, part, kind, size, elements)                             \
+    .name = #member, .pointer_offset = offsetof(args, member), .dtype = (type), .role = (part), \
+    .fill = (kind), .amount = (size), .count = (uint64_t)(elements)
+
+/* A launch of a plan that is left to another family: the merge behind a split
+ * attention, say. */
+struct gen__part {
+    uint32_t launch; /* its place among the plan's */
+    union {
+        gen_problem base; /* names the family */
+        int32_t fields[GEN__MAX_PART_PROBLEM / 4];
+    } problem;
 };
 
 struct gen__family {
@@ -92,13 +140,16 @@ struct gen__family {
     const struct gen__field *fields; /* of the problem, for text */
     uint32_t num_fields;
 
-    /* Is every field allowed? Size, family and flags were checked. On GEN_OK *key is set; else the
-     * message is. */
+    /* Is every field allowed? Size, family and flags were checked. On GEN_OK all of key->codes,
+     * the family's coordinates and key->empty are set; else the message is. */
     enum gen_status (*check)(const gen_problem *problem, struct gen__key *key);
     /* Can this variant run this problem on this device? NULL, or the reason
      * why not. Required axes, target and resources are checked by the caller. */
     const char *(*fits)(const gen_problem *problem, const gen_device *device,
                         const struct gen__facts *variant);
+    /* Does every problem that passes check() fit this variant? Then selection need not ask. NULL:
+     * it always asks. */
+    bool (*fits_all)(const struct gen__facts *variant);
     /* Analytic estimate in microseconds. */
     float (*predict)(const gen_problem *problem, const gen_device *device,
                      const struct gen__facts *variant);
@@ -107,6 +158,17 @@ struct gen__family {
      * alone, and one launch without geometry unless the problem is empty. */
     void (*plan)(const gen_problem *problem, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan);
+    /* Launches that other families' variants do, or NULL. plan() counts them in
+     * num_launches and leaves them zero; parts() tells for each its place and the problem, which
+     * its family allows and which is not empty, and returns their number. Selection fills them with
+     * the one launch that this family's plan() gives for the best variant, by the rules that hold
+     * for gen_select(). That family has no parts itself and wants no workspace: workspace,
+     * arguments and the parameters of every launch are this family's affair. */
+    uint32_t (*parts)(const gen_problem *problem, const gen_device *device,
+                      const struct gen__facts *variant, const gen_plan *plan,
+                      struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
+    const uint32_t *part_families; /* every tag that parts() may name */
+    uint32_t num_part_families;
     /* Checks the arguments, whose size and family were checked, for a plan that
      * is not empty; where `params` is not NULL, also fills launch
      * `launch`'s kernel parameters (params_size bytes, passed by value). */
@@ -125,6 +187,12 @@ struct gen__family {
      * fixed order, and the argument struct without its pointers. */
     uint32_t (*tensors)(const gen_problem *problem, struct gen__tensor tensors[GEN__MAX_TENSORS]);
     void (*default_args)(const gen_problem *problem, gen_args *args);
+    /* Writes the tensors of GEN__FILL_FAMILY, and what hangs on them in the others, which were
+     * filled before. data[t] is tensor t on the host: NULL where it is not there, being empty or on
+     * a device alone. The same for the same options. NULL: the family has no such tensors. */
+    enum gen_status (*fill)(const gen_problem *problem, const gen_args *args,
+                            const struct gen__tensor *tensors,
+                            const struct gen__fill_options *options, void *const *data);
     /* Bytes that must move and floating-point operations that must be done. */
     void (*cost)(const gen_problem *problem, double *bytes, double *flops);
     /* "B64-H64-K128-V128-vk": the case name in result files. */

@@ -69,14 +69,26 @@ static inline const struct gen__family *check_plan(const gen_library *library, c
     return family;
 }
 
+/* Families whose variants a plan may launch: its own, and those of its parts. */
+static inline bool may_launch(const struct gen__family *family, const struct gen__family *other)
+{
+    if (__builtin_expect(other == family, 1))
+        return true;
+    for (uint32_t i = 0; other && i < family->num_part_families; i++)
+        if (family->part_families[i] == other->tag)
+            return true;
+    return false;
+}
+
 static inline bool launch_ok(const gen_library *library, const struct gen__family *family,
                              const gen_plan_launch *l)
 {
     const struct gen__pack *pack = &library->pack;
-    if (l->variant >= pack->index->num_variants || l->threads - 1 >= 1024 || l->dependent > 1 ||
+    if (l->variant >= pack->index->num_variants || l->threads - 1u >= 1024 || l->dependent > 1 ||
         !l->grid[0] || !l->grid[1] || !l->grid[2])
         return false;
-    return library->families[pack->groups[pack->variants[l->variant].group].family] == family;
+    return may_launch(family,
+                      library->families[pack->groups[pack->variants[l->variant].group].family]);
 }
 
 static enum gen_status check_launches(const gen_library *library, const struct gen__family *family,

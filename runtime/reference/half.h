@@ -1,12 +1,42 @@
 /*
- * The 16-bit float formats on the host. Values go through double, which holds
- * both formats exactly; the way back rounds once, to nearest, ties to even.
+ * The 16-bit and 8-bit float formats on the host. Values go through double, which
+ * holds them exactly; the way back rounds once, to nearest, ties to even.
  */
 #ifndef GEN_HALF_H
 #define GEN_HALF_H
 
 #include <stdint.h>
 #include <string.h>
+
+/* The exponent and fraction fields of a finite number, given by a double's bits
+ * without the sign: rounded to a format with `fraction` stored
+ * fraction bits and normal numbers from 2^min_exponent up, whose exponents go on
+ * without end. What is too small becomes a subnormal or 0. */
+static inline uint64_t gen__round_magnitude(uint64_t magnitude, unsigned fraction, int min_exponent)
+{
+    /* x = significand * 2^(exponent - 52); keep its bits down to 2^-fraction of
+     * the leading one, or down to the smallest subnormal. */
+    const int exponent = (int)(magnitude >> 52) - 1023;
+    const uint64_t significand = (magnitude & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
+    unsigned drop = 52 - fraction;
+    if (exponent < min_exponent) {
+        const unsigned below = (unsigned)(min_exponent - exponent);
+        if (below > fraction + 1) /* less than half the smallest subnormal */
+            return 0;
+        drop += below;
+    }
+    uint64_t kept = significand >> drop;
+    const uint64_t rest = significand & ((UINT64_C(1) << drop) - 1);
+    const uint64_t half = UINT64_C(1) << (drop - 1);
+    if (rest > half || (rest == half && (kept & 1)))
+        kept++;
+
+    /* The leading one of a normal number adds 1 to the exponent field, and so
+     * does a carry out of the fraction. */
+    if (exponent >= min_exponent)
+        kept += (uint64_t)(exponent - min_exponent) << fraction;
+    return kept;
+}
 
 /* Rounds to a 16-bit format with `fraction` stored fraction bits and normal
  * numbers from 2^min_exponent up. Overflow gives infinity, NaN a quiet NaN of
@@ -24,29 +54,7 @@ static inline uint16_t gen__round_to_16(double x, unsigned fraction, int min_exp
         return (uint16_t)(sign | infinity | 1u << (fraction - 1));
     if (magnitude == double_infinity)
         return (uint16_t)(sign | infinity);
-
-    /* x = significand * 2^(exponent - 52); keep its bits down to 2^-fraction of
-     * the leading one, or down to the smallest subnormal. */
-    const int exponent = (int)(magnitude >> 52) - 1023;
-    const uint64_t significand = (magnitude & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
-    unsigned drop = 52 - fraction;
-    if (exponent < min_exponent) {
-        const unsigned below = (unsigned)(min_exponent - exponent);
-        if (below > fraction + 1) /* less than half the smallest subnormal */
-            return (uint16_t)sign;
-        drop += below;
-    }
-    uint64_t kept = significand >> drop;
-    const uint64_t rest = significand & ((UINT64_C(1) << drop) - 1);
-    const uint64_t half = UINT64_C(1) << (drop - 1);
-    if (rest > half || (rest == half && (kept & 1)))
-        kept++;
-
-    /* The leading one of a normal number adds 1 to the exponent field, and so
-     * does a carry out of the fraction. */
-    uint64_t code = kept;
-    if (exponent >= min_exponent)
-        code += (uint64_t)(exponent - min_exponent) << fraction;
+    const uint64_t code = gen__round_magnitude(magnitude, fraction, min_exponent);
     return (uint16_t)(sign | (code < infinity ? code : infinity));
 }
 
@@ -84,6 +92,40 @@ static inline double gen__fp16_to_double(uint16_t code)
     else
         bits = sign | (uint64_t)(exponent - 15 + 1023) << 52 | fraction << 42;
     double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* fp8 e4m3: 4 exponent bits of bias 7, 3 fraction bits, no infinity; all ones are
+ * NaN. What is beyond 448 becomes that, infinity too, as the conversion of the
+ * GPU does where it is told to stay finite. */
+static inline uint8_t gen__e4m3_from_double(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const unsigned sign = (unsigned)(bits >> 63) << 7;
+    const uint64_t magnitude = bits & ~(UINT64_C(1) << 63);
+    const uint64_t double_infinity = UINT64_C(0x7ff) << 52;
+    if (magnitude > double_infinity)
+        return (uint8_t)(sign | 0x7f);
+    const uint64_t code =
+        magnitude == double_infinity ? 0x7e : gen__round_magnitude(magnitude, 3, -6);
+    return (uint8_t)(sign | (code < 0x7e ? code : 0x7e));
+}
+
+static inline double gen__e4m3_to_double(uint8_t code)
+{
+    const unsigned exponent = code >> 3 & 15u, fraction = code & 7u;
+    uint64_t bits = (uint64_t)(code >> 7) << 63;
+    double x;
+    if (exponent == 0) { /* a multiple of 2^-9 */
+        const double magnitude = (double)fraction * 0x1p-9;
+        return bits ? -magnitude : magnitude;
+    }
+    if ((code & 0x7f) == 0x7f)
+        bits |= UINT64_C(0x7ff) << 52 | UINT64_C(1) << 51;
+    else
+        bits |= (uint64_t)(exponent - 7 + 1023) << 52 | (uint64_t)fraction << 49;
     memcpy(&x, &bits, sizeof x);
     return x;
 }

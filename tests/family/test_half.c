@@ -1,4 +1,4 @@
-/* bf16 and fp16 against their definitions, over every code. */
+/* bf16, fp16 and e4m3 against their definitions, over every code. */
 #include "test.h"
 
 #include "reference/half.h"
@@ -107,6 +107,49 @@ static void nearest_of_random_numbers(void **state)
     }
 }
 
+/* ---- e4m3, which has no infinity ---- */
+
+static double e4m3_value(unsigned magnitude)
+{
+    const int exponent = (int)(magnitude >> 3), fraction = (int)(magnitude & 7);
+    return exponent ? ldexp(8 + fraction, exponent - 7 - 3) : ldexp(fraction, 1 - 7 - 3);
+}
+
+static void every_e4m3(void **state)
+{
+    (void)state;
+    for (unsigned code = 0; code < 0x7f; code++) {
+        const unsigned minus = code | 0x80;
+        assert_true(gen__e4m3_to_double((uint8_t)code) == e4m3_value(code));
+        assert_true(gen__e4m3_to_double((uint8_t)minus) == -e4m3_value(code));
+        assert_true(signbit(gen__e4m3_to_double((uint8_t)minus)));
+        assert_int_equal(gen__e4m3_from_double(e4m3_value(code)), code);
+        assert_int_equal(gen__e4m3_from_double(-e4m3_value(code)), minus);
+        if (code == 0x7e)
+            break;
+        const double middle = (e4m3_value(code) + e4m3_value(code + 1)) / 2;
+        assert_int_equal(gen__e4m3_from_double(middle), code & 1 ? code + 1 : code);
+        assert_int_equal(gen__e4m3_from_double(nextafter(middle, 0)), code);
+        assert_int_equal(gen__e4m3_from_double(nextafter(middle, INFINITY)), code + 1);
+        assert_int_equal(gen__e4m3_from_double(-middle), (code & 1 ? code + 1 : code) | 0x80);
+    }
+    assert_true(e4m3_value(0x7e) == 448);
+    assert_true(isnan(gen__e4m3_to_double(0x7f)) && isnan(gen__e4m3_to_double(0xff)));
+}
+
+static void e4m3_stays_finite(void **state)
+{
+    (void)state;
+    const double large[] = {449, 464, 480, 1e30, DBL_MAX, INFINITY};
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        assert_int_equal(gen__e4m3_from_double(large[i]), 0x7e);
+        assert_int_equal(gen__e4m3_from_double(-large[i]), 0xfe);
+    }
+    assert_int_equal(gen__e4m3_from_double(NAN) & 0x7f, 0x7f);
+    assert_int_equal(gen__e4m3_from_double(0x1p-11), 0);
+    assert_int_equal(gen__e4m3_from_double(-DBL_TRUE_MIN), 0x80);
+}
+
 int main(void)
 {
 #define BOTH(test)                                                              \
@@ -119,6 +162,8 @@ int main(void)
         BOTH(every_tie),
         BOTH(extremes),
         BOTH(nearest_of_random_numbers),
+        cmocka_unit_test(every_e4m3),
+        cmocka_unit_test(e4m3_stays_finite),
     };
     return cmocka_run_group_tests_name("half", tests, NULL, NULL);
 }

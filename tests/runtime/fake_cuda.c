@@ -297,6 +297,31 @@ int cuFuncLoad(void *function)
     return 0;
 }
 
+int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *memory, const uint64_t *extent,
+                           const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                           int interleave, int swizzle, int promotion, int fill)
+{
+    ENTER(cuTensorMapEncodeTiled);
+    struct fake_tensor_map made = {.memory = (uintptr_t)memory,
+                                   .type = type,
+                                   .rank = (int32_t)rank,
+                                   .interleave = interleave,
+                                   .swizzle = swizzle,
+                                   .promotion = promotion,
+                                   .fill = fill};
+    _Static_assert(sizeof(made) <= 128, "a tensor map holds it");
+    if (rank != 3 || (uintptr_t)map % 64 || (uintptr_t)memory % 16 || strides[0] % 16 ||
+        strides[1] % 16)
+        return INVALID_VALUE;
+    memcpy(made.extent, extent, sizeof(made.extent));
+    memcpy(made.strides, strides, sizeof(made.strides));
+    memcpy(made.box, box, sizeof(made.box));
+    memcpy(made.steps, steps, sizeof(made.steps));
+    memset(map, 0, 128);
+    memcpy(map, &made, sizeof(made));
+    return 0;
+}
+
 int cuKernelSetAttribute(int attribute, int value, void *kernel, int device)
 {
     ENTER(cuKernelSetAttribute);

@@ -25,6 +25,13 @@ struct fake_device {
     int memory_clock, bus_width; /* kHz, bits */
 };
 
+/* What cuTensorMapEncodeTiled() writes here instead of the driver's secrets. */
+struct fake_tensor_map {
+    uint64_t memory, extent[3], strides[2];
+    uint32_t box[3], steps[3];
+    int32_t type, rank, interleave, swizzle, promotion, fill;
+};
+
 struct fake_launch {
     const char *symbol;
     unsigned grid[3], threads, shared;

@@ -38,7 +38,7 @@ static void what_is_told(void **state)
     assert_status(gen_library_info_get(library, &info), GEN_OK);
     assert_int_equal(info.size, sizeof(info));
     assert_int_equal(info.num_variants, 12);
-    assert_int_equal(info.num_families, 2);
+    assert_int_equal(info.num_families, 3);
     assert_int_equal(info.num_tables, 1);
     assert_int_equal(info.num_rows, 1);
     assert_int_equal(info.num_rows_bad, 0);

@@ -69,13 +69,14 @@ static gen_library *open_with_table(void)
     toy_table_row(table, sizeof(table), "toy_bf16_d64", "tiles=64,length=64",
                   "toy_bf16_d64__sm90a_b", "6");
     struct product *product = toy_product();
+    toy_add_pair(product);
     product_table(product, "sm90_132sm", table);
     return toy_open(product);
 }
 
-/* Selections by every rule, one that fails, and how often they went as they
- * should: 2 x 6 x 64 times. */
-#define EXPECTED (2u * 6u * 64u)
+/* Selections by every rule, of a plan with parts, and ones that fail, and how
+ * often they went as they should: 3 x 6 x 64 times. */
+#define EXPECTED (3u * 6u * 64u)
 
 static unsigned select_all(const gen_library *library, const gen_device devices[6])
 {
@@ -88,6 +89,8 @@ static unsigned select_all(const gen_library *library, const gen_device devices[
             problem.batch = -1;
             good += gen_select(library, &devices[d], &problem.base, &plan) ==
                     GEN_STATUS_INVALID_ARGUMENT;
+            problem = toy_problem(GEN_PAIR, batch);
+            good += gen_select(library, &devices[d], &problem.base, &plan) == GEN_OK;
         }
     }
     return good;

@@ -35,8 +35,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     key->codes[0] = (uint8_t)p->dtype;
     key->codes[1] = p->dim == 128;
     key->empty = p->batch == 0;
-    key->coords[0] = key->empty ? 0.0f : log2f((float)(p->batch * p->heads));
-    key->coords[1] = log2f((float)p->length);
+    key->counts[0] = key->empty ? 1.0f : (float)(p->batch * p->heads);
+    key->counts[1] = (float)p->length;
     return GEN_OK;
 }
 
@@ -62,7 +62,7 @@ static void plan(const gen_problem *base, const gen_device *device,
 {
     const gen_toy_problem *p = (const gen_toy_problem *)base;
     (void)device;
-    plan->dims[COUNT] = (int64_t)p->batch * p->heads;
+    plan->dims[COUNT] = p->batch * p->heads;
     plan->num_launches = p->batch ? 1 : 0;
     if (!variant || !p->batch)
         return;
@@ -73,8 +73,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     for (uint32_t i = 0; i < plan->num_launches; i++)
         plan->launch[i] = (gen_plan_launch){variant->index,
                                             {(uint32_t)p->batch, 1, 1},
-                                            variant->threads,
                                             variant->shared_dynamic,
+                                            (uint16_t)variant->threads,
                                             0};
 }
 
@@ -98,6 +98,38 @@ static enum gen_status reference(const gen_plan *plan, const gen_args *base)
     return GEN_OK;
 }
 
+/* ---- pair: launches of its own, the others' ----------------------------- */
+
+static void pair_plan(const gen_problem *base, const gen_device *device,
+                      const struct gen__facts *variant, gen_plan *out)
+{
+    const gen_toy_problem *p = (const gen_toy_problem *)base;
+    plan(base, device, variant, out);
+    if (variant && out->num_launches)
+        out->num_launches = p->length > 64 ? 3 : 2;
+    memset(&out->launch[1], 0, 2 * sizeof(out->launch[1]));
+}
+
+static uint32_t pair_parts(const gen_problem *base, const gen_device *device,
+                           const struct gen__facts *variant, const gen_plan *plan,
+                           struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
+{
+    gen_toy_problem p = *(const gen_toy_problem *)base;
+    (void)device, (void)variant;
+    /* The last first: the place is what counts. */
+    const uint32_t count = plan->num_launches - 1;
+    for (uint32_t i = 0; i < count; i++) {
+        p.base.family = i + 1 == count ? GEN_LINE : GEN_TOY;
+        p.batch = ((const gen_toy_problem *)base)->batch * 2;
+        p.base.max_workspace_mib = 0;
+        parts[i].launch = count - i;
+        memcpy(&parts[i].problem, &p, sizeof(p));
+    }
+    return count;
+}
+
+static const uint32_t pair_families[] = {GEN_LINE, GEN_TOY};
+
 #define FAMILY(title, number, num)                                                               \
     {                                                                                            \
         .name = title, .tag = number, .problem_size = sizeof(gen_toy_problem),                   \
@@ -109,11 +141,34 @@ static enum gen_status reference(const gen_plan *plan, const gen_args *base)
 
 static const struct gen__family line = FAMILY("line", GEN_LINE, 1);
 static const struct gen__family toy = FAMILY("toy", GEN_TOY, 2);
+static const struct gen__family pair = {
+    .name = "pair",
+    .tag = GEN_PAIR,
+    .problem_size = sizeof(gen_toy_problem),
+    .args_size = sizeof(gen_toy_args),
+    .params_size = sizeof(struct toy_params),
+    .required = axes,
+    .num_required = 2,
+    .facts = "blocks,weight,launches,workspace",
+    .coords = coords,
+    .num_coords = 1,
+    .fields = fields,
+    .num_fields = 5,
+    .check = check,
+    .fits = fits,
+    .predict = predict,
+    .plan = pair_plan,
+    .parts = pair_parts,
+    .part_families = pair_families,
+    .num_part_families = 2,
+    .params = params,
+    .reference = reference,
+};
 
 /* Instead of the registry that the build makes: the linker takes that one from
  * the archive only where nobody else defines these. */
-const struct gen__family *const gen__families[] = {&line, &toy};
-const uint32_t gen__num_families = 2;
+const struct gen__family *const gen__families[] = {&line, &pair, &toy};
+const uint32_t gen__num_families = 3;
 
 gen_toy_problem toy_problem(uint32_t family, int32_t batch)
 {
@@ -155,6 +210,21 @@ struct product *toy_product(void)
     VARIANT("toy_bf16_d64__sm90a_b", .facts = {1, 20}, .image_for = 90);
     VARIANT("toy_bf16_d64__sm90a_split", .facts = {1, 10, 2, 2}, .image_for = 90);
     return p;
+}
+
+void toy_add_pair(struct product *p)
+{
+    const uint32_t family =
+        product_family(p, "pair", "dtype,dim", "blocks,weight,launches,workspace");
+    const uint32_t text = product_target(p, "compute_80", 80, GEN_PACK_PTX);
+    const uint32_t exact = product_target(p, "sm_90a", 90, GEN_PACK_EXACT);
+    uint32_t g = GROUP("pair_bf16_d64", "bf16,64", family, text);
+    VARIANT("pair_bf16_d64__compute80_a", .fallback = 1, .facts = {1, 30});
+    g = GROUP("pair_bf16_d64", "bf16,64", family, exact);
+    VARIANT("pair_bf16_d64__sm90a_a", .fallback = 1, .facts = {1, 30}, .image_for = 90);
+    VARIANT("pair_bf16_d64__sm90a_b", .facts = {1, 20, 1, 1}, .image_for = 90);
+    g = GROUP("pair_fp16_d64", "fp16,64", family, exact);
+    VARIANT("pair_fp16_d64__sm90a_a", .fallback = 1, .facts = {1, 30}, .image_for = 90);
 }
 
 void toy_digest(const char *variant, char text[17])

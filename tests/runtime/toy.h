@@ -1,8 +1,11 @@
 /*
- * Two families for the runtime's own tests, and a product of them. "line" has
- * one tuning coordinate, "toy" two; they share everything else:
+ * Families for the runtime's own tests, and a product of them. "line" has one
+ * tuning coordinate, "toy" two; they share everything else:
  *
  *     out[i] = 2 * in[i]    for i in [0, batch * heads)
+ *
+ * "pair" is like line and leaves its second launch to line and, where length > 64,
+ * its third to toy, each for twice the batch.
  *
  * Facts: blocks (length must be a multiple of it), weight (the estimate in
  * tenths of a microsecond, 0: none), launches (of the plan), workspace (MiB).
@@ -15,6 +18,7 @@
 
 #define GEN_LINE 0x454e494cu
 #define GEN_TOY 0x20594f54u
+#define GEN_PAIR 0x52494150u
 
 typedef struct gen_toy_problem {
     gen_problem base;
@@ -48,6 +52,13 @@ gen_toy_problem toy_problem(uint32_t family, int32_t batch);
  * Tables may be added before product_bytes().
  */
 struct product *toy_product(void);
+
+/*
+ * pair_bf16_d64   compute80   a (fallback, 30)
+ *                 sm90a       a (fallback, 30), b (20, workspace 1 MiB)
+ * pair_fp16_d64   sm90a       a (fallback, 30)
+ */
+void toy_add_pair(struct product *product);
 
 /* The 16 digits of a variant's digest as tables spell it. */
 void toy_digest(const char *variant, char text[17]);

@@ -1,0 +1,459 @@
+/*
+ * MLA decode on the host: which problems are allowed, how a batch is shared out
+ * over a GPU's blocks, and an estimate of the time. The arguments are in
+ * mla_decode/launch.c, what the tuner and the tests need in mla_decode/inputs.c.
+ */
+#include "families/mla_decode.h"
+#include "families/mla.h"
+
+#include "occupancy.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MAX_BATCH (1 << 24)
+#define MAX_KV_LEN (1 << 24)
+#define MAX_PAGE_SIZE (1 << 16)
+#define MAX_GRID_Y 65535
+/* Batch that a batch-invariant choice is made for. */
+#define INVARIANT_BATCH 64
+/* Chunks of a request, where results may not hang on the batch, and blocks of one. */
+#define MAX_CHUNKS 32
+#define MIN_CHUNK 8
+/* Rows of a page beyond which its size no longer matters. */
+#define LARGE_PAGE 64
+
+static const char *const dtype_names[] = {"bf16", "fp16"};
+static const char *const cache_names[] = {"same", "e4m3"};
+static const char *const rope_names[] = {"64", "0"};
+static const char *const flag_names[] = {"no", "yes"};
+
+static const struct gen__axis required[] = {
+    {"dtype", dtype_names, 2},
+    {"cache", cache_names, 2},
+    {"rope", rope_names, 2},
+};
+
+/* rows: of a request, query tokens x heads. page: rows of one, at most 64. */
+static const char *const coords[] = {"requests", "kv_len", "rows", "page"};
+
+#define FIELD(name) #name, offsetof(gen_mla_decode_problem, name)
+static const struct gen__field fields[] = {
+    {FIELD(batch), NULL, 0, 1},
+    {FIELD(num_heads), NULL, 0, 16},
+    {FIELD(q_len), NULL, 0, 1},
+    {FIELD(kv_len), NULL, 0, 1024},
+    {FIELD(max_kv_len), NULL, 0, GEN__PRESET_SAME},
+    {FIELD(page_size), NULL, 0, 64},
+    {"rope", offsetof(gen_mla_decode_problem, rope_dim), NULL, 0, MLA_ROPE},
+    {FIELD(dtype), dtype_names, 2, GEN_DTYPE_BF16},
+    {FIELD(cache), cache_names, 2, GEN_MLA_CACHE_SAME},
+    {FIELD(causal), flag_names, 2, 0},
+};
+#undef FIELD
+
+static const char family[] = "mla_decode";
+
+/* ---- the problem ------------------------------------------------------- */
+
+static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
+{
+    return gen__mla_invalid(family, name, value, allowed);
+}
+
+static enum gen_status check_sizes(const gen_mla_decode_problem *p)
+{
+    if (p->batch < 0 || p->batch > MAX_BATCH)
+        return invalid("batch", p->batch, "0 to 16777216");
+    if (p->num_heads < 1 || p->num_heads > MLA_MAX_HEADS)
+        return invalid("head count num_heads", p->num_heads, "1 to 128");
+    if (p->q_len < 1 || p->q_len > MLA_MAX_Q_LEN)
+        return invalid("q_len", p->q_len, "1 to 1024");
+    if (p->max_kv_len < 1 || p->max_kv_len > MAX_KV_LEN)
+        return invalid("max_kv_len", p->max_kv_len, "1 to 16777216");
+    if (p->kv_len < 0 || p->kv_len > p->max_kv_len)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "mla_decode: kv_len = %" PRId32 "; allowed: 0 to max_kv_len = %" PRId32,
+                         p->kv_len, p->max_kv_len);
+    if (p->page_size < 1 || p->page_size > MAX_PAGE_SIZE)
+        return invalid("page_size", p->page_size, "1 to 65536");
+    if ((int64_t)p->batch * p->q_len > INT32_MAX)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "mla_decode: batch * q_len = %" PRId32 " * %" PRId32 " = %" PRId64
+                         "; allowed: <= %" PRId32,
+                         p->batch, p->q_len, (int64_t)p->batch * p->q_len, INT32_MAX);
+    return GEN_OK;
+}
+
+static int32_t at_least_1(int32_t x)
+{
+    return x > 1 ? x : 1;
+}
+
+/* The length that selection goes by; a batch-invariant one may not know the mean. */
+static int32_t usual_length(const gen_mla_decode_problem *p)
+{
+    return p->base.flags & GEN_BATCH_INVARIANT ? p->max_kv_len : p->kv_len;
+}
+
+static int32_t usual_batch(const gen_mla_decode_problem *p)
+{
+    return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
+}
+
+static enum gen_status check(const gen_problem *base, struct gen__key *key)
+{
+    const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
+    const enum gen_status status = check_sizes(p);
+    if (status)
+        return status;
+    if (p->rope_dim != MLA_ROPE && p->rope_dim != 0)
+        return invalid("rope_dim", p->rope_dim, "64, 0");
+    if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
+        return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+    if (p->cache != GEN_MLA_CACHE_SAME && p->cache != GEN_MLA_CACHE_E4M3)
+        return invalid("cache", p->cache, "GEN_MLA_CACHE_SAME (0), GEN_MLA_CACHE_E4M3 (1)");
+    if (p->causal != 0 && p->causal != 1)
+        return invalid("causal", p->causal, "0, 1");
+
+    memset(key, 0, sizeof *key);
+    key->codes[0] = (uint8_t)p->dtype;
+    key->codes[1] = (uint8_t)p->cache;
+    key->codes[2] = p->rope_dim == 0;
+    key->empty = p->batch == 0;
+    key->counts[0] = (float)at_least_1(usual_batch(p));
+    key->counts[1] = (float)at_least_1(usual_length(p));
+    key->counts[2] = (float)(p->q_len * p->num_heads);
+    key->counts[3] = (float)(p->page_size < LARGE_PAGE ? p->page_size : LARGE_PAGE);
+    return GEN_OK;
+}
+
+static int32_t rows_of(const gen_mla_decode_problem *p)
+{
+    return p->q_len * p->num_heads;
+}
+
+static int32_t row_tiles(const gen_mla_decode_problem *p, const struct gen__facts *variant)
+{
+    return (rows_of(p) - 1) / at_least_1(variant->fact[MLA_DECODE_Q_ROWS]) + 1;
+}
+
+static const char *fits(const gen_problem *base, const gen_device *device,
+                        const struct gen__facts *variant)
+{
+    const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
+    const int32_t page = p->page_size;
+    (void)device;
+    if (row_tiles(p, variant) > MLA_MAX_ROW_TILES)
+        return "q_len * num_heads makes more than 2048 row tiles";
+    /* Boxes of the copy engine are whole pages or equal parts of one. */
+    if (variant->fact[MLA_DECODE_TENSOR_MAP] && page % 64 && page != 16 && page != 32)
+        return "page_size is neither 16, 32, 64 nor a multiple of 64, as boxes of the copy engine "
+               "want it";
+    return NULL;
+}
+
+/* ---- time -------------------------------------------------------------- */
+
+/*
+ * What a block of 64 cache rows costs one row tile, and a visit of a request. From these follow the
+ * cuts and the estimate:
+ *
+ *     memory: the block's bytes at the SM's share of the bandwidth, of which the row tiles of a
+ *         request need one share together, or, where tiles in flight are few, at one latency for
+ *         each round of them
+ *     tensor: multiply-adds of queries and keys, probabilities and values, at the rate of wgmma or
+ *         of mma.sync. With wgmma 64 rows are multiplied whatever of them counts; without shared
+ *         scores each owner of output columns works out all of them
+ *
+ * Both overlap where there are at least two stages. Times in microseconds; to be fitted.
+ */
+static const float launch_us = 2.2f;           /* an empty grid, and the memory's start */
+static const float visit_us = 1.5f;            /* queries in, outputs out, the pipeline anew */
+static const float merge_us = 2.5f;            /* launch and latency of mla_merge */
+static const float latency_us = 0.8f;          /* of DRAM under load */
+static const float achieved_bandwidth = 0.91f; /* of the peak: 4.4 of 4.8 TB/s on an H200 */
+static const float l2_bandwidth = 1.6f; /* of the memory's: partial results, written and read */
+static const float enough_sms = 0.6f;   /* that draw all of the memory's bandwidth */
+static const float clock_mhz = 1700.0f;
+static const float wgmma_rate = 2048.0f * 0.75f; /* multiply-adds a cycle of an SM, achieved */
+static const float mma_rate = 1024.0f * 0.6f;
+enum { WGMMA_THREADS = 384, MMA_SLAB = 16, MMA_WARPS = 8 };
+
+struct costs {
+    float block_us;     /* of one row tile, as many at once as the GPU holds */
+    float tensor_us;    /* of that */
+    float bytes_per_us; /* of the memory */
+};
+
+static float larger(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+/* Multiply-adds of a block for one row tile. */
+static float multiply_adds(const gen_mla_decode_problem *p, const struct gen__facts *variant,
+                           bool wgmma)
+{
+    const float q_rows = wgmma ? 64.0f : (float)variant->fact[MLA_DECODE_Q_ROWS];
+    const float slabs = larger(q_rows / MMA_SLAB, 1.0f);
+    const float owners =
+        wgmma || variant->fact[MLA_DECODE_SHARD] ? 1.0f : larger(MMA_WARPS / slabs, 1.0f);
+    return q_rows * 64.0f * (owners * (float)(MLA_LATENT + p->rope_dim) + MLA_LATENT);
+}
+
+static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *device,
+                             const struct gen__facts *variant)
+{
+    const bool wgmma = variant->threads >= WGMMA_THREADS;
+    const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
+    const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;
+    const float row_bytes =
+        (float)(MLA_LATENT + p->rope_dim) * (p->cache == GEN_MLA_CACHE_E4M3 ? 1.0f : 2.0f);
+    const float stages = (float)at_least_1(variant->fact[MLA_DECODE_STAGES]);
+    const float tile_rows = (float)at_least_1(variant->fact[MLA_DECODE_KV_ROWS]);
+    const float blocks = (float)gen__blocks_per_sm(device, variant); /* of the grid, on an SM */
+    const float rate = (wgmma ? wgmma_rate : mma_rate) * clock_mhz / blocks;
+    struct costs c = {.bytes_per_us = gbps * 1e3f * achieved_bandwidth};
+    const float rate_of_block = c.bytes_per_us / (sms * blocks) * (float)row_tiles(p, variant);
+    const float share_us = MLA_BLOCK * row_bytes / rate_of_block;
+    const float wait_us = latency_us * MLA_BLOCK / (stages * tile_rows);
+    const float memory_us = larger(share_us, wait_us);
+    c.tensor_us = multiply_adds(p, variant, wgmma) / rate;
+    c.block_us = stages > 1.0f ? larger(memory_us, c.tensor_us) : memory_us + c.tensor_us;
+    return c;
+}
+
+/* ---- shares ------------------------------------------------------------ */
+
+/* How a batch is shared out; docs in templates/mla_decode/args.h. */
+struct sharing {
+    int32_t row_tiles, num_parts;
+    int32_t visit, snap, chunk, max_chunks, by_request;
+    int32_t num_records, num_slots; /* 0: nothing is cut */
+    float us;                       /* of it all */
+};
+
+/* A cut that would leave less than this of a request is moved to its end: a piece
+ * costs a visit, and its partial results are written and read. */
+enum { MOST_SNAP = 2, SNAP_SHARE = 8, VISIT_BLOCKS = 1 };
+
+static int32_t blocks_of(int32_t length)
+{
+    return length > 0 ? (length - 1) / MLA_BLOCK + 1 : 1;
+}
+
+/* As many parts as blocks of the grid run at once, but not more than there are
+ * pieces of work. */
+static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *device,
+                        const struct gen__facts *variant, int32_t tiles)
+{
+    const int64_t resident = (int64_t)device->num_sms * gen__blocks_per_sm(device, variant);
+    const int64_t work = (int64_t)p->batch * blocks_of(p->max_kv_len);
+    int64_t parts = resident / tiles;
+    parts = parts < work ? parts : work;
+    parts = parts < MAX_GRID_Y ? parts : MAX_GRID_Y;
+    return parts > 1 ? (int32_t)parts : 1;
+}
+
+/* Whole requests, some parts one more than others. Where the memory bounds, the
+ * last round takes less than a whole one as long as enough SMs are at it. */
+static float whole_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t parts)
+{
+    const float request_us = (float)blocks_of(usual_length(p)) * c->block_us + visit_us;
+    const float rounds = (float)p->batch / (float)parts;
+    const float full = floorf(rounds), rest = rounds - full;
+    float last = rest > 0.0f ? 1.0f : 0.0f;
+    if (rest > 0.0f && c->tensor_us < 0.5f * c->block_us)
+        last = larger(rest, enough_sms);
+    return (full + last) * request_us;
+}
+
+/* Equal shares, one visit more each, and the merge: its launch, and the partial
+ * results of the pieces. */
+static float cut_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t parts)
+{
+    const float request_us = (float)blocks_of(usual_length(p)) * c->block_us + visit_us;
+    const float pieces = (float)(p->batch < parts ? p->batch + parts : 2 * parts);
+    const float partial_bytes = pieces * (float)rows_of(p) * MLA_LATENT * 4.0f;
+    return (float)p->batch / (float)parts * request_us + visit_us + merge_us +
+           2.0f * partial_bytes / (c->bytes_per_us * l2_bandwidth);
+}
+
+static bool partials_allowed(const gen_mla_decode_problem *p, int64_t slots)
+{
+    const int64_t bytes = slots * rows_of(p) * (MLA_LATENT + 1) * 4;
+    return !p->base.max_workspace_mib || bytes + (1 << 16) <= (int64_t)p->base.max_workspace_mib
+                                                                  << 20;
+}
+
+/* Chunks of every request, whatever the batch. */
+static void share_by_chunks(const gen_mla_decode_problem *p, struct sharing *s)
+{
+    const int32_t most = blocks_of(p->max_kv_len);
+    const int32_t chunk = (most - 1) / MAX_CHUNKS + 1;
+    s->chunk = chunk > MIN_CHUNK ? chunk : MIN_CHUNK;
+    s->max_chunks = (most - 1) / s->chunk + 1;
+    s->by_request = 1;
+    if (s->max_chunks > 1) {
+        s->num_records = p->batch;
+        s->num_slots = p->batch * s->max_chunks;
+        return;
+    }
+    s->chunk = 0; /* a request of one chunk is whole */
+    s->snap = INT32_MAX;
+}
+
+static struct sharing share_out(const gen_mla_decode_problem *p, const gen_device *device,
+                                const struct gen__facts *variant)
+{
+    const struct costs c = costs_of(p, device, variant);
+    struct sharing s = {.row_tiles = row_tiles(p, variant), .visit = VISIT_BLOCKS};
+    s.num_parts = parts_of(p, device, variant, s.row_tiles);
+    const int32_t parts_for_whole = s.num_parts < p->batch ? s.num_parts : p->batch;
+    const bool ragged = blocks_of(p->max_kv_len) > blocks_of(p->kv_len);
+    const float whole = whole_us(p, &c, parts_for_whole), cut = cut_us(p, &c, s.num_parts);
+    if (p->base.flags & GEN_BATCH_INVARIANT) {
+        share_by_chunks(p, &s);
+        s.us = s.chunk ? cut : whole;
+    } else if (s.num_parts > 1 && (ragged || cut < whole) && partials_allowed(p, 2 * s.num_parts)) {
+        const int64_t blocks = (int64_t)p->batch * blocks_of(p->kv_len);
+        const int64_t snap = blocks / s.num_parts / SNAP_SHARE;
+        s.snap = snap < MOST_SNAP ? (int32_t)snap : MOST_SNAP;
+        s.by_request = p->batch <= s.num_parts;
+        s.num_records = s.by_request ? p->batch : s.num_parts;
+        s.num_slots = 2 * s.num_parts;
+        s.us = cut;
+    } else {
+        s.snap = INT32_MAX;
+        s.num_parts = parts_for_whole;
+        s.us = whole;
+    }
+    return s;
+}
+
+static float predict(const gen_problem *base, const gen_device *device,
+                     const struct gen__facts *variant)
+{
+    gen_mla_decode_problem p = *(const gen_mla_decode_problem *)base;
+    p.batch = at_least_1(usual_batch(&p)); /* an empty problem is asked about, too */
+    return launch_us + share_out(&p, device, variant).us;
+}
+
+/* ---- the launch -------------------------------------------------------- */
+
+/* The first dims are the problem's fields, copied whole. */
+#define SAME_PLACE(dim, field)                                                            \
+    _Static_assert(offsetof(gen_mla_decode_problem, field) ==                             \
+                       offsetof(gen_mla_decode_problem, batch) + (dim) * sizeof(int32_t), \
+                   "dims in the order of the problem's fields")
+SAME_PLACE(MLA_DECODE_NUM_HEADS, num_heads);
+SAME_PLACE(MLA_DECODE_Q_LEN, q_len);
+SAME_PLACE(MLA_DECODE_KV_LEN, kv_len);
+SAME_PLACE(MLA_DECODE_MAX_KV_LEN, max_kv_len);
+SAME_PLACE(MLA_DECODE_PAGE_SIZE, page_size);
+SAME_PLACE(MLA_DECODE_ROPE_DIM, rope_dim);
+SAME_PLACE(MLA_DECODE_DTYPE, dtype);
+SAME_PLACE(MLA_DECODE_CACHE, cache);
+SAME_PLACE(MLA_DECODE_CAUSAL, causal);
+#undef SAME_PLACE
+
+static void keep_sharing(const struct sharing *s, int32_t *dims)
+{
+    dims[MLA_DECODE_NUM_PARTS] = s->num_parts;
+    dims[MLA_DECODE_VISIT] = s->visit;
+    dims[MLA_DECODE_SNAP] = s->snap;
+    dims[MLA_DECODE_CHUNK] = s->chunk;
+    dims[MLA_DECODE_MAX_CHUNKS] = s->max_chunks;
+    dims[MLA_DECODE_BY_REQUEST] = s->by_request;
+    dims[MLA_DECODE_NUM_RECORDS] = s->num_records;
+    dims[MLA_DECODE_NUM_SLOTS] = s->num_slots;
+}
+
+static void plan(const gen_problem *base, const gen_device *device,
+                 const struct gen__facts *variant, gen_plan *plan)
+{
+    const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
+    memcpy(plan->dims, (const char *)p + offsetof(gen_mla_decode_problem, batch),
+           MLA_DECODE_NUM_FIELDS * sizeof plan->dims[0]);
+    plan->num_launches = p->batch > 0;
+    if (!variant || !p->batch)
+        return;
+    const struct sharing s = share_out(p, device, variant);
+    keep_sharing(&s, plan->dims);
+    if (variant->fact[MLA_DECODE_TENSOR_MAP])
+        plan->dims[MLA_DECODE_MAP_ROWS] = p->page_size < 64 ? p->page_size : 64;
+    plan->workspace_bytes = gen__mla_decode_workspace(plan->dims).size;
+    plan->num_launches = s.num_records ? 2 : 1;
+    gen_plan_launch *launch = &plan->launch[MLA_DECODE_MAIN];
+    launch->variant = variant->index;
+    launch->grid[0] = (uint32_t)s.row_tiles;
+    launch->grid[1] = (uint32_t)s.num_parts;
+    launch->grid[2] = 1;
+    launch->threads = (uint16_t)variant->threads;
+    launch->shared = variant->shared_dynamic;
+    launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[MLA_DECODE_DEPENDENT];
+}
+
+/* What is cut is merged. */
+static uint32_t parts(const gen_problem *base, const gen_device *device,
+                      const struct gen__facts *variant, const gen_plan *plan,
+                      struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
+{
+    const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
+    const int32_t *dims = plan->dims;
+    (void)device, (void)variant;
+    if (!dims[MLA_DECODE_NUM_RECORDS])
+        return 0;
+    const int32_t batch = p->batch, num_parts = dims[MLA_DECODE_NUM_PARTS];
+    const int32_t pieces = dims[MLA_DECODE_CHUNK] ? dims[MLA_DECODE_MAX_CHUNKS]
+                           : batch < num_parts    ? num_parts / batch + 1
+                                                  : 2;
+    const gen_mla_merge_problem merge = {
+        .base = {sizeof merge, GEN_MLA_MERGE, p->base.flags, 0},
+        .num_records = dims[MLA_DECODE_NUM_RECORDS],
+        .num_heads = p->num_heads,
+        .q_len = p->q_len,
+        .num_pieces = pieces,
+        .dtype = p->dtype,
+    };
+    _Static_assert(sizeof merge <= sizeof parts->problem, "a part holds the problem");
+    parts[0].launch = MLA_DECODE_MERGE;
+    memcpy(&parts[0].problem, &merge, sizeof merge);
+    return 1;
+}
+
+static const uint32_t part_families[] = {GEN_MLA_MERGE};
+
+const struct gen__family gen__family_mla_decode = {
+    .name = family,
+    .tag = GEN_MLA_DECODE,
+    .problem_size = sizeof(gen_mla_decode_problem),
+    .args_size = sizeof(gen_mla_decode_args),
+    .params_size = sizeof(struct gen_mla_decode_params),
+    .required = required,
+    .num_required = sizeof required / sizeof *required,
+    .facts = MLA_DECODE_FACTS,
+    .coords = coords,
+    .num_coords = sizeof coords / sizeof *coords,
+    .fields = fields,
+    .num_fields = sizeof fields / sizeof *fields,
+    .check = check,
+    .fits = fits,
+    .predict = predict,
+    .plan = plan,
+    .parts = parts,
+    .part_families = part_families,
+    .num_part_families = sizeof part_families / sizeof *part_families,
+    .params = gen__mla_decode_params,
+    .reference = gen__mla_decode_reference,
+    .exact = gen__mla_decode_exact,
+    .tensors = gen__mla_decode_tensors,
+    .default_args = gen__mla_decode_default_args,
+    .fill = gen__mla_decode_fill,
+    .cost = gen__mla_decode_cost,
+    .case_name = gen__mla_decode_case_name,
+    .forms = gen__mla_decode_forms,
+    .num_forms = MLA_DECODE_NUM_FORMS,
+    .form = gen__mla_decode_form,
+};

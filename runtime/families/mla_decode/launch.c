@@ -1,0 +1,385 @@
+/*
+ * The arguments of mla_decode and the parameters of its launches: what is
+ * allowed, where things lie, and what the copy engine is told of the cache.
+ */
+#include "driver.h"
+#include "families/mla.h"
+#include "families/mla_decode.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char family[] = "mla_decode";
+
+/* 2^31 tokens where the caller numbers them. */
+static int64_t most_tokens(const int32_t *dims, const gen_mla_decode_args *a)
+{
+    return a->q_indptr ? INT64_C(1) << 31
+                       : (int64_t)dims[MLA_DECODE_BATCH] * dims[MLA_DECODE_Q_LEN];
+}
+
+static int64_t most_pages(const int32_t *dims)
+{
+    return (dims[MLA_DECODE_MAX_KV_LEN] - 1) / dims[MLA_DECODE_PAGE_SIZE] + 1;
+}
+
+static int64_t or_packed(int64_t stride, int64_t packed)
+{
+    return stride ? stride : packed;
+}
+
+struct gen__mla_strides gen__mla_decode_strides(const int32_t *dims, const gen_mla_decode_args *a)
+{
+    const int64_t heads = dims[MLA_DECODE_NUM_HEADS], page = dims[MLA_DECODE_PAGE_SIZE];
+    struct gen__mla_strides s = {
+        .q_nope_head = or_packed(a->q_nope_head_stride, MLA_LATENT),
+        .q_pe_head = or_packed(a->q_pe_head_stride, MLA_ROPE),
+        .ckv_row = or_packed(a->ckv_row_stride, MLA_LATENT),
+        .kpe_row = or_packed(a->kpe_row_stride, MLA_ROPE),
+        .o_head = or_packed(a->o_head_stride, MLA_LATENT),
+        .lse_head = or_packed(a->lse_head_stride, 1),
+        .page_table = or_packed(a->page_table_stride, most_pages(dims)),
+    };
+    s.q_nope_token = or_packed(a->q_nope_token_stride, heads * s.q_nope_head);
+    s.q_pe_token = or_packed(a->q_pe_token_stride, heads * s.q_pe_head);
+    s.ckv_page = or_packed(a->ckv_page_stride, page * s.ckv_row);
+    s.kpe_page = or_packed(a->kpe_page_stride, page * s.kpe_row);
+    s.o_token = or_packed(a->o_token_stride, heads * s.o_head);
+    s.lse_token = or_packed(a->lse_token_stride, heads * s.lse_head);
+    return s;
+}
+
+/* ---- checks ------------------------------------------------------------ */
+
+static bool has_rope(const int32_t *dims)
+{
+    return dims[MLA_DECODE_ROPE_DIM] != 0;
+}
+
+static bool is_e4m3(const int32_t *dims)
+{
+    return dims[MLA_DECODE_CACHE] == GEN_MLA_CACHE_E4M3;
+}
+
+/* What is divided by here, in case the plan was not kept well. */
+static enum gen_status check_dims(const int32_t *dims)
+{
+    if (dims[MLA_DECODE_BATCH] > 0 && dims[MLA_DECODE_NUM_HEADS] > 0 &&
+        dims[MLA_DECODE_Q_LEN] > 0 && dims[MLA_DECODE_PAGE_SIZE] > 0 &&
+        dims[MLA_DECODE_MAX_KV_LEN] > 0)
+        return GEN_OK;
+    return gen__fail(
+        GEN_STATUS_MISMATCH,
+        "%s: the plan's batch, num_heads, q_len, page_size, max_kv_len are %" PRId32 ", %" PRId32
+        ", %" PRId32 ", %" PRId32 ", %" PRId32 "; not what gen_select() writes",
+        family, dims[MLA_DECODE_BATCH], dims[MLA_DECODE_NUM_HEADS], dims[MLA_DECODE_Q_LEN],
+        dims[MLA_DECODE_PAGE_SIZE], dims[MLA_DECODE_MAX_KV_LEN]);
+}
+
+static enum gen_status check_pointers(const int32_t *dims, const gen_mla_decode_args *a)
+{
+    const struct {
+        const char *name;
+        const void *pointer;
+        uintptr_t alignment;
+        bool optional, unused;
+    } list[] = {
+        {"q_nope", a->q_nope, 16, false, false},
+        {"q_pe", a->q_pe, 16, false, !has_rope(dims)},
+        {"ckv", a->ckv, 16, false, false},
+        {"kpe", a->kpe, 16, false, !has_rope(dims)},
+        {"o", a->o, 16, false, false},
+        {"lse", a->lse, 4, true, false},
+        {"kv_len", a->kv_len, 4, false, false},
+        {"page_indices", a->page_indices, 4, false, false},
+        {"page_indptr", a->page_indptr, 4, true, false},
+        {"q_indptr", a->q_indptr, 4, true, false},
+    };
+    enum gen_status status = GEN_OK;
+    for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
+        if (!list[i].unused)
+            status = gen__mla_check_pointer(family, list[i].name, list[i].pointer,
+                                            list[i].alignment, list[i].optional);
+    return status;
+}
+
+static enum gen_status check_strides(const int32_t *dims, const gen_mla_decode_args *a)
+{
+    const int64_t tokens = gen__mla_most(most_tokens(dims, a));
+    const int64_t heads = gen__mla_most(dims[MLA_DECODE_NUM_HEADS]);
+    const int64_t pages = gen__mla_most(a->num_pages);
+    const int64_t rows = gen__mla_most(dims[MLA_DECODE_PAGE_SIZE]);
+    const int64_t cache_unit = is_e4m3(dims) ? 16 : 8;
+    const struct {
+        const char *name;
+        int64_t stride, unit, width, most;
+        bool unused;
+    } list[] = {
+        {"q_nope_token_stride", a->q_nope_token_stride, 8, MLA_LATENT, tokens, false},
+        {"q_nope_head_stride", a->q_nope_head_stride, 8, MLA_LATENT, heads, false},
+        {"q_pe_token_stride", a->q_pe_token_stride, 8, MLA_ROPE, tokens, !has_rope(dims)},
+        {"q_pe_head_stride", a->q_pe_head_stride, 8, MLA_ROPE, heads, !has_rope(dims)},
+        {"ckv_page_stride", a->ckv_page_stride, cache_unit, MLA_LATENT, pages, false},
+        {"ckv_row_stride", a->ckv_row_stride, cache_unit, MLA_LATENT, rows, false},
+        {"kpe_page_stride", a->kpe_page_stride, cache_unit, MLA_ROPE, pages, !has_rope(dims)},
+        {"kpe_row_stride", a->kpe_row_stride, cache_unit, MLA_ROPE, rows, !has_rope(dims)},
+        {"o_token_stride", a->o_token_stride, 8, MLA_LATENT, tokens, false},
+        {"o_head_stride", a->o_head_stride, 8, MLA_LATENT, heads, false},
+        {"page_table_stride", a->page_table_stride, 1, most_pages(dims),
+         gen__mla_most(dims[MLA_DECODE_BATCH]), a->page_indptr != NULL},
+    };
+    enum gen_status status = GEN_OK;
+    for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
+        if (!list[i].unused)
+            status = gen__mla_check_stride(family, list[i].name, list[i].stride, list[i].unit,
+                                           list[i].width, list[i].most);
+    if (!status)
+        status =
+            gen__mla_check_free_stride(family, "lse_token_stride", a->lse_token_stride, tokens);
+    if (!status)
+        status = gen__mla_check_free_stride(family, "lse_head_stride", a->lse_head_stride, heads);
+    return status;
+}
+
+static enum gen_status check_scale(const char *name, float scale)
+{
+    if (isfinite(scale) && scale > 0)
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = %g; allowed: a finite number > 0",
+                     family, name, (double)scale);
+}
+
+static float scale_log2_of(const int32_t *dims, const gen_mla_decode_args *a)
+{
+    const double log2_e = 1.4426950408889634;
+    return (float)((double)a->scale * log2_e * (is_e4m3(dims) ? (double)a->ckv_scale : 1.0));
+}
+
+static float kpe_factor_of(const int32_t *dims, const gen_mla_decode_args *a)
+{
+    return is_e4m3(dims) && has_rope(dims) ? a->kpe_scale / a->ckv_scale : 1.0f;
+}
+
+static enum gen_status check_scalars(const int32_t *dims, const gen_mla_decode_args *a)
+{
+    enum gen_status status = GEN_OK;
+    if (a->num_pages < 1)
+        return gen__mla_invalid(family, "num_pages", a->num_pages, ">= 1");
+    if (a->lse_base_2 != 0 && a->lse_base_2 != 1)
+        return gen__mla_invalid(family, "lse_base_2", a->lse_base_2, "0, 1");
+    if (!isfinite(a->scale))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: scale = %g; allowed: a finite number",
+                         family, (double)a->scale);
+    if (is_e4m3(dims))
+        status = check_scale("ckv_scale", a->ckv_scale);
+    if (!status && is_e4m3(dims) && has_rope(dims))
+        status = check_scale("kpe_scale", a->kpe_scale);
+    if (status)
+        return status;
+    const float factor = kpe_factor_of(dims, a);
+    if (!isfinite(scale_log2_of(dims, a)) || !isfinite(factor) || factor == 0)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: scale, ckv_scale, kpe_scale = %g, %g, %g; allowed: scale * ckv_scale "
+                         "and kpe_scale / ckv_scale that fp32 holds",
+                         family, (double)a->scale, (double)a->ckv_scale, (double)a->kpe_scale);
+    return GEN_OK;
+}
+
+/* ---- the copy engine's view of the cache ------------------------------- */
+
+/* One tensor: `width` columns in boxes of 64, rows, pages. */
+static enum gen_status encode_map(const struct gen__driver *driver, const char *name,
+                                  enum gen_dtype dtype, const void *memory, uint64_t width,
+                                  int64_t row_stride, int64_t page_stride, const int32_t *dims,
+                                  int64_t num_pages, unsigned long long map[16])
+{
+    const uint32_t element = dtype == GEN_DTYPE_E4M3 ? 1 : 2;
+    const uint64_t extent[3] = {width, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], (uint64_t)num_pages};
+    const uint64_t strides[2] = {(uint64_t)row_stride * element, (uint64_t)page_stride * element};
+    const uint32_t box[3] = {64, (uint32_t)dims[MLA_DECODE_MAP_ROWS], 1};
+    const uint32_t steps[3] = {1, 1, 1};
+    const int type = dtype == GEN_DTYPE_E4M3   ? GEN__TENSOR_UINT8
+                     : dtype == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16
+                                               : GEN__TENSOR_BF16;
+    const int result = driver->cuTensorMapEncodeTiled(
+        map, type, 3, (void *)(uintptr_t)memory, extent, strides, box, steps,
+        GEN__TENSOR_NOT_INTERLEAVED,
+        element == 1 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128, GEN__TENSOR_L2_256,
+        GEN__TENSOR_ZEROS_OUTSIDE);
+    if (!result)
+        return GEN_OK;
+    char what[256];
+    snprintf(what, sizeof what,
+             "%s: %s = %p, row stride %" PRId64 ", page stride %" PRId64 " elements, %" PRId64
+             " pages of %" PRId32 " rows",
+             family, name, memory, row_stride, page_stride, num_pages, dims[MLA_DECODE_PAGE_SIZE]);
+    return gen__driver_fail(driver, result, "cuTensorMapEncodeTiled", what);
+}
+
+static enum gen_status encode_maps(const int32_t *dims, const gen_mla_decode_args *a,
+                                   const struct gen__mla_strides *s,
+                                   struct gen_mla_decode_params *k)
+{
+    const struct gen__driver *driver;
+    enum gen_status status = gen__driver_open(&driver);
+    if (status)
+        return status;
+    if (!driver->cuTensorMapEncodeTiled)
+        return gen__fail(GEN_STATUS_NO_DRIVER,
+                         "%s: the CUDA driver has no function cuTensorMapEncodeTiled, which this "
+                         "variant needs; a driver of CUDA 12.0 or newer has it",
+                         family);
+    const enum gen_dtype dtype =
+        is_e4m3(dims) ? GEN_DTYPE_E4M3 : (enum gen_dtype)dims[MLA_DECODE_DTYPE];
+    status = encode_map(driver, "ckv", dtype, a->ckv, MLA_LATENT, s->ckv_row, s->ckv_page, dims,
+                        a->num_pages, k->ckv_map);
+    if (!status && has_rope(dims))
+        status = encode_map(driver, "kpe", dtype, a->kpe, MLA_ROPE, s->kpe_row, s->kpe_page, dims,
+                            a->num_pages, k->kpe_map);
+    return status;
+}
+
+/* ---- parameters -------------------------------------------------------- */
+
+struct gen__mla_workspace gen__mla_decode_workspace(const int32_t *dims)
+{
+    const uint64_t rows = (uint64_t)dims[MLA_DECODE_Q_LEN] * (uint64_t)dims[MLA_DECODE_NUM_HEADS];
+    const uint64_t slot_rows = (uint64_t)dims[MLA_DECODE_NUM_SLOTS] * rows;
+    const uint64_t records = (uint64_t)dims[MLA_DECODE_NUM_RECORDS];
+    struct gen__mla_workspace w = {0};
+    if (!records)
+        return w;
+    w.partial_lse = (records * sizeof(struct gen_mla_record) + 255) / 256 * 256;
+    w.partial = w.partial_lse + (slot_rows * sizeof(float) + 255) / 256 * 256;
+    w.size = w.partial + slot_rows * MLA_LATENT * sizeof(float);
+    return w;
+}
+
+static void set_divisors(const int32_t *dims, struct gen_mla_decode_params *k)
+{
+    const uint32_t page = (uint32_t)dims[MLA_DECODE_PAGE_SIZE];
+    const struct gen__fastdiv heads = gen__fastdiv((uint32_t)dims[MLA_DECODE_NUM_HEADS]);
+    const struct gen__fastdiv any = gen__fastdiv(page);
+    const bool shift_alone = (page & (page - 1)) == 0;
+    k->heads_mul = heads.mul;
+    k->heads_shift = heads.shift;
+    k->page_mul = shift_alone ? 0 : any.mul;
+    k->page_shift = shift_alone ? 31u - (unsigned)__builtin_clz(page) : any.shift;
+}
+
+static struct gen_mla_schedule schedule_of(const int32_t *dims)
+{
+    return (struct gen_mla_schedule){
+        .batch = dims[MLA_DECODE_BATCH],
+        .num_parts = dims[MLA_DECODE_NUM_PARTS],
+        .visit = dims[MLA_DECODE_VISIT],
+        .snap = dims[MLA_DECODE_SNAP],
+        .chunk = dims[MLA_DECODE_CHUNK],
+        .max_chunks = dims[MLA_DECODE_MAX_CHUNKS],
+        .max_kv_len = dims[MLA_DECODE_MAX_KV_LEN],
+        .by_request = dims[MLA_DECODE_BY_REQUEST],
+    };
+}
+
+static enum gen_status main_params(const int32_t *dims, const gen_mla_decode_args *a,
+                                   const struct gen__mla_strides *s, char *workspace,
+                                   struct gen_mla_decode_params *k)
+{
+    const struct gen__mla_workspace w = gen__mla_decode_workspace(dims);
+    const bool cut = dims[MLA_DECODE_NUM_RECORDS] > 0;
+    *k = (struct gen_mla_decode_params){
+        .q_nope = a->q_nope,
+        .q_pe = has_rope(dims) ? a->q_pe : NULL,
+        .ckv = a->ckv,
+        .kpe = has_rope(dims) ? a->kpe : NULL,
+        .o = a->o,
+        .lse = a->lse,
+        .kv_len = a->kv_len,
+        .page_indices = a->page_indices,
+        .page_indptr = a->page_indptr,
+        .q_indptr = a->q_indptr,
+        .partial = cut ? (float *)(void *)(workspace + w.partial) : NULL,
+        .partial_lse = cut ? (float *)(void *)(workspace + w.partial_lse) : NULL,
+        .records = cut ? (struct gen_mla_record *)(void *)(workspace + w.records) : NULL,
+        .q_nope_token_stride = s->q_nope_token,
+        .q_nope_head_stride = s->q_nope_head,
+        .q_pe_token_stride = s->q_pe_token,
+        .q_pe_head_stride = s->q_pe_head,
+        .ckv_page_stride = s->ckv_page,
+        .ckv_row_stride = s->ckv_row,
+        .kpe_page_stride = s->kpe_page,
+        .kpe_row_stride = s->kpe_row,
+        .o_token_stride = s->o_token,
+        .o_head_stride = s->o_head,
+        .lse_token_stride = s->lse_token,
+        .lse_head_stride = s->lse_head,
+        .page_table_stride = s->page_table,
+        .schedule = schedule_of(dims),
+        .num_heads = dims[MLA_DECODE_NUM_HEADS],
+        .q_len = dims[MLA_DECODE_Q_LEN],
+        .causal = dims[MLA_DECODE_CAUSAL],
+        .lse_base_2 = a->lse_base_2,
+        .page_size = dims[MLA_DECODE_PAGE_SIZE],
+        .num_pages = a->num_pages,
+        .map_rows = dims[MLA_DECODE_MAP_ROWS],
+        .scale_log2 = scale_log2_of(dims, a),
+        .kpe_factor = kpe_factor_of(dims, a),
+        .out_scale = is_e4m3(dims) ? a->ckv_scale : 1.0f,
+    };
+    set_divisors(dims, k);
+    return dims[MLA_DECODE_MAP_ROWS] ? encode_maps(dims, a, s, k) : GEN_OK;
+}
+
+/* Of the main launch's workspace, where partial results are in units of an e4m3
+ * cache's scale. */
+static void merge_params(const int32_t *dims, const gen_mla_decode_args *a,
+                         const struct gen__mla_strides *s, char *workspace,
+                         struct gen_mla_merge_params *k)
+{
+    const struct gen__mla_workspace w = gen__mla_decode_workspace(dims);
+    const struct gen__fastdiv heads = gen__fastdiv((uint32_t)dims[MLA_DECODE_NUM_HEADS]);
+    *k = (struct gen_mla_merge_params){
+        .partial = (const float *)(void *)(workspace + w.partial),
+        .partial_lse = (const float *)(void *)(workspace + w.partial_lse),
+        .records = (const struct gen_mla_record *)(void *)(workspace + w.records),
+        .q_indptr = a->q_indptr,
+        .o = a->o,
+        .lse = a->lse,
+        .o_token_stride = s->o_token,
+        .o_head_stride = s->o_head,
+        .lse_token_stride = s->lse_token,
+        .lse_head_stride = s->lse_head,
+        .num_heads = dims[MLA_DECODE_NUM_HEADS],
+        .q_len = dims[MLA_DECODE_Q_LEN],
+        .chunked = dims[MLA_DECODE_CHUNK] > 0,
+        .lse_base_2 = a->lse_base_2,
+        .heads_mul = heads.mul,
+        .heads_shift = heads.shift,
+        .out_scale = is_e4m3(dims) ? a->ckv_scale : 1.0f,
+        .num_slots = dims[MLA_DECODE_NUM_SLOTS],
+    };
+}
+
+enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *base,
+                                       void *workspace, void *out)
+{
+    const gen_mla_decode_args *a = (const gen_mla_decode_args *)base;
+    const int32_t *dims = plan->dims;
+    enum gen_status status;
+    if ((status = check_dims(dims)) != GEN_OK || (status = check_pointers(dims, a)) != GEN_OK ||
+        (status = check_scalars(dims, a)) != GEN_OK ||
+        (status = check_strides(dims, a)) != GEN_OK || !out)
+        return status;
+    const struct gen__mla_strides s = gen__mla_decode_strides(dims, a);
+    if (launch == MLA_DECODE_MERGE) {
+        merge_params(dims, a, &s, workspace, out);
+        return GEN_OK;
+    }
+    /* Aligned as the device wants it, which `out` need not be. */
+    struct gen_mla_decode_params k;
+    status = main_params(dims, a, &s, workspace, &k);
+    if (!status)
+        memcpy(out, &k, sizeof k);
+    return status;
+}
