@@ -11,22 +11,74 @@
 --   stages  tiles in shared memory
 --   qk      shard  the scores of a tile are shared out, the probabilities gathered through shared memory
 --           dup    every owner of output columns works out all scores itself, nothing is exchanged
---   slab    rows whose output columns one warp owns (mma): 32 read V half as often as 16
+--   slab    rows whose output columns one warp owns (mma): with 64 values are read from shared memory once, with 32 twice
 --   load    cpasync  every thread copies (mma)
 --           tma      the copy engine brings boxes of whole pages' rows (wgmma, page_size a multiple or a divisor of 64)
 --           gather   the producer's threads copy 16 bytes each (wgmma, any page size)
-local LATENT, ROPE, BLOCK_WARPS = 512, 64, 8
+local LATENT, BLOCK_WARPS = 512, 8
+local CONTROL = 2048 -- of mma: schedule, maxima, factors
 
-local function derived(v)
-  local d = {}
-  local element = v.cache == "e4m3" and 1 or 2
-  d.rope = v.rope
-  d.q_bytes = v.q * (LATENT + v.rope) * 2
-  d.row_bytes = (LATENT + v.rope) * element         -- of the cache
-  d.stage_bytes = v.kv * d.row_bytes
-  d.slabs = v.q // v.slab                           -- mma: warps along the rows
-  d.columns = d.slabs > 0 and BLOCK_WARPS // d.slabs or 0 -- mma: warps along the output's columns
-  return d
+local function mma_stage_bytes(v)
+  return v.kv * (LATENT + v.rope) * (v.cache == "e4m3" and 1 or 2)
+end
+
+local function mma_shared(v, overlay)
+  local q_bytes = v.q * (LATENT + v.rope) * 2
+  -- Scores in fp32 on their way between the two parts of the warps, later probabilities.
+  local exchange = v.qk == "shard" and v.q * v.kv * (overlay and 2 or 4) or 0
+  return q_bytes + v.stages * mma_stage_bytes(v) + exchange + CONTROL
+end
+
+-- Whether half of the scores travel through the tile's rotary keys, which are dead by then: where nothing else is left.
+local function mma_overlay(v, arch)
+  return v.qk == "shard" and v.q == 64 and v.rope == 64 and v.cache == "same"
+    and mma_shared(v, false) > arch.shared_per_block
+end
+
+-- Blocks of an SM: small ones come in twos, so that one's products run beside the other's softmax.
+local function mma_blocks(v, arch)
+  return v.q == 16 and v.qk == "shard" and 2 * (mma_shared(v, false) + 1024) <= arch.shared_per_sm and 2 or 1
+end
+
+-- What the space leaves out to stay small; the arithmetic is in docs/perf/mla_decode.md.
+local function mma_ill_sized(v, arch)
+  if v.qk == "dup" then
+    if v.q == 16 and v.kv == 16 then return "16 rows leave room for tiles of 32" end
+    if v.q < 64 and v.kv == 64 then return "all warps reading 64 keys each: that is for comparison, with 64 rows" end
+    if v.cache == "e4m3" and v.kv == 64 then return "every warp converts every key: with 64 of them that is all it does" end
+  elseif v.slab < 32 and v.q > 16 then
+    return "slabs of 16 rows read the values as often as there are slabs"
+  end
+  if v.stages == 1 and not (v.qk == "dup" and v.q == 64 and v.kv == 16) then -- the fallback's shape
+    local two = mma_shared({ q = v.q, rope = v.rope, cache = v.cache, kv = v.kv, qk = v.qk, stages = 2 }, v.q == 64)
+    if two <= arch.shared_per_block then return "a second stage fits: copies run beside the products" end
+  end
+  return nil
+end
+
+local function mma_legal(v, arch)
+  if v.load ~= "cpasync" then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
+  if v.slab > v.q then return "a slab is rows of the tile" end
+  if v.qk == "dup" and v.slab > 16 then return "a warp that works out all scores of its slab has registers for 16 rows of them" end
+  if v.qk == "shard" then
+    if v.kv < 32 then return "a tile of 16 columns is one fragment: there is nothing to share" end
+    if v.cache == "e4m3" and v.kv // (v.q == 16 and 4 or 2) < 16 then
+      return "fragments of 8-bit keys are 16 columns wide: the warps would have less each"
+    end
+  end
+  local problem = mma_ill_sized(v, arch)
+  if problem then return problem end
+  local need = mma_shared(v, mma_overlay(v, arch))
+  if need > arch.shared_per_block then
+    return string.format("needs %d bytes of shared memory (queries %d, %d x %d for tiles), %s allows %d", need,
+      v.q * (LATENT + v.rope) * 2, v.stages, mma_stage_bytes(v), arch.name, arch.shared_per_block)
+  end
+  return true
+end
+
+local function wgmma_legal(v, arch)
+  if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
+  return "no template yet"
 end
 
 return family {
@@ -42,8 +94,39 @@ return family {
     { name = "kv", values = { 16, 32, 64 }, tag = "kv" },
     { name = "stages", values = { 1, 2, 3 }, tag = "st" },
     { name = "qk", values = { "shard", "dup" } },
-    { name = "slab", values = { 16, 32 }, tag = "m" },
+    { name = "slab", values = { 16, 32, 64 }, tag = "m" },
     { name = "load", values = { "cpasync", "tma", "gather" } },
   },
+  legal = function(v, arch)
+    if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
+    return mma_legal(v, arch)
+  end,
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent" },
+  plan = function(v, arch)
+    return {
+      threads = 32 * BLOCK_WARPS,
+      shared = mma_shared(v, mma_overlay(v, arch)),
+      cluster = 1,
+      max_registers = mma_blocks(v, arch) == 2 and 128 or 255,
+      facts = {
+        q_rows = v.q,
+        kv_rows = v.kv,
+        stages = v.stages,
+        shard = v.qk == "shard" and 1 or 0,
+        tensor_map = 0,
+        dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
+      },
+    }
+  end,
+  template = function(v) return "mla_decode_mma.cu.in" end,
+  constants = function(v, arch)
+    return {
+      OVERLAY = mma_overlay(v, arch),
+      BOUNDS = 32 * BLOCK_WARPS .. ", " .. mma_blocks(v, arch),
+    }
+  end,
+  -- What fits everywhere: 99 KiB.
+  fallback = function(v)
+    return v.kernel == "mma" and v.q == 64 and v.kv == 16 and v.stages == 1 and v.qk == "dup" and v.slab == 16
+  end,
 }

@@ -1,0 +1,278 @@
+// The portable kernel of mla_decode: scores of a tile, and their softmax.
+//
+// Scores and probabilities live in fragments: element i of tile n is row lane / 4 + 8 (i / 2), column
+// 8 n + 2 (lane % 4) + i % 2.
+#pragma once
+
+#include "mla_decode/mma_copy.cuh"
+#include "lib/e4m3.cuh"
+
+// Where a warp's fragments of queries and keys start. Steps go through the rotary columns of its part and then through the
+// latent ones; within a group of four (eight of 8-bit keys) a step is an XOR.
+template <class S> struct mla_score_fragments {
+    unsigned q[S::row_tiles], q_rope[S::row_tiles];
+    unsigned k[S::loads], k_rope[S::loads];
+
+    __device__ __forceinline__ mla_score_fragments(const mla_warp<S> &w, unsigned memory)
+    {
+        const unsigned line = w.lane % 16, chunk = w.lane / 16; // matrices: rows 0-7 and 8-15 of columns 0-7, then of 8-15
+#pragma unroll
+        for (int m = 0; m < S::row_tiles; m++) {
+            const unsigned row = w.row_group * S::rows + w.row_tile(m) * 16 + line;
+            q[m] = swizzled<S::q_pitch>(memory, row, w.part * S::latent_steps * 2 + chunk);
+            q_rope[m] = swizzled<S::q_rope_pitch>(memory + S::q_rope_at, row, w.part * S::rope_steps * 2 + chunk);
+        }
+        // Columns 0-7 and 8-15 of a step for key tile 0, then for tile 1; or of two steps for one tile.
+        constexpr bool one = S::column_tiles == 1;
+        const unsigned deep = one ? w.lane / 8 : w.lane / 8 % 2;
+        const int step_chunks = S::e4m3 ? 1 : 2;
+#pragma unroll
+        for (int n = 0; n < S::loads; n++) {
+            const unsigned row = w.column_group * S::columns + w.column_tile(one ? 0 : 2 * n + w.lane / 16) * 8 + w.lane % 8;
+            k[n] = swizzled<S::pitch>(0, row, w.part * S::latent_steps * step_chunks + deep);
+            k_rope[n] = swizzled<S::rope_pitch>(S::rope_at, row, w.part * S::rope_steps * step_chunks + deep);
+        }
+    }
+
+    __device__ __forceinline__ void load_queries(int step, unsigned (&a)[S::row_tiles][4]) const
+    {
+        const int latent = step - S::rope_steps;
+#pragma unroll
+        for (int m = 0; m < S::row_tiles; m++)
+            ldmatrix_x4(a[m], latent < 0 ? q_rope[m] ^ (step * 32) : (q[m] ^ (latent % 4 * 32)) + latent / 4 * 128);
+    }
+
+    // Of `span` steps from `step` on, a multiple of it.
+    __device__ __forceinline__ void load_keys(unsigned stage, int step, unsigned (&b)[S::loads][4]) const
+    {
+        constexpr int bytes = S::e4m3 ? 16 : 32, group = 128 / bytes; // of a step
+        const int latent = step - S::rope_steps;
+#pragma unroll
+        for (int n = 0; n < S::loads; n++)
+            ldmatrix_x4(b[n], latent < 0 ? stage + (k_rope[n] ^ (step * bytes))
+                                         : stage + (k[n] ^ (latent % group * bytes)) + latent / group * 128);
+    }
+};
+
+template <class S> using mla_sums = float[S::chains][S::row_tiles][S::column_tiles][4];
+
+// Both column tiles of a load at one step of its span, as the b operands of two products.
+template <class S> __device__ __forceinline__ void mla_key_operands(const unsigned (&load)[4], int step, unsigned (&b)[2][2])
+{
+    if constexpr (S::e4m3) {
+        e4m3_pairs<typename S::element>(load[step % 2], b[0][0], b[0][1]);
+        e4m3_pairs<typename S::element>(load[2 + step % 2], b[1][0], b[1][1]);
+    } else if constexpr (S::span == 2) {
+        b[0][0] = load[step % 2 * 2];
+        b[0][1] = load[step % 2 * 2 + 1];
+    } else {
+        b[0][0] = load[0];
+        b[0][1] = load[1];
+        b[1][0] = load[2];
+        b[1][1] = load[3];
+    }
+}
+
+// Keys that are NaN make their scores NaN, where the conversion did not: nan[n] has the flags of the key that the lane reads
+// in column tile n.
+template <class S>
+__device__ __forceinline__ void mla_poison(const unsigned (&nan)[S::column_tiles], mla_sums<S> &s, int lane)
+{
+    unsigned any = 0;
+#pragma unroll
+    for (int n = 0; n < S::column_tiles; n++)
+        any |= nan[n];
+    if (!__any_sync(0xffffffffu, any & 0x80808080u))
+        return;
+#pragma unroll
+    for (int n = 0; n < S::column_tiles; n++) {
+        unsigned flags = nan[n] & 0x80808080u;
+        flags |= __shfl_xor_sync(0xffffffffu, flags, 1);
+        flags |= __shfl_xor_sync(0xffffffffu, flags, 2);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const bool bad = __shfl_sync(0xffffffffu, flags, (2 * (lane % 4) + i) * 4) != 0;
+#pragma unroll
+            for (int m = 0; m < S::row_tiles; m++) {
+                s[0][m][n][i] = bad ? __uint_as_float(0x7fffffffu) : s[0][m][n][i];
+                s[0][m][n][i + 2] = bad ? __uint_as_float(0x7fffffffu) : s[0][m][n][i + 2];
+            }
+        }
+    }
+}
+
+// The warp's part of the scores of the tile in `stage`; `beside(step)` is called once a step.
+template <class S, class Beside>
+__device__ __forceinline__ void mla_scores(const mla_warp<S> &w, unsigned memory, unsigned stage, float kpe_factor,
+                                           mla_sums<S> &s, const Beside &beside)
+{
+    const mla_score_fragments<S> f(w, memory);
+    using T = typename S::element;
+    constexpr bool watch = S::e4m3 && !e4m3_keeps_nan<T>();
+    unsigned a[2][S::row_tiles][4], b[2][S::loads][4], nan[S::column_tiles];
+#pragma unroll
+    for (int n = 0; n < S::column_tiles; n++)
+        nan[n] = 0;
+#pragma unroll
+    for (int i = 0; i < S::chains * S::row_tiles * S::column_tiles * 4; i++)
+        (&s[0][0][0][0])[i] = 0.f;
+    f.load_queries(0, a[0]);
+    f.load_keys(stage, 0, b[0]);
+#pragma unroll
+    for (int step = 0; step < S::steps; step++) {
+        if (step + 1 < S::steps) {
+            f.load_queries(step + 1, a[(step + 1) % 2]);
+            if ((step + 1) % S::span == 0)
+                f.load_keys(stage, step + 1, b[(step + 1) / S::span % 2]);
+        }
+        beside(step);
+#pragma unroll
+        for (int n = 0; n < S::loads; n++) {
+            unsigned (&load)[4] = b[step / S::span % 2][n];
+            unsigned operand[2][2];
+            mla_key_operands<S>(load, step, operand);
+#pragma unroll
+            for (int i = 0; i < 2 && 2 * n + i < S::column_tiles; i++) {
+                if constexpr (watch)
+                    nan[2 * n + i] |= e4m3_nan(load[2 * i + step % 2]);
+#pragma unroll
+                for (int m = 0; m < S::row_tiles; m++)
+                    mma_m16n8k16<T>(s[step % S::chains][m][2 * n + i], a[step % 2][m], operand[i][0], operand[i][1]);
+            }
+        }
+        if (S::overlay && step == S::rope_steps && w.part == 1)
+            barrier_arrive(mla_overlay_barrier + w.column_group, 128); // the rotary keys have been read
+        if (S::e4m3 && step + 1 == S::rope_steps)
+#pragma unroll
+            for (int i = 0; i < S::chains * S::row_tiles * S::column_tiles * 4; i++)
+                (&s[0][0][0][0])[i] *= kpe_factor;
+    }
+    if constexpr (S::chains == 2)
+#pragma unroll
+        for (int i = 0; i < S::row_tiles * S::column_tiles * 4; i++)
+            (&s[0][0][0][0])[i] += (&s[1][0][0][0])[i];
+    if constexpr (watch)
+        mla_poison<S>(nan, s, w.lane);
+}
+
+// The parts give each other what the other owns, and add. `inbox[part]` is where a part finds it.
+template <class S>
+__device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned memory, unsigned stage, mla_sums<S> &s)
+{
+    constexpr int tiles = S::own_tiles, bytes = tiles * 512; // of a warp
+    const unsigned early = memory + S::exchange_at + w.pair * bytes;
+    const unsigned late = S::overlay ? stage + S::rope_at + w.pair * bytes : early + 4 * bytes;
+    const unsigned out = (w.part ? early : late) + w.lane * 16, in = (w.part ? late : early) + w.lane * 16;
+    if (S::overlay && w.part == 0)
+        barrier_sync(mla_overlay_barrier + w.column_group, 128);
+    if (S::by_rows || S::column_tiles > 1 || w.part == 1) {
+#pragma unroll
+        for (int n = 0; n < tiles; n++) {
+            const float (&x)[4] = S::by_rows ? s[0][S::row_tiles - 1][n]
+                                             : s[0][0][S::column_tiles > 1 ? tiles + n : 0];
+            store_shared(out + n * 512, make_float4(x[0], x[1], x[2], x[3]));
+        }
+    }
+    barrier_sync(mla_pair_barrier + w.pair, 64);
+    if (w.owns) {
+#pragma unroll
+        for (int n = 0; n < tiles; n++) {
+            const float4 x = load_shared(in + n * 512);
+            s[0][0][n][0] += x.x;
+            s[0][0][n][1] += x.y;
+            s[0][0][n][2] += x.z;
+            s[0][0][n][3] += x.w;
+        }
+    }
+}
+
+// What the owners of a row know of it. Scores are in base 2; probabilities are 2^(s - reference), where the reference is
+// `lift` below a maximum of the row, and moves on only where a tile's maximum is more than 2^lazy above that (section "lazy"
+// of docs/perf/mla_decode.md): they reach 2^(lift + lazy). The lift keeps small ones out of fp16's subnormals. Each owner
+// sums its own columns: as rounded, what the output is divided by, so that its weights add up to one; and exactly, for the
+// log-sum-exp, which a dominant probability's rounding would show in.
+struct mla_softmax {
+    float reference[2], sum[2], exact[2]; // of rows lane / 4 and lane / 4 + 8
+
+    __device__ __forceinline__ void reset()
+    {
+        reference[0] = reference[1] = minus_infinity();
+        sum[0] = sum[1] = exact[0] = exact[1] = 0.f;
+    }
+};
+
+// Scores to base 2, -infinity where they do not count; the greatest of each row's `tiles`.
+template <class S>
+__device__ __forceinline__ void mla_mask(const gen_mla_decode_params &p, const mla_work &work, const mla_warp<S> &w,
+                                         int first, float (&s)[S::column_tiles][4], float (&top)[2])
+{
+#pragma unroll
+    for (int n = 0; n < S::own_tiles; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s[n][i] *= p.scale_log2;
+    if (first + S::kv > work.whole) {
+        const int column = first + static_cast<int>(w.column + 2 * (w.lane % 4));
+        const int row = work.first_row<S>() + static_cast<int>(w.row + w.lane / 4);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int limit = mla_limit(p, work.tokens, row + 8 * h, work.piece.kv_len) - column;
+#pragma unroll
+            for (int n = 0; n < S::own_tiles; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    s[n][2 * h + i] = 8 * n + i < limit ? s[n][2 * h + i] : minus_infinity();
+        }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        top[h] = fmaxf(s[0][2 * h], s[0][2 * h + 1]);
+#pragma unroll
+        for (int n = 1; n < S::own_tiles; n++)
+            top[h] = fmaxf(top[h], fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+        top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 1));
+        top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 2));
+    }
+}
+
+// The reference follows `top`; `factor` is what earlier sums and outputs are to be multiplied by. True if that is not 1.
+template <class S> __device__ __forceinline__ bool mla_follow(mla_softmax &x, const float (&top)[2], float (&factor)[2])
+{
+    constexpr float lift = S::element::is_bf16 ? 0.f : 6.f, lazy = 8.f;
+    bool moved = false;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        factor[h] = 1.f;
+        if (top[h] > x.reference[h] + (lift + lazy)) {
+            const float next = top[h] - lift;
+            if (x.reference[h] != minus_infinity()) { // else sums and outputs are zero
+                factor[h] = exp2_fast(x.reference[h] - next);
+                x.sum[h] *= factor[h];
+                x.exact[h] *= factor[h];
+                moved = true;
+            }
+            x.reference[h] = next;
+        }
+    }
+    return moved;
+}
+
+// Probabilities in 16 bits, and their sums. packed[n][h]: two columns of row lane / 4 + 8 h.
+template <class S>
+__device__ __forceinline__ void mla_exponentials(const float (&s)[S::column_tiles][4], mla_softmax &x,
+                                                 unsigned (&packed)[S::own_tiles][2])
+{
+    using T = typename S::element;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float minus = x.reference[h] == minus_infinity() ? 0.f : x.reference[h]; // no score yet: 2^-infinity = 0
+#pragma unroll
+        for (int n = 0; n < S::own_tiles; n++) {
+            const float a = exp2_fast(s[n][2 * h] - minus), b = exp2_fast(s[n][2 * h + 1] - minus);
+            packed[n][h] = pack2<T>(a, b);
+            const float2 rounded = to_float2<T>(packed[n][h]);
+            x.exact[h] += a + b;
+            x.sum[h] += rounded.x + rounded.y;
+        }
+    }
+}
