@@ -15,6 +15,7 @@
 --   load    cpasync  every thread copies (mma)
 --           tma      the copy engine brings boxes of whole pages' rows (wgmma, page_size a multiple or a divisor of 64)
 --           gather   the producer's threads copy 16 bytes each (wgmma, any page size)
+--   ahead   tiles that the copy engine is asked to bring to L2 before there is room for them (wgmma with tma)
 local LATENT, BLOCK_WARPS = 512, 8
 local CONTROL = 2048 -- of mma: schedule, maxima, factors
 
@@ -57,6 +58,7 @@ local function mma_ill_sized(v, arch)
 end
 
 local function mma_legal(v, arch)
+  if v.ahead > 0 then return "asking ahead is for the copy engine" end
   if v.load ~= "cpasync" then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
   if v.slab > v.q then return "a slab is rows of the tile" end
   if v.qk == "dup" and v.slab > 16 then return "a warp that works out all scores of its slab has registers for 16 rows of them" end
@@ -76,9 +78,23 @@ local function mma_legal(v, arch)
   return true
 end
 
+local WGMMA_CELL = 64 * 64 * 2 -- bytes of 64 rows x 64 columns
+local WGMMA_CONTROL = 2048     -- barriers, maxima, sums, schedule
+
+-- Queries, and two stages that hold nine cells whatever the rotary part: the last one holds probabilities, too.
+local function wgmma_shared(v)
+  return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL
+end
+
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-  return "no template yet"
+  if v.cache == "e4m3" then return "wgmma takes both operands in the type of the queries from shared memory" end
+  if v.q ~= 64 or v.slab ~= 16 then return "a warp group's instruction is 64 rows, 16 a warp" end
+  if v.kv ~= 64 or v.stages ~= 2 then return "beside the queries there is room for two tiles of 64 rows, and less keeps the tensor cores waiting" end
+  if v.qk ~= "shard" then return "the groups take tiles in turn and exchange probabilities" end
+  if v.load == "cpasync" then return "a group of its own feeds: tma or gather" end
+  if v.load == "gather" and v.ahead > 0 then return "asking ahead is for the copy engine" end
+  return true
 end
 
 return family {
@@ -96,6 +112,7 @@ return family {
     { name = "qk", values = { "shard", "dup" } },
     { name = "slab", values = { 16, 32, 64 }, tag = "m" },
     { name = "load", values = { "cpasync", "tma", "gather" } },
+    { name = "ahead", values = { 0, 2 }, tag = "a" },
   },
   legal = function(v, arch)
     if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
@@ -103,23 +120,28 @@ return family {
   end,
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent" },
   plan = function(v, arch)
+    local wgmma = v.kernel == "wgmma"
     return {
-      threads = 32 * BLOCK_WARPS,
-      shared = mma_shared(v, mma_overlay(v, arch)),
+      threads = wgmma and 384 or 32 * BLOCK_WARPS,
+      shared = wgmma and wgmma_shared(v) or mma_shared(v, mma_overlay(v, arch)),
       cluster = 1,
-      max_registers = mma_blocks(v, arch) == 2 and 128 or 255,
+      max_registers = wgmma and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.q,
         kv_rows = v.kv,
         stages = v.stages,
         shard = v.qk == "shard" and 1 or 0,
-        tensor_map = 0,
+        tensor_map = v.load == "tma" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
       },
     }
   end,
-  template = function(v) return "mla_decode_mma.cu.in" end,
+  template = function(v) return "mla_decode_" .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
+    if v.kernel == "wgmma" then
+      -- 64,512 registers in all: 2 x 128 threads calculate, 128 feed.
+      return v.load == "tma" and { REGISTERS = 232, FEEDER_REGISTERS = 40 } or { REGISTERS = 216, FEEDER_REGISTERS = 72 }
+    end
     return {
       OVERLAY = mma_overlay(v, arch),
       BOUNDS = 32 * BLOCK_WARPS .. ", " .. mma_blocks(v, arch),
