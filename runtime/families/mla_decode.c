@@ -256,17 +256,16 @@ static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *devic
     return parts > 1 ? (int32_t)parts : 1;
 }
 
-/* Whole requests, some parts one more than others. Where the memory bounds, the
- * last round takes less than a whole one as long as enough SMs are at it. */
+/* Whole requests, some parts one more than others. In the last round fewer SMs
+ * share the memory's bandwidth: what it bounds gets faster, down to what enough
+ * SMs draw of it, or to what the tensor cores take. */
 static float whole_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t parts)
 {
     const float request_us = (float)blocks_of(usual_length(p)) * c->block_us + visit_us;
     const float rounds = (float)p->batch / (float)parts;
     const float full = floorf(rounds), rest = rounds - full;
-    float last = rest > 0.0f ? 1.0f : 0.0f;
-    if (rest > 0.0f && c->tensor_us < 0.5f * c->block_us)
-        last = larger(rest, enough_sms);
-    return (full + last) * request_us;
+    const float least = larger(enough_sms, c->tensor_us / c->block_us);
+    return (full + (rest > 0.0f ? larger(rest, least) : 0.0f)) * request_us;
 }
 
 /* Equal shares, one visit more each, and the merge: its launch, and the partial

@@ -73,19 +73,19 @@ static int32_t tokens_of(const gen_mla_decode_problem *p, int64_t b)
 /* ---- tensors ----------------------------------------------------------- */
 
 /*
- * Tolerances. Probabilities are rounded to 16 bits before they are multiplied by
- * the latents, and the output once more. Either rounding to p significant bits is
- * off by 0.42 * 2^-p of the value in the root mean square (uniform within an ulp,
- * the value anywhere in its binade); the first stays so in a sum over rows that
- * are independent, whatever their number, and together they are 0.59 * 2^-p. Twice
- * that is allowed, of the whole and of every row, which an own count of every
- * rounding confirms (tests/family/test_mla_decode_tolerance.c).
+ * Tolerances. A kernel that does everything in fp32, but rounds the probabilities
+ * to 16 bits before it multiplies the latents, and the output once more, is off by
+ * 0.49 * 2^-p of the whole, where the type has p significant bits, whatever the
+ * length; and of 2000 rows none by more than 0.75 * 2^-p
+ * (tests/family/test_mla_decode_tolerance.c counts them). Twice the first is
+ * allowed, of the whole and of every row.
  *
- * The log-sum-exp is a sum in fp32: 1e-3 in base 2 is what public tests of this
- * operator allow.
+ * The log-sum-exp is a sum in fp32: 1e-3 in base 2, as public tests of this operator
+ * have it. A sum of the rounded probabilities does not keep to that in bf16 where
+ * rows are few.
  */
-static const double bf16_tolerance = 2 * 0.59 * 0x1p-8;
-static const double fp16_tolerance = 2 * 0.59 * 0x1p-11;
+static const double bf16_tolerance = 0x1p-8;
+static const double fp16_tolerance = 0x1p-11;
 static const double lse_tolerance = 1e-3;
 
 #define TENSOR(...) GEN__TENSOR(gen_mla_decode_args, __VA_ARGS__)
