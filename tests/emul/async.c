@@ -84,7 +84,8 @@ void emul_mbarrier_expect(unsigned barrier, unsigned bytes, int arrives)
 {
     struct mbarrier *m = mbarrier_at(barrier, "mbarrier.arrive.expect_tx");
     if (bytes > MAX_ARRIVALS)
-        emul_fault("mbarrier.arrive.expect_tx: %u bytes; allowed are up to %u", bytes, MAX_ARRIVALS);
+        emul_fault("mbarrier.arrive.expect_tx: %u bytes; allowed are up to %u", bytes,
+                   MAX_ARRIVALS);
     m->tx += (long)bytes;
     if (arrives)
         arrive(m, "mbarrier.arrive.expect_tx");
@@ -311,7 +312,8 @@ static void end_stores(struct block *b)
 void emul__block_ends(struct block *b)
 {
     if (b->tasks.count)
-        emul__fail(b, "block (%u, %u, %u) ended with %zu copies into its shared memory on their way",
+        emul__fail(b,
+                   "block (%u, %u, %u) ended with %zu copies into its shared memory on their way",
                    b->index.x, b->index.y, b->index.z, b->tasks.count);
     end_stores(b);
     emul__wgmma_ends(b);

@@ -4,7 +4,7 @@
 # Objects are kept under OUTPUT/cache by the content of everything that goes into them. CXX names the compiler, CXXFLAGS
 # adds options (-g -O0 -fsanitize=address). Exit status 77: there is no C++ compiler.
 set -eu
-engine=$1 templates=$2 output=$3
+engine=$(cd "$(dirname "$1")" && pwd)/$(basename "$1") templates=$2 output=$3
 shift 3
 here=$(cd "$(dirname "$0")" && pwd)
 beside=$(cd "$(dirname "$1")" && pwd) # sources may include what stands beside them
@@ -45,9 +45,9 @@ compile_one() {
         ring=$(sed -n 's/.*extern __shared__ *\(__align__(\([0-9]*\))\)* .* \([A-Za-z_][A-Za-z_0-9]*\)\[\];.*/EMUL_RING(\3, \2)/p' "$source" |
             sed 's/, )/, 16)/' | head -n 1)
         {
-            echo '#include "emul/prelude.h"'
+            echo '#include "emul/prelude.cuh"'
             echo "#include \"$source\""
-            echo '#include "emul/kernel.h"'
+            echo '#include "emul/kernel.cuh"'
             echo "${ring:-EMUL_NO_RING}"
             echo "EMUL_KERNEL($symbol)"
         } >"$object.$$.cpp"

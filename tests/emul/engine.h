@@ -93,7 +93,16 @@ void emul_sync_warp(unsigned mask);
 unsigned long long emul_shuffle(unsigned mask, unsigned long long value, enum emul_direction kind,
                                 int parameter, int width);
 unsigned emul_ballot(unsigned mask, int predicate);
-enum emul_combination { EMUL_ADD, EMUL_MIN, EMUL_MAX, EMUL_UMIN, EMUL_UMAX, EMUL_BITAND, EMUL_BITOR, EMUL_BITXOR };
+enum emul_combination {
+    EMUL_ADD,
+    EMUL_MIN,
+    EMUL_MAX,
+    EMUL_UMIN,
+    EMUL_UMAX,
+    EMUL_BITAND,
+    EMUL_BITOR,
+    EMUL_BITXOR
+};
 unsigned emul_reduce(unsigned mask, unsigned value, enum emul_combination kind);
 unsigned emul_match(unsigned mask, unsigned long long value);
 /* Others run first: what a loop that polls memory must call. */

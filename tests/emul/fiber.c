@@ -10,6 +10,14 @@
 #define STACK_BYTES (256u * 1024u)
 #define GUARD_BYTES 4096u
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+/* A fiber that was left for good had frames there. */
+#define FORGET(stack) __asan_unpoison_memory_region((stack), STACK_BYTES)
+#else
+#define FORGET(stack) (void)(stack)
+#endif
+
 #if !defined(__x86_64__) && !defined(__aarch64__)
 #error "fibers are written for x86-64 and aarch64"
 #endif
@@ -35,6 +43,7 @@ void *emul__stack(unsigned number)
     if (!guarded[number] && mprotect(stack, GUARD_BYTES, PROT_NONE))
         stacks_fail("mprotect");
     guarded[number] = true;
+    FORGET(stack);
     return stack + STACK_BYTES;
 }
 

@@ -223,8 +223,9 @@ static void describe(const struct block *b, const struct fiber *f, char *text, s
 
 static void report_stuck(struct block *b)
 {
-    size_t used = (size_t)snprintf(b->message, b->capacity, "block (%u, %u, %u) is stuck:",
-                                   b->index.x, b->index.y, b->index.z);
+    size_t used =
+        (size_t)snprintf(b->message, b->capacity, "block (%u, %u, %u) is stuck:", b->index.x,
+                         b->index.y, b->index.z);
     b->failed = true;
     for (unsigned first = 0, next; first < b->num_threads; first = next) {
         char text[256];
@@ -318,14 +319,16 @@ static bool check_launch(const struct emul_launch *l, char *message, size_t capa
     const unsigned long long threads =
         (unsigned long long)l->threads.x * l->threads.y * l->threads.z;
     if (l->kernel->abi != EMUL_ABI)
-        snprintf(message, capacity, "the kernel was compiled for interface %u of the engine, it is %d",
-                 l->kernel->abi, EMUL_ABI);
+        snprintf(message, capacity,
+                 "the kernel was compiled for interface %u of the engine, it is %d", l->kernel->abi,
+                 EMUL_ABI);
     else if (!threads || threads > EMUL_MAX_THREADS)
         snprintf(message, capacity, "%llu threads a block; allowed: 1 to %d", threads,
                  EMUL_MAX_THREADS);
     else if (!l->blocks.x || !l->blocks.y || !l->blocks.z || l->blocks.y > 65535 ||
              l->blocks.z > 65535)
-        snprintf(message, capacity, "a grid of %u x %u x %u", l->blocks.x, l->blocks.y, l->blocks.z);
+        snprintf(message, capacity, "a grid of %u x %u x %u", l->blocks.x, l->blocks.y,
+                 l->blocks.z);
     else
         return true;
     return false;

@@ -38,7 +38,7 @@ unsigned short emul_to_fp16(float x)
     if (magnitude > 0x7f800000u)
         return 0x7fff; /* the GPU's NaN has no sign */
     if (magnitude >= 0x477ff000u)
-        code = 0x7c00; /* 65520 and more round to infinity */
+        code = 0x7c00;                /* 65520 and more round to infinity */
     else if (magnitude < 0x38800000u) /* below 2^-14: a multiple of 2^-24 */
         code = (uint32_t)nearbyintf(as_float(magnitude) * 0x1p24f);
     else
@@ -171,7 +171,8 @@ static void run_mma(unsigned warp, unsigned lanes, void *const *payload)
     gather(payload, a, b);
     for (int lane = 0; lane < WARP; lane++)
         for (int i = 0; i < 4; i++)
-            d[lane / 4 + 8 * (i / 2)][lane % 4 * 2 + i % 2] = ((const struct mma *)payload[lane])->d[i];
+            d[lane / 4 + 8 * (i / 2)][lane % 4 * 2 + i % 2] =
+                ((const struct mma *)payload[lane])->d[i];
     for (int row = 0; row < 16; row++)
         for (int k = 0; k < 16; k++)
             for (int column = 0; column < 8; column++)

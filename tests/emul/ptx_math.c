@@ -266,9 +266,10 @@ static bool compare(const struct ptx_instruction *i, uint64_t a, uint64_t b)
         order = (extended(a, i->bits) > extended(b, i->bits)) -
                 (extended(a, i->bits) < extended(b, i->bits));
     } else {
-        order = (masked(a, i->bits) > masked(b, i->bits)) - (masked(a, i->bits) < masked(b, i->bits));
+        order =
+            (masked(a, i->bits) > masked(b, i->bits)) - (masked(a, i->bits) < masked(b, i->bits));
     }
-    const bool holds[] = {order == 0, order != 0, order < 0, order <= 0, order > 0, order >= 0};
+    const bool holds[] = {order == 0, order != 0, order<0, order <= 0, order> 0, order >= 0};
     for (unsigned n = 0; n < 6; n++)
         if (strcmp(i->token[1], names[n]) == 0)
             return holds[n] && !unordered;
@@ -282,8 +283,7 @@ static void run_setp(struct ptx_frame *f, const struct ptx_instruction *i)
 
 static void run_selp(struct ptx_frame *f, const struct ptx_instruction *i)
 {
-    ptx_set(f, &i->arg[0], 0,
-            ptx_get(f, &i->arg[ptx_get(f, &i->arg[3], 0) & 1 ? 1 : 2], 0));
+    ptx_set(f, &i->arg[0], 0, ptx_get(f, &i->arg[ptx_get(f, &i->arg[3], 0) & 1 ? 1 : 2], 0));
 }
 
 /* ---- conversions -------------------------------------------------------------------- */
@@ -320,13 +320,11 @@ static bool prepare_cvt(struct ptx_instruction *i)
         unsigned num_args;
         void (*run)(struct ptx_frame *, const struct ptx_instruction *);
         int flags;
-    } table[] = {{"cvt.f32.f16", 2, run_from_half, 0},
-                 {"cvt.f32.bf16", 2, run_from_half, 1},
-                 {"cvt.rn.f16.f32", 2, run_to_half, 0},
-                 {"cvt.rn.bf16.f32", 2, run_to_half, 1},
-                 {"cvt.rn.f16x2.f32", 3, run_to_half, 0},
-                 {"cvt.rn.bf16x2.f32", 3, run_to_half, 1},
-                 {"cvt.rn.f16x2.e4m3x2", 2, run_from_e4m3, 0}};
+    } table[] = {
+        {"cvt.f32.f16", 2, run_from_half, 0},        {"cvt.f32.bf16", 2, run_from_half, 1},
+        {"cvt.rn.f16.f32", 2, run_to_half, 0},       {"cvt.rn.bf16.f32", 2, run_to_half, 1},
+        {"cvt.rn.f16x2.f32", 3, run_to_half, 0},     {"cvt.rn.bf16x2.f32", 3, run_to_half, 1},
+        {"cvt.rn.f16x2.e4m3x2", 2, run_from_e4m3, 0}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         if (strcmp(i->name, table[n].name) == 0) {
             i->run = table[n].run;
@@ -372,13 +370,12 @@ bool ptx_prepare_math(struct ptx_instruction *i)
         const char *name;
         enum operation operation;
         unsigned num_sources;
-    } table[] = {{"add", OP_ADD, 2},   {"sub", OP_SUB, 2}, {"mul", OP_MUL, 2},
-                 {"fma", OP_FMA, 3},   {"mad", OP_FMA, 3}, {"min", OP_MIN, 2},
-                 {"max", OP_MAX, 2},   {"and", OP_AND, 2}, {"or", OP_OR, 2},
-                 {"xor", OP_XOR, 2},   {"not", OP_NOT, 1}, {"shl", OP_SHL, 2},
-                 {"shr", OP_SHR, 2},   {"neg", OP_NEG, 1}, {"abs", OP_ABS, 1},
-                 {"ex2", OP_EX2, 1},   {"lg2", OP_LG2, 1}, {"rcp", OP_RCP, 1},
-                 {"sqrt", OP_SQRT, 1}, {"rsqrt", OP_RSQRT, 1}};
+    } table[] = {
+        {"add", OP_ADD, 2}, {"sub", OP_SUB, 2}, {"mul", OP_MUL, 2},   {"fma", OP_FMA, 3},
+        {"mad", OP_FMA, 3}, {"min", OP_MIN, 2}, {"max", OP_MAX, 2},   {"and", OP_AND, 2},
+        {"or", OP_OR, 2},   {"xor", OP_XOR, 2}, {"not", OP_NOT, 1},   {"shl", OP_SHL, 2},
+        {"shr", OP_SHR, 2}, {"neg", OP_NEG, 1}, {"abs", OP_ABS, 1},   {"ex2", OP_EX2, 1},
+        {"lg2", OP_LG2, 1}, {"rcp", OP_RCP, 1}, {"sqrt", OP_SQRT, 1}, {"rsqrt", OP_RSQRT, 1}};
     if (prepare_simple(i))
         return true;
     for (size_t n = 0; n < sizeof table / sizeof *table; n++)

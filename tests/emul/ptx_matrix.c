@@ -46,7 +46,8 @@ static void run_mma(struct ptx_frame *f, const struct ptx_instruction *i)
         memcpy(&d[n], &c, sizeof c);
         a[n] = (unsigned)ptx_get(f, &i->arg[1], n);
     }
-    emul_mma(d, a, (unsigned)ptx_get(f, &i->arg[2], 0), (unsigned)ptx_get(f, &i->arg[2], 1), i->flags);
+    emul_mma(d, a, (unsigned)ptx_get(f, &i->arg[2], 0), (unsigned)ptx_get(f, &i->arg[2], 1),
+             i->flags);
     for (unsigned n = 0; n < 4; n++) {
         uint32_t bits;
         memcpy(&bits, &d[n], sizeof bits);
@@ -97,7 +98,8 @@ static float *accumulator(const struct ptx_frame *f, const struct ptx_arg *arg)
 static void run_wgmma(struct ptx_frame *f, const struct ptx_instruction *i)
 {
     const bool in_registers = i->arg[1].vector;
-    /* Behind d, a, b, scale-d: signs of a and b, then which of those in shared memory are MN-major. */
+    /* Behind d, a, b, scale-d: signs of a and b, then which of those in shared memory are MN-major.
+     */
     const struct ptx_arg *last = &i->arg[i->num_args - 1];
     struct emul_product p = {.d = accumulator(f, &i->arg[0]), .columns = (int)i->lanes};
     unsigned a[4];

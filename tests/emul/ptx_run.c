@@ -6,11 +6,12 @@
 
 /* ---- arguments --------------------------------------------------------------- */
 
-static const struct element *element(const struct ptx_frame *f, const struct ptx_arg *arg, unsigned n)
+static const struct element *element(const struct ptx_frame *f, const struct ptx_arg *arg,
+                                     unsigned n)
 {
     if (n >= arg->count)
-        emul_fault("asm \"%.200s\": an argument with %u elements where %u are wanted", f->code->text,
-                   arg->count, n + 1);
+        emul_fault("asm \"%.200s\": an argument with %u elements where %u are wanted",
+                   f->code->text, arg->count, n + 1);
     return (const struct element *)f->code->elements.items + arg->first + n;
 }
 
@@ -26,9 +27,7 @@ struct emul_operand ptx_operand(const struct ptx_frame *f, const struct ptx_arg 
 static uint64_t special(uint64_t which)
 {
     const struct emul_thread *t = emul_self();
-    return which == SPECIAL_LANE   ? emul__lane()
-           : which == SPECIAL_WARP ? emul__warp()
-                                   : t->block.x;
+    return which == SPECIAL_LANE ? emul__lane() : which == SPECIAL_WARP ? emul__warp() : t->block.x;
 }
 
 uint64_t ptx_get(const struct ptx_frame *f, const struct ptx_arg *arg, unsigned n)

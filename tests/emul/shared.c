@@ -21,8 +21,8 @@
 /* ---- where it lies ---------------------------------------------------------- */
 
 struct search {
-    uintptr_t code;    /* somewhere in the module */
-    uint8_t *storage;  /* the calling thread's copy of its thread-local variables */
+    uintptr_t code;   /* somewhere in the module */
+    uint8_t *storage; /* the calling thread's copy of its thread-local variables */
     size_t bytes;
 };
 
@@ -47,7 +47,8 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context)
     return 1;
 }
 
-/* Addresses keep the low ten bits of pointers, so that what a kernel aligns either way is aligned. */
+/* Addresses keep the low ten bits of pointers, so that what a kernel aligns either way is aligned.
+ */
 static unsigned place(struct segment *segment, unsigned from, uint8_t *host, size_t bytes)
 {
     const unsigned low = (unsigned)((uintptr_t)host & 1023);
@@ -67,7 +68,8 @@ bool emul__shared_open(struct block *b)
     behind = behind > EMUL_MAX_SHARED ? behind - EMUL_MAX_SHARED : 0;
     b->view = NULL;
     if (before + behind + b->launch->shared > EMUL_MAX_SHARED) {
-        emul__fail(b, "%zu bytes of static and %u of dynamic shared memory; allowed are %u together",
+        emul__fail(b,
+                   "%zu bytes of static and %u of dynamic shared memory; allowed are %u together",
                    before + behind, b->launch->shared, EMUL_MAX_SHARED);
         return false;
     }
@@ -123,9 +125,10 @@ void *emul_shared(unsigned address, unsigned bytes, unsigned alignment, const ch
     const struct block *b = emul__block;
     uint8_t *p = find(b, address, bytes);
     if (!p)
-        emul_fault("%s: %u bytes at shared address %#x, outside of the block's (dynamic: %u bytes at "
-                   "%#x)",
-                   who, bytes, address, b->segment[2].bytes, b->segment[2].address);
+        emul_fault(
+            "%s: %u bytes at shared address %#x, outside of the block's (dynamic: %u bytes at "
+            "%#x)",
+            who, bytes, address, b->segment[2].bytes, b->segment[2].address);
     if (address % alignment)
         emul_fault("%s: shared address %#x is no multiple of %u", who, address, alignment);
     return p;
@@ -151,9 +154,10 @@ const void *emul__async_read(unsigned address, unsigned bytes, const char *who)
     const uint8_t *view = emul__block->view + address;
     const uint8_t *now = emul_shared(address, bytes, 1, who);
     if (memcmp(now, view, bytes) != 0)
-        emul_fault("%s reads shared address %#x: a thread wrote there, and no fence.proxy.async came "
-                   "between",
-                   who, address);
+        emul_fault(
+            "%s reads shared address %#x: a thread wrote there, and no fence.proxy.async came "
+            "between",
+            who, address);
     return view;
 }
 

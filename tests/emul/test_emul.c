@@ -171,8 +171,8 @@ static void check_box(const int *at, const char *mode)
         for (int y = 0; y < 32; y++) {
             for (int x = 0; x < 64; x++) {
                 const int tx = x + at[0], ty = y + at[1], tz = z + at[2];
-                const int inside = tx >= 0 && tx < COLUMNS && ty >= 0 && ty < ROWS && tz >= 0 &&
-                                   tz < PAGES;
+                const int inside =
+                    tx >= 0 && tx < COLUMNS && ty >= 0 && ty < ROWS && tz >= 0 && tz < PAGES;
                 const int swizzled = (x / 8 ^ y % 8) * 8 + x % 8;
                 assert_int_equal(got[z][y][swizzled], inside ? data[tz][ty][tx] : 0);
             }
@@ -308,7 +308,10 @@ static void expect(const struct expectation *e, const char *mode, const char *wa
 
 static void test_hazards(void **state)
 {
-#define E(name, eager, late) {HAZARD_##name, #name, eager, late}
+#define E(name, eager, late)              \
+    {                                     \
+        HAZARD_##name, #name, eager, late \
+    }
     static const struct expectation all[] = {
         E(NOTHING, RIGHT, RIGHT),
         E(COPY_UNWAITED, RIGHT, WRONG),
@@ -397,9 +400,9 @@ static void test_conversions(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conversions),   cmocka_unit_test(test_products),
-        cmocka_unit_test(test_boxes),         cmocka_unit_test(test_refused_maps),
-        cmocka_unit_test(test_sync),          cmocka_unit_test(test_hazards),
+        cmocka_unit_test(test_conversions), cmocka_unit_test(test_products),
+        cmocka_unit_test(test_boxes),       cmocka_unit_test(test_refused_maps),
+        cmocka_unit_test(test_sync),        cmocka_unit_test(test_hazards),
         cmocka_unit_test(test_launches),
     };
     if (argc != 2) {

@@ -187,7 +187,8 @@ static struct accumulator *take_accumulator(struct wgmma_state *s, void *const *
     x->columns = first->columns;
     for (int lane = 0; lane < WARP; lane++) {
         float *d = ((const struct emul_product *)payload[lane])->d;
-        const bool same = known && x->d[lane] == d && memcmp(x->value[lane], d, fragment_bytes(x)) == 0;
+        const bool same =
+            known && x->d[lane] == d && memcmp(x->value[lane], d, fragment_bytes(x)) == 0;
         if (!s->fenced && !same)
             emul_fault("wgmma: lane %d's accumulators were written and no wgmma.fence came since",
                        lane);
@@ -243,9 +244,9 @@ static void run_wgmma(unsigned warp, unsigned lanes, void *const *payload)
     if (!o.a_in_registers)
         read_descriptor(first->a, false);
     s->issued++;
-    s->hash = mix(mix(mix(s->hash, first->b), o.a_in_registers ? 1 : first->a),
-                  (uint64_t)(first->columns * 8 + first->b_mn * 4 + first->accumulate * 2 +
-                             first->is_bf16));
+    s->hash = mix(
+        mix(mix(s->hash, first->b), o.a_in_registers ? 1 : first->a),
+        (uint64_t)(first->columns * 8 + first->b_mn * 4 + first->accumulate * 2 + first->is_bf16));
     if (b->options.late) {
         x->running++;
         hide(x);

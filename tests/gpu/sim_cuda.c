@@ -203,7 +203,8 @@ static CUresult run_emulated(const struct launch *l, int compute)
     if (sim_emul_run(l->kernel->emulated, l->grid, l->threads, l->shared, l->params, emul_message,
                      sizeof emul_message))
         return CUDA_SUCCESS;
-    fprintf(stderr, "sim_cuda: %s: %s\n", l->kernel->symbol, emul_message); /* rows have less room */
+    fprintf(stderr, "sim_cuda: %s: %s\n", l->kernel->symbol,
+            emul_message); /* rows have less room */
     return CUDA_ERROR_LAUNCH_FAILED;
 }
 

@@ -4,12 +4,12 @@
 
 /* Names of what a kernel is to do: enumerations shared with test_emul.c. */
 enum matrix_what {
-    MATRIX_MMA,          /* 16 x 8 of 16 x 16 and b as [n][k] */
-    MATRIX_MMA_TRANS,    /* 16 x 16, b as [k][n] */
-    MATRIX_WGMMA_64,     /* 64 x 64 of k = 64, b as [n][k] */
-    MATRIX_WGMMA_256,    /* 64 x 256 of k = 64, b as [k][n] */
-    MATRIX_WGMMA_256_REG,/* the same, a in registers */
-    MATRIX_BOX           /* a box of a tensor as it lies in shared memory */
+    MATRIX_MMA,           /* 16 x 8 of 16 x 16 and b as [n][k] */
+    MATRIX_MMA_TRANS,     /* 16 x 16, b as [k][n] */
+    MATRIX_WGMMA_64,      /* 64 x 64 of k = 64, b as [n][k] */
+    MATRIX_WGMMA_256,     /* 64 x 256 of k = 64, b as [k][n] */
+    MATRIX_WGMMA_256_REG, /* the same, a in registers */
+    MATRIX_BOX            /* a box of a tensor as it lies in shared memory */
 };
 
 struct matrix_params {
@@ -28,32 +28,32 @@ struct sync_params {
 
 #define HAZARD_BYTES 1024 /* of the data that a hazard's kernel hands through */
 /* Each is something that a kernel gets wrong, but for the first of all. */
-#define HAZARD_MAP(X)                                                                             \
-    X(NOTHING)             /* right: in, through a ring, out */                                   \
-    X(COPY_UNWAITED)       /* reads what cp.async brings before it waits */                       \
-    X(COPY_OF_OTHERS)      /* ... what another thread's brings, without a barrier */              \
-    X(REFILL_EARLY)        /* asks for the next data while others still read the last */          \
-    X(STORE_REUSE)         /* overwrites what a bulk store has yet to read */                     \
-    X(STORE_UNWAITED)      /* ends while a bulk store has yet to read */                          \
-    X(STORE_UNFENCED)      /* a bulk store of what threads wrote, without a proxy fence */        \
-    X(LOAD_UNWAITED)       /* ends while a bulk load is on its way */                             \
-    X(WGMMA_UNWAITED)      /* reads accumulators before it waits */                               \
-    X(WGMMA_OVERWRITE)     /* overwrites an operand before it waits */                            \
-    X(WGMMA_UNFENCED)      /* touches accumulators and goes on without wgmma.fence */             \
-    X(WGMMA_PROXY)         /* operands written by threads, without a proxy fence */               \
-    X(WGMMA_LONELY)        /* one warp of the group stays away */                                 \
-    X(STUCK_MBARRIER)      /* waits for an arrival that does not come */                          \
-    X(STUCK_POLL)          /* ... by polling */                                                   \
-    X(STUCK_BARRIER)       /* one thread of the block stays away from a named barrier */          \
-    X(DIVERGED)            /* lanes of a warp at different operations */                          \
-    X(OUTSIDE)             /* reads behind the block's shared memory */                           \
-    X(MISALIGNED)          /* 16 bytes at an address that is a multiple of 4 */                   \
-    X(MBARRIER_RAW)        /* arrives at what is no mbarrier */                                   \
-    X(MBARRIER_HIDDEN)     /* a copy with an mbarrier that no fence showed */                     \
-    X(MBARRIER_TOO_MANY)   /* arrives once too often */                                           \
-    X(SHARED_UNWRITTEN)    /* reads what nobody wrote */                                          \
-    X(ASM_UNKNOWN)         /* an instruction that the emulation lacks */                          \
-    X(ASM_INPUT)           /* an asm statement that writes its input */
+#define HAZARD_MAP(X)                                                                    \
+    X(NOTHING)           /* right: in, through a ring, out */                            \
+    X(COPY_UNWAITED)     /* reads what cp.async brings before it waits */                \
+    X(COPY_OF_OTHERS)    /* ... what another thread's brings, without a barrier */       \
+    X(REFILL_EARLY)      /* asks for the next data while others still read the last */   \
+    X(STORE_REUSE)       /* overwrites what a bulk store has yet to read */              \
+    X(STORE_UNWAITED)    /* ends while a bulk store has yet to read */                   \
+    X(STORE_UNFENCED)    /* a bulk store of what threads wrote, without a proxy fence */ \
+    X(LOAD_UNWAITED)     /* ends while a bulk load is on its way */                      \
+    X(WGMMA_UNWAITED)    /* reads accumulators before it waits */                        \
+    X(WGMMA_OVERWRITE)   /* overwrites an operand before it waits */                     \
+    X(WGMMA_UNFENCED)    /* touches accumulators and goes on without wgmma.fence */      \
+    X(WGMMA_PROXY)       /* operands written by threads, without a proxy fence */        \
+    X(WGMMA_LONELY)      /* one warp of the group stays away */                          \
+    X(STUCK_MBARRIER)    /* waits for an arrival that does not come */                   \
+    X(STUCK_POLL)        /* ... by polling */                                            \
+    X(STUCK_BARRIER)     /* one thread of the block stays away from a named barrier */   \
+    X(DIVERGED)          /* lanes of a warp at different operations */                   \
+    X(OUTSIDE)           /* reads behind the block's shared memory */                    \
+    X(MISALIGNED)        /* 16 bytes at an address that is a multiple of 4 */            \
+    X(MBARRIER_RAW)      /* arrives at what is no mbarrier */                            \
+    X(MBARRIER_HIDDEN)   /* a copy with an mbarrier that no fence showed */              \
+    X(MBARRIER_TOO_MANY) /* arrives once too often */                                    \
+    X(SHARED_UNWRITTEN)  /* reads what nobody wrote */                                   \
+    X(ASM_UNKNOWN)       /* an instruction that the emulation lacks */                   \
+    X(ASM_INPUT)         /* an asm statement that writes its input */
 enum hazard {
 #define HAZARD_NAME(name) HAZARD_##name,
     HAZARD_MAP(HAZARD_NAME)
