@@ -40,8 +40,8 @@ static void check_phase(struct block *b, struct mbarrier *m)
     m->phase++;
     m->pending = m->expected;
     const unsigned index = (unsigned)(m - (struct mbarrier *)b->mbarriers.items);
-    for (unsigned i = 0; i < b->num_threads; i++) {
-        struct fiber *f = &b->fiber[i];
+    for (unsigned n = 0; n < b->num_threads; n++) {
+        struct fiber *f = &b->fiber[emul__nth(b, n)];
         if (f->state == WAITING && f->wait.kind == WAIT_MBARRIER && f->wait.id == index &&
             (m->phase & 1) != f->wait.parity)
             emul__wake(f);

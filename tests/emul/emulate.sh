@@ -7,9 +7,11 @@
 #     -f LIST  families, comma-separated (default: all)
 #     -t LIST  targets (default: sm_90a)
 #     -c CC    compute capability of the device (default: 90)
+#     -s N     multiprocessors of the device: few, so that persistent blocks have work for more than one round (default: 2)
+#     -T DIR   templates (default: those beside this script's folder)
 #     -l FILE  the verify list (default: the family's own)
 #     -k GLOB  required keys
-#     -m MODES words for EMUL_MODE (engine.h), separated by blanks (default: "eager late,reverse")
+#     -m MODES words for EMUL_MODE (engine.h), separated by blanks (default: "eager,ahead late,reverse random")
 #     -r N     launches of each check (default: 1)
 #     -j N     processes (default: one a CPU)
 #     -n       compiles alone
@@ -20,11 +22,11 @@ usage() {
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-build=build out='' families='' targets=sm_90a cc=90 list='' keys='' modes='eager late,reverse' repeats=1 jobs=$(nproc)
-compile_only=''
-while getopts b:o:f:t:c:l:k:m:r:j:n letter; do
+build=build out='' families='' targets=sm_90a cc=90 sms=2 list='' keys='' modes='eager,ahead late,reverse random' repeats=1 jobs=$(nproc)
+compile_only='' templates=$here/../../templates
+while getopts b:o:f:t:c:s:T:l:k:m:r:j:n letter; do
     case $letter in
-    b) build=$OPTARG ;; o) out=$OPTARG ;; f) families=$OPTARG ;; t) targets=$OPTARG ;; c) cc=$OPTARG ;; l) list=$OPTARG ;;
+    b) build=$OPTARG ;; o) out=$OPTARG ;; f) families=$OPTARG ;; t) targets=$OPTARG ;; c) cc=$OPTARG ;; s) sms=$OPTARG ;; T) templates=$OPTARG ;; l) list=$OPTARG ;;
     k) keys=$OPTARG ;; m) modes=$OPTARG ;; r) repeats=$OPTARG ;; j) jobs=$OPTARG ;; n) compile_only=1 ;;
     *) usage ;;
     esac
@@ -44,7 +46,7 @@ out=${out:-$build/emul}
 mkdir -p "$out/kernels"
 out=$(cd "$out" && pwd)
 rm -rf "$out/expanded"
-templates=$(cd "$here/../../templates" && pwd)
+templates=$(cd "$templates" && pwd)
 set -f # globs are for attngen
 "$build/bin/attngen" expand $globs ${families:+-f "$families"} -t "$targets" --templates "$templates" -o "$out/expanded"
 set +f
@@ -54,26 +56,27 @@ xargs -P "$jobs" -n 16 "$here/compile.sh" "$build/lib/libemul.so" "$templates" "
 
 set -f
 "$build/bin/attngen" build -q $only ${families:+-f "$families"} -t "$targets" --templates "$templates" -j "$jobs" -o "$out/emul.fatbin"
-export GEN_LIBCUDA="$build/lib/libsim_cuda.so" SIM_KERNELS="$out/kernels" SIM_CC="$cc" ATTNGEN_PRODUCT="$out/emul.fatbin"
+export GEN_LIBCUDA="$build/lib/libsim_cuda.so" SIM_KERNELS="$out/kernels" SIM_CC="$cc" SIM_SMS="$sms" ATTNGEN_PRODUCT="$out/emul.fatbin"
+# One mode; its output and exit status go to files.
 verify() {
     EMUL_MODE=$1 "$build/libexec/attngen/attngen-verify" $only ${keys:+--keys "$keys"} ${list:+--list "$list"} --repeats "$repeats" \
-        $options >"$out/$1.log" 2>&1
+        $options >"$out/$1.log" 2>&1 && echo 0 >"$out/$1.status" || echo 1 >"$out/$1.status"
 }
 options=$*
-status=0 running=0 pids=''
+status=0 running=0
 for mode in $modes; do
     verify "$mode" &
-    pids="$pids $mode:$!" running=$((running + 1))
+    running=$((running + 1))
     if [ $running -ge "$jobs" ]; then
-        wait "$!" || true
+        wait
         running=0
     fi
 done
-for pair in $pids; do
-    mode=${pair%:*}
-    wait "${pair##*:}" || status=1
+wait
+for mode in $modes; do
     echo "== EMUL_MODE=$mode"
     cat "$out/$mode.log"
+    [ "$(cat "$out/$mode.status")" = 0 ] || status=1
     # All of them, lest one that the product lacks passes.
     ran=$(sed -n 's/^# [0-9]* checks of \([0-9]*\) variants over .*/\1/p' "$out/$mode.log")
     if [ -z "$keys" ] && [ "${ran:-0}" -ne "$(wc -l <"$out/list")" ]; then

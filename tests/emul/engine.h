@@ -57,6 +57,7 @@ struct emul_launch {
  *   eager    asynchronous operations take effect when they are issued (default)
  *   late     ... when somebody waits for them and nothing else can happen
  *   random   ... at any time between; random=SEED
+ *   ahead    a warp goes on as long as it can, else the warps take turns
  *   reverse  the last thread and the last block go first
  */
 int emul_run(const struct emul_launch *launch, char *message, unsigned long capacity);

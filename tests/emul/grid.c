@@ -13,8 +13,9 @@
 
 /* How often threads that poll may find nothing new before that counts as stuck. */
 #define MAX_SPIN_ROUNDS 1000
-/* In random mode, one of so many waits lets something issued happen. */
+/* In random mode, one of so many waits lets something issued happen, and changes a rank. */
 #define RANDOM_SHARE 8
+#define RANK_SHARE 256
 
 _Thread_local struct block *emul__block;
 
@@ -64,24 +65,46 @@ static void make_ready(struct block *b, struct fiber *fiber)
     b->ready[(b->ready_first + b->ready_count++) % EMUL_MAX_THREADS] = fiber->number;
 }
 
+/* The thread that is made ready n-th of all: with `ahead` the last one of these goes first. */
+unsigned emul__nth(const struct block *b, unsigned n)
+{
+    return b->options.reverse != b->options.ahead ? b->num_threads - 1 - n : n;
+}
+
 void emul__wake(struct fiber *fiber)
 {
     emul__block->spin_rounds = 0;
     make_ready(emul__block, fiber);
 }
 
+/* Warps have random ranks, and one of them changes now and then: a warp runs far ahead of
+ * others, which orders that are random at every step would hardly ever have. */
+static unsigned choose(struct block *b)
+{
+    unsigned best = 0;
+    if (emul__random(b) % RANK_SHARE == 0)
+        b->rank[emul__random(b) % b->num_warps] = (unsigned)(emul__random(b) >> 32);
+    for (unsigned i = 1; i < b->ready_count; i++)
+        if (b->rank[b->ready[(b->ready_first + i) % EMUL_MAX_THREADS] / WARP] >=
+            b->rank[b->ready[(b->ready_first + best) % EMUL_MAX_THREADS] / WARP])
+            best = i;
+    return best;
+}
+
 static struct fiber *take_ready(struct block *b)
 {
     unsigned *first = &b->ready[b->ready_first % EMUL_MAX_THREADS];
+    unsigned *last = &b->ready[(b->ready_first + b->ready_count - 1) % EMUL_MAX_THREADS];
     if (b->options.random) {
-        unsigned *other =
-            &b->ready[(b->ready_first + emul__random(b) % b->ready_count) % EMUL_MAX_THREADS];
+        unsigned *other = &b->ready[(b->ready_first + choose(b)) % EMUL_MAX_THREADS];
         const unsigned number = *other;
-        *other = *first;
-        *first = number;
+        *other = *last;
+        *last = number;
     }
-    b->ready_first++;
     b->ready_count--;
+    if (b->options.random || b->options.ahead)
+        return &b->fiber[*last];
+    b->ready_first++;
     return &b->fiber[*first];
 }
 
@@ -91,9 +114,10 @@ static bool wake_spinning(struct block *b)
     bool any = false;
     if (b->spin_rounds++ == MAX_SPIN_ROUNDS)
         return false;
-    for (unsigned i = 0; i < b->num_threads; i++) {
-        if (b->fiber[i].state == SPINNING) {
-            make_ready(b, &b->fiber[i]);
+    for (unsigned n = 0; n < b->num_threads; n++) {
+        struct fiber *f = &b->fiber[emul__nth(b, n)];
+        if (f->state == SPINNING) {
+            make_ready(b, f);
             any = true;
         }
     }
@@ -248,7 +272,7 @@ static void start_threads(struct block *b)
 {
     const struct emul_dim t = b->launch->threads;
     for (unsigned n = 0; n < b->num_threads; n++) {
-        const unsigned i = b->options.reverse ? b->num_threads - 1 - n : n;
+        const unsigned i = emul__nth(b, n);
         struct fiber *f = &b->fiber[i];
         f->number = i;
         f->where.thread = (struct emul_dim){i % t.x, i / t.x % t.y, i / t.x / t.y};
@@ -266,6 +290,8 @@ static void run_block(struct block *b)
 {
     b->live = b->num_threads;
     b->ready_first = b->ready_count = b->spin_rounds = 0;
+    for (unsigned w = 0; w < b->num_warps; w++)
+        b->rank[w] = (unsigned)(emul__random(b) >> 32);
     memset(b->meeting, 0, sizeof b->meeting);
     memset(b->barrier, 0, sizeof b->barrier);
     for (unsigned w = 0; w < b->num_warps; w++) {
@@ -298,6 +324,8 @@ static bool read_mode(struct options *options, char *message, size_t capacity)
             options->late = true;
         } else if (length == 7 && memcmp(p, "reverse", 7) == 0) {
             options->reverse = true;
+        } else if (length == 5 && memcmp(p, "ahead", 5) == 0) {
+            options->ahead = true;
         } else if (length >= 6 && memcmp(p, "random", 6) == 0 && (length == 6 || p[6] == '=')) {
             options->random = options->late = true;
             if (length > 6)
@@ -305,7 +333,7 @@ static bool read_mode(struct options *options, char *message, size_t capacity)
         } else if (length && !(length == 5 && memcmp(p, "eager", 5) == 0)) {
             snprintf(message, capacity,
                      "EMUL_MODE has the word '%.*s'; allowed: eager, late, random, random=SEED, "
-                     "reverse",
+                     "ahead, reverse",
                      (int)length, p);
             return false;
         }

@@ -99,7 +99,7 @@ struct task {
 struct wgmma_state;
 
 struct options {
-    bool late, random, reverse;
+    bool late, random, reverse, ahead;
     uint64_t seed;
 };
 
@@ -121,6 +121,7 @@ struct block {
     unsigned ready[EMUL_MAX_THREADS]; /* a ring */
     unsigned ready_first, ready_count;
     unsigned spin_rounds;
+    unsigned rank[MAX_WARPS];
     struct meeting meeting[MAX_WARPS][WARP];
     struct barrier barrier[NUM_BARRIERS];
     struct list mbarriers, tasks;
@@ -149,6 +150,7 @@ void emul__switch(void **save, void *load);
 /* Ends the launch once the block's threads are out of the way; emul_fault() ends it at once. */
 void emul__fail(struct block *block, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void emul__wake(struct fiber *fiber);
+unsigned emul__nth(const struct block *block, unsigned n);
 void emul__sleep(enum wait_kind kind, const char *who, unsigned id, unsigned parity);
 void emul__poll(const char *who, unsigned id, unsigned parity); /* an mbarrier, while others run */
 uint64_t emul__random(struct block *block);

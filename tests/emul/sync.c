@@ -207,8 +207,8 @@ static void release(struct block *b, unsigned id)
 {
     const struct barrier done = b->barrier[id];
     memset(&b->barrier[id], 0, sizeof b->barrier[id]);
-    for (unsigned i = 0; i < b->num_threads; i++) {
-        struct fiber *f = &b->fiber[i];
+    for (unsigned n = 0; n < b->num_threads; n++) {
+        struct fiber *f = &b->fiber[emul__nth(b, n)];
         const bool waits = f->state == WAITING && f->wait.kind == WAIT_BARRIER && f->wait.id == id;
         if (!waits && f != b->self)
             continue;

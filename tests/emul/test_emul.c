@@ -47,7 +47,8 @@ static int run(const char *name, const char *mode, unsigned blocks, unsigned thr
     return emul_run(&launch, message, sizeof message);
 }
 
-static const char *const modes[] = {"eager", "late", "late,reverse", "random", "random=7,reverse"};
+static const char *const modes[] = {
+    "eager", "eager,ahead", "late", "late,reverse", "random", "random=7", "late,ahead,reverse"};
 #define NUM_MODES (sizeof modes / sizeof *modes)
 
 /* ---- matrices ------------------------------------------------------------- */
@@ -327,6 +328,7 @@ static void test_hazards(void **state)
         E(WGMMA_UNFENCED, "no wgmma.fence", "no wgmma.fence"),
         E(WGMMA_PROXY, "no fence.proxy.async", "no fence.proxy.async"),
         E(WGMMA_LONELY, "warps 0 and 3 of a warp group", "warps 0 and 3 of a warp group"),
+        E(RUN_AHEAD, RIGHT, RIGHT),
         E(STUCK_MBARRIER, "threads 0-127: mbarrier wait", "threads 0-127: mbarrier wait"),
         E(STUCK_POLL, "is stuck: threads 0-127: poll", "is stuck: threads 0-127: poll"),
         E(STUCK_BARRIER, "threads 77-77: ended; threads 78-127: bar.sync of barrier 3: 127 of 128",
@@ -342,7 +344,6 @@ static void test_hazards(void **state)
         E(ASM_UNKNOWN, "does not know brev.b64", "does not know brev.b64"),
         E(ASM_INPUT, "writes operand 1, which is an input", "writes operand 1, which is an input"),
     };
-#undef E
 #define COUNT(name) +1
     (void)state;
     assert_int_equal(sizeof all / sizeof *all, 0 HAZARD_MAP(COUNT));
@@ -353,6 +354,10 @@ static void test_hazards(void **state)
     }
     for (size_t m = 0; m < NUM_MODES; m++)
         expect(&all[0], modes[m], RIGHT);
+    const struct expectation ahead = E(RUN_AHEAD, RIGHT, RIGHT);
+    expect(&ahead, "eager,ahead", WRONG);
+    expect(&ahead, "random", WRONG);
+#undef E
 }
 
 /* ---- launches ------------------------------------------------------------------------ */

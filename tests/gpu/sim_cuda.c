@@ -9,6 +9,7 @@
  *   SIM_KERNELS a folder with <symbol>.so of tests/emul/compile.sh: launches run
  *               these kernels, and a kernel that is not there cannot be loaded
  *   SIM_CC      compute capability of the device, as 80 (default 90)
+ *   SIM_SMS     multiprocessors of the device (default 132)
  *   SIM_FAULT   "<part of a symbol>:<kind>", kinds: wrong, guard, input, stray,
  *               racy, lost, late, hang, launch; what such a kernel does amiss
  *               (late: it loses the context in a timing loop alone)
@@ -397,6 +398,12 @@ EXPORT CUresult cuDeviceGetName(char *name, int capacity, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+static int number_from(const char *variable, int otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? atoi(text) : otherwise;
+}
+
 /* Shared memory of a multiprocessor by compute capability; a block may have 1 KiB less. */
 static int shared_per_sm(int cc)
 {
@@ -416,12 +423,11 @@ static int shared_per_sm(int cc)
 
 EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
-    const char *text = getenv("SIM_CC");
-    const int cc = text ? atoi(text) : 90;
+    const int cc = number_from("SIM_CC", 90);
     (void)device;
     switch ((int)attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        *value = NUM_SMS;
+        *value = number_from("SIM_SMS", NUM_SMS);
         break;
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
         *value = 3201000;

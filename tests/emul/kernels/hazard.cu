@@ -118,6 +118,26 @@ __device__ void by_wgmma(const hazard_params &p, places at, unsigned char *memor
         p.out[threadIdx.x * (bytes / threads) + i] = right ? p.in[threadIdx.x * (bytes / threads) + i] : 0;
 }
 
+// Two halves through the same place; warp 0 writes for all, and nothing keeps it from the second before the first is read.
+__device__ void by_rounds(const hazard_params &p, unsigned char *memory)
+{
+    for (unsigned round = 0; round < 2; round++) {
+        if (threadIdx.x < 32)
+            for (unsigned i = threadIdx.x; i < bytes / 2; i += 32)
+                memory[i] = p.in[round * bytes / 2 + i];
+        if (round == 0) {
+            __syncthreads();
+            for (unsigned i = threadIdx.x; i < bytes / 2; i += threads)
+                p.out[i] = memory[i];
+            __syncwarp(); // where warps take turns, these are the others'
+            __syncwarp();
+        }
+    }
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < bytes / 2; i += threads)
+        p.out[bytes / 2 + i] = memory[i];
+}
+
 __device__ void other(const hazard_params &p, places at, unsigned char *memory)
 {
     if (p.what == HAZARD_STUCK_BARRIER) {
@@ -160,6 +180,9 @@ extern "C" __global__ void __launch_bounds__(threads) emul_hazard(const __grid_c
     case HAZARD_WGMMA_PROXY:
     case HAZARD_WGMMA_LONELY:
         by_wgmma(p, at, memory);
+        break;
+    case HAZARD_RUN_AHEAD:
+        by_rounds(p, memory);
         break;
     case HAZARD_STUCK_BARRIER:
     case HAZARD_DIVERGED:

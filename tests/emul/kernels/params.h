@@ -42,6 +42,7 @@ struct sync_params {
     X(WGMMA_UNFENCED)    /* touches accumulators and goes on without wgmma.fence */      \
     X(WGMMA_PROXY)       /* operands written by threads, without a proxy fence */        \
     X(WGMMA_LONELY)      /* one warp of the group stays away */                          \
+    X(RUN_AHEAD)         /* a warp writes a second time what others have yet to read */  \
     X(STUCK_MBARRIER)    /* waits for an arrival that does not come */                   \
     X(STUCK_POLL)        /* ... by polling */                                            \
     X(STUCK_BARRIER)     /* one thread of the block stays away from a named barrier */   \
