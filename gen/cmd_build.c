@@ -1,3 +1,4 @@
+#include "cache.h"
 #include "catalog.h"
 #include "commands.h"
 #include "estimate.h"
@@ -12,6 +13,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 struct outcome {
     size_t built, refused, compiled, cached, crashed;
@@ -155,6 +157,20 @@ static void write_catalog(struct session *session, const struct workshop *shop)
         fail(session, "%s: cannot write it: %s", path, strerror(error));
 }
 
+/* An unchanged build has added nothing to the cache, and does not look at it. */
+static void prune_cache(struct session *session, const struct workshop *shop, time_t start)
+{
+    const struct options *options = session->options;
+    if (shop->pool.compiled == 0 && options->cache_limit == 0)
+        return;
+    size_t dropped = cache_prune(&session->arena, shop->pool.cache, shop->cache_limit, start);
+    if (dropped > 0 && !options->quiet)
+        fprintf(stderr,
+                "attngen: %s: dropped %zu compiled variants, those used longest ago, for "
+                "--cache-limit %" PRIu64 "\n",
+                shop->pool.cache, dropped, shop->cache_limit);
+}
+
 static void print_outcome(struct session *session, const struct outcome *o)
 {
     static const char *const columns[] = {
@@ -188,6 +204,7 @@ static void print_outcome(struct session *session, const struct outcome *o)
 int command_build(struct session *session)
 {
     double start = progress_clock();
+    time_t start_time = time(NULL);
     const struct options *options = session->options;
     struct workshop shop;
     struct pack_tables tables = {0};
@@ -211,6 +228,7 @@ int command_build(struct session *session)
     check_keys(session);
     write_product(session, &shop, &tables, &outcome);
     write_catalog(session, &shop);
+    prune_cache(session, &shop, start_time);
     outcome.compiled = shop.pool.compiled;
     outcome.crashed = shop.pool.crashed;
     outcome.cached = shop.cached;
