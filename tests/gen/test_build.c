@@ -4,6 +4,7 @@
 #include "support.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 #define BUILD(...) attngen("build", "--templates", FIXTURES, "-q", __VA_ARGS__, NULL)
 
@@ -161,6 +162,56 @@ static void catalog_says_it_all(void **state)
     free(p.data);
     free(digest);
     free(text);
+}
+
+static void catalog_says_line_info(void **state)
+{
+    (void)state;
+    struct outcome o = BUILD("-t", "sm_90a", "-o", "l.fatbin", "--catalog", "l.tsv", "--line-info");
+    assert_run(o, 0);
+    outcome_free(&o);
+    char *text = get(in_scratch("l.tsv"), NULL);
+    assert_holds(text, "\n# selection: targets=sm_90a line-info\n"
+                       "# regenerate: attngen build --targets sm_90a --line-info --catalog FILE\n");
+    free(text);
+    o = attngen("check", "--templates", FIXTURES, "--catalog", "l.tsv", NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+}
+
+static uint64_t product_digest(const char *templates, const char *tables)
+{
+    struct outcome o = attngen("build", "--templates", templates, "-t", "sm_90a", "-q", "-o",
+                               "digest.fatbin", tables != NULL ? "--tables" : NULL, tables, NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    struct product p = open_product("digest.fatbin");
+    free(p.data);
+    return p.footer.product_digest;
+}
+
+/* A plan made with one product is refused by another that has the same kernels
+ * but launches them in another way; tables make no difference. */
+static void product_digest_covers_the_launch(void **state)
+{
+    (void)state;
+    static const char *const edits[][2] = {
+        {"shared = v.path == \"ring\" and threads * v.width * 8 or 0", "shared = 1024"},
+        {"ring = v.path == \"ring\" and 1 or 0", "ring = 7"},
+        {"v.width == 1 and v.warps == 4", "v.width == 2 and v.warps == 4"},
+        {"{ name = \"dtype\"", "{ name = \"type\""},
+    };
+    put("digest-tables/sm90_132sm.tsv", "# attngen tuning table\n");
+    uint64_t before = product_digest(copy_fixtures("d"), NULL);
+    assert_true(product_digest(copy_fixtures("d"), "digest-tables") == before);
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+        const char *folder = copy_fixtures("d");
+        edit("d/tiny/family.lua", edits[i][0], edits[i][1]);
+        if (strstr(edits[i][1], "\"type\"") != NULL)
+            edit("d/tiny/family.lua", "v.dtype", "v.type");
+        if (product_digest(folder, NULL) == before)
+            fail_msg("the same digest with '%s'", edits[i][1]);
+    }
 }
 
 /* ---- digests ------------------------------------------------------------------------- */
@@ -400,9 +451,34 @@ static void bad_tables(void **state)
     assert_run(o, 1);
     assert_holds(o.err, "--tables: nowhere.tsv: cannot read it");
     outcome_free(&o);
+    o = BUILD("-t", "sm_90a", "--tables", "no-such-folder");
+    assert_run(o, 1);
+    assert_holds(o.err, "--tables: no-such-folder: cannot read it: No such file or directory");
+    outcome_free(&o);
+    assert_int_equal(mkdir(in_scratch("t3"), 0777), 0);
+    o = BUILD("-t", "sm_90a", "-o", "no-table.fatbin", "--tables", "t3");
+    assert_run(o, 0);
+    outcome_free(&o);
+    put("t1/a.txt", "x\n");
     o = BUILD("-t", "sm_90a", "--tables", "t1/a.txt");
     assert_run(o, 1);
-    assert_holds(o.err, "--tables: t1/a.txt is no table; allowed: files named <class>.tsv");
+    assert_holds(o.err, "--tables: t1/a.txt is no table; allowed: files named <class>.tsv, folders "
+                        "of them");
+    outcome_free(&o);
+}
+
+/* A plan packs tables without variants. */
+static void many_tables(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "many/sm90_%dsm.tsv", i);
+        put(name, "x\n");
+    }
+    struct outcome o =
+        attngen("plan", "--templates", FIXTURES, "-t", "sm_90a", "--tables", "many", NULL);
+    assert_run(o, 0);
     outcome_free(&o);
 }
 
@@ -486,6 +562,8 @@ int main(void)
         cmocka_unit_test(product_holds_what_was_built),
         cmocka_unit_test(product_hangs_on_the_sources_alone),
         cmocka_unit_test(catalog_says_it_all),
+        cmocka_unit_test(catalog_says_line_info),
+        cmocka_unit_test(product_digest_covers_the_launch),
         cmocka_unit_test(digest_follows_what_is_compiled),
         cmocka_unit_test(gates_refuse_with_a_reason),
         cmocka_unit_test(a_key_needs_its_fallback),
@@ -493,6 +571,7 @@ int main(void)
         cmocka_unit_test(from_a_table),
         cmocka_unit_test(max_bytes),
         cmocka_unit_test(bad_tables),
+        cmocka_unit_test(many_tables),
         cmocka_unit_test(output_that_cannot_be_written),
         cmocka_unit_test(plan_predicts_the_build),
     };
