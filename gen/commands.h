@@ -21,7 +21,6 @@ struct workshop {
     struct toolkit toolkit;
     struct pool pool;
     size_t cached;
-    uint64_t cache_limit; /* bytes */
 };
 
 void workshop_open(struct session *session, struct workshop *shop);

@@ -236,6 +236,13 @@ static void worker_died(struct crew *crew, size_t index)
     struct arena *arena = &crew->session->arena;
     struct worker *worker = &crew->workers[index];
     int status = reap(crew, worker);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
+        /* No fault of the variant's, so it must not be missing from the product. */
+        crew->failure = "a compiler process was killed, as the system does when memory is short; "
+                        "a lower --jobs needs less, and what was compiled is kept";
+        crew->stop = true;
+        return;
+    }
     if (WIFSIGNALED(status))
         refuse(crew, worker,
                arena_printf(arena, "the compiler crashed: %s", strsignal(WTERMSIG(status))));

@@ -20,7 +20,6 @@ void workshop_open(struct session *session, struct workshop *shop)
                                .time_limit = (double)options->timeout,
                                .line_info = options->line_info,
                                .quiet = options->quiet};
-    shop->cache_limit = space_cache_limit(session);
     shop->cached = space_look_up(session, &shop->toolkit, shop->pool.cache);
 }
 

@@ -261,6 +261,29 @@ static void digest_follows_what_is_compiled(void **state)
     free(before);
 }
 
+/* The compiler would read it, and a change of it would go unnoticed. */
+static void an_include_from_the_root_is_refused(void **state)
+{
+    (void)state;
+    char line[512];
+    put("outside.cuh", "\n");
+    snprintf(line, sizeof line, "#include \"%s\"\n// y", in_scratch("outside.cuh"));
+    copy_fixtures("d");
+    edit("d/tiny/tiny.cu.in", "// y", line);
+    struct outcome o = attngen("check", "--templates", "d", NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "tiny/tiny.cu.in: #include \"/");
+    assert_holds(o.err, "outside.cuh\": a path from the root; allowed: files below the templates "
+                        "folder, as \"lib/x.cuh\"");
+    outcome_free(&o);
+    copy_fixtures("d");
+    edit("d/lib/scale.cuh", "#pragma once", "#pragma once\n # include </usr/include/math.h>");
+    o = attngen("check", "--templates", "d", NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "lib/scale.cuh: #include </usr/include/math.h>: a path from the root");
+    outcome_free(&o);
+}
+
 /* ---- gates --------------------------------------------------------------------------- */
 
 /* Kernels that a gate must catch: which, by the axis `fault`. */
@@ -565,6 +588,7 @@ int main(void)
         cmocka_unit_test(catalog_says_line_info),
         cmocka_unit_test(product_digest_covers_the_launch),
         cmocka_unit_test(digest_follows_what_is_compiled),
+        cmocka_unit_test(an_include_from_the_root_is_refused),
         cmocka_unit_test(gates_refuse_with_a_reason),
         cmocka_unit_test(a_key_needs_its_fallback),
         cmocka_unit_test(subsets),

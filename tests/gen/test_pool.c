@@ -100,6 +100,26 @@ static void a_crash_costs_one_variant(void **state)
     outcome_free(&o);
 }
 
+/* Memory is the machine's: a product must not lack a variant for it. */
+static void a_killed_compiler_ends_the_build(void **state)
+{
+    (void)state;
+    environment("FAULT_KILL", "tiny_fp32__sm90a_v2_w4_ring");
+    struct outcome o = BUILD("killed", "-j2", "-q");
+    assert_run(o, 1);
+    assert_holds(o.err, "a compiler process was killed, as the system does when memory is short; a "
+                        "lower --jobs needs less");
+    outcome_free(&o);
+    environment("FAULT_KILL", NULL);
+    compiles();
+    o = BUILD("killed", "-j1");
+    assert_run(o, 0);
+    assert_int_equal(number(&o, "variants"), 24);
+    assert_true(number(&o, "cached") > 0);
+    outcome_free(&o);
+    compiles();
+}
+
 static void a_crash_of_every_compile(void **state)
 {
     (void)state;
@@ -117,7 +137,12 @@ static void a_hang_costs_one_variant(void **state)
 {
     (void)state;
     environment("FAULT_HANG", "tiny_fp64__sm90a_v8_w4_plain");
-    struct outcome o = BUILD("hang", "-j2", "--timeout", "2");
+    struct outcome o = BUILD("hang", "-j2", "--timeout", "2", "-q");
+    assert_run(o, 0);
+    assert_string_equal(o.err, "attngen: 1 variants are left out because the compiler crashed or "
+                               "hung; the same command tries them again\n");
+    outcome_free(&o);
+    o = BUILD("hang", "-j2", "--timeout", "2");
     assert_run(o, 0);
     assert_holds(o.err,
                  "refused: tiny_fp64__sm90a_v8_w4_plain: the compiler ran for more than 2 s");
@@ -395,6 +420,7 @@ int main(void)
         cmocka_unit_test(nothing_changed_nothing_compiled),
         cmocka_unit_test(a_header_touches_what_includes_it),
         cmocka_unit_test(a_crash_costs_one_variant),
+        cmocka_unit_test(a_killed_compiler_ends_the_build),
         cmocka_unit_test(a_crash_of_every_compile),
         cmocka_unit_test(a_hang_costs_one_variant),
         cmocka_unit_test(damaged_entries_are_made_anew),
