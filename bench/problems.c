@@ -77,7 +77,7 @@ static bool same_coords(const struct gen__family *family, const struct gen__key 
                         const struct gen__key *b)
 {
     for (uint32_t c = 0; c < family->num_coords; c++)
-        if (fabsf(a->coords[c] - b->coords[c]) > 1e-4f)
+        if (fabsf(gen__key_log2(a, c) - gen__key_log2(b, c)) > 1e-4f)
             return false;
     return true;
 }
@@ -145,9 +145,10 @@ static const struct gen__field *driver_of(const struct gen__family *family, cons
         *field_at(copy, f) *= 2;
         if (family->check(copy, &after) != GEN_OK || !same_key(family, &before, &after))
             continue;
-        bool good = fabsf(after.coords[coord] - before.coords[coord] - 1) < 0.01f;
+        bool good = fabsf(gen__key_log2(&after, coord) - gen__key_log2(&before, coord) - 1) < 0.01f;
         for (uint32_t c = 0; c < family->num_coords; c++)
-            good = good && (c == coord || fabsf(after.coords[c] - before.coords[c]) < 0.01f);
+            good = good && (c == coord ||
+                            fabsf(gen__key_log2(&after, c) - gen__key_log2(&before, c)) < 0.01f);
         if (good)
             found = f;
     }
@@ -168,13 +169,13 @@ static float approach(const struct gen__family *family, gen_problem *problem, co
         const struct gen__field *f = driver_of(family, problem, c);
         if (!f)
             continue;
-        double value = *field_at(problem, f) * exp2((double)(target[c] - key.coords[c]));
+        double value = *field_at(problem, f) * exp2((double)(target[c] - gen__key_log2(&key, c)));
         *field_at(problem, f) = value < 1 ? 1 : value > 1e9 ? 1000000000 : (int32_t)lround(value);
     }
     if (family->check(problem, &key) != GEN_OK)
         return INFINITY;
     for (uint32_t c = 0; c < family->num_coords; c++)
-        worst = fmaxf(worst, fabsf(key.coords[c] - target[c]));
+        worst = fmaxf(worst, fabsf(gen__key_log2(&key, c) - target[c]));
     return worst;
 }
 
@@ -226,7 +227,7 @@ static void half_octaves(const struct shape_list *list, const struct gen__family
         for (size_t i = 0; i < list->count; i++) {
             if (list->item[i].family != family || list->item[i].key.empty)
                 continue;
-            float at = 2 * list->item[i].key.coords[c];
+            float at = 2 * gen__key_log2(&list->item[i].key, c);
             low[c] = (int)floorf(at) < low[c] ? (int)floorf(at) : low[c];
             high[c] = (int)ceilf(at) > high[c] ? (int)ceilf(at) : high[c];
         }
@@ -318,8 +319,8 @@ void shapes_random(struct shape_list *out, const struct shape_list *shapes,
             continue;
         bool inside = true;
         for (uint32_t c = 0; c < family->num_coords; c++)
-            inside = inside && 2 * key.coords[c] >= (float)low[c] - 0.01f &&
-                     2 * key.coords[c] <= (float)high[c] + 0.01f;
+            inside = inside && 2 * gen__key_log2(&key, c) >= (float)low[c] - 0.01f &&
+                     2 * gen__key_log2(&key, c) <= (float)high[c] + 0.01f;
         if (!inside || holds_bucket(avoid, family, &key))
             continue;
         struct shape *s = shapes_add(out, family, problem);
@@ -339,7 +340,7 @@ void coords_format(const struct gen__family *family, const struct gen__key *key,
     text[0] = '\0';
     for (uint32_t c = 0; c < family->num_coords; c++) {
         int n = snprintf(text + used, capacity - used, "%s%s=%.0f", c ? "," : "", family->coords[c],
-                         exp2((double)key->coords[c]));
+                         (double)key->counts[c]);
         if (n < 0 || used + (size_t)n >= capacity)
             return;
         used += (size_t)n;

@@ -55,8 +55,7 @@ static void put_head(struct gen__text *out, const struct gen__ask *ask)
                   d->l2_bytes / 1048576.0, d->shared_per_block);
     for (uint32_t c = 0; !ask->key.empty && c < ask->family->num_coords; c++)
         gen__text_add(out, "%s%s=%g%s", c ? " " : "tuned by  ", ask->family->coords[c],
-                      exp2((double)ask->key.coords[c]),
-                      c + 1 < ask->family->num_coords ? "" : "\n");
+                      (double)ask->key.counts[c], c + 1 < ask->family->num_coords ? "" : "\n");
 }
 
 static void put_tables(struct gen__text *out, const gen_library *library)
@@ -86,8 +85,8 @@ static void put_rule(struct gen__text *out, const struct gen__ask *ask,
         gen__text_add(out, ": %s (%s), row ", t->class_name, t->name);
         for (uint32_t c = 0; c < ask->family->num_coords; c++)
             gen__text_add(out, "%s%s=%g", c ? "," : "", ask->family->coords[c],
-                          exp2((double)choice->row->coords[c]));
-        gen__text_add(out, ", %.2f doublings away", (double)choice->distance);
+                          (double)choice->row->counts[c]);
+        gen__text_add(out, ", %.2f doublings away", (double)gen__choice_distance(ask, choice));
     }
     gen__text_add(out, "\n");
 }
@@ -112,12 +111,12 @@ static uint32_t collect(const struct gen__ask *ask, const struct gen__choice *ch
             c->us = gen__predict(ask, v);
             if (!choice || !choice->row)
                 continue;
-            if (v == choice->variant) {
+            if (v == choice->facts->index) {
                 c->us = choice->us;
                 c->measured = true;
             } else if (v == choice->row->runner_up && choice->row->runner_up_us > 0.0f) {
                 /* As far behind the winner as it was at the row. */
-                c->us = choice->us * choice->row->runner_up_us / exp2f(choice->row->log2_us);
+                c->us = choice->us * choice->row->runner_up_us / choice->row->us;
                 c->measured = true;
             }
         }
@@ -135,7 +134,7 @@ static void put_candidates(struct gen__text *out, const struct gen__ask *ask,
         gen__text_add(out, "candidates, us:\n");
     for (; i < count && !candidates[i].reject; i++) {
         const struct candidate *c = &candidates[i];
-        const char mark = choice && c->variant == choice->variant ? '*' : ' ';
+        const char mark = choice && c->variant == choice->facts->index ? '*' : ' ';
         if (c->us > 0.0f)
             gen__text_add(out, "%c %12.3f %-9s %s\n", mark, (double)c->us,
                           c->measured ? "measured" : "estimate",

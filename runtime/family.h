@@ -12,6 +12,7 @@
 
 #include "gen.h"
 
+#include <math.h>
 #include <stdbool.h>
 
 /* A required axis: its name in family.lua and the values this runtime knows.
@@ -42,15 +43,28 @@ struct gen__field {
 /* What check() finds out about a problem. */
 struct gen__key {
     uint8_t codes[GEN__MAX_REQUIRED]; /* required values, in axis order */
-    float coords[GEN__MAX_COORDS];    /* log2 of the tuning coordinates */
+    float counts[GEN__MAX_COORDS];    /* the tuning coordinates, > 0 unless empty */
     bool empty;                       /* nothing to launch */
+};
+
+/* A tuning coordinate in doublings. */
+static inline float gen__key_log2(const struct gen__key *key, uint32_t coord)
+{
+    return key->empty ? 0.0f : log2f(key->counts[coord]);
+}
+
+/* What a variant takes of an SM: most of gen__blocks_per_sm(), done ahead. */
+struct gen__occupancy {
+    uint32_t shared;   /* bytes a block is charged; 0: not worked out */
+    uint8_t blocks[4]; /* by threads and registers, for each kind of SM */
 };
 
 /* A variant as plan(), predict() and params() see it. */
 struct gen__facts {
     uint32_t index; /* in the library */
     uint32_t threads, shared_dynamic, shared_static, cluster, registers;
-    const int32_t *fact; /* in the order of gen__family.facts */
+    struct gen__occupancy occupancy; /* may be left zero */
+    const int32_t *fact;             /* in the order of gen__family.facts */
 };
 
 /* How the tuner and the tests fill a tensor before a launch. */
@@ -92,13 +106,16 @@ struct gen__family {
     const struct gen__field *fields; /* of the problem, for text */
     uint32_t num_fields;
 
-    /* Is every field allowed? Size, family and flags were checked. On GEN_OK *key is set; else the
-     * message is. */
+    /* Is every field allowed? Size, family and flags were checked. On GEN_OK all of key->codes,
+     * the family's coordinates and key->empty are set; else the message is. */
     enum gen_status (*check)(const gen_problem *problem, struct gen__key *key);
     /* Can this variant run this problem on this device? NULL, or the reason
      * why not. Required axes, target and resources are checked by the caller. */
     const char *(*fits)(const gen_problem *problem, const gen_device *device,
                         const struct gen__facts *variant);
+    /* Does every problem that passes check() fit this variant? Then selection need not ask. NULL:
+     * it always asks. */
+    bool (*fits_all)(const struct gen__facts *variant);
     /* Analytic estimate in microseconds. */
     float (*predict)(const gen_problem *problem, const gen_device *device,
                      const struct gen__facts *variant);

@@ -202,17 +202,19 @@ enum gen_why {
 
 #define GEN_PLAN_MAX_LAUNCHES 6
 #define GEN_PLAN_MAX_DIMS 24
+#define GEN_PLAN_MAX_WIDE 5
 
 typedef struct gen_plan_launch {
     uint32_t variant;   /* index into the library's variants */
     uint32_t grid[3];   /* blocks */
-    uint32_t threads;   /* per block */
     uint32_t shared;    /* dynamic shared memory, bytes */
-    uint32_t dependent; /* 1: a programmatic dependent launch */
+    uint16_t threads;   /* per block */
+    uint16_t dependent; /* 1: a programmatic dependent launch */
 } gen_plan_launch;
 
 /* Plain data: keep it, copy it, reuse it for every launch of the same problem
- * on the same class of device. */
+ * on the same class of device. Every byte is set, so that equal plans are equal
+ * in memory too. */
 typedef struct gen_plan {
     uint32_t size;
     uint32_t family;
@@ -223,7 +225,9 @@ typedef struct gen_plan {
     uint64_t workspace_bytes;
     uint64_t library_digest;
     gen_plan_launch launch[GEN_PLAN_MAX_LAUNCHES];
-    int64_t dims[GEN_PLAN_MAX_DIMS]; /* the family's own copy of the problem */
+    /* The family's own copy of the problem, and what 32 bits do not hold of it. */
+    int64_t wide[GEN_PLAN_MAX_WIDE];
+    int32_t dims[GEN_PLAN_MAX_DIMS];
 } gen_plan;
 
 /* Picks the variants for a problem on a device. Pure: no CUDA call, no

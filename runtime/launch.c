@@ -73,7 +73,7 @@ static inline bool launch_ok(const gen_library *library, const struct gen__famil
                              const gen_plan_launch *l)
 {
     const struct gen__pack *pack = &library->pack;
-    if (l->variant >= pack->index->num_variants || l->threads - 1 >= 1024 || l->dependent > 1 ||
+    if (l->variant >= pack->index->num_variants || l->threads - 1u >= 1024 || l->dependent > 1 ||
         !l->grid[0] || !l->grid[1] || !l->grid[2])
         return false;
     return library->families[pack->groups[pack->variants[l->variant].group].family] == family;

@@ -1,5 +1,6 @@
 /* Opening and closing a product, and what can be asked about it. */
 #include "library.h"
+#include "occupancy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -100,14 +101,12 @@ static bool group_key(const gen_library *library, uint32_t group, const struct g
     return *family && parse_values(*family, gen__pack_string(&library->pack, g->values), codes);
 }
 
-uint32_t gen__entry_of_group(const gen_library *library, uint32_t group)
+const struct gen__entry *gen__entry_of_group(const gen_library *library, uint32_t group)
 {
     const struct gen__family *family;
     uint64_t codes;
-    if (!group_key(library, group, &family, &codes))
-        return library->num_entries;
-    const struct gen__entry *entry = gen__entry_find(library, family, codes);
-    return entry ? (uint32_t)(entry - library->entries) : library->num_entries;
+    return group_key(library, group, &family, &codes) ? gen__entry_find(library, family, codes)
+                                                      : NULL;
 }
 
 /* Machine code for one compute capability before machine code for a line of
@@ -123,43 +122,43 @@ static bool better_target(const struct gen__pack *pack, uint32_t a, uint32_t b)
     return a < b;
 }
 
-/* Puts a key into the slots; the entry it is given, and how many slots were
- * taken on the way. */
-static uint32_t insert_key(gen_library *library, const struct gen__family *family, uint64_t codes,
-                           uint32_t *collisions)
+/* Puts a key among the entries; how many were taken on the way. */
+static uint32_t insert_key(gen_library *library, const struct gen__family *family, uint64_t codes)
 {
-    uint64_t i = gen__slot_hash(library->slot_factor, family, codes);
-    struct gen__slot *slot = &library->slots[i & library->slot_mask];
-    while (slot->family && (slot->family != family || slot->codes != codes)) {
-        slot = &library->slots[++i & library->slot_mask];
-        ++*collisions;
+    uint64_t i = gen__entry_hash(library->entry_factor, family, codes);
+    uint32_t collisions = 0;
+    struct gen__entry *entry = &library->entries[i & library->entry_mask];
+    while (entry->family && (entry->family != family || entry->codes != codes)) {
+        entry = &library->entries[++i & library->entry_mask];
+        collisions++;
     }
-    if (!slot->family)
-        *slot = (struct gen__slot){codes, family, library->num_entries++};
-    return slot->entry;
+    if (!entry->family)
+        *entry =
+            (struct gen__entry){.codes = codes, .family = family, .order = library->num_entries++};
+    return collisions;
 }
 
-/* Fills the slots with all keys under one factor; the collisions. */
+/* Fills the entries with all keys under one factor; the collisions. */
 static uint32_t insert_all(gen_library *library, uint64_t factor)
 {
     uint32_t collisions = 0;
-    library->slot_factor = factor;
+    library->entry_factor = factor;
     library->num_entries = 0;
     library->num_groups_skipped = 0;
-    memset(library->slots, 0, (library->slot_mask + 1) * sizeof(*library->slots));
+    memset(library->entries, 0, (library->entry_mask + 1) * sizeof(*library->entries));
     for (uint32_t g = 0; g < library->pack.index->num_groups; g++) {
         const struct gen__family *family;
         uint64_t codes;
         if (group_key(library, g, &family, &codes))
-            insert_key(library, family, codes, &collisions);
+            collisions += insert_key(library, family, codes);
         else
             library->num_groups_skipped++;
     }
     return collisions;
 }
 
-/* A factor that gives every key a slot of its own, if one is found soon. */
-static void build_slots(gen_library *library)
+/* A factor that gives every key an entry of its own, if one is found soon. */
+static void place_entries(gen_library *library)
 {
     uint64_t factor = 0x9e3779b97f4a7c15ull;
     uint64_t best = factor;
@@ -172,8 +171,15 @@ static void build_slots(gen_library *library)
         }
         factor = factor * 0xd1342543de82ef95ull + 2; /* stays odd */
     }
-    if (library->slot_factor != best)
+    if (library->entry_factor != best)
         insert_all(library, best);
+}
+
+/* The entry of a group, to be written. */
+static struct gen__entry *entry_of(gen_library *library, uint32_t group)
+{
+    const struct gen__entry *entry = gen__entry_of_group(library, group);
+    return entry ? library->entries + (entry - library->entries) : NULL;
 }
 
 /* Gives every entry its groups, the best target first. */
@@ -181,23 +187,22 @@ static void build_entries(gen_library *library)
 {
     const struct gen__pack *pack = &library->pack;
     const uint32_t num_groups = pack->index->num_groups;
-    build_slots(library);
+    place_entries(library);
     for (uint32_t g = 0; g < num_groups; g++) {
-        const uint32_t e = gen__entry_of_group(library, g);
-        if (e < library->num_entries)
-            library->entries[e].num_groups++;
+        struct gen__entry *entry = entry_of(library, g);
+        if (entry)
+            entry->num_groups++;
     }
     uint32_t first = 0;
-    for (uint32_t e = 0; e < library->num_entries; e++) {
+    for (uint64_t e = 0; e <= library->entry_mask; e++) {
         library->entries[e].first_group = first;
         first += library->entries[e].num_groups;
         library->entries[e].num_groups = 0;
     }
     for (uint32_t g = 0; g < num_groups; g++) {
-        const uint32_t e = gen__entry_of_group(library, g);
-        if (e == library->num_entries)
+        struct gen__entry *entry = entry_of(library, g);
+        if (!entry)
             continue;
-        struct gen__entry *entry = &library->entries[e];
         uint32_t *order = library->group_order + entry->first_group;
         uint32_t at = entry->num_groups++;
         for (; at > 0 && better_target(pack, g, order[at - 1]); at--)
@@ -206,15 +211,43 @@ static void build_entries(gen_library *library)
     }
 }
 
+/* Copies what selection asks of the variants: the index has it among much else,
+ * and without the divisions done. */
+static void build_variants(gen_library *library)
+{
+    for (uint32_t i = 0; i < library->pack.index->num_variants; i++) {
+        const struct gen_pack_variant *v = &library->pack.variants[i];
+        struct gen__variant *out = &library->variants[i];
+        memcpy(out->fact, v->facts, sizeof(out->fact));
+        out->facts = (struct gen__facts){.index = i,
+                                         .threads = v->threads,
+                                         .shared_dynamic = v->shared_dynamic,
+                                         .shared_static = v->shared_static,
+                                         .cluster = v->cluster,
+                                         .registers = v->registers,
+                                         .fact = out->fact};
+        out->facts.occupancy = gen__occupancy(&out->facts);
+    }
+}
+
+void *gen__calloc_lines(size_t count, size_t size)
+{
+    if (count > (SIZE_MAX - GEN__LINE) / size)
+        return NULL;
+    const size_t bytes = (count * size + GEN__LINE - 1) / GEN__LINE * GEN__LINE;
+    void *at = aligned_alloc(GEN__LINE, bytes);
+    return at ? memset(at, 0, bytes) : NULL;
+}
+
 static bool allocate(gen_library *library)
 {
     const struct gen_pack_index *index = library->pack.index;
-    uint64_t num_slots = 16;
-    while (num_slots < 8 * (uint64_t)index->num_groups)
-        num_slots *= 2;
-    library->slot_mask = num_slots - 1;
-    library->slots = calloc(num_slots, sizeof(*library->slots));
-    library->entries = calloc(index->num_groups + 1u, sizeof(*library->entries));
+    uint64_t num_entries = 16;
+    while (num_entries < 4 * (uint64_t)index->num_groups)
+        num_entries *= 2;
+    library->entry_mask = num_entries - 1;
+    library->entries = gen__calloc_lines(num_entries, sizeof(*library->entries));
+    library->variants = gen__calloc_lines(index->num_variants + 1u, sizeof(*library->variants));
     library->group_order = calloc(index->num_groups + 1u, sizeof(*library->group_order));
     library->families = calloc(index->num_families + 1u, sizeof(*library->families));
     struct gen__loader *loader = calloc(1, sizeof(*loader));
@@ -224,7 +257,7 @@ static bool allocate(gen_library *library)
         loader->libraries = calloc(index->num_variants + 1u, sizeof(*loader->libraries));
     }
     library->loader = loader;
-    return library->slots && library->entries && library->group_order && library->families &&
+    return library->entries && library->variants && library->group_order && library->families &&
            loader && loader->kernels && loader->libraries;
 }
 
@@ -289,6 +322,7 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
     if (status)
         return status;
     build_entries(library);
+    build_variants(library);
     library->log = log_wishes();
     return gen__tables_read(library, options->table_paths, options->num_table_paths);
 }
@@ -335,10 +369,10 @@ void gen_close(gen_library *library)
     free(library->tables);
     free(library->rows);
     free(library->keys);
-    free(library->knots);
+    free(library->spots);
     free(library->cells);
     free(library->ranges);
-    free(library->slots);
+    free(library->variants);
     free(library->entries);
     free(library->group_order);
     free(library->families);

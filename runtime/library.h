@@ -12,48 +12,76 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* What is read together stands in one cache line. */
+#define GEN__LINE 64
+
+/* What selection asks of a variant. */
+struct gen__variant {
+    _Alignas(GEN__LINE) struct gen__facts facts; /* whose `fact` is the one below */
+    int32_t fact[GEN_PACK_MAX_FACTS];
+};
+
 /* A tuning row. Rows of a range are sorted by their coordinates. */
 struct gen__row {
-    float coords[GEN__MAX_COORDS]; /* log2 */
-    float log2_us;
+    float counts[GEN__MAX_COORDS]; /* the coordinates */
+    float logs[GEN__MAX_COORDS];   /* in doublings */
+    float us, log2_us;
     float runner_up_us;
     uint32_t runner_up; /* num_variants: not told */
-    /* Of the row's variant, so that selection need not follow it further. */
-    uint32_t target_cc, target_kind;
+    const struct gen__facts *facts;
     uint64_t shared; /* bytes a block; GEN__NEVER: the code does not run on the row's class */
-    struct gen__facts facts;
 };
 
 #define GEN__NEVER UINT64_MAX
 
-/* Between two rows, log2 of the time is log2_us + slope * (x - coord). */
-struct gen__knot {
-    float coord, log2_us, slope;
-    float left, right; /* first coordinates around; infinite at the ends */
-    uint32_t side[2];  /* the rows there, of the range; at the ends the only one there is */
+/*
+ * A row of a range with one coordinate, with all that selection reads of it in
+ * one cache line: it is the nearest row from where the one before ends to
+ * `upto`, and there x takes
+ *
+ *     us + d * (slope + d * curve)    where d = x - count,
+ *
+ * [0] below the row's own coordinate, [1] above it. A slope that is no number
+ * says that no such curve is near enough to us * (x / count) ^ power.
+ */
+struct gen__spot {
+    _Alignas(GEN__LINE) float upto;
+    float count;
+    float us;
+    float slope[2], curve[2];
+    uint32_t row; /* of the range */
+    uint64_t shared;
+    const struct gen__facts *facts;
+    float power[2];
+    bool fits_all; /* the family need not be asked whether a problem fits */
 };
 
-/* A range with one coordinate knows for every eighth of a doubling, from 1 to
- * 2^32, how many rows are below it; the first cell begins at -infinity, and a
- * last number tells all rows. */
-#define GEN__CELLS_PER_DOUBLING 8
-#define GEN__NUM_CELLS 256
-
-/* The rows of one entry for one class of GPU. */
+/* The rows of one entry for one class of GPU. What every selection reads comes first. */
 struct gen__range {
-    uint32_t compute_capability, num_sms;
-    uint32_t table; /* that the rows come from */
+    _Alignas(GEN__LINE) uint32_t compute_capability;
+    uint32_t num_sms;
+    /* One coordinate: the first spot that reaches into each eighth (linearly)
+     * of a doubling, from the first spot's end on; NULL: several coordinates. */
+    const uint32_t *cells;
+    const struct gen__spot *spots;
+    uint32_t first_cell, last_cell;
+    uint32_t memory_gbps;       /* of the table */
+    uint32_t table;             /* that the rows come from */
+    double sms, gbps, l2_bytes; /* of the table */
     uint32_t first_row, num_rows;
-    uint32_t first_key;   /* into keys: the first coordinate of the first row */
-    uint32_t first_knot;  /* into knots: num_rows + 1 */
-    uint32_t first_cell;  /* into cells: GEN__NUM_CELLS + 1 */
-    uint32_t memory_gbps; /* of the table */
+    uint32_t first_key; /* into keys: the first coordinate of the first row */
+    uint32_t num_spots;
 };
 
-/* One required key of one family, over all targets. */
+/* One required key of one family, over all targets: a place in an
+ * open-addressing table, free where `family` is NULL. */
 struct gen__entry {
+    _Alignas(GEN__LINE) uint64_t codes; /* of gen__key, as 8 bytes */
+    const struct gen__family *family;
+    const struct gen__range *ranges; /* sorted by class */
+    uint32_t num_ranges;
     uint32_t first_group, num_groups; /* in group_order: best target first */
-    uint32_t first_range, num_ranges; /* sorted by class */
+    uint32_t order;                   /* of the product's keys */
 };
 
 /* A tuning table that was read, or refused. */
@@ -63,16 +91,8 @@ struct gen__table {
     char reason[128];    /* why it was refused, or the first bad row; "" if neither */
     uint32_t reason_line;
     uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
-    float log2_sms;
     uint32_t num_used, num_bad, num_expired, num_shadowed;
     bool refused;
-};
-
-/* An open-addressing slot; `family` NULL where free. */
-struct gen__slot {
-    uint64_t codes; /* of gen__key, as 8 bytes */
-    const struct gen__family *family;
-    uint32_t entry;
 };
 
 /* Kernels by variant. A kernel is published, with its attributes set, by a
@@ -88,14 +108,14 @@ enum gen__log { GEN__LOG_SELECT = 1, GEN__LOG_LOAD = 2 };
 
 struct gen_library {
     struct gen__pack pack;
-    uint64_t slot_mask;
-    uint64_t slot_factor; /* of the hash, chosen so that few keys collide */
-    struct gen__slot *slots;
-    struct gen__entry *entries;
+    uint64_t entry_mask;
+    uint64_t entry_factor;      /* of the hash, chosen so that few keys collide */
+    struct gen__entry *entries; /* entry_mask + 1 */
+    struct gen__variant *variants;
     struct gen__range *ranges;
     struct gen__row *rows;
     float *keys; /* rows.h */
-    struct gen__knot *knots;
+    struct gen__spot *spots;
     uint32_t *cells;
     uint32_t *group_order;
     struct gen__table *tables;
@@ -116,42 +136,36 @@ static inline uint64_t gen__key_codes(const struct gen__key *key)
     return codes;
 }
 
-static inline uint64_t gen__slot_hash(uint64_t factor, const struct gen__family *family,
-                                      uint64_t codes)
+static inline uint64_t gen__entry_hash(uint64_t factor, const struct gen__family *family,
+                                       uint64_t codes)
 {
-    const uint64_t h = (codes ^ (uint64_t)family->tag << 32) * factor;
-    return h >> 40;
+    return (codes ^ family->tag) * factor >> 40;
 }
 
 /* The entry of a key; NULL where the product has none. */
 static inline const struct gen__entry *
 gen__entry_find(const gen_library *library, const struct gen__family *family, uint64_t codes)
 {
-    for (uint64_t i = gen__slot_hash(library->slot_factor, family, codes);; i++) {
-        const struct gen__slot *slot = &library->slots[i & library->slot_mask];
-        if (__builtin_expect(slot->family == family && slot->codes == codes, 1))
-            return &library->entries[slot->entry];
-        if (!slot->family)
+    for (uint64_t i = gen__entry_hash(library->entry_factor, family, codes);; i++) {
+        const struct gen__entry *entry = &library->entries[i & library->entry_mask];
+        if (__builtin_expect(entry->family == family && entry->codes == codes, 1))
+            return entry;
+        if (!entry->family)
             return NULL;
     }
 }
 
-static inline void gen__facts_get(const gen_library *library, uint32_t variant,
-                                  struct gen__facts *facts)
+static inline const struct gen__facts *gen__facts_of(const gen_library *library, uint32_t variant)
 {
-    const struct gen_pack_variant *v = &library->pack.variants[variant];
-    facts->index = variant;
-    facts->threads = v->threads;
-    facts->shared_dynamic = v->shared_dynamic;
-    facts->shared_static = v->shared_static;
-    facts->cluster = v->cluster;
-    facts->registers = v->registers;
-    facts->fact = v->facts;
+    return &library->variants[variant].facts;
 }
 
-/* The entry that a group belongs to, or num_entries where its family or a
- * value is not known to this runtime. */
-uint32_t gen__entry_of_group(const gen_library *library, uint32_t group);
+/* The entry that a group belongs to, or NULL where its family or a value is not
+ * known to this runtime. */
+const struct gen__entry *gen__entry_of_group(const gen_library *library, uint32_t group);
+
+/* calloc() for the structs that want a cache line. */
+void *gen__calloc_lines(size_t count, size_t size);
 
 /* tables.c: reads the caller's tables, then the built-in ones, into `tables`,
  * `rows` and `ranges`. Errors: IO and FORMAT for a caller's table (a built-in

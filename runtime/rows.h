@@ -1,9 +1,17 @@
 /*
  * Searching the tuning rows of one required key and class of GPU. Everything
- * here is on gen_select()'s path and free of branches that the problem decides.
+ * inline here is on gen_select()'s path and free of branches that the problem
+ * decides.
  *
- * The first coordinates of a range's rows stand by themselves, sorted, between
- * -infinity and at least 8 times +infinity, so that a search needs no bounds.
+ * Families with one coordinate have spots: for each row where it is the nearest
+ * and its time there, found by the leading bits of the coordinate. Distances are
+ * those of the logarithms, but none is taken: x is nearer to a than to b > a
+ * where x * x < a * b.
+ *
+ * For the others, and where the nearest row is not eligible, the first
+ * coordinates of a range's rows stand by themselves, in doublings and sorted,
+ * between -infinity and at least 8 times +infinity, so that a search needs no
+ * bounds.
  */
 #ifndef GEN_ROWS_H
 #define GEN_ROWS_H
@@ -22,95 +30,80 @@ static inline size_t gen__keys_of(uint32_t count)
     return 1 + ((size_t)count + GEN__KEY_BLOCK) / GEN__KEY_BLOCK * GEN__KEY_BLOCK + GEN__KEY_BLOCK;
 }
 
+/* ---- one coordinate ---------------------------------------------------- */
+
+/* The eighth of a doubling that a positive number is in, of all there are. */
+static inline uint32_t gen__cell_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits >> 20;
+}
+
+/* The spot that x is in, where many end in one cell. */
+const struct gen__spot *gen__spot_search(const struct gen__range *range, float x);
+
+/* The spot of the nearest row; of equal distances that of the smaller. */
+static inline const struct gen__spot *gen__spot_at(const struct gen__range *range, float x)
+{
+    uint32_t cell = gen__cell_of(x);
+    cell = cell > range->first_cell ? cell : range->first_cell;
+    cell = cell < range->last_cell ? cell : range->last_cell;
+    const struct gen__spot *spot = range->spots + range->cells[cell - range->first_cell];
+    spot += x > spot->upto; /* a branch would be a coin's toss */
+    if (__builtin_expect(x > spot->upto, 0))
+        return gen__spot_search(range, x);
+    return spot;
+}
+
+/* The time at x to the last digit, by logarithms. */
+float gen__spot_time_exact(const struct gen__spot *spot, float x);
+
+/*
+ * The measured time: between the two neighbouring rows linear where both axes
+ * are logarithmic, constant below the first row (there the launch is all there
+ * is), proportional to the coordinate above the last one. To 0.05 %.
+ */
+static inline float gen__spot_time(const struct gen__spot *spot, float x)
+{
+    const float d = x - spot->count;
+    const size_t side = d > 0.0f;
+    const float us = spot->us + d * (spot->slope[side] + d * spot->curve[side]);
+    if (__builtin_expect(!(us > 0.0f), 0))
+        return gen__spot_time_exact(spot, x);
+    return us;
+}
+
+/* ---- any number of coordinates ----------------------------------------- */
+
 /* A position in the space of coordinates, to be compared with a range. */
 struct gen__probe {
     const struct gen__row *rows;
     const float *keys; /* of rows[0]; keys[-1] is -infinity */
     uint32_t count, num_coords;
-    uint32_t bound; /* the first row whose first coordinate is not below coords[0] */
-    float coords[GEN__MAX_COORDS];
+    uint32_t bound; /* the first row whose first coordinate is not below logs[0] */
+    float logs[GEN__MAX_COORDS];
 };
 
-/* How many of the sorted keys are below x. */
-static inline uint32_t gen__keys_below(const float *keys, uint32_t count, float x)
-{
-    typedef float floats __attribute__((vector_size(4 * sizeof(float))));
-    typedef int32_t ints __attribute__((vector_size(4 * sizeof(int32_t))));
-    uint32_t base = 0;
-    while (count > 8 * GEN__KEY_BLOCK) {
-        const uint32_t half = count / 2;
-        base += keys[base + half - 1] < x ? half : 0;
-        count -= half;
-    }
-    const floats all = {x, x, x, x};
-    ints sum = {0, 0, 0, 0};
-    for (uint32_t i = 0; i < count; i += GEN__KEY_BLOCK) {
-        floats a, b;
-        memcpy(&a, keys + base + i, sizeof(a));
-        memcpy(&b, keys + base + i + 4, sizeof(b));
-        sum -= (ints)(a < all) + (ints)(b < all); /* a true lane is -1 */
-    }
-    return base + (uint32_t)(sum[0] + sum[1] + sum[2] + sum[3]);
-}
-
-static inline void gen__probe_set(struct gen__probe *probe, const gen_library *library,
-                                  const struct gen__range *range, uint32_t num_coords,
-                                  const float coords[GEN__MAX_COORDS], float shift)
-{
-    probe->rows = library->rows + range->first_row;
-    probe->keys = library->keys + range->first_key;
-    probe->count = range->num_rows;
-    probe->num_coords = num_coords;
-    memcpy(probe->coords, coords, sizeof(probe->coords));
-    probe->coords[0] += shift;
-    probe->bound = gen__keys_below(probe->keys, probe->count, probe->coords[0]);
-}
-
-/* One coordinate: the knot of the interval that x is in. */
-static inline const struct gen__knot *gen__knot_at(const gen_library *library,
-                                                   const struct gen__range *range, float x)
-{
-    const float *keys = library->keys + range->first_key;
-    const float last = GEN__NUM_CELLS - 1;
-    float cell = x * GEN__CELLS_PER_DOUBLING;
-    cell = cell > 0.0f ? cell : 0.0f;
-    cell = cell < last ? cell : last;
-    const uint32_t *below = library->cells + range->first_cell + (int32_t)cell;
-    uint32_t bound = below[0];
-    if (__builtin_expect(below[1] - bound <= 1, 1))
-        bound += keys[bound] < x; /* none in the cell: the key is behind it */
-    else
-        bound += gen__keys_below(keys + bound, below[1] - bound, x);
-    return &library->knots[range->first_knot + bound];
-}
-
-/* The nearest row, at *distance; of equal distances the first. */
-static inline uint32_t gen__knot_nearest(const struct gen__knot *knot, float x, float *distance)
-{
-    const float left = x - knot->left;
-    const float right = knot->right - x;
-    *distance = left < right ? left : right;
-    return knot->side[left > right]; /* an index, since a branch would be a coin's toss */
-}
+/* `scale` multiplies the first coordinate. */
+void gen__probe_set(struct gen__probe *probe, const gen_library *library,
+                    const struct gen__range *range, uint32_t num_coords,
+                    const float counts[GEN__MAX_COORDS], float scale);
 
 /* The next best behind row `last` at *distance; GEN__NO_ROW at the end. */
 uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *distance);
 
-/*
- * log2 of the measured time. One coordinate: linear between the two
- * neighbouring rows (both axes logarithmic), constant below the first row
- * (there the launch is all there is), proportional to the coordinate above the
- * last one. More coordinates: the mean of the nearest two rows, weighted by
- * the inverse of their distances.
- */
-static inline float gen__knot_time(const struct gen__knot *knot, float x)
-{
-    return knot->log2_us + knot->slope * (x - knot->coord);
-}
-
+/* log2 of the mean of the nearest two rows' times, weighted by the inverse of their
+ * distances (all logarithmic). */
 float gen__rows_time(const struct gen__probe *probe);
 
-/* Fills the keys, knots and cells of a range from its rows, and the rows' `shared`. */
-void gen__rows_index(gen_library *library, const struct gen__range *range);
+/* ---- building ---------------------------------------------------------- */
+
+/* Sets a range's first and last cell from its rows; how many cells and spots it
+ * takes, for one coordinate. */
+uint32_t gen__rows_cells(const gen_library *library, struct gen__range *range);
+/* Fills the keys and the rows' `shared`; then cells and spots where the range has any. */
+void gen__rows_index(gen_library *library, const struct gen__family *family,
+                     struct gen__range *range, uint32_t *cells, struct gen__spot *spots);
 
 #endif /* GEN_ROWS_H */

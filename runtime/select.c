@@ -56,26 +56,16 @@ static enum gen_status wrong_problem(const struct gen__family *family, const gen
                      problem->flags, ALL_FLAGS);
 }
 
-/* gen__family_by_tag(), the call spared for the first of the families. */
-static inline const struct gen__family *family_of(uint32_t tag)
-{
-    const struct gen__family *family = gen__families[0];
-    return __builtin_expect(family->tag == tag, 1) ? family : gen__family_by_tag(tag);
-}
-
-static inline enum gen_status set_ask(const gen_library *library, const gen_device *device,
-                                      const gen_problem *problem, struct gen__ask *ask)
+enum gen_status gen__ask(const gen_library *library, const gen_device *device,
+                         const gen_problem *problem, struct gen__ask *ask)
 {
     if (!library || !problem)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
                          library ? "problem" : "library");
-    enum gen_status status = GEN_OK;
-    if (__builtin_expect(!gen__device_is_gpu(device), 0)) {
-        status = gen__device_check(device);
-        if (status)
-            return status;
-    }
-    const struct gen__family *family = family_of(problem->family);
+    enum gen_status status = gen__device_check(device);
+    if (status)
+        return status;
+    const struct gen__family *family = gen__family_by_tag(problem->family);
     if (!family)
         return unknown_family(problem);
     if (problem->size != family->problem_size || problem->flags & ~ALL_FLAGS)
@@ -84,17 +74,12 @@ static inline enum gen_status set_ask(const gen_library *library, const gen_devi
     ask->device = device;
     ask->problem = problem;
     ask->family = family;
+    memset(&ask->key, 0, sizeof(ask->key));
     status = family->check(problem, &ask->key);
     if (status)
         return status;
     ask->entry = gen__entry_find(library, family, gen__key_codes(&ask->key));
     return GEN_OK;
-}
-
-enum gen_status gen__ask(const gen_library *library, const gen_device *device,
-                         const gen_problem *problem, struct gen__ask *ask)
-{
-    return set_ask(library, device, problem, ask);
 }
 
 /* ---- eligibility ------------------------------------------------------- */
@@ -108,15 +93,15 @@ static bool workspace_allowed(const struct gen__ask *ask, const struct gen__fact
 }
 
 /* Everything but target and shared memory. */
-static inline enum gen__reject others_fit(const struct gen__ask *ask,
-                                          const struct gen__facts *facts, const char **why)
+static enum gen__reject others_fit(const struct gen__ask *ask, const struct gen__facts *facts,
+                                   const char **why)
 {
     const char *reason = ask->family->fits(ask->problem, ask->device, facts);
-    if (__builtin_expect(reason != NULL, 0)) {
+    if (reason) {
         *why = reason;
         return GEN__REJECT_FAMILY;
     }
-    if (__builtin_expect(ask->problem->max_workspace_mib != 0, 0) && !workspace_allowed(ask, facts))
+    if (ask->problem->max_workspace_mib && !workspace_allowed(ask, facts))
         return GEN__REJECT_WORKSPACE;
     return GEN__FITS;
 }
@@ -127,173 +112,189 @@ enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, con
     if (!gen__target_runs(gen__variant_target(&ask->library->pack, variant),
                           ask->device->compute_capability))
         return GEN__REJECT_TARGET;
-    struct gen__facts facts;
-    gen__facts_get(ask->library, variant, &facts);
-    if ((uint64_t)facts.shared_dynamic + facts.shared_static > ask->device->shared_per_block)
+    const struct gen__facts *facts = gen__facts_of(ask->library, variant);
+    if ((uint64_t)facts->shared_dynamic + facts->shared_static > ask->device->shared_per_block)
         return GEN__REJECT_SHARED;
-    const enum gen__reject reject = others_fit(ask, &facts, &reason);
+    const enum gen__reject reject = others_fit(ask, facts, &reason);
     if (why)
         *why = reason;
     return reject;
 }
 
-/* Everything but shared memory, and target, whose codes the row's `shared` holds. */
-static inline bool row_fits(const struct gen__ask *ask, const struct gen__row *row)
+/* Everything but target, which the row's `shared` tells, too. */
+static bool row_fits(const struct gen__ask *ask, const struct gen__row *row)
 {
     const char *why;
     return row->shared <= ask->device->shared_per_block &&
-           others_fit(ask, &row->facts, &why) == GEN__FITS;
+           others_fit(ask, row->facts, &why) == GEN__FITS;
 }
 
 /* ---- tables ------------------------------------------------------------ */
 
-/* 2^x to 1e-6 of its value, inline: |f| <= 1/2 by the series of e^(f ln 2). */
-static inline float power_of_two(float x)
-{
-    x = x > -126.0f ? x : -126.0f;
-    x = x < 127.0f ? x : 127.0f;
-    const int32_t n = (int32_t)(x + 126.5f) - 126;
-    const float f = x - (float)n;
-    const float f2 = f * f;
-    const float p = 1.0f + f * 0.69314718f + f2 * (0.24022651f + f * 0.05550411f) +
-                    f2 * f2 * (0.00961813f + f * 0.00133336f + f2 * 0.000154035f);
-    const uint32_t bits = (uint32_t)(n + 127) << 23;
-    float scale;
-    memcpy(&scale, &bits, sizeof(scale));
-    return scale * p;
-}
-
 /* The next eligible rows by distance, where the nearest is not eligible or
  * there are several coordinates. */
-__attribute__((noinline)) static const struct gen__row *search_rows(const struct gen__ask *ask,
-                                                                    const struct gen__range *range,
-                                                                    float shift, float *distance)
+static const struct gen__row *search_rows(const struct gen__ask *ask,
+                                          const struct gen__range *range, float scale)
 {
     struct gen__probe probe;
-    gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.coords, shift);
+    gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.counts, scale);
     uint32_t row = GEN__NO_ROW;
-    *distance = 0.0f;
+    float distance = 0.0f;
     do {
-        row = gen__rows_next(&probe, row, distance);
+        row = gen__rows_next(&probe, row, &distance);
         if (row == GEN__NO_ROW)
             return NULL;
     } while (!row_fits(ask, &probe.rows[row]));
     return &probe.rows[row];
 }
 
-__attribute__((noinline)) static float time_of_many(const struct gen__ask *ask,
-                                                    const struct gen__range *range)
+static float time_of_many(const struct gen__ask *ask, const struct gen__range *range)
 {
     struct gen__probe probe;
-    gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.coords, 0.0f);
-    return gen__rows_time(&probe);
+    gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.counts, 1.0f);
+    return exp2f(gen__rows_time(&probe));
 }
 
-/* The nearest eligible row of a range, its time scaled by bandwidth. `shift`
- * is added to the first coordinate where the row is looked up, not where its
- * time is. */
-static inline bool choose_row(const struct gen__ask *ask, const struct gen__range *range,
-                              float shift, struct gen__choice *choice)
+/* A class's time on the device: by bandwidth. */
+static inline float by_bandwidth(float us, const gen_device *device, const struct gen__range *range)
+{
+    const uint32_t gbps = device->memory_gbps;
+    if (gbps != range->memory_gbps && gbps)
+        us *= (float)range->memory_gbps / (float)gbps;
+    return us;
+}
+
+/* The nearest eligible row of a range. The first coordinate is multiplied by
+ * `scale` where the row is looked up, not where its time is. */
+static bool choose_row(const struct gen__ask *ask, const struct gen__range *range, float scale,
+                       struct gen__choice *choice)
 {
     const gen_library *library = ask->library;
     const struct gen__row *row = NULL;
-    float log2_us;
-    if (__builtin_expect(ask->family->num_coords == 1, 1)) {
-        const float x = ask->key.coords[0];
-        const struct gen__knot *knot = gen__knot_at(library, range, x + shift);
-        row = &library
-                   ->rows[range->first_row + gen__knot_nearest(knot, x + shift, &choice->distance)];
-        if (__builtin_expect(!row_fits(ask, row), 0))
-            row = NULL;
-        if (shift != 0.0f)
-            knot = gen__knot_at(library, range, x);
-        log2_us = gen__knot_time(knot, x);
+    float us;
+    if (range->cells) {
+        const float x = ask->key.counts[0];
+        const struct gen__spot *spot = gen__spot_at(range, x * scale);
+        row = library->rows + range->first_row + spot->row;
+        us = gen__spot_time(gen__spot_at(range, x), x);
     } else {
-        log2_us = time_of_many(ask, range);
+        us = time_of_many(ask, range);
     }
-    if (__builtin_expect(!row, 0)) {
-        row = search_rows(ask, range, shift, &choice->distance);
-        if (!row)
-            return false;
-    }
+    if (!row || !row_fits(ask, row))
+        row = search_rows(ask, range, scale);
+    if (!row)
+        return false;
+    choice->facts = row->facts;
     choice->range = range;
     choice->row = row;
-    choice->variant = row->facts.index;
-    float us = power_of_two(log2_us);
-    const uint32_t gbps = ask->device->memory_gbps;
-    if (gbps != range->memory_gbps && gbps)
-        us *= (float)range->memory_gbps / (float)gbps;
-    choice->us = us;
+    choice->scale = scale;
+    choice->us = by_bandwidth(us, ask->device, range);
     return true;
 }
 
-static const struct gen__range *range_of(const struct gen__ask *ask, uint32_t index)
+/* The rows of the device's own class. */
+static inline const struct gen__range *own_class(const struct gen__entry *entry,
+                                                 const gen_device *device)
 {
-    return &ask->library->ranges[ask->entry->first_range + index];
+    const struct gen__range *range = entry->ranges;
+    for (uint32_t left = entry->num_ranges; left > 0; left--, range++)
+        if (range->num_sms == device->num_sms &&
+            range->compute_capability == device->compute_capability)
+            return range;
+    return NULL;
 }
 
-static inline bool choose_exact(const struct gen__ask *ask, struct gen__choice *choice)
+static inline double larger(double a, double b)
 {
+    return a > b ? a : b;
+}
+
+static inline double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* A device as classes are compared with it. */
+struct features {
+    double sms, gbps, l2_bytes; /* 0: not known */
+};
+
+static inline struct features features_of(const gen_device *device)
+{
+    return (struct features){device->num_sms, device->memory_gbps, device->l2_bytes};
+}
+
+/* The product of the ratios, each the way that is at least 1, orders classes as
+ * the sum of their |log2| does. In double the products are exact, and equal
+ * distances equal. */
+static inline double class_distance(struct features device, const struct gen__range *range)
+{
+    return larger(device.sms, range->sms) * larger(device.gbps, range->gbps) *
+           larger(device.l2_bytes, range->l2_bytes) /
+           (smaller(device.sms, range->sms) * smaller(device.gbps, range->gbps) *
+            smaller(device.l2_bytes, range->l2_bytes));
+}
+
+/* What makes as much work fall to an SM of the device as to one of the class. */
+static inline float per_sm_scale(struct features device, const struct gen__range *range)
+{
+    return (float)(range->sms * (1.0 / device.sms));
+}
+
+/* The nearest class; of equal distances the one with fewer SMs comes first. */
+static inline const struct gen__range *
+nearest_class(const struct gen__entry *entry, const gen_device *device, struct features features)
+{
+    const struct gen__range *best = NULL;
+    const struct gen__range *range = entry->ranges;
+    double best_distance = INFINITY;
+    for (uint32_t left = entry->num_ranges; left > 0; left--, range++) {
+        if (range->compute_capability != device->compute_capability)
+            continue;
+        const double d = class_distance(features, range);
+        best = d < best_distance ? range : best;
+        best_distance = smaller(d, best_distance);
+    }
+    return best;
+}
+
+/* The same behind `last` (NULL: from the first), which is at *distance; the
+ * device's own class aside. What is not known of the device counts as equal. */
+static const struct gen__range *next_class(const struct gen__ask *ask,
+                                           const struct gen__range *last, double *distance)
+{
+    const gen_device *device = ask->device;
+    const double last_distance = *distance;
+    const struct gen__range *best = NULL;
     for (uint32_t i = 0; i < ask->entry->num_ranges; i++) {
-        const struct gen__range *range = range_of(ask, i);
-        if (range->compute_capability == ask->device->compute_capability &&
-            range->num_sms == ask->device->num_sms) {
-            choice->why = GEN_WHY_TABLE;
-            return choose_row(ask, range, 0.0f, choice);
+        const struct gen__range *range = &ask->entry->ranges[i];
+        if (range->compute_capability != device->compute_capability ||
+            range->num_sms == device->num_sms)
+            continue;
+        struct features features = features_of(device);
+        features.gbps = device->memory_gbps ? features.gbps : range->gbps;
+        features.l2_bytes = device->l2_bytes ? features.l2_bytes : range->l2_bytes;
+        const double d = class_distance(features, range);
+        if (last && (d < last_distance || (d == last_distance && range <= last)))
+            continue;
+        if (!best || d < *distance) {
+            best = range;
+            *distance = d;
         }
     }
-    return false;
+    return best;
 }
 
-/* How many times more or less, at least 1; 1 where one is not known. */
-static inline float ratio(uint32_t a, uint32_t b)
+/* Classes in the order of their distance until one has an eligible row. */
+static bool choose_nearest(const struct gen__ask *ask, struct gen__choice *choice)
 {
-    if (!a || !b)
-        return 1.0f;
-    return a > b ? (float)a / (float)b : (float)b / (float)a;
-}
-
-/* The product of the ratios orders classes as the sum of their |log2| does. */
-static inline float class_distance(const gen_device *device, const struct gen__table *table)
-{
-    return ratio(device->num_sms, table->num_sms) * ratio(device->memory_gbps, table->memory_gbps) *
-           ratio(device->l2_bytes, table->l2_bytes);
-}
-
-/* Classes in the order of their distance until one has an eligible row; of
- * equal distances the one with fewer SMs comes first. */
-__attribute__((noinline)) static bool choose_nearest(const struct gen__ask *ask,
-                                                     struct gen__choice *choice)
-{
-    float last_distance = -1.0f;
-    uint32_t last = UINT32_MAX;
+    const struct gen__range *range = NULL;
+    double distance = 0.0;
     choice->why = GEN_WHY_NEAREST;
-    for (;;) {
-        const struct gen__range *best = NULL;
-        uint32_t best_index = 0;
-        float best_distance = INFINITY;
-        for (uint32_t i = 0; i < ask->entry->num_ranges; i++) {
-            const struct gen__range *range = range_of(ask, i);
-            if (range->compute_capability != ask->device->compute_capability ||
-                range->num_sms == ask->device->num_sms)
-                continue;
-            const float d = class_distance(ask->device, &ask->library->tables[range->table]);
-            const bool behind = d > last_distance || (d == last_distance && i > last);
-            if (behind && d < best_distance) {
-                best = range;
-                best_index = i;
-                best_distance = d;
-            }
-        }
-        if (!best)
-            return false;
-        const float shift =
-            ask->library->tables[best->table].log2_sms - log2f((float)ask->device->num_sms);
-        if (choose_row(ask, best, shift, choice))
+    while ((range = next_class(ask, range, &distance)) != NULL)
+        if (choose_row(ask, range, per_sm_scale(features_of(ask->device), range), choice))
             return true;
-        last = best_index;
-        last_distance = best_distance;
-    }
+    return false;
 }
 
 /* ---- model and fallback ------------------------------------------------ */
@@ -302,10 +303,18 @@ float gen__predict(const struct gen__ask *ask, uint32_t variant)
 {
     if (!ask->family->predict)
         return 0.0f;
-    struct gen__facts facts;
-    gen__facts_get(ask->library, variant, &facts);
-    const float us = ask->family->predict(ask->problem, ask->device, &facts);
+    const float us =
+        ask->family->predict(ask->problem, ask->device, gen__facts_of(ask->library, variant));
     return isfinite(us) && us > 0.0f ? us : 0.0f;
+}
+
+/* gen__eligible() but for the target, which all of a group have in common. */
+static inline bool runs_here(const struct gen__ask *ask, const struct gen__facts *facts)
+{
+    const char *why;
+    if (facts->shared_dynamic + facts->shared_static > ask->device->shared_per_block)
+        return false;
+    return others_fit(ask, facts, &why) == GEN__FITS;
 }
 
 /* The best of one group; false where nothing in it is eligible. */
@@ -318,17 +327,18 @@ static bool choose_in_group(const struct gen__ask *ask, uint32_t group_index,
         return false;
     const uint32_t end = group->first_variant + group->num_variants;
     uint32_t first = end; /* eligible */
+    uint32_t best = end;
     choice->us = 0.0f;
     choice->why = GEN_WHY_MODEL;
     for (uint32_t v = group->first_variant; v < end; v++) {
-        if (gen__eligible(ask, v, NULL))
+        if (!runs_here(ask, gen__facts_of(ask->library, v)))
             continue;
         if (first == end)
             first = v;
         const float us = gen__predict(ask, v);
         if (us > 0.0f && (choice->us == 0.0f || us < choice->us)) {
             choice->us = us;
-            choice->variant = v;
+            best = v;
         }
     }
     if (first == end)
@@ -336,13 +346,15 @@ static bool choose_in_group(const struct gen__ask *ask, uint32_t group_index,
     if (choice->us == 0.0f) {
         const uint32_t fallback = group->fallback_variant;
         choice->why = GEN_WHY_FALLBACK;
-        choice->variant = gen__eligible(ask, fallback, NULL) ? first : fallback;
+        best = gen__eligible(ask, fallback, NULL) ? first : fallback;
     }
+    choice->facts = gen__facts_of(ask->library, best);
+    choice->range = NULL;
+    choice->row = NULL;
     return true;
 }
 
-__attribute__((noinline)) static bool choose_unmeasured(const struct gen__ask *ask,
-                                                        struct gen__choice *choice)
+static bool choose_unmeasured(const struct gen__ask *ask, struct gen__choice *choice)
 {
     const uint32_t *order = ask->library->group_order + ask->entry->first_group;
     for (uint32_t i = 0; i < ask->entry->num_groups; i++)
@@ -351,83 +363,159 @@ __attribute__((noinline)) static bool choose_unmeasured(const struct gen__ask *a
     return false;
 }
 
-static inline bool choose(const struct gen__ask *ask, struct gen__choice *choice)
-{
-    if (__builtin_expect(!ask->entry, 0))
-        return false;
-    if (choose_exact(ask, choice) || choose_nearest(ask, choice))
-        return true;
-    choice->range = NULL;
-    choice->row = NULL;
-    choice->distance = 0.0f;
-    return choose_unmeasured(ask, choice);
-}
-
 bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice)
 {
-    return choose(ask, choice);
+    if (!ask->entry)
+        return false;
+    const struct gen__range *range = own_class(ask->entry, ask->device);
+    choice->why = GEN_WHY_TABLE;
+    return (range && choose_row(ask, range, 1.0f, choice)) || choose_nearest(ask, choice) ||
+           choose_unmeasured(ask, choice);
+}
+
+float gen__choice_distance(const struct gen__ask *ask, const struct gen__choice *choice)
+{
+    float sum = 0.0f;
+    for (uint32_t c = 0; c < ask->family->num_coords; c++)
+        sum += fabsf(log2f(ask->key.counts[c] * (c ? 1.0f : choice->scale)) - choice->row->logs[c]);
+    return sum;
 }
 
 /* ---- the plan ---------------------------------------------------------- */
 
-/* In vectors, written out: gcc turns a memset or loop of this size into
- * `rep stos`, which takes longer than all the rest of a plan. */
-static inline void clear_plan(gen_plan *plan)
+/* All that a family fills. In vectors, written out: gcc turns a memset or loop
+ * of this size into `rep stos`, which takes longer than all the rest of a plan. */
+static inline void clear_rest(gen_plan *plan)
 {
     typedef uint64_t words __attribute__((vector_size(16)));
     const words zero = {0, 0};
-    _Static_assert(sizeof(*plan) % sizeof(zero) == 0, "whole vectors");
+    const size_t first = offsetof(gen_plan, launch);
+    _Static_assert((sizeof(*plan) - offsetof(gen_plan, launch)) % sizeof(zero) == 8,
+                   "whole vectors and a half");
     unsigned char *at = (unsigned char *)plan;
+    memcpy(at + first, &zero, 8);
 #pragma GCC unroll 64
-    for (size_t i = 0; i < sizeof(*plan); i += sizeof(zero))
+    for (size_t i = first + 8; i < sizeof(*plan); i += sizeof(zero))
         memcpy(at + i, &zero, sizeof(zero));
 }
 
-static inline void make_plan(const struct gen__ask *ask, const struct gen__facts *facts,
-                             enum gen_why why, float us, gen_plan *plan)
+static inline void make_plan(const gen_library *library, const gen_device *device,
+                             const gen_problem *problem, const struct gen__family *family,
+                             const struct gen__facts *facts, enum gen_why why, float us,
+                             gen_plan *plan)
 {
-    clear_plan(plan);
     plan->size = sizeof(*plan);
-    plan->family = ask->family->tag;
-    plan->backend = ask->device->backend;
+    plan->family = family->tag;
+    plan->backend = device->backend;
     plan->why = (uint32_t)why;
+    plan->num_launches = 0;
     plan->predicted_us = us;
-    plan->library_digest = ask->library->pack.digest;
-    ask->family->plan(ask->problem, ask->device, facts, plan);
+    plan->workspace_bytes = 0;
+    plan->library_digest = library->pack.digest;
+    clear_rest(plan);
+    family->plan(problem, device, facts, plan);
 }
 
-enum gen_status gen_select(const gen_library *library, const gen_device *device,
-                           const gen_problem *problem, gen_plan *plan)
+static void make_plan_for(const struct gen__ask *ask, const struct gen__facts *facts,
+                          enum gen_why why, float us, gen_plan *plan)
+{
+    make_plan(ask->library, ask->device, ask->problem, ask->family, facts, why, us, plan);
+}
+
+/* ---- gen_select() ------------------------------------------------------ */
+
+/* By every rule. */
+__attribute__((noinline)) static enum gen_status select_at_length(const gen_library *library,
+                                                                  const gen_device *device,
+                                                                  const gen_problem *problem,
+                                                                  gen_plan *plan)
 {
     struct gen__ask ask;
-    enum gen_status status = set_ask(library, device, problem, &ask);
+    enum gen_status status = gen__ask(library, device, problem, &ask);
     if (status)
         return status;
     if (!plan)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "plan is NULL");
-    if (__builtin_expect(library->log & GEN__LOG_SELECT, 0))
+    if (library->log & GEN__LOG_SELECT)
         gen__log_select(&ask);
-    if (__builtin_expect(device->backend == GEN_BACKEND_CPU, 0)) {
-        make_plan(&ask, NULL, GEN_WHY_REFERENCE, 0.0f, plan);
+    if (device->backend == GEN_BACKEND_CPU) {
+        make_plan_for(&ask, NULL, GEN_WHY_REFERENCE, 0.0f, plan);
         return GEN_OK;
     }
-    if (__builtin_expect(ask.key.empty, 0)) {
+    if (ask.key.empty) {
         /* Needs no kernel, so whatever the product holds. */
-        make_plan(&ask, NULL, GEN_WHY_FALLBACK, 0.0f, plan);
+        make_plan_for(&ask, NULL, GEN_WHY_FALLBACK, 0.0f, plan);
         plan->num_launches = 0;
         return GEN_OK;
     }
     struct gen__choice choice;
-    if (!choose(&ask, &choice))
+    if (!gen__choose(&ask, &choice))
         return gen__unsupported(&ask);
-    if (__builtin_expect(choice.row != NULL, 1)) {
-        make_plan(&ask, &choice.row->facts, choice.why, choice.us, plan);
-        return GEN_OK;
-    }
-    struct gen__facts facts;
-    gen__facts_get(library, choice.variant, &facts);
-    make_plan(&ask, &facts, choice.why, choice.us, plan);
+    make_plan_for(&ask, choice.facts, choice.why, choice.us, plan);
     return GEN_OK;
+}
+
+/* Can the spot's variant run the problem? False also where that has to be asked
+ * at length. */
+static inline bool spot_fits(const struct gen__spot *spot, const struct gen__family *family,
+                             const gen_problem *problem, const gen_device *device)
+{
+    return spot->shared <= device->shared_per_block && problem->max_workspace_mib == 0 &&
+           (spot->fits_all || !family->fits(problem, device, spot->facts));
+}
+
+/*
+ * The rules TABLE and NEAREST for one coordinate where the nearest row is
+ * eligible: nearly every selection. Its steps are those of select_at_length(),
+ * to which everything else is left.
+ */
+enum gen_status gen_select(const gen_library *library, const gen_device *device,
+                           const gen_problem *problem, gen_plan *plan)
+{
+#define NEED(condition)                    \
+    if (__builtin_expect(!(condition), 0)) \
+        goto at_length;
+    NEED(library)
+    NEED(device)
+    NEED(problem)
+    NEED(plan)
+    /* The rest of gen__device_check() holds for the device of a class. */
+    NEED(device->size == sizeof(*device) && device->backend == GEN_BACKEND_CUDA)
+    NEED(device->shared_per_block != 0 && !(library->log & GEN__LOG_SELECT))
+    const struct gen__family *family = gen__families[0];
+    if (__builtin_expect(family->tag != problem->family, 0))
+        family = gen__family_by_tag(problem->family);
+    NEED(family && problem->size == family->problem_size && !(problem->flags & ~ALL_FLAGS))
+    struct gen__key key;
+    NEED(family->check(problem, &key) == GEN_OK)
+    const struct gen__entry *entry = gen__entry_find(library, family, gen__key_codes(&key));
+    NEED(entry && !key.empty)
+
+    enum gen_why why = GEN_WHY_TABLE;
+    const float x = key.counts[0];
+    float at = x;
+    const struct gen__range *range = own_class(entry, device);
+    if (!range) {
+        const struct features features = features_of(device);
+        NEED(device->num_sms && device->memory_gbps && device->l2_bytes)
+        range = nearest_class(entry, device, features);
+        NEED(range)
+        at *= per_sm_scale(features, range);
+        why = GEN_WHY_NEAREST;
+    }
+    NEED(range->cells)
+    const struct gen__spot *spot = gen__spot_at(range, at);
+    NEED(spot_fits(spot, family, problem, device))
+#undef NEED
+    const struct gen__facts *facts = spot->facts;
+    if (why != GEN_WHY_TABLE)
+        spot = gen__spot_at(range, x);
+    const float us = by_bandwidth(gen__spot_time(spot, x), device, range);
+    make_plan(library, device, problem, family, facts, why, us, plan);
+    return GEN_OK;
+
+at_length:
+    return select_at_length(library, device, problem, plan);
 }
 
 enum gen_status gen_select_variant(const gen_library *library, const gen_device *device,
@@ -448,8 +536,7 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
     if (device->backend == GEN_BACKEND_CPU)
         return gen__fail(GEN_STATUS_UNSUPPORTED,
                          "variant %.200s runs on a GPU, the device is the CPU reference", variant);
-    if (!ask.entry || gen__entry_of_group(library, pack->variants[index].group) !=
-                          (uint32_t)(ask.entry - library->entries))
+    if (!ask.entry || gen__entry_of_group(library, pack->variants[index].group) != ask.entry)
         return gen__fail(GEN_STATUS_UNSUPPORTED,
                          "variant %.200s is for required key %s, the problem has another", variant,
                          gen__pack_string(pack, pack->groups[pack->variants[index].group].name));
@@ -460,9 +547,8 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
         gen__reject_text(&ask, index, reject, why, text, sizeof(text));
         return gen__fail(GEN_STATUS_UNSUPPORTED, "variant %.200s %s", variant, text);
     }
-    struct gen__facts facts;
-    gen__facts_get(library, index, &facts);
-    make_plan(&ask, &facts, GEN_WHY_ASKED, gen__predict(&ask, index), plan);
+    make_plan_for(&ask, gen__facts_of(library, index), GEN_WHY_ASKED, gen__predict(&ask, index),
+                  plan);
     if (ask.key.empty)
         plan->num_launches = 0;
     return GEN_OK;

@@ -26,14 +26,14 @@ enum gen__reject {
 };
 
 struct gen__choice {
-    uint32_t variant;
+    const struct gen__facts *facts; /* of the variant */
     enum gen_why why;
     float us; /* 0: nothing is known */
-    /* Where a table decided: its rows, the row, and how far it is from the
-     * problem in doublings. */
+    /* Where a table decided: its rows, the row (NULL: none did), and what the
+     * first coordinate was multiplied by to find it. */
     const struct gen__range *range;
     const struct gen__row *row;
-    float distance;
+    float scale;
 };
 
 /* Checks the arguments and finds the entry. Errors: INVALID_ARGUMENT. */
@@ -46,6 +46,9 @@ enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, con
 
 /* The first rule that finds an eligible variant decides; false if none does. */
 bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice);
+
+/* How far the row that decided is from the problem, in doublings. */
+float gen__choice_distance(const struct gen__ask *ask, const struct gen__choice *choice);
 
 /* The family's estimate in microseconds; 0 where it has none. */
 float gen__predict(const struct gen__ask *ask, uint32_t variant);

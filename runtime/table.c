@@ -231,7 +231,6 @@ static enum gen_status check_header(struct parser *p, uint32_t format)
     if (strcmp(class, t->class_name) != 0)
         return refuse(p, "the class is \"%s\", but compute_capability and num_sms say \"%s\"",
                       t->class_name, class);
-    t->log2_sms = log2f((float)t->num_sms);
     return GEN_OK;
 }
 
@@ -313,7 +312,7 @@ bad(struct parser *p, struct span found, const char *format, ...)
 /* "states=4096", several separated by commas or spaces: every coordinate of the
  * family once. */
 static bool parse_problem(struct parser *p, const struct gen__family *family, struct span text,
-                          float coords[GEN__MAX_COORDS])
+                          struct gen__row *row)
 {
     const char *at = text.at;
     const char *end = text.at + text.length;
@@ -338,7 +337,8 @@ static bool parse_problem(struct parser *p, const struct gen__family *family, st
         const struct span number = {equals + 1, (size_t)(stop - equals - 1)};
         if (!parse_number(number, &value) || value <= 0.0 || !isnormal((float)value))
             return bad(p, number, "the coordinate is not a number > 0");
-        coords[c] = log2f((float)value);
+        row->counts[c] = (float)value;
+        row->logs[c] = log2f((float)value);
         at = stop < end ? stop + 1 : end;
     }
     if (seen != (1u << family->num_coords) - 1)
@@ -410,25 +410,22 @@ static bool parse_row(struct parser *p, struct span line, struct gen__pending *p
     const struct span required = field(p, fields, REQUIRED);
     if (!same(required, gen__pack_string(pack, pack->groups[group].name)))
         return bad(p, required, "not the required key of the row's variant");
-    pending->entry = gen__entry_of_group(library, group);
-    if (pending->entry == library->num_entries)
+    const struct gen__entry *entry = gen__entry_of_group(library, group);
+    if (!entry)
         return bad(p, required, "this runtime does not know a required value");
+    pending->entry = (uint32_t)(entry - library->entries);
 
     struct gen__row *row = &pending->row;
     memset(row, 0, sizeof(*row));
-    const struct gen_pack_target *target = gen__variant_target(pack, variant);
-    row->target_cc = target->compute_capability;
-    row->target_kind = target->kind;
-    gen__facts_get(library, variant, &row->facts);
-    float us = 0.0f;
+    row->facts = gen__facts_of(library, variant);
     uint64_t digest;
     text = field(p, fields, DIGEST);
-    if (!parse_problem(p, family, field(p, fields, PROBLEM), row->coords) ||
-        !parse_us(p, field(p, fields, US), &us) || !parse_optional(p, fields, row))
+    if (!parse_problem(p, family, field(p, fields, PROBLEM), row) ||
+        !parse_us(p, field(p, fields, US), &row->us) || !parse_optional(p, fields, row))
         return false;
     if (!parse_digest(text, &digest))
         return bad(p, text, "the digest is not 16 hexadecimal digits");
-    row->log2_us = log2f(us);
+    row->log2_us = log2f(row->us);
     *expired = digest != pack->variants[variant].digest;
     return !*expired;
 }

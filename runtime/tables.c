@@ -110,76 +110,100 @@ static int order_pending(const void *x, const void *y)
     if (!order)
         order = order_numbers(a->table, b->table);
     for (int c = 0; !order && c < GEN__MAX_COORDS; c++)
-        order = (a->row.coords[c] > b->row.coords[c]) - (a->row.coords[c] < b->row.coords[c]);
+        order = (a->row.counts[c] > b->row.counts[c]) - (a->row.counts[c] < b->row.counts[c]);
     return order ? order : order_numbers(a->line, b->line);
+}
+
+/* Are they of one entry and class? */
+static bool same_range(const struct gen__pending *a, const struct gen__pending *b)
+{
+    return a->entry == b->entry && a->compute_capability == b->compute_capability &&
+           a->num_sms == b->num_sms;
 }
 
 /* Copies the rows; of the rows of one entry and class only those of the first
  * table that has any. */
 static void lay_out(gen_library *library, const struct gen__pending_list *list)
 {
-    const struct gen__range *last = NULL;
-    uint32_t last_entry = 0;
+    struct gen__range *last = NULL;
     for (size_t i = 0; i < list->count; i++) {
         const struct gen__pending *p = &list->rows[i];
         struct gen__table *t = &library->tables[p->table];
-        const bool same_class = last && last_entry == p->entry &&
-                                last->compute_capability == p->compute_capability &&
-                                last->num_sms == p->num_sms;
+        const bool same_class = i > 0 && same_range(&list->rows[i - 1], p);
         if (same_class && last->table != p->table) {
             t->num_shadowed++;
             continue;
         }
         struct gen__entry *entry = &library->entries[p->entry];
         if (!same_class) {
-            if (entry->num_ranges++ == 0)
-                entry->first_range = library->num_ranges;
-            library->ranges[library->num_ranges] =
-                (struct gen__range){.compute_capability = p->compute_capability,
-                                    .num_sms = p->num_sms,
-                                    .table = p->table,
-                                    .first_row = library->num_rows};
             last = &library->ranges[library->num_ranges++];
-            last_entry = p->entry;
+            *last = (struct gen__range){.compute_capability = p->compute_capability,
+                                        .num_sms = p->num_sms,
+                                        .memory_gbps = t->memory_gbps,
+                                        .table = p->table,
+                                        .sms = t->num_sms,
+                                        .gbps = t->memory_gbps,
+                                        .l2_bytes = t->l2_bytes,
+                                        .first_row = library->num_rows};
+            if (entry->num_ranges++ == 0)
+                entry->ranges = last;
         }
-        library->ranges[library->num_ranges - 1].num_rows++;
+        last->num_rows++;
         library->rows[library->num_rows++] = p->row;
         t->num_used++;
     }
 }
 
+static const struct gen__family *family_of(const gen_library *library,
+                                           const struct gen__range *range)
+{
+    const uint32_t variant = library->rows[range->first_row].facts->index;
+    const struct gen__pack *pack = &library->pack;
+    return library->families[pack->groups[pack->variants[variant].group].family];
+}
+
 /* The search structures of every range, in three arrays. */
 static bool index_ranges(gen_library *library)
 {
-    size_t num_keys = 0, num_knots = 0;
+    size_t num_keys = 0, num_spots = 0, num_cells = 0;
     for (uint32_t i = 0; i < library->num_ranges; i++) {
         struct gen__range *range = &library->ranges[i];
         range->first_key = (uint32_t)num_keys + 1;
-        range->first_knot = (uint32_t)num_knots;
-        range->first_cell = i * (GEN__NUM_CELLS + 1);
-        range->memory_gbps = library->tables[range->table].memory_gbps;
         num_keys += gen__keys_of(range->num_rows);
-        num_knots += range->num_rows + 1u;
+        if (family_of(library, range)->num_coords == 1) {
+            num_cells += gen__rows_cells(library, range);
+            num_spots += range->num_spots;
+        }
     }
     library->keys = calloc(num_keys + 1, sizeof(*library->keys));
-    library->knots = calloc(num_knots + 1, sizeof(*library->knots));
-    library->cells =
-        calloc((size_t)library->num_ranges * (GEN__NUM_CELLS + 1) + 1, sizeof(*library->cells));
-    if (!library->keys || !library->knots || !library->cells)
+    library->cells = calloc(num_cells + 1, sizeof(*library->cells));
+    library->spots = gen__calloc_lines(num_spots + 1, sizeof(*library->spots));
+    if (!library->keys || !library->spots || !library->cells)
         return false;
-    for (uint32_t i = 0; i < library->num_ranges; i++)
-        gen__rows_index(library, &library->ranges[i]);
+    uint32_t *cells = library->cells;
+    struct gen__spot *spots = library->spots;
+    for (uint32_t i = 0; i < library->num_ranges; i++) {
+        struct gen__range *range = &library->ranges[i];
+        const bool one = range->num_spots != 0;
+        gen__rows_index(library, family_of(library, range), range, one ? cells : NULL,
+                        one ? spots : NULL);
+        cells += one ? range->last_cell - range->first_cell + 1 : 0;
+        spots += range->num_spots;
+    }
     return true;
 }
 
 static enum gen_status keep_rows(gen_library *library, struct gen__pending_list *list)
 {
-    library->rows = calloc(list->count + 1, sizeof(*library->rows));
-    library->ranges = calloc(list->count + 1, sizeof(*library->ranges));
-    if (!library->rows || !library->ranges)
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning rows", list->count);
+    size_t num_ranges = 0;
     if (list->count)
         qsort(list->rows, list->count, sizeof(*list->rows), order_pending);
+    for (size_t i = 0; i < list->count; i++)
+        num_ranges += i == 0 || !same_range(&list->rows[i - 1], &list->rows[i]);
+    library->rows = calloc(list->count + 1, sizeof(*library->rows));
+    library->ranges = gen__calloc_lines(num_ranges + 1, sizeof(*library->ranges));
+    if (!library->rows || !library->ranges)
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning rows", list->count);
     lay_out(library, list);
     if (!index_ranges(library))
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning rows", list->count);

@@ -46,24 +46,24 @@ static void add_key(struct gen__text *text, const struct gen__ask *ask)
     }
 }
 
-/* How many required values of a slot differ from the problem's. */
-static uint32_t differences(const struct gen__ask *ask, const struct gen__slot *slot)
+/* How many required values of an entry differ from the problem's. */
+static uint32_t differences(const struct gen__ask *ask, const struct gen__entry *entry)
 {
     uint32_t count = 0;
     uint8_t codes[GEN__MAX_REQUIRED];
-    memcpy(codes, &slot->codes, sizeof(codes));
+    memcpy(codes, &entry->codes, sizeof(codes));
     for (uint32_t a = 0; a < ask->family->num_required; a++)
         count += codes[a] != ask->key.codes[a];
     return count;
 }
 
-static void add_slot(struct gen__text *text, const struct gen__ask *ask,
-                     const struct gen__slot *slot)
+static void add_entry(struct gen__text *text, const struct gen__ask *ask,
+                      const struct gen__entry *entry)
 {
     const gen_library *library = ask->library;
-    const uint32_t group = library->group_order[library->entries[slot->entry].first_group];
+    const uint32_t group = library->group_order[entry->first_group];
     uint8_t codes[GEN__MAX_REQUIRED];
-    memcpy(codes, &slot->codes, sizeof(codes));
+    memcpy(codes, &entry->codes, sizeof(codes));
     gen__text_add(text, "\n  %.120s: has ",
                   gen__pack_string(&library->pack, library->pack.groups[group].name));
     const char *separator = "";
@@ -83,13 +83,13 @@ static void add_nearest_keys(struct gen__text *text, const struct gen__ask *ask)
     const gen_library *library = ask->library;
     uint32_t shown = 0;
     for (uint32_t want = 1; want <= ask->family->num_required && shown < 4; want++) {
-        for (uint32_t e = 0; e < library->num_entries && shown < 4; e++) {
-            for (uint64_t s = 0; s <= library->slot_mask; s++) {
-                const struct gen__slot *slot = &library->slots[s];
-                if (slot->family == ask->family && slot->entry == e &&
-                    differences(ask, slot) == want) {
+        for (uint32_t order = 0; order < library->num_entries && shown < 4; order++) {
+            for (uint64_t e = 0; e <= library->entry_mask; e++) {
+                const struct gen__entry *entry = &library->entries[e];
+                if (entry->family == ask->family && entry->order == order &&
+                    differences(ask, entry) == want) {
                     gen__text_add(text, "%s", shown ? "" : "; nearest are:");
-                    add_slot(text, ask, slot);
+                    add_entry(text, ask, entry);
                     shown++;
                 }
             }

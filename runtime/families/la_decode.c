@@ -4,6 +4,7 @@
  */
 #include "families/la_decode.h"
 
+#include "approx.h"
 #include "fastdiv.h"
 #include "occupancy.h"
 
@@ -28,7 +29,6 @@
 static const char *const dtype_names[] = {"bf16", "fp16"};
 static const char *const layout_names[] = {"vk", "kv"};
 static const char *const head_dim_names[] = {"64", "128", "256"};
-static const int32_t head_dims[] = {64, 128, 256};
 
 static const struct gen__axis required[] = {
     {"dtype", dtype_names, 2},
@@ -58,63 +58,66 @@ static enum gen_status invalid(const char *name, int64_t value, const char *allo
                      value, allowed);
 }
 
-static enum gen_status check_heads(const gen_la_decode_problem *p)
+/* Rows x value heads that selection goes by, of a problem that is allowed. */
+static int32_t tuning_states(const gen_la_decode_problem *p)
 {
+    const int32_t batch = p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
+    return batch * p->num_v_heads;
+}
+
+/* Which field of a problem that check() refuses is wrong. */
+__attribute__((noinline, cold)) static enum gen_status refuse(const gen_la_decode_problem *p)
+{
+    if (p->batch < 0)
+        return invalid("batch", p->batch, ">= 0");
     if (p->num_qk_heads < 1 || p->num_qk_heads > MAX_HEADS)
         return invalid("head count num_qk_heads", p->num_qk_heads, "1 to " TEXT_OF(MAX_HEADS));
     if (p->num_v_heads < 1 || p->num_v_heads > MAX_HEADS)
         return invalid("head count num_v_heads", p->num_v_heads, "1 to " TEXT_OF(MAX_HEADS));
-    /* Most models have one value head to a query head, and dividing costs. */
-    if (p->num_v_heads != p->num_qk_heads && p->num_v_heads % p->num_qk_heads)
+    if (p->num_v_heads % p->num_qk_heads)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: head count num_v_heads = %" PRId32
                          "; allowed: a multiple of num_qk_heads = %" PRId32,
                          p->num_v_heads, p->num_qk_heads);
-    return GEN_OK;
-}
-
-/* Rows x value heads that selection goes by. */
-static int64_t tuning_states(const gen_la_decode_problem *p)
-{
-    const int64_t batch = p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
-    return batch * p->num_v_heads;
-}
-
-static enum gen_status check(const gen_problem *base, struct gen__key *key)
-{
-    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
-    if (p->batch < 0)
-        return invalid("batch", p->batch, ">= 0");
-    const enum gen_status status = check_heads(p);
-    if (status != GEN_OK)
-        return status;
-
-    /* Without a loop, whose exit no predictor foresees in a mix of problems. */
-    const uint32_t half = (uint32_t)p->head_dim >> 7;
-    const uint8_t head_dim = (uint8_t)(half < 2 ? half : 2);
-    if (head_dims[head_dim] != p->head_dim)
+    if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
         return invalid("head_dim", p->head_dim, "64, 128, 256");
     if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
         return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
     if (p->layout != GEN_LA_DECODE_VK && p->layout != GEN_LA_DECODE_KV)
         return invalid("layout", p->layout, "GEN_LA_DECODE_VK (0), GEN_LA_DECODE_KV (1)");
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "la_decode: batch * num_v_heads = %" PRId32 " * %" PRId32 " = %" PRId64
+                     "; allowed: <= %" PRId32,
+                     p->batch, p->num_v_heads, (int64_t)p->batch * p->num_v_heads,
+                     INT32_MAX / MAX_BLOCKS);
+}
 
-    const int64_t states = (int64_t)p->batch * p->num_v_heads;
-    if (states > INT32_MAX / MAX_BLOCKS)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: batch * num_v_heads = %" PRId32 " * %" PRId32 " = %" PRId64
-                         "; allowed: <= %" PRId32,
-                         p->batch, p->num_v_heads, states, INT32_MAX / MAX_BLOCKS);
+/* Few comparisons, since every selection makes them; refuse() tells them apart.
+ * A limit that is a power of two holds for several numbers where it holds for
+ * their bits together, and a negative number is a large one. */
+static enum gen_status check(const gen_problem *base, struct gen__key *key)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    const uint32_t qk_heads = (uint32_t)p->num_qk_heads, v_heads = (uint32_t)p->num_v_heads;
+    const uint32_t dtype = (uint32_t)p->dtype, layout = (uint32_t)p->layout;
+    const uint32_t head_dim = (uint32_t)p->head_dim, code = head_dim >> 7;
+    const uint64_t states = (uint64_t)(uint32_t)p->batch * v_heads;
+    _Static_assert((MAX_HEADS & (MAX_HEADS - 1)) == 0, "a power of two");
+    if (((qk_heads - 1) | (v_heads - 1)) >= MAX_HEADS || (dtype | layout) > 1 ||
+        head_dim != 64u << (code & 31) || states > INT32_MAX / MAX_BLOCKS)
+        return refuse(p);
+    /* No branch spares the division: its result is waited for by nobody. */
+    if (v_heads % qk_heads)
+        return refuse(p);
 
     /* In one store: they are read as one word, which would otherwise wait. */
     const union {
         uint8_t codes[GEN__MAX_REQUIRED];
         uint64_t word;
-    } required_codes = {.codes = {(uint8_t)p->dtype, head_dim, (uint8_t)p->layout}};
-    memset(key, 0, sizeof *key);
+    } required_codes = {.codes = {(uint8_t)dtype, (uint8_t)code, (uint8_t)layout}};
     memcpy(key->codes, &required_codes.word, sizeof key->codes);
     key->empty = states == 0;
-    key->coords[0] = key->empty ? 0.0f : log2f((float)tuning_states(p));
+    key->counts[0] = (float)tuning_states(p);
     return GEN_OK;
 }
 
@@ -126,6 +129,12 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     if ((int64_t)p->batch * p->num_v_heads * variant->fact[LA_DECODE_BLOCKS] > INT32_MAX)
         return "batch * num_v_heads * blocks is more than a grid holds (2147483647)";
     return NULL;
+}
+
+/* check() allows what a grid of so many blocks holds. */
+static bool fits_all(const struct gen__facts *variant)
+{
+    return variant->fact[LA_DECODE_BLOCKS] >= 0 && variant->fact[LA_DECODE_BLOCKS] <= MAX_BLOCKS;
 }
 
 /* ---- time -------------------------------------------------------------- */
@@ -169,7 +178,7 @@ static const float tail_share = 0.11f;    /* of the resident blocks' bytes, lost
 static float streaming_loss(const gen_device *device, const struct gen__facts *variant, float bytes)
 {
     const float tiles = (float)variant->fact[LA_DECODE_WARP_BYTES] / 1024.0f;
-    float loss = tiles > 1 ? wide_tile * log2f(tiles) : 0;
+    float loss = tiles > 1 ? wide_tile * gen__log2(tiles) : 0;
     const float l2_bytes = device->l2_bytes ? (float)device->l2_bytes : 40e6f;
     const bool overflows = bytes > 10.0f * l2_bytes;
     if ((variant->fact[LA_DECODE_STREAMING] != 0) == overflows)
@@ -195,29 +204,44 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float deepest_sm = ceilf(slices / sms); /* blocks on the fullest SM, all told */
 
     const float bytes = 2 * slices * slice_bytes;
-    const float inflight = fminf((float)variant->fact[LA_DECODE_INFLIGHT_BYTES], slice_bytes);
+    const float most = (float)variant->fact[LA_DECODE_INFLIGHT_BYTES];
+    const float inflight = most < slice_bytes ? most : slice_bytes;
     float streaming_us = bytes / bytes_per_us * (1 + streaming_loss(device, variant, bytes));
     float chains_us = block_us + latency_us * slice_bytes / inflight;
     if (variant->shared_dynamic)
         chains_us += ring_us;
     float us = launch_us + warp_us * (float)variant->threads / 32;
     if (slices <= resident) {
-        streaming_us =
-            fmaxf(streaming_us, fullest_sm * 2 * slice_bytes * deepest_sm / sm_bytes_per_us);
+        const float alone_us = fullest_sm * 2 * slice_bytes * deepest_sm / sm_bytes_per_us;
+        streaming_us = alone_us > streaming_us ? alone_us : streaming_us;
     } else {
         chains_us *= slices / resident;
         us += tail_share * 2 * slice_bytes * resident / bytes_per_us;
     }
-    const float sum = streaming_us * sqrtf(streaming_us) + chains_us * sqrtf(chains_us);
-    return us + cbrtf(sum * sum);
+    const float root = gen__cbrt(streaming_us * sqrtf(streaming_us) + chains_us * sqrtf(chains_us));
+    return us + root * root;
 }
 
 /* ---- the launch -------------------------------------------------------- */
 
-static int64_t pack_divisor(uint32_t d)
+/* The dims are the problem's fields, copied whole. */
+#define SAME_PLACE(dim, field)                                                           \
+    _Static_assert(offsetof(gen_la_decode_problem, field) ==                             \
+                       offsetof(gen_la_decode_problem, batch) + (dim) * sizeof(int32_t), \
+                   "dims in the order of the problem's fields")
+SAME_PLACE(LA_DECODE_QK_HEADS, num_qk_heads);
+SAME_PLACE(LA_DECODE_V_HEADS, num_v_heads);
+SAME_PLACE(LA_DECODE_HEAD_DIM, head_dim);
+SAME_PLACE(LA_DECODE_DTYPE, dtype);
+SAME_PLACE(LA_DECODE_LAYOUT, layout);
+#undef SAME_PLACE
+
+/* Not inline, so that the others need no registers for it. */
+__attribute__((noinline)) static uint32_t
+persistent_blocks(const gen_device *device, const struct gen__facts *variant, uint32_t blocks)
 {
-    const struct gen__fastdiv f = gen__fastdiv(d);
-    return (int64_t)((uint64_t)f.shift << 32 | f.mul);
+    const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
+    return resident && resident < blocks ? (uint32_t)resident : blocks;
 }
 
 static void plan(const gen_problem *base, const gen_device *device,
@@ -225,44 +249,21 @@ static void plan(const gen_problem *base, const gen_device *device,
 {
     const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
     const uint32_t states = (uint32_t)p->batch * (uint32_t)p->num_v_heads;
-    const uint32_t rows = p->batch > 0 ? (uint32_t)p->batch : 1;
-    const uint32_t heads = (uint32_t)p->num_v_heads;
-    int64_t *dims = plan->dims;
-
-    dims[LA_DECODE_BATCH] = p->batch;
-    dims[LA_DECODE_QK_HEADS] = p->num_qk_heads;
-    dims[LA_DECODE_V_HEADS] = p->num_v_heads;
-    dims[LA_DECODE_HEAD_DIM] = p->head_dim;
-    dims[LA_DECODE_DTYPE] = p->dtype;
-    dims[LA_DECODE_LAYOUT] = p->layout;
-    /* rows * stride * 2 bytes and slots * heads * head_dim^2 * 4 bytes stay
-     * below 2^63; by shifts, since a division here would be half the cost of a
-     * selection. The most that head_dim^2 * 4 can be is 2^18. */
-    dims[LA_DECODE_MAX_STRIDE] = (INT64_C(1) << 62) >> (32 - __builtin_clz(rows));
-    dims[LA_DECODE_MAX_SLOTS] = (INT64_C(1) << 45) >> (32 - __builtin_clz(heads));
-    dims[LA_DECODE_HEADS_DIVISOR] = pack_divisor(heads);
-    dims[LA_DECODE_GROUP_DIVISOR] =
-        p->num_v_heads == p->num_qk_heads ? 0 : pack_divisor(heads / (uint32_t)p->num_qk_heads);
-
-    plan->workspace_bytes = 0;
-    plan->num_launches = states ? 1 : 0;
-    if (!states)
+    memcpy(plan->dims, (const char *)p + offsetof(gen_la_decode_problem, batch),
+           LA_DECODE_NUM_DIMS * sizeof plan->dims[0]);
+    plan->num_launches = states != 0;
+    if (!variant || !states)
         return;
 
     gen_plan_launch *launch = &plan->launch[0];
-    if (!variant)
-        return;
     uint32_t blocks = states * (uint32_t)variant->fact[LA_DECODE_BLOCKS];
-    if (variant->fact[LA_DECODE_PERSISTENT]) {
-        const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
-        if (resident && resident < blocks)
-            blocks = (uint32_t)resident;
-    }
+    if (variant->fact[LA_DECODE_PERSISTENT])
+        blocks = persistent_blocks(device, variant, blocks);
     launch->variant = variant->index;
     launch->grid[0] = blocks;
     launch->grid[1] = 1;
     launch->grid[2] = 1;
-    launch->threads = variant->threads;
+    launch->threads = (uint16_t)variant->threads;
     launch->shared = variant->shared_dynamic;
     launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[LA_DECODE_DEPENDENT];
 }
@@ -302,23 +303,37 @@ static enum gen_status check_pointers(const gen_la_decode_args *a)
     return a->slots ? check_pointer("slots", a->slots, 4) : GEN_OK;
 }
 
-static enum gen_status check_strides(const int64_t *dims, const gen_la_decode_args *a)
+static int64_t qk_width(const int32_t *dims)
 {
-    const int64_t qk_width = dims[LA_DECODE_QK_HEADS] * dims[LA_DECODE_HEAD_DIM];
-    const int64_t v_width = dims[LA_DECODE_V_HEADS] * dims[LA_DECODE_HEAD_DIM];
-    const int64_t max = dims[LA_DECODE_MAX_STRIDE];
-    enum gen_status status;
-    if ((status = check_stride("q_stride", a->q_stride, qk_width, max)) != GEN_OK ||
-        (status = check_stride("k_stride", a->k_stride, qk_width, max)) != GEN_OK ||
-        (status = check_stride("v_stride", a->v_stride, v_width, max)) != GEN_OK)
-        return status;
-    return check_stride("o_stride", a->o_stride, v_width, max);
+    return (int64_t)dims[LA_DECODE_QK_HEADS] * dims[LA_DECODE_HEAD_DIM];
 }
 
-static enum gen_status check_pool(const int64_t *dims, const gen_la_decode_args *a)
+static int64_t v_width(const int32_t *dims)
 {
+    return (int64_t)dims[LA_DECODE_V_HEADS] * dims[LA_DECODE_HEAD_DIM];
+}
+
+static enum gen_status check_strides(const int32_t *dims, const gen_la_decode_args *a)
+{
+    const int64_t qk = qk_width(dims), v = v_width(dims);
+    /* rows * stride * 2 bytes stay below 2^63. */
     const int64_t max =
-        dims[LA_DECODE_MAX_SLOTS] < INT32_MAX ? dims[LA_DECODE_MAX_SLOTS] : INT32_MAX;
+        (INT64_C(1) << 62) >> (32 - __builtin_clz((uint32_t)dims[LA_DECODE_BATCH] | 1));
+    enum gen_status status;
+    if ((status = check_stride("q_stride", a->q_stride, qk, max)) != GEN_OK ||
+        (status = check_stride("k_stride", a->k_stride, qk, max)) != GEN_OK ||
+        (status = check_stride("v_stride", a->v_stride, v, max)) != GEN_OK)
+        return status;
+    return check_stride("o_stride", a->o_stride, v, max);
+}
+
+static enum gen_status check_pool(const int32_t *dims, const gen_la_decode_args *a)
+{
+    /* slots * heads * head_dim^2 * 4 bytes stay below 2^63, and the most that
+     * head_dim^2 * 4 can be is 2^18. */
+    const int64_t addressable =
+        (INT64_C(1) << 45) >> (32 - __builtin_clz((uint32_t)dims[LA_DECODE_V_HEADS]));
+    const int64_t max = addressable < INT32_MAX ? addressable : INT32_MAX;
     if (a->num_slots < 1 || a->num_slots > max)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: num_slots = %" PRId32 "; allowed: 1 to %" PRId64, a->num_slots,
@@ -326,18 +341,18 @@ static enum gen_status check_pool(const int64_t *dims, const gen_la_decode_args 
     if (!a->slots && a->num_slots < dims[LA_DECODE_BATCH])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: num_slots = %" PRId32
-                         " without slots; allowed: >= batch = %" PRId64,
+                         " without slots; allowed: >= batch = %" PRId32,
                          a->num_slots, dims[LA_DECODE_BATCH]);
     return GEN_OK;
 }
 
-static enum gen_status check_scalars(const int64_t *dims, const gen_la_decode_args *a)
+static enum gen_status check_scalars(const int32_t *dims, const gen_la_decode_args *a)
 {
     if (a->num_decays != dims[LA_DECODE_QK_HEADS] && a->num_decays != dims[LA_DECODE_V_HEADS])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "la_decode: num_decays = %" PRId32
-                         "; allowed: one of the head counts num_qk_heads = %" PRId64
-                         ", num_v_heads = %" PRId64,
+                         "; allowed: one of the head counts num_qk_heads = %" PRId32
+                         ", num_v_heads = %" PRId32,
                          a->num_decays, dims[LA_DECODE_QK_HEADS], dims[LA_DECODE_V_HEADS]);
     if (!isfinite(a->scale))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -347,24 +362,36 @@ static enum gen_status check_scalars(const int64_t *dims, const gen_la_decode_ar
     return GEN_OK;
 }
 
+/* What is divided by below, in case the plan was not kept well. */
+static enum gen_status check_dims(const int32_t *dims)
+{
+    if (dims[LA_DECODE_BATCH] >= 0 && dims[LA_DECODE_QK_HEADS] > 0 && dims[LA_DECODE_V_HEADS] > 0)
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_MISMATCH,
+                     "la_decode: the plan's batch, num_qk_heads, num_v_heads are %" PRId32
+                     ", %" PRId32 ", %" PRId32 "; not what gen_select() writes",
+                     dims[LA_DECODE_BATCH], dims[LA_DECODE_QK_HEADS], dims[LA_DECODE_V_HEADS]);
+}
+
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
                               void *workspace, void *out)
 {
     (void)launch;
     (void)workspace;
     const gen_la_decode_args *a = (const gen_la_decode_args *)base;
-    const int64_t *dims = plan->dims;
+    const int32_t *dims = plan->dims;
     enum gen_status status;
-    if ((status = check_pointers(a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK ||
-        (status = check_pool(dims, a)) != GEN_OK || (status = check_scalars(dims, a)) != GEN_OK ||
-        !out)
+    if ((status = check_dims(dims)) != GEN_OK || (status = check_pointers(a)) != GEN_OK ||
+        (status = check_strides(dims, a)) != GEN_OK || (status = check_pool(dims, a)) != GEN_OK ||
+        (status = check_scalars(dims, a)) != GEN_OK || !out)
         return status;
 
-    const int64_t qk_width = dims[LA_DECODE_QK_HEADS] * dims[LA_DECODE_HEAD_DIM];
-    const int64_t v_width = dims[LA_DECODE_V_HEADS] * dims[LA_DECODE_HEAD_DIM];
-    const uint64_t heads = (uint64_t)dims[LA_DECODE_HEADS_DIVISOR];
-    const uint64_t group = (uint64_t)dims[LA_DECODE_GROUP_DIVISOR];
-    const uint64_t decay = a->num_decays == dims[LA_DECODE_V_HEADS] ? 0 : group;
+    const int64_t qk = qk_width(dims), v = v_width(dims);
+    const uint32_t qk_heads = (uint32_t)dims[LA_DECODE_QK_HEADS];
+    const uint32_t v_heads = (uint32_t)dims[LA_DECODE_V_HEADS];
+    const struct gen__fastdiv one = {0, 0}, heads = gen__fastdiv(v_heads);
+    const struct gen__fastdiv group = v_heads == qk_heads ? one : gen__fastdiv(v_heads / qk_heads);
+    const struct gen__fastdiv decay = a->num_decays == dims[LA_DECODE_V_HEADS] ? one : group;
 
     struct gen_la_decode_params *k = out;
     *k = (struct gen_la_decode_params){
@@ -375,18 +402,18 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         .decay = a->decay,
         .state = a->state,
         .slots = a->slots,
-        .q_stride = a->q_stride ? a->q_stride : qk_width,
-        .k_stride = a->k_stride ? a->k_stride : qk_width,
-        .v_stride = a->v_stride ? a->v_stride : v_width,
-        .o_stride = a->o_stride ? a->o_stride : v_width,
-        .num_states = (unsigned)(dims[LA_DECODE_BATCH] * dims[LA_DECODE_V_HEADS]),
-        .num_v_heads = (unsigned)dims[LA_DECODE_V_HEADS],
-        .heads_mul = (unsigned)heads,
-        .heads_shift = (unsigned)(heads >> 32),
-        .group_mul = (unsigned)group,
-        .group_shift = (unsigned)(group >> 32),
-        .decay_mul = (unsigned)decay,
-        .decay_shift = (unsigned)(decay >> 32),
+        .q_stride = a->q_stride ? a->q_stride : qk,
+        .k_stride = a->k_stride ? a->k_stride : qk,
+        .v_stride = a->v_stride ? a->v_stride : v,
+        .o_stride = a->o_stride ? a->o_stride : v,
+        .num_states = (unsigned)dims[LA_DECODE_BATCH] * v_heads,
+        .num_v_heads = v_heads,
+        .heads_mul = heads.mul,
+        .heads_shift = heads.shift,
+        .group_mul = group.mul,
+        .group_shift = group.shift,
+        .decay_mul = decay.mul,
+        .decay_shift = decay.shift,
         .num_slots = (unsigned)a->num_slots,
         .zero_padding = a->zero_padding,
         .scale = a->scale,
@@ -553,6 +580,7 @@ const struct gen__family gen__family_la_decode = {
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
+    .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
     .params = params,

@@ -20,8 +20,7 @@ enum la_decode_fact {
 };
 #define LA_DECODE_FACTS "blocks,persistent,inflight_bytes,warp_bytes,streaming,dependent"
 
-/* gen_plan.dims: the problem, and its divisors as multipliers so that a launch
- * divides nothing. A divisor holds mul in the low and shift in the high half. */
+/* gen_plan.dims: the problem's fields, in their order. */
 enum la_decode_dim {
     LA_DECODE_BATCH,
     LA_DECODE_QK_HEADS,
@@ -29,10 +28,6 @@ enum la_decode_dim {
     LA_DECODE_HEAD_DIM,
     LA_DECODE_DTYPE,
     LA_DECODE_LAYOUT,
-    LA_DECODE_MAX_STRIDE, /* elements between rows, so that no offset overflows */
-    LA_DECODE_MAX_SLOTS,  /* likewise for the pool */
-    LA_DECODE_HEADS_DIVISOR,
-    LA_DECODE_GROUP_DIVISOR,
     LA_DECODE_NUM_DIMS
 };
 _Static_assert(LA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");

@@ -23,12 +23,12 @@ static void key_of_a_problem(void **state)
     assert_string_equal(family->required[0].values[key.codes[0]], "fp16");
     assert_string_equal(family->required[1].values[key.codes[1]], "256");
     assert_string_equal(family->required[2].values[key.codes[2]], "kv");
-    assert_true(key.coords[0] == 12); /* 4096 states */
+    assert_true(key.counts[0] == 4096);
     assert_false(key.empty);
 
     p = la_problem(1, 1, 1, 64);
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
-    assert_true(key.coords[0] == 0);
+    assert_true(key.counts[0] == 1);
     assert_string_equal(family->required[1].values[key.codes[1]], "64");
     p.head_dim = 128;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
@@ -42,7 +42,7 @@ static void empty_problem(void **state)
     struct gen__key key;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     assert_true(key.empty);
-    assert_true(isfinite(key.coords[0]));
+    assert_true(gen__key_log2(&key, 0) == 0);
 }
 
 static void batch_invariance_forgets_the_batch(void **state)
@@ -53,16 +53,16 @@ static void batch_invariance_forgets_the_batch(void **state)
     gen_la_decode_problem p = la_problem(64, 8, 16, 128);
     struct gen__key key;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
-    const float coord = key.coords[0], us = family->predict(&p.base, &h200, &facts);
+    const float count = key.counts[0], us = family->predict(&p.base, &h200, &facts);
     p.base.flags = GEN_BATCH_INVARIANT;
     for (p.batch = 1; p.batch < 3000; p.batch = p.batch * 2 + 1) {
         assert_int_equal(family->check(&p.base, &key), GEN_OK);
-        assert_true(key.coords[0] == coord);
+        assert_true(key.counts[0] == count);
         assert_true(family->predict(&p.base, &h200, &facts) == us);
     }
     p.base.flags = GEN_DETERMINISTIC;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
-    assert_true(key.coords[0] != coord);
+    assert_true(key.counts[0] != count);
 }
 
 static void check_errors(void **state)
@@ -191,6 +191,25 @@ static void plan_of_the_reference(void **state)
     assert_int_equal(plan.dims[LA_DECODE_QK_HEADS], 3);
     assert_int_equal(plan.dims[LA_DECODE_V_HEADS], 6);
     assert_int_equal(plan.dims[LA_DECODE_HEAD_DIM], 64);
+}
+
+/* A plan that was kept badly is refused before anything is divided by it. */
+static void damaged_plan(void **state)
+{
+    (void)state;
+    struct variant v;
+    const struct gen__facts facts = variant_of(&v, 2, 0, 8192);
+    const gen_la_decode_problem p = la_problem(5, 7, 21, 128);
+    const gen_la_decode_args a = good_args(&p);
+    static const enum la_decode_dim dims[] = {LA_DECODE_BATCH, LA_DECODE_QK_HEADS,
+                                              LA_DECODE_V_HEADS};
+    for (int i = 0; i < 3; i++) {
+        gen_plan plan = planned(p, &h200, &facts);
+        struct gen_la_decode_params k;
+        plan.dims[dims[i]] = i ? 0 : -1;
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_STATUS_MISMATCH);
+        assert_non_null(strstr(gen_last_error(), "not what gen_select() writes"));
+    }
 }
 
 /* Every parameter, and the quotients by their multipliers. */
@@ -415,6 +434,7 @@ int main(void)
         cmocka_unit_test(persistent_blocks_fill_the_gpu),
         cmocka_unit_test(nothing_to_launch),
         cmocka_unit_test(plan_of_the_reference),
+        cmocka_unit_test(damaged_plan),
         cmocka_unit_test(parameters),
         cmocka_unit_test(params_errors),
         cmocka_unit_test(pool_errors),

@@ -6,6 +6,8 @@
  *     bench_select [--check P50 WORST]   nanoseconds not to be exceeded by the
  *                                        mix of the first two: by its median,
  *                                        and by the least time of any problem
+ *     bench_select --calls N DEVICE      N selections and nothing else, for a
+ *                                        counter of instructions (docs/perf/host.md)
  *
  * One line a mix: what, ns_p50, ns_p999, ns_mean, threads. The 99.9 % of single
  * calls is a property of the machine, too (a busy one interrupts more calls than
@@ -32,7 +34,10 @@
 static uint64_t ticks(void)
 {
 #if defined(__x86_64__)
-    return __rdtsc();
+    unsigned core; /* what was begun before is done, and nothing later has begun */
+    const uint64_t now = __rdtscp(&core);
+    _mm_lfence();
+    return now;
 #else
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -307,11 +312,26 @@ static void run_model(void)
     free(bytes);
 }
 
+/* Selections alone, to be counted. */
+static int run_calls(const gen_library *library, const char *device, int calls)
+{
+    struct run run = {.library = library, .seed = 1};
+    gen_plan plan;
+    if (gen_device_named(device, &run.devices[0]))
+        abort();
+    for (int i = 0; i < calls; i++) {
+        const gen_la_decode_problem problem = next_problem(&run);
+        run.failures += gen_select(library, &run.devices[0], &problem.base, &plan) != GEN_OK;
+    }
+    return run.failures != 0;
+}
+
 int main(int argc, char **argv)
 {
     const int check = argc == 4 && !strcmp(argv[1], "--check");
-    if (argc != 1 && !check) {
-        fprintf(stderr, "usage: bench_select [--check P50 WORST]\n");
+    const int calls = argc == 4 && !strcmp(argv[1], "--calls") ? atoi(argv[2]) : 0;
+    if (argc != 1 && !check && calls < 1) {
+        fprintf(stderr, "usage: bench_select [--check P50 WORST | --calls N DEVICE]\n");
         return 2;
     }
     size_t size;
@@ -323,6 +343,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_select: %s\n", gen_last_error());
         return 2;
     }
+    if (calls)
+        return run_calls(library, argv[3], calls);
     const double open_ms = (now_ns() - start) * 1e-6;
     gen_library_info info;
     gen_library_info_get(library, &info);

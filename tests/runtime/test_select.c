@@ -121,11 +121,12 @@ static void a_table_without_fitting_rows_leaves_it_to_the_model(void **state)
     toy_close(library);
 }
 
+/* Between rows selection takes a curve within 0.05 %, for speed. */
 static void measured_time(const gen_library *library, const char *device, int batch, double us)
 {
     const gen_toy_problem problem = toy_problem(GEN_LINE, batch);
     const gen_plan plan = ask(library, device, &problem);
-    if (fabs(plan.predicted_us - us) > 1e-4 * us)
+    if (fabs(plan.predicted_us - us) > 6e-4 * us)
         fail_msg("%s, batch %d: predicted %g us, expected %g", device, batch,
                  (double)plan.predicted_us, us);
 }
@@ -314,6 +315,14 @@ static void nearest_row_is_the_nearest(void **state)
     }
 }
 
+/* Is a nearer to x than b is, in doublings? In whole numbers, so that ties are ties. */
+static int nearer(int a, int b, int x)
+{
+    const int64_t above_a = a > x ? a : x, below_a = a > x ? x : a;
+    const int64_t above_b = b > x ? b : x, below_b = b > x ? x : b;
+    return above_a * below_b < above_b * below_a;
+}
+
 /* Of one coordinate, against a plain search: rows far apart, several to an eighth of a doubling,
  * and repeated. */
 static void nearest_row_of_one_coordinate(void **state)
@@ -340,12 +349,10 @@ static void nearest_row_of_one_coordinate(void **state)
         }
         gen_library *library = open_with_table();
         for (int batch = 1; batch < 5000; batch += 1 + batch / 50) {
-            const float x = log2f((float)batch);
             int near = -1, left = -1, right = -1; /* the first in the file of equal ones */
             for (int i = 0; i < ROWS; i++) {
-                const float d = fabsf(log2f((float)tiles[i]) - x);
-                const float best = near < 0 ? INFINITY : fabsf(log2f((float)tiles[near]) - x);
-                if (d < best || (d == best && tiles[i] < tiles[near]))
+                if (near < 0 || nearer(tiles[i], tiles[near], batch) ||
+                    (!nearer(tiles[near], tiles[i], batch) && tiles[i] < tiles[near]))
                     near = i;
                 if (tiles[i] < batch && (left < 0 || tiles[i] > tiles[left]))
                     left = i;

@@ -35,8 +35,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     key->codes[0] = (uint8_t)p->dtype;
     key->codes[1] = p->dim == 128;
     key->empty = p->batch == 0;
-    key->coords[0] = key->empty ? 0.0f : log2f((float)(p->batch * p->heads));
-    key->coords[1] = log2f((float)p->length);
+    key->counts[0] = key->empty ? 1.0f : (float)(p->batch * p->heads);
+    key->counts[1] = (float)p->length;
     return GEN_OK;
 }
 
@@ -62,7 +62,7 @@ static void plan(const gen_problem *base, const gen_device *device,
 {
     const gen_toy_problem *p = (const gen_toy_problem *)base;
     (void)device;
-    plan->dims[COUNT] = (int64_t)p->batch * p->heads;
+    plan->dims[COUNT] = p->batch * p->heads;
     plan->num_launches = p->batch ? 1 : 0;
     if (!variant || !p->batch)
         return;
@@ -73,8 +73,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     for (uint32_t i = 0; i < plan->num_launches; i++)
         plan->launch[i] = (gen_plan_launch){variant->index,
                                             {(uint32_t)p->batch, 1, 1},
-                                            variant->threads,
                                             variant->shared_dynamic,
+                                            (uint16_t)variant->threads,
                                             0};
 }
 
