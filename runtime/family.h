@@ -25,6 +25,7 @@ struct gen__axis {
 
 #define GEN__MAX_REQUIRED 8
 #define GEN__MAX_COORDS 4
+#define GEN__MAX_FACTS 12
 #define GEN__MAX_TENSORS 24
 #define GEN__MAX_PARAMS 1024
 
@@ -64,7 +65,7 @@ struct gen__facts {
     uint32_t index; /* in the library */
     uint32_t threads, shared_dynamic, shared_static, cluster, registers;
     struct gen__occupancy occupancy; /* may be left zero */
-    const int32_t *fact;             /* in the order of gen__family.facts */
+    int32_t fact[GEN__MAX_FACTS];    /* in the order of gen__family.facts */
 };
 
 /* How the tuner and the tests fill a tensor before a launch. */

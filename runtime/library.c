@@ -218,14 +218,14 @@ static void build_variants(gen_library *library)
     for (uint32_t i = 0; i < library->pack.index->num_variants; i++) {
         const struct gen_pack_variant *v = &library->pack.variants[i];
         struct gen__variant *out = &library->variants[i];
-        memcpy(out->fact, v->facts, sizeof(out->fact));
         out->facts = (struct gen__facts){.index = i,
                                          .threads = v->threads,
                                          .shared_dynamic = v->shared_dynamic,
                                          .shared_static = v->shared_static,
                                          .cluster = v->cluster,
-                                         .registers = v->registers,
-                                         .fact = out->fact};
+                                         .registers = v->registers};
+        _Static_assert(sizeof(out->facts.fact) == sizeof(v->facts), "as many facts");
+        memcpy(out->facts.fact, v->facts, sizeof(v->facts));
         out->facts.occupancy = gen__occupancy(&out->facts);
     }
 }

@@ -15,10 +15,9 @@
 /* What is read together stands in one cache line. */
 #define GEN__LINE 64
 
-/* What selection asks of a variant. */
+/* A variant as selection sees it. */
 struct gen__variant {
-    _Alignas(GEN__LINE) struct gen__facts facts; /* whose `fact` is the one below */
-    int32_t fact[GEN_PACK_MAX_FACTS];
+    _Alignas(GEN__LINE) struct gen__facts facts;
 };
 
 /* A tuning row. Rows of a range are sorted by their coordinates. */
@@ -56,13 +55,19 @@ struct gen__spot {
     bool fits_all; /* the family need not be asked whether a problem fits */
 };
 
+/* An eighth (linearly) of a doubling. */
+struct gen__cell {
+    float upto;    /* of that spot */
+    uint32_t spot; /* the first that reaches into the cell */
+};
+
 /* The rows of one entry for one class of GPU. What every selection reads comes first. */
 struct gen__range {
     _Alignas(GEN__LINE) uint32_t compute_capability;
     uint32_t num_sms;
-    /* One coordinate: the first spot that reaches into each eighth (linearly)
-     * of a doubling, from the first spot's end on; NULL: several coordinates. */
-    const uint32_t *cells;
+    /* One coordinate: from the end of the first spot to behind the beginning of
+     * the last; NULL: several coordinates. */
+    const struct gen__cell *cells;
     const struct gen__spot *spots;
     uint32_t first_cell, last_cell;
     uint32_t memory_gbps;       /* of the table */
@@ -116,7 +121,7 @@ struct gen_library {
     struct gen__row *rows;
     float *keys; /* rows.h */
     struct gen__spot *spots;
-    uint32_t *cells;
+    struct gen__cell *cells;
     uint32_t *group_order;
     struct gen__table *tables;
     const struct gen__family **families; /* by the product's index; NULL: not known */

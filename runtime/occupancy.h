@@ -35,15 +35,13 @@ static inline struct gen__occupancy gen__occupancy(const struct gen__facts *vari
     struct gen__occupancy occupancy = {
         .shared = (variant->shared_dynamic + variant->shared_static + RESERVED + SHARED_UNIT - 1) /
                   SHARED_UNIT * SHARED_UNIT};
+    const uint32_t by_registers =
+        per_warp ? REGISTERS_PER_SM / per_warp / 4 * 4 / warps : UINT32_MAX;
     for (int kind = 0; kind < GEN__SM_KINDS; kind++) {
-        uint32_t blocks = gen__sm_limits[kind].blocks;
         const uint32_t by_threads = gen__sm_limits[kind].threads / 32 / warps;
+        uint32_t blocks = gen__sm_limits[kind].blocks;
         blocks = by_threads < blocks ? by_threads : blocks;
-        if (per_warp) {
-            const uint32_t by_registers = REGISTERS_PER_SM / per_warp / 4 * 4 / warps;
-            blocks = by_registers < blocks ? by_registers : blocks;
-        }
-        occupancy.blocks[kind] = (uint8_t)blocks;
+        occupancy.blocks[kind] = (uint8_t)(by_registers < blocks ? by_registers : blocks);
     }
     return occupancy;
 }

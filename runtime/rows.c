@@ -115,19 +115,19 @@ static void fill_spots(const struct gen__family *family, const struct gen__range
     }
 }
 
-static void fill_cells(const struct gen__range *range, uint32_t *cells,
+static void fill_cells(const struct gen__range *range, struct gen__cell *cells,
                        const struct gen__spot *spots)
 {
     uint32_t spot = 0;
     for (uint32_t cell = range->first_cell; cell <= range->last_cell; cell++) {
         while (gen__cell_of(spots[spot].upto) < cell)
             spot++;
-        cells[cell - range->first_cell] = spot;
+        cells[cell - range->first_cell] = (struct gen__cell){spots[spot].upto, spot};
     }
 }
 
 void gen__rows_index(gen_library *library, const struct gen__family *family,
-                     struct gen__range *range, uint32_t *cells, struct gen__spot *spots)
+                     struct gen__range *range, struct gen__cell *cells, struct gen__spot *spots)
 {
     struct gen__row *rows = library->rows + range->first_row;
     float *keys = library->keys + range->first_key;

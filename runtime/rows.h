@@ -49,8 +49,8 @@ static inline const struct gen__spot *gen__spot_at(const struct gen__range *rang
     uint32_t cell = gen__cell_of(x);
     cell = cell > range->first_cell ? cell : range->first_cell;
     cell = cell < range->last_cell ? cell : range->last_cell;
-    const struct gen__spot *spot = range->spots + range->cells[cell - range->first_cell];
-    spot += x > spot->upto; /* a branch would be a coin's toss */
+    const struct gen__cell *c = &range->cells[cell - range->first_cell];
+    const struct gen__spot *spot = range->spots + c->spot + (x > c->upto); /* a coin's toss */
     if (__builtin_expect(x > spot->upto, 0))
         return gen__spot_search(range, x);
     return spot;
@@ -104,6 +104,6 @@ float gen__rows_time(const struct gen__probe *probe);
 uint32_t gen__rows_cells(const gen_library *library, struct gen__range *range);
 /* Fills the keys and the rows' `shared`; then cells and spots where the range has any. */
 void gen__rows_index(gen_library *library, const struct gen__family *family,
-                     struct gen__range *range, uint32_t *cells, struct gen__spot *spots);
+                     struct gen__range *range, struct gen__cell *cells, struct gen__spot *spots);
 
 #endif /* GEN_ROWS_H */

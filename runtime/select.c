@@ -464,6 +464,15 @@ static inline bool spot_fits(const struct gen__spot *spot, const struct gen__fam
            (spot->fits_all || !family->fits(problem, device, spot->facts));
 }
 
+/* Are the two words at `at` these? In one comparison. */
+static inline bool same_words(const void *at, const uint32_t words[2])
+{
+    uint64_t a, b;
+    memcpy(&a, at, sizeof(a));
+    memcpy(&b, words, sizeof(b));
+    return a == b;
+}
+
 /*
  * The rules TABLE and NEAREST for one coordinate where the nearest row is
  * eligible: nearly every selection. Its steps are those of select_at_length(),
@@ -472,6 +481,7 @@ static inline bool spot_fits(const struct gen__spot *spot, const struct gen__fam
 enum gen_status gen_select(const gen_library *library, const gen_device *device,
                            const gen_problem *problem, gen_plan *plan)
 {
+    static const uint32_t device_head[2] = {sizeof(gen_device), GEN_BACKEND_CUDA};
 #define NEED(condition)                    \
     if (__builtin_expect(!(condition), 0)) \
         goto at_length;
@@ -480,7 +490,7 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     NEED(problem)
     NEED(plan)
     /* The rest of gen__device_check() holds for the device of a class. */
-    NEED(device->size == sizeof(*device) && device->backend == GEN_BACKEND_CUDA)
+    NEED(same_words(device, device_head))
     NEED(device->shared_per_block != 0 && !(library->log & GEN__LOG_SELECT))
     const struct gen__family *family = gen__families[0];
     if (__builtin_expect(family->tag != problem->family, 0))

@@ -180,7 +180,7 @@ static bool index_ranges(gen_library *library)
     library->spots = gen__calloc_lines(num_spots + 1, sizeof(*library->spots));
     if (!library->keys || !library->spots || !library->cells)
         return false;
-    uint32_t *cells = library->cells;
+    struct gen__cell *cells = library->cells;
     struct gen__spot *spots = library->spots;
     for (uint32_t i = 0; i < library->num_ranges; i++) {
         struct gen__range *range = &library->ranges[i];

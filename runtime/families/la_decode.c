@@ -117,7 +117,9 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     } required_codes = {.codes = {(uint8_t)dtype, (uint8_t)code, (uint8_t)layout}};
     memcpy(key->codes, &required_codes.word, sizeof key->codes);
     key->empty = states == 0;
-    key->counts[0] = (float)tuning_states(p);
+    key->counts[0] = (float)(int32_t)states;
+    if (__builtin_expect(p->base.flags & GEN_BATCH_INVARIANT, 0))
+        key->counts[0] = (float)tuning_states(p);
     return GEN_OK;
 }
 

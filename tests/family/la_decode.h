@@ -36,22 +36,19 @@ static const gen_device h200 = {
 };
 
 /* A variant of 128 threads, 32 registers and no shared la_memory, 16 to an SM of
- * an H200. `v` holds its launch facts. */
-struct variant {
-    int32_t fact[LA_DECODE_NUM_FACTS];
-};
-
-static inline struct gen__facts variant_of(struct variant *v, int32_t blocks, int32_t persistent,
+ * an H200. */
+static inline struct gen__facts variant_of(int32_t blocks, int32_t persistent,
                                            int32_t inflight_bytes)
 {
-    v->fact[LA_DECODE_BLOCKS] = blocks;
-    v->fact[LA_DECODE_PERSISTENT] = persistent;
-    v->fact[LA_DECODE_INFLIGHT_BYTES] = inflight_bytes;
-    v->fact[LA_DECODE_WARP_BYTES] = inflight_bytes / 4; /* one stage of four warps */
-    v->fact[LA_DECODE_STREAMING] = 0;
-    v->fact[LA_DECODE_DEPENDENT] = 0;
     return (struct gen__facts){
-        .index = 17, .threads = 128, .registers = 32, .cluster = 1, .fact = v->fact};
+        .index = 17,
+        .threads = 128,
+        .registers = 32,
+        .cluster = 1,
+        .fact = {[LA_DECODE_BLOCKS] = blocks,
+                 [LA_DECODE_PERSISTENT] = persistent,
+                 [LA_DECODE_INFLIGHT_BYTES] = inflight_bytes,
+                 [LA_DECODE_WARP_BYTES] = inflight_bytes / 4}}; /* one stage of four warps */
 }
 
 static inline gen_plan planned(gen_la_decode_problem p, const gen_device *device,

@@ -48,8 +48,7 @@ static void empty_problem(void **state)
 static void batch_invariance_forgets_the_batch(void **state)
 {
     (void)state;
-    struct variant v;
-    const struct gen__facts facts = variant_of(&v, 2, 0, 16384);
+    const struct gen__facts facts = variant_of(2, 0, 16384);
     gen_la_decode_problem p = la_problem(64, 8, 16, 128);
     struct gen__key key;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
@@ -114,16 +113,15 @@ static void check_errors(void **state)
 static void the_largest_grid(void **state)
 {
     (void)state;
-    struct variant v;
     struct gen__key key;
     gen_plan plan = {0};
     gen_la_decode_problem p = la_problem(8388607, 8, 16, 128);
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
-    struct gen__facts facts = variant_of(&v, 16, 0, 8192);
+    struct gen__facts facts = variant_of(16, 0, 8192);
     assert_null(family->fits(&p.base, &h200, &facts));
     family->plan(&p.base, &h200, &facts, &plan);
     assert_int_equal(plan.launch[0].grid[0], 8388607u * 16 * 16);
-    facts = variant_of(&v, 17, 0, 8192);
+    facts = variant_of(17, 0, 8192);
     assert_string_equal(family->fits(&p.base, &h200, &facts),
                         "batch * num_v_heads * blocks is more than a grid holds (2147483647)");
 }
@@ -133,9 +131,8 @@ static void the_largest_grid(void **state)
 static void one_block_for_each_slice(void **state)
 {
     (void)state;
-    struct variant v;
     for (int32_t blocks = 1; blocks <= 8; blocks *= 2) {
-        struct gen__facts facts = variant_of(&v, blocks, 0, 8192);
+        struct gen__facts facts = variant_of(blocks, 0, 8192);
         facts.shared_dynamic = 3072;
         const gen_plan plan = planned(la_problem(3, 5, 10, 128), &h200, &facts);
         assert_int_equal(plan.num_launches, 1);
@@ -151,8 +148,7 @@ static void one_block_for_each_slice(void **state)
 static void persistent_blocks_fill_the_gpu(void **state)
 {
     (void)state;
-    struct variant v;
-    struct gen__facts facts = variant_of(&v, 2, 1, 8192);
+    struct gen__facts facts = variant_of(2, 1, 8192);
     const gen_la_decode_problem large = la_problem(256, 64, 64, 128);
     const gen_la_decode_problem small = la_problem(1, 64, 64, 128);
     gen_device device = h200;
@@ -174,8 +170,7 @@ static void persistent_blocks_fill_the_gpu(void **state)
 static void nothing_to_launch(void **state)
 {
     (void)state;
-    struct variant v;
-    const struct gen__facts facts = variant_of(&v, 2, 1, 8192);
+    const struct gen__facts facts = variant_of(2, 1, 8192);
     assert_int_equal(planned(la_problem(0, 64, 64, 128), &h200, &facts).num_launches, 0);
     assert_int_equal(planned(la_problem(0, 64, 64, 128), &h200, NULL).num_launches, 0);
 }
@@ -197,8 +192,7 @@ static void plan_of_the_reference(void **state)
 static void damaged_plan(void **state)
 {
     (void)state;
-    struct variant v;
-    const struct gen__facts facts = variant_of(&v, 2, 0, 8192);
+    const struct gen__facts facts = variant_of(2, 0, 8192);
     const gen_la_decode_problem p = la_problem(5, 7, 21, 128);
     const gen_la_decode_args a = good_args(&p);
     static const enum la_decode_dim dims[] = {LA_DECODE_BATCH, LA_DECODE_QK_HEADS,
@@ -216,8 +210,7 @@ static void damaged_plan(void **state)
 static void parameters(void **state)
 {
     (void)state;
-    struct variant v;
-    const struct gen__facts facts = variant_of(&v, 2, 0, 8192);
+    const struct gen__facts facts = variant_of(2, 0, 8192);
     const gen_la_decode_problem p = la_problem(5, 7, 21, 128);
     const gen_plan plan = planned(p, &h200, &facts);
     gen_la_decode_args a = good_args(&p);
@@ -358,8 +351,7 @@ static const struct wrong wrongs[] = {
 static void params_errors(void **state)
 {
     (void)state;
-    struct variant v;
-    const struct gen__facts facts = variant_of(&v, 2, 0, 8192);
+    const struct gen__facts facts = variant_of(2, 0, 8192);
     const gen_la_decode_problem p = la_problem(5, 7, 21, 128);
     const gen_plan plan = planned(p, &h200, &facts);
     for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
@@ -412,11 +404,10 @@ static void pool_errors(void **state)
 static void dependent_launches(void **state)
 {
     (void)state;
-    struct variant v;
-    const struct gen__facts facts = variant_of(&v, 8, 0, 8192);
+    struct gen__facts facts = variant_of(8, 0, 8192);
     gen_la_decode_problem p = la_problem(4, 64, 64, 128);
     assert_int_equal(planned(p, &h200, &facts).launch[0].dependent, 0);
-    v.fact[LA_DECODE_DEPENDENT] = 1;
+    facts.fact[LA_DECODE_DEPENDENT] = 1;
     assert_int_equal(planned(p, &h200, &facts).launch[0].dependent, 1);
     p.base.flags = GEN_SERIAL_LAUNCH;
     assert_int_equal(planned(p, &h200, &facts).launch[0].dependent, 0);

@@ -14,8 +14,7 @@ static const struct gen__family *const family = &gen__family_la_decode;
 static float predicted(int32_t batch, int32_t blocks, int32_t persistent, int32_t inflight_bytes,
                        const gen_device *device)
 {
-    struct variant v;
-    const struct gen__facts facts = variant_of(&v, blocks, persistent, inflight_bytes);
+    const struct gen__facts facts = variant_of(blocks, persistent, inflight_bytes);
     const gen_la_decode_problem p = la_problem(batch, 64, 64, 128);
     return family->predict(&p.base, device, &facts);
 }
@@ -72,13 +71,12 @@ static void bytes_in_flight(void **state)
 static void cache_policy(void **state)
 {
     (void)state;
-    struct variant v;
-    struct gen__facts facts = variant_of(&v, 8, 0, 8192);
+    struct gen__facts facts = variant_of(8, 0, 8192);
     const gen_la_decode_problem few = la_problem(4, 64, 64, 128),
                                 many = la_problem(256, 64, 64, 128);
     const float few_plain = family->predict(&few.base, &h200, &facts);
     const float many_plain = family->predict(&many.base, &h200, &facts);
-    v.fact[LA_DECODE_STREAMING] = 1;
+    facts.fact[LA_DECODE_STREAMING] = 1;
     assert_true(family->predict(&few.base, &h200, &facts) < few_plain);
     assert_true(family->predict(&many.base, &h200, &facts) > many_plain);
 }
