@@ -41,7 +41,8 @@ struct gen__row {
  *     us + d * (slope + d * curve)    where d = x - count,
  *
  * [0] below the row's own coordinate, [1] above it. A slope that is no number
- * says that no such curve is near enough to us * (x / count) ^ power.
+ * says that no such curve is near enough to us * (x / count) ^ power. Where a
+ * range has several coordinates, its only spot is one that no problem fits.
  */
 struct gen__spot {
     _Alignas(GEN__LINE) float upto;
@@ -65,8 +66,7 @@ struct gen__cell {
 struct gen__range {
     _Alignas(GEN__LINE) uint32_t compute_capability;
     uint32_t num_sms;
-    /* One coordinate: from the end of the first spot to behind the beginning of
-     * the last; NULL: several coordinates. */
+    /* From the end of the first spot to behind the beginning of the last. */
     const struct gen__cell *cells;
     const struct gen__spot *spots;
     uint32_t first_cell, last_cell;

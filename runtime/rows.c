@@ -44,8 +44,13 @@ static uint32_t next_distinct(const struct gen__range *range, const struct gen__
     return next;
 }
 
-uint32_t gen__rows_cells(const gen_library *library, struct gen__range *range)
+uint32_t gen__rows_cells(const gen_library *library, const struct gen__family *family,
+                         struct gen__range *range)
 {
+    if (family->num_coords != 1) {
+        range->num_spots = 1;
+        return 1;
+    }
     const struct gen__row *rows = library->rows + range->first_row;
     float first = rows[0].counts[0], last = first;
     range->num_spots = 0;
@@ -139,8 +144,11 @@ void gen__rows_index(gen_library *library, const struct gen__family *family,
         rows[i].shared = shared_of(library, &rows[i], range->compute_capability);
     range->cells = cells;
     range->spots = spots;
-    if (!cells)
+    if (family->num_coords != 1) {
+        spots[0] = (struct gen__spot){.upto = INFINITY, .shared = GEN__NEVER};
+        cells[0] = (struct gen__cell){INFINITY, 0};
         return;
+    }
     fill_spots(family, range, rows, spots);
     fill_cells(range, cells, spots);
 }

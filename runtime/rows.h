@@ -99,10 +99,12 @@ float gen__rows_time(const struct gen__probe *probe);
 
 /* ---- building ---------------------------------------------------------- */
 
-/* Sets a range's first and last cell from its rows; how many cells and spots it
- * takes, for one coordinate. */
-uint32_t gen__rows_cells(const gen_library *library, struct gen__range *range);
-/* Fills the keys and the rows' `shared`; then cells and spots where the range has any. */
+/* Sets a range's first and last cell, and how many spots it takes, from its rows;
+ * how many cells that is. A range with several coordinates has one spot, which no
+ * problem fits. */
+uint32_t gen__rows_cells(const gen_library *library, const struct gen__family *family,
+                         struct gen__range *range);
+/* Fills the keys, the rows' `shared`, the cells and the spots. */
 void gen__rows_index(gen_library *library, const struct gen__family *family,
                      struct gen__range *range, struct gen__cell *cells, struct gen__spot *spots);
 

@@ -159,9 +159,9 @@ static float time_of_many(const struct gen__ask *ask, const struct gen__range *r
 static inline float by_bandwidth(float us, const gen_device *device, const struct gen__range *range)
 {
     const uint32_t gbps = device->memory_gbps;
-    if (gbps != range->memory_gbps && gbps)
-        us *= (float)range->memory_gbps / (float)gbps;
-    return us;
+    if (gbps == range->memory_gbps)
+        return us;
+    return gbps ? us * ((float)range->memory_gbps / (float)gbps) : us;
 }
 
 /* The nearest eligible row of a range. The first coordinate is multiplied by
@@ -172,7 +172,7 @@ static bool choose_row(const struct gen__ask *ask, const struct gen__range *rang
     const gen_library *library = ask->library;
     const struct gen__row *row = NULL;
     float us;
-    if (range->cells) {
+    if (ask->family->num_coords == 1) {
         const float x = ask->key.counts[0];
         const struct gen__spot *spot = gen__spot_at(range, x * scale);
         row = library->rows + range->first_row + spot->row;
@@ -192,14 +192,32 @@ static bool choose_row(const struct gen__ask *ask, const struct gen__range *rang
     return true;
 }
 
+/* Are the two words at `at` these? In one comparison. */
+static inline bool same_words(const void *at, const uint32_t words[2])
+{
+    uint64_t a, b;
+    memcpy(&a, at, sizeof(a));
+    memcpy(&b, words, sizeof(b));
+    return a == b;
+}
+
+/* A class is two words, in a device as in a range. */
+_Static_assert(offsetof(gen_device, num_sms) ==
+                   offsetof(gen_device, compute_capability) + sizeof(uint32_t),
+               "one behind the other");
+_Static_assert(offsetof(struct gen__range, compute_capability) == 0 &&
+                   offsetof(struct gen__range, num_sms) == sizeof(uint32_t),
+               "one behind the other, in front");
+
 /* The rows of the device's own class. */
 static inline const struct gen__range *own_class(const struct gen__entry *entry,
                                                  const gen_device *device)
 {
     const struct gen__range *range = entry->ranges;
+    uint32_t class[2];
+    memcpy(class, (const char *)device + offsetof(gen_device, compute_capability), sizeof(class));
     for (uint32_t left = entry->num_ranges; left > 0; left--, range++)
-        if (range->num_sms == device->num_sms &&
-            range->compute_capability == device->compute_capability)
+        if (same_words(range, class))
             return range;
     return NULL;
 }
@@ -464,15 +482,6 @@ static inline bool spot_fits(const struct gen__spot *spot, const struct gen__fam
            (spot->fits_all || !family->fits(problem, device, spot->facts));
 }
 
-/* Are the two words at `at` these? In one comparison. */
-static inline bool same_words(const void *at, const uint32_t words[2])
-{
-    uint64_t a, b;
-    memcpy(&a, at, sizeof(a));
-    memcpy(&b, words, sizeof(b));
-    return a == b;
-}
-
 /*
  * The rules TABLE and NEAREST for one coordinate where the nearest row is
  * eligible: nearly every selection. Its steps are those of select_at_length(),
@@ -485,13 +494,10 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
 #define NEED(condition)                    \
     if (__builtin_expect(!(condition), 0)) \
         goto at_length;
-    NEED(library)
-    NEED(device)
-    NEED(problem)
-    NEED(plan)
+    NEED(library && !(library->log & GEN__LOG_SELECT))
     /* The rest of gen__device_check() holds for the device of a class. */
-    NEED(same_words(device, device_head))
-    NEED(device->shared_per_block != 0 && !(library->log & GEN__LOG_SELECT))
+    NEED(device && same_words(device, device_head) && device->shared_per_block != 0)
+    NEED(problem)
     const struct gen__family *family = gen__families[0];
     if (__builtin_expect(family->tag != problem->family, 0))
         family = gen__family_by_tag(problem->family);
@@ -499,7 +505,7 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     struct gen__key key;
     NEED(family->check(problem, &key) == GEN_OK)
     const struct gen__entry *entry = gen__entry_find(library, family, gen__key_codes(&key));
-    NEED(entry && !key.empty)
+    NEED(entry && !key.empty && plan)
 
     enum gen_why why = GEN_WHY_TABLE;
     const float x = key.counts[0];
@@ -513,7 +519,6 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
         at *= per_sm_scale(features, range);
         why = GEN_WHY_NEAREST;
     }
-    NEED(range->cells)
     const struct gen__spot *spot = gen__spot_at(range, at);
     NEED(spot_fits(spot, family, problem, device))
 #undef NEED

@@ -170,10 +170,8 @@ static bool index_ranges(gen_library *library)
         struct gen__range *range = &library->ranges[i];
         range->first_key = (uint32_t)num_keys + 1;
         num_keys += gen__keys_of(range->num_rows);
-        if (family_of(library, range)->num_coords == 1) {
-            num_cells += gen__rows_cells(library, range);
-            num_spots += range->num_spots;
-        }
+        num_cells += gen__rows_cells(library, family_of(library, range), range);
+        num_spots += range->num_spots;
     }
     library->keys = calloc(num_keys + 1, sizeof(*library->keys));
     library->cells = calloc(num_cells + 1, sizeof(*library->cells));
@@ -184,10 +182,8 @@ static bool index_ranges(gen_library *library)
     struct gen__spot *spots = library->spots;
     for (uint32_t i = 0; i < library->num_ranges; i++) {
         struct gen__range *range = &library->ranges[i];
-        const bool one = range->num_spots != 0;
-        gen__rows_index(library, family_of(library, range), range, one ? cells : NULL,
-                        one ? spots : NULL);
-        cells += one ? range->last_cell - range->first_cell + 1 : 0;
+        gen__rows_index(library, family_of(library, range), range, cells, spots);
+        cells += range->last_cell - range->first_cell + 1;
         spots += range->num_spots;
     }
     return true;

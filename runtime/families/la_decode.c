@@ -238,12 +238,14 @@ SAME_PLACE(LA_DECODE_DTYPE, dtype);
 SAME_PLACE(LA_DECODE_LAYOUT, layout);
 #undef SAME_PLACE
 
-/* Not inline, so that the others need no registers for it. */
-__attribute__((noinline)) static uint32_t
-persistent_blocks(const gen_device *device, const struct gen__facts *variant, uint32_t blocks)
+/* No more persistent blocks than the GPU holds. Not inline, so that the others
+ * need no registers for it. */
+__attribute__((noinline)) static void
+keep_resident(const gen_device *device, const struct gen__facts *variant, gen_plan_launch *launch)
 {
     const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
-    return resident && resident < blocks ? (uint32_t)resident : blocks;
+    if (resident && resident < launch->grid[0])
+        launch->grid[0] = (uint32_t)resident;
 }
 
 static void plan(const gen_problem *base, const gen_device *device,
@@ -258,16 +260,15 @@ static void plan(const gen_problem *base, const gen_device *device,
         return;
 
     gen_plan_launch *launch = &plan->launch[0];
-    uint32_t blocks = states * (uint32_t)variant->fact[LA_DECODE_BLOCKS];
-    if (variant->fact[LA_DECODE_PERSISTENT])
-        blocks = persistent_blocks(device, variant, blocks);
     launch->variant = variant->index;
-    launch->grid[0] = blocks;
+    launch->grid[0] = states * (uint32_t)variant->fact[LA_DECODE_BLOCKS];
     launch->grid[1] = 1;
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;
     launch->shared = variant->shared_dynamic;
     launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[LA_DECODE_DEPENDENT];
+    if (variant->fact[LA_DECODE_PERSISTENT])
+        keep_resident(device, variant, launch);
 }
 
 static enum gen_status check_pointer(const char *name, const void *pointer, uintptr_t alignment)
