@@ -147,11 +147,16 @@ static const struct gen__row *search_rows(const struct gen__ask *ask,
     return &probe.rows[row];
 }
 
-static float time_of_many(const struct gen__ask *ask, const struct gen__range *range)
+/* The time by the rows around, and the nearest row. */
+static float time_of_many(const struct gen__ask *ask, const struct gen__range *range,
+                          const struct gen__row **nearest)
 {
     struct gen__probe probe;
+    uint32_t row;
     gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.counts, 1.0f);
-    return exp2f(gen__rows_time(&probe));
+    const float log2_us = gen__rows_time(&probe, &row);
+    *nearest = &probe.rows[row];
+    return exp2f(log2_us);
 }
 
 /* The nearest eligible row of a range. The first coordinate is multiplied by
@@ -168,7 +173,8 @@ static bool choose_row(const struct gen__ask *ask, const struct gen__range *rang
         row = library->rows + range->first_row + spot->row;
         us = gen__spot_time(gen__spot_at(range, x), x);
     } else {
-        us = time_of_many(ask, range);
+        us = time_of_many(ask, range, &row);
+        row = scale == 1.0f ? row : NULL;
     }
     if (!row || !row_fits(ask, row))
         row = search_rows(ask, range, scale);
