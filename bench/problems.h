@@ -31,11 +31,12 @@ void shapes_free(struct shape_list *list);
 
 /* What a list is for: which words that start with '@' its lines may hold. */
 enum shape_use {
-    /* Select, tune, bench; "<family>.txt". @scattered (shuffled slots) and @serial
-     * (GEN_SERIAL_LAUNCH), which the case's name tells. */
+    /* Select, tune, bench; "<family>.txt". @scattered (shuffled slots), @serial
+     * (GEN_SERIAL_LAUNCH) and @invariant (GEN_BATCH_INVARIANT), which the case's
+     * name tells. */
     SHAPES_TIMED,
-    /* Verify; "<family>_verify.txt". @pad, @nan, @tiny and @form=NAME with a name of
-     * the family's, see verify.h. */
+    /* Verify; "<family>_verify.txt". @pad, @nan, @tiny, @invariant and @form=NAME
+     * with a name of the family's, see verify.h. */
     SHAPES_VERIFIED
 };
 

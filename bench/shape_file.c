@@ -10,7 +10,9 @@ static enum gen_status unknown_control(const struct gen__family *family, enum sh
 {
     char allowed[512];
     struct gen__text text = gen__text_over(allowed, sizeof allowed);
-    gen__text_add(&text, "%s", use == SHAPES_TIMED ? "@scattered, @serial" : "@pad, @nan, @tiny");
+    gen__text_add(&text, "%s",
+                  use == SHAPES_TIMED ? "@scattered, @serial, @invariant"
+                                      : "@pad, @nan, @tiny, @invariant");
     for (uint32_t i = 0; use == SHAPES_VERIFIED && i < family->num_forms; i++)
         gen__text_add(&text, ", @form=%s", family->forms[i]);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -26,6 +28,8 @@ static bool is_word(const char *at, size_t length, const char *word)
 static bool control_allowed(const struct gen__family *family, enum shape_use use, const char *at,
                             size_t length)
 {
+    if (is_word(at, length, "@invariant"))
+        return true;
     if (use == SHAPES_TIMED)
         return is_word(at, length, "@scattered") || is_word(at, length, "@serial");
     for (uint32_t i = 0; length > 6 && memcmp(at, "@form=", 6) == 0 && i < family->num_forms; i++)
@@ -64,16 +68,21 @@ static enum gen_status split_controls(const struct gen__family *family, enum sha
                            capacity - 1);
 }
 
-/* What a control changes for the benchmark, and the case name that says so. */
+/* What a control changes in the problem or for the benchmark, and the case name
+ * that says so. */
 static void apply_controls(struct shape *s)
 {
     const size_t length = strlen(s->name);
     const bool scattered = strstr(s->controls, "@scattered") != NULL;
     const bool serial = strstr(s->controls, "@serial") != NULL;
+    const bool invariant = strstr(s->controls, "@invariant") != NULL;
     if (serial)
         s->problem->flags |= GEN_SERIAL_LAUNCH;
-    snprintf(s->name + length, sizeof s->name - length, "%s%s", scattered ? "-scattered" : "",
-             serial ? "-serial" : "");
+    if (invariant)
+        s->problem->flags |= GEN_BATCH_INVARIANT;
+    (void)s->family->check(s->problem, &s->key); /* the coordinates hang on it */
+    snprintf(s->name + length, sizeof s->name - length, "%s%s%s", scattered ? "-scattered" : "",
+             serial ? "-serial" : "", invariant ? "-invariant" : "");
 }
 
 bool shapes_parse(struct shape_list *list, const struct gen__family *family, enum shape_use use,

@@ -56,11 +56,13 @@ static int read_controls(const struct gen__family *family, const char *controls,
             fill->non_finite = true;
         else if (length == 5 && memcmp(p, "@tiny", 5) == 0)
             ; /* for the caller: cheap enough to run under a sanitizer */
+        else if (length == 10 && memcmp(p, "@invariant", 10) == 0)
+            ; /* a flag of the problem */
         else if (length > 6 && memcmp(p, "@form=", 6) == 0)
             form = form_named(family, p + 6, length - 6);
         else if (length)
-            die(1, "unknown control '%.*s'; allowed: @pad, @nan, @tiny, @form=NAME", (int)length,
-                p);
+            die(1, "unknown control '%.*s'; allowed: @pad, @nan, @tiny, @invariant, @form=NAME",
+                (int)length, p);
         p += length;
     }
     return form;

@@ -32,9 +32,10 @@ struct verify_result {
 };
 
 /* Controls: words of a verify file's line.
- *   @pad           every third slot is a padding slot
- *   @nan           a NaN and an infinity in the state
+ *   @pad           every third slot is a padding slot, or what the family makes of it
+ *   @nan           a NaN and an infinity in the state, likewise
  *   @tiny          of the small list for sanitizers
+ *   @invariant     GEN_BATCH_INVARIANT
  *   @form=NAME     another form of the arguments, as the family names it
  * Returns false if the case does not exist for this problem (such a form); dies
  * at unknown words. */
