@@ -80,7 +80,7 @@ struct mla_wrong {
 static inline void mla_write_wrong(const struct mla_wrong *w, const char *family, void *args,
                                    char *message, size_t capacity)
 {
-    const void *pointer = mla_memory + w->value;
+    const void *pointer = w->pointer ? mla_memory + w->value : NULL;
     const int32_t narrow = (int32_t)w->value;
     const char *mark = w->pointer ? strstr(w->message, "%p") : NULL;
     char text[32] = "";

@@ -60,7 +60,7 @@ static void the_shapes_hold_every_recorded_case(void **state)
             if (strcmp(list.item[i].name, list.item[k].name) == 0)
                 fail_msg("%s stands there twice", list.item[i].name);
     }
-    free(peers.item);
+    peers_free(&peers);
     shapes_free(&list);
 }
 
