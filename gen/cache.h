@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 struct cache_entry {
     double seconds; /* of CPU time it took */
@@ -22,11 +23,16 @@ struct cache_entry {
 
 enum cache_found { CACHE_MISS, CACHE_HIT, CACHE_CORRUPT };
 
-/* A damaged entry is removed. */
+/* A damaged entry is removed; one that is found counts as used now. */
 enum cache_found cache_get(struct arena *arena, const char *folder,
                            const unsigned char key[HASH_BYTES], struct cache_entry *entry);
 /* False with errno set. */
 bool cache_put(const char *folder, const unsigned char key[HASH_BYTES],
                const struct cache_entry *entry);
+
+/* Drops the entries that were used longest ago until the others hold at most
+ * `limit` bytes, but none that was used since `start` or a little before it.
+ * Returns how many it dropped. */
+size_t cache_prune(struct arena *arena, const char *folder, uint64_t limit, time_t start);
 
 #endif /* CACHE_H */

@@ -2,6 +2,7 @@
 
 #include "failure.h"
 #include "file.h"
+#include "lines.h"
 #include "options.h"
 #include "version.h"
 
@@ -13,6 +14,48 @@
 static const char first_line[] = "# attngen catalog 1";
 static const char columns[] = "name\tfamily\trequired\ttarget\taxes\tthreads\tshared_dynamic\t"
                               "shared_static\tregisters\tcluster\tfallback\tdigest";
+
+/* ---- what is planned ---------------------------------------------------------------- */
+
+const char *const planned_names[NUM_PLANNED] = {"family",  "required",       "target",  "axes",
+                                                "threads", "shared_dynamic", "cluster", "fallback",
+                                                "symbol",  "values",         "facts"};
+
+static const char *number_text(struct session *session, int64_t value)
+{
+    return arena_printf(&session->arena, "%" PRId64, value);
+}
+
+static const char *facts_text(struct session *session, const char *names, size_t count,
+                              const int32_t *facts)
+{
+    struct text text = {0};
+    text_printf(&text, "%s:", names);
+    for (size_t i = 0; i < count; i++)
+        text_printf(&text, "%s%" PRId32, i > 0 ? "," : "", facts[i]);
+    const char *copy = arena_string(&session->arena, text.data);
+    text_free(&text);
+    return copy;
+}
+
+void catalog_plan(struct session *session, const struct variant *v,
+                  const char *planned[NUM_PLANNED])
+{
+    struct arena *arena = &session->arena;
+    planned[PLANNED_FAMILY] = v->family->name;
+    planned[PLANNED_REQUIRED] = v->group;
+    planned[PLANNED_TARGET] = v->arch->name;
+    planned[PLANNED_AXES] =
+        arena_printf(arena, "%s%s%s", v->required,
+                     v->required[0] != '\0' && v->free[0] != '\0' ? ";" : "", v->free);
+    planned[PLANNED_THREADS] = number_text(session, v->threads);
+    planned[PLANNED_SHARED] = number_text(session, v->shared);
+    planned[PLANNED_CLUSTER] = number_text(session, v->cluster);
+    planned[PLANNED_FALLBACK] = v->fallback ? "1" : "0";
+    planned[PLANNED_SYMBOL] = v->symbol;
+    planned[PLANNED_VALUES] = arena_printf(arena, "%s:%s", v->family->required, v->group_values);
+    planned[PLANNED_FACTS] = facts_text(session, v->family->facts, v->family->num_facts, v->facts);
+}
 
 /* ---- writing ------------------------------------------------------------------------ */
 
@@ -31,7 +74,8 @@ static void add_selection(struct session *session, struct text *out)
     for (size_t i = 0; i < session->num_targets; i++)
         text_printf(out, "%s%s", i == 0 ? " targets=" : ",", session->targets[i]->name);
     add_list(out, " only=", &options->only, ",");
-    text_string(out, options->from_table != NULL ? " from-table\n" : "\n");
+    text_printf(out, "%s%s\n", options->line_info ? " line-info" : "",
+                options->from_table != NULL ? " from-table" : "");
     text_string(out, "# regenerate: attngen build");
     add_list(out, " --families ", &options->families, ",");
     if (session->num_targets == num_archs)
@@ -40,16 +84,19 @@ static void add_selection(struct session *session, struct text *out)
         text_printf(out, "%s%s", i == 0 ? " --targets " : ",", session->targets[i]->name);
     for (size_t i = 0; i < options->only.count; i++)
         text_printf(out, " --only '%s'", options->only.items[i]);
-    text_printf(out, "%s --catalog FILE\n",
+    text_printf(out, "%s%s --catalog FILE\n", options->line_info ? " --line-info" : "",
                 options->from_table != NULL ? " --from-table TABLE" : "");
 }
 
-static void add_row(const struct variant *v, struct text *out)
+static void add_row(struct session *session, const struct variant *v, struct text *out)
 {
-    text_printf(out, "%s\t%s\t%s\t%s\t%s%s%s\t%d\t%d\t%d\t%d\t%d\t%d\t%016" PRIx64 "\n", v->name,
-                v->family->name, v->group, v->arch->name, v->required,
-                v->required[0] != '\0' && v->free[0] != '\0' ? ";" : "", v->free, v->threads,
-                v->shared, v->report.shared_static, v->report.registers, v->cluster, v->fallback,
+    const char *planned[NUM_PLANNED];
+    catalog_plan(session, v, planned);
+    text_string(out, v->name);
+    for (int i = PLANNED_FAMILY; i <= PLANNED_SHARED; i++)
+        text_printf(out, "\t%s", planned[i]);
+    text_printf(out, "\t%d\t%d\t%s\t%s\t%016" PRIx64 "\n", v->report.shared_static,
+                v->report.registers, planned[PLANNED_CLUSTER], planned[PLANNED_FALLBACK],
                 v->digest);
 }
 
@@ -65,7 +112,7 @@ void catalog_make(struct session *session, const char *toolkit, struct text *out
     for (size_t i = 0; i < session->num_variants; i++) {
         const struct variant *v = session->variants[i];
         if (v->state == VARIANT_BUILT)
-            add_row(v, out);
+            add_row(session, v, out);
     }
     for (size_t i = 0; i < session->num_variants; i++) {
         const struct variant *v = session->variants[i];
@@ -76,15 +123,17 @@ void catalog_make(struct session *session, const char *toolkit, struct text *out
 
 /* ---- reading ------------------------------------------------------------------------ */
 
-static void add(struct session *session, struct catalog *catalog, size_t *capacity,
-                const char *name, uint64_t digest)
+static struct catalog_row *add(struct session *session, struct catalog *catalog, size_t *capacity,
+                               const char *name, uint64_t digest)
 {
     if (catalog->count == *capacity) {
         *capacity = *capacity > 0 ? 2 * *capacity : 256;
         catalog->rows = arena_grow(&session->arena, catalog->rows, catalog->count, *capacity,
                                    sizeof *catalog->rows);
     }
-    catalog->rows[catalog->count++] = (struct catalog_row){.name = name, .digest = digest};
+    struct catalog_row *row = &catalog->rows[catalog->count++];
+    *row = (struct catalog_row){.name = name, .digest = digest};
+    return row;
 }
 
 static int by_name(const void *a, const void *b)
@@ -111,6 +160,8 @@ static void read_selection(struct catalog *catalog, char *line)
             catalog->targets = word + 8;
         else if (strncmp(word, "only=", 5) == 0)
             catalog->only = word + 5;
+        else if (strcmp(word, "line-info") == 0)
+            catalog->line_info = true;
         else if (strcmp(word, "from-table") == 0)
             catalog->partial = true;
     }
@@ -119,18 +170,11 @@ static void read_selection(struct catalog *catalog, char *line)
 static void read_row(struct session *session, struct catalog *catalog, size_t *capacity, char *line,
                      int number)
 {
-    enum { MAX_FIELDS = 16 };
-    char *fields[MAX_FIELDS], *end;
-    size_t count = 0, expected = 12;
-    for (char *p = line; p != NULL && count < MAX_FIELDS;) {
-        fields[count++] = p;
-        p = strchr(p, '\t');
-        if (p != NULL)
-            *p++ = '\0';
-    }
+    enum { FIELDS = 12, REFUSED_FIELDS = 4 };
+    char *fields[FIELDS + 1], *end;
+    size_t count = lines_split(line, fields, FIELDS + 1);
     bool refused = strcmp(fields[0], "# refused") == 0;
-    if (refused)
-        expected = 4;
+    size_t expected = refused ? REFUSED_FIELDS : FIELDS;
     if (count != expected)
         fail(session, "%s:%d: %zu fields; allowed: %zu", catalog->path, number, count, expected);
     const char *digest = refused ? fields[2] : fields[count - 1];
@@ -138,25 +182,26 @@ static void read_row(struct session *session, struct catalog *catalog, size_t *c
     if (strlen(digest) != 16 || *end != '\0')
         fail(session, "%s:%d: digest '%s'; allowed: 16 hexadecimal digits", catalog->path, number,
              digest);
-    add(session, catalog, capacity, refused ? fields[1] : fields[0], value);
+    struct catalog_row *row =
+        add(session, catalog, capacity, refused ? fields[1] : fields[0], value);
+    if (refused)
+        return;
+    for (int i = PLANNED_FAMILY; i <= PLANNED_SHARED; i++)
+        row->planned[i] = fields[1 + i];
+    row->planned[PLANNED_CLUSTER] = fields[9];
+    row->planned[PLANNED_FALLBACK] = fields[10];
 }
 
 void catalog_read(struct session *session, const char *path, struct catalog *catalog)
 {
     size_t size, capacity = 0;
     *catalog = (struct catalog){.path = path};
-    char *text = file_read(&session->arena, path, &size);
-    if (text == NULL)
+    struct lines lines = {.rest = file_read(&session->arena, path, &size)};
+    if (lines.rest == NULL)
         fail(session, "%s: cannot read it: %s", path, strerror(errno));
-    int number = 0;
     bool header = false;
-    for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
-        next = strchr(line, '\n');
-        if (next != NULL)
-            *next++ = '\0';
-        line[strcspn(line, "\r")] = '\0';
-        number++;
-        if (number == 1 && strcmp(line, first_line) != 0)
+    for (char *line; (line = lines_next(&lines)) != NULL;) {
+        if (lines.number == 1 && strcmp(line, first_line) != 0)
             fail(session, "%s:1: found '%.40s'; allowed: '%s'", path, line, first_line);
         if (strncmp(line, "# selection:", 12) == 0)
             read_selection(catalog, line + 12);
@@ -165,10 +210,10 @@ void catalog_read(struct session *session, const char *path, struct catalog *cat
         if (!header && line[0] != '#') {
             header = true;
             if (strcmp(line, columns) != 0)
-                fail(session, "%s:%d: not the column names of a catalog", path, number);
+                fail(session, "%s:%d: not the column names of a catalog", path, lines.number);
             continue;
         }
-        read_row(session, catalog, &capacity, line, number);
+        read_row(session, catalog, &capacity, line, lines.number);
     }
     if (!header)
         fail(session, "%s: no column names: it is cut short", path);
@@ -177,44 +222,113 @@ void catalog_read(struct session *session, const char *path, struct catalog *cat
 
 /* ---- a product ------------------------------------------------------------------------ */
 
+struct product {
+    struct session *session;
+    const char *path, *data;
+    uint64_t size;
+    struct gen_pack_index index;
+};
+
 static bool inside(uint64_t offset, uint64_t count, uint64_t item, uint64_t size)
 {
     return offset <= size && count <= (size - offset) / item;
 }
 
-void catalog_read_product(struct session *session, const char *path, struct catalog *catalog)
+static void open_product(struct product *p)
 {
-    size_t size, capacity = 0;
     struct gen_pack_footer footer;
-    struct gen_pack_index index;
-    *catalog = (struct catalog){.path = path};
-    const char *data = file_read(&session->arena, path, &size);
-    if (data == NULL)
-        fail(session, "%s: cannot read it: %s", path, strerror(errno));
+    struct session *session = p->session;
+    size_t size;
+    p->data = file_read(&session->arena, p->path, &size);
+    if (p->data == NULL)
+        fail(session, "%s: cannot read it: %s", p->path, strerror(errno));
     if (size < sizeof footer)
-        fail(session, "%s: no product of attngen: %zu bytes", path, size);
-    memcpy(&footer, data + size - sizeof footer, sizeof footer);
+        fail(session, "%s: no product of attngen: %zu bytes", p->path, size);
+    p->size = size;
+    memcpy(&footer, p->data + size - sizeof footer, sizeof footer);
     if (memcmp(footer.magic, GEN_PACK_MAGIC, sizeof footer.magic) != 0)
-        fail(session, "%s: no product of attngen, or cut short", path);
+        fail(session, "%s: no product of attngen, or cut short", p->path);
     if (footer.version != GEN_PACK_VERSION)
-        fail(session, "%s: a product of version %" PRIu32 "; allowed: %u", path, footer.version,
+        fail(session, "%s: a product of version %" PRIu32 "; allowed: %u", p->path, footer.version,
              GEN_PACK_VERSION);
     if (!inside(footer.index_offset, footer.index_size, 1, size) ||
-        footer.index_size < sizeof index ||
-        gen_pack_hash(data + footer.index_offset, footer.index_size) != footer.index_hash)
-        fail(session, "%s: damaged: its index does not match its hash", path);
-    memcpy(&index, data + footer.index_offset, sizeof index);
-    if (!inside(index.variants_offset, index.num_variants, sizeof(struct gen_pack_variant), size) ||
-        !inside(index.strings_offset, index.strings_size, 1, size) || index.strings_size == 0 ||
-        data[index.strings_offset + index.strings_size - 1] != '\0')
-        fail(session, "%s: damaged: its index points outside the file", path);
-    for (uint32_t i = 0; i < index.num_variants; i++) {
-        struct gen_pack_variant variant;
-        memcpy(&variant, data + index.variants_offset + i * sizeof variant, sizeof variant);
-        if (variant.name >= index.strings_size)
-            fail(session, "%s: damaged: its index points outside the file", path);
-        add(session, catalog, &capacity, data + index.strings_offset + variant.name,
-            variant.digest);
-    }
+        footer.index_size < sizeof p->index ||
+        gen_pack_hash(p->data + footer.index_offset, footer.index_size) != footer.index_hash)
+        fail(session, "%s: damaged: its index does not match its hash", p->path);
+    memcpy(&p->index, p->data + footer.index_offset, sizeof p->index);
+}
+
+static _Noreturn void points_outside(const struct product *p)
+{
+    fail(p->session, "%s: damaged: its index points outside the file", p->path);
+}
+
+/* Copies item `i` of a list of the index. */
+static void get_item(const struct product *p, uint64_t offset, uint64_t count, uint64_t i,
+                     void *item, size_t size)
+{
+    if (i >= count || !inside(offset, count, size, p->size))
+        points_outside(p);
+    memcpy(item, p->data + offset + i * size, size);
+}
+
+static const char *get_text(const struct product *p, uint32_t offset)
+{
+    const struct gen_pack_index *index = &p->index;
+    const char *strings = p->data + index->strings_offset;
+    if (!inside(index->strings_offset, index->strings_size, 1, p->size) ||
+        offset >= index->strings_size || strings[index->strings_size - 1] != '\0')
+        points_outside(p);
+    return strings + offset;
+}
+
+static size_t count_names(const char *names)
+{
+    size_t count = names[0] != '\0';
+    for (; *names != '\0'; names++)
+        count += *names == ',';
+    return count;
+}
+
+static void read_variant(const struct product *p, uint32_t i, struct catalog *catalog,
+                         size_t *capacity)
+{
+    const struct gen_pack_index *index = &p->index;
+    struct session *session = p->session;
+    struct gen_pack_variant variant;
+    struct gen_pack_group group;
+    struct gen_pack_family family;
+    struct gen_pack_target target;
+    get_item(p, index->variants_offset, index->num_variants, i, &variant, sizeof variant);
+    get_item(p, index->groups_offset, index->num_groups, variant.group, &group, sizeof group);
+    get_item(p, index->families_offset, index->num_families, group.family, &family, sizeof family);
+    get_item(p, index->targets_offset, index->num_targets, group.target, &target, sizeof target);
+    const char *facts = get_text(p, family.facts);
+    size_t num_facts = count_names(facts);
+    if (num_facts > GEN_PACK_MAX_FACTS)
+        points_outside(p);
+    struct catalog_row *row =
+        add(session, catalog, capacity, get_text(p, variant.name), variant.digest);
+    row->planned[PLANNED_FAMILY] = get_text(p, family.name);
+    row->planned[PLANNED_REQUIRED] = get_text(p, group.name);
+    row->planned[PLANNED_TARGET] = get_text(p, target.name);
+    row->planned[PLANNED_THREADS] = number_text(session, variant.threads);
+    row->planned[PLANNED_SHARED] = number_text(session, variant.shared_dynamic);
+    row->planned[PLANNED_CLUSTER] = number_text(session, variant.cluster);
+    row->planned[PLANNED_FALLBACK] = group.fallback_variant == i ? "1" : "0";
+    row->planned[PLANNED_SYMBOL] = get_text(p, variant.symbol);
+    row->planned[PLANNED_VALUES] = arena_printf(
+        &session->arena, "%s:%s", get_text(p, family.required), get_text(p, group.values));
+    row->planned[PLANNED_FACTS] = facts_text(session, facts, num_facts, variant.facts);
+}
+
+void catalog_read_product(struct session *session, const char *path, struct catalog *catalog)
+{
+    struct product product = {.session = session, .path = path};
+    size_t capacity = 0;
+    *catalog = (struct catalog){.path = path};
+    open_product(&product);
+    for (uint32_t i = 0; i < product.index.num_variants; i++)
+        read_variant(&product, i, catalog, &capacity);
     sort(session, catalog);
 }

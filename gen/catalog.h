@@ -11,11 +11,34 @@
 /* Appends the catalog of session->variants (built or refused). */
 void catalog_make(struct session *session, const char *toolkit, struct text *out);
 
+/* What is known of a variant without compiling it. */
+enum planned {
+    PLANNED_FAMILY,
+    PLANNED_REQUIRED,
+    PLANNED_TARGET,
+    PLANNED_AXES,
+    PLANNED_THREADS,
+    PLANNED_SHARED,
+    PLANNED_CLUSTER,
+    PLANNED_FALLBACK,
+    PLANNED_SYMBOL,
+    PLANNED_VALUES, /* of the required key, with the axes' names */
+    PLANNED_FACTS,  /* likewise */
+    NUM_PLANNED
+};
+
+extern const char *const planned_names[NUM_PLANNED];
+
 struct catalog_row {
     const char *name;
     uint64_t digest;
+    const char *planned[NUM_PLANNED]; /* NULL: the file does not say */
     bool seen;
 };
+
+/* What the templates say now. */
+void catalog_plan(struct session *session, const struct variant *variant,
+                  const char *planned[NUM_PLANNED]);
 
 struct catalog {
     const char *path;
@@ -23,6 +46,7 @@ struct catalog {
     size_t count;
     /* How it was chosen; NULL where it does not say. */
     const char *families, *targets, *only;
+    bool line_info;
     bool partial; /* chosen by a table: missing rows are no mistake */
 };
 

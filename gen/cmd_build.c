@@ -1,3 +1,4 @@
+#include "cache.h"
 #include "catalog.h"
 #include "commands.h"
 #include "estimate.h"
@@ -12,6 +13,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 struct outcome {
     size_t built, refused, compiled, cached, crashed;
@@ -82,6 +84,16 @@ static void print_refused(struct session *session)
     if (count > MOST)
         fprintf(stderr, "refused: %zu more; `attngen why NAME` and the catalog tell each\n",
                 count - MOST);
+}
+
+/* Told whatever is quiet: the product lacks what another build would have. */
+static void print_crashed(const struct workshop *shop)
+{
+    if (shop->pool.crashed > 0)
+        fprintf(stderr,
+                "attngen: %zu variants are left out because the compiler crashed or hung; the same "
+                "command tries them again\n",
+                shop->pool.crashed);
 }
 
 /* Every required key needs its fallback on every target. */
@@ -155,6 +167,21 @@ static void write_catalog(struct session *session, const struct workshop *shop)
         fail(session, "%s: cannot write it: %s", path, strerror(error));
 }
 
+/* An unchanged build has added nothing to the cache, and does not look at it. */
+static void prune_cache(struct session *session, const struct workshop *shop, uint64_t limit,
+                        time_t start)
+{
+    const struct options *options = session->options;
+    if (shop->pool.compiled == 0 && options->cache_limit == 0)
+        return;
+    size_t dropped = cache_prune(&session->arena, shop->pool.cache, limit, start);
+    if (dropped > 0 && !options->quiet)
+        fprintf(stderr,
+                "attngen: %s: dropped %zu compiled variants, those used longest ago, for "
+                "--cache-limit %" PRIu64 "\n",
+                shop->pool.cache, dropped, limit);
+}
+
 static void print_outcome(struct session *session, const struct outcome *o)
 {
     static const char *const columns[] = {
@@ -188,6 +215,8 @@ static void print_outcome(struct session *session, const struct outcome *o)
 int command_build(struct session *session)
 {
     double start = progress_clock();
+    time_t start_time = time(NULL);
+    uint64_t cache_limit = space_cache_limit(session);
     const struct options *options = session->options;
     struct workshop shop;
     struct pack_tables tables = {0};
@@ -208,9 +237,11 @@ int command_build(struct session *session)
         print_warnings(session);
         print_refused(session);
     }
+    print_crashed(&shop);
     check_keys(session);
     write_product(session, &shop, &tables, &outcome);
     write_catalog(session, &shop);
+    prune_cache(session, &shop, cache_limit, start_time);
     outcome.compiled = shop.pool.compiled;
     outcome.crashed = shop.pool.crashed;
     outcome.cached = shop.cached;

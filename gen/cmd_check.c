@@ -156,6 +156,22 @@ static int by_name(const void *key, const void *item)
     return strcmp(key, ((const struct catalog_row *)item)->name);
 }
 
+/* The source may stay the same while what is launched with it changes. */
+static void compare_plan(struct findings *f, const struct catalog *catalog,
+                         const struct catalog_row *row, const struct variant *v)
+{
+    struct arena *arena = &f->session->arena;
+    const char *planned[NUM_PLANNED], *changes = "";
+    catalog_plan(f->session, v, planned);
+    for (int i = 0; i < NUM_PLANNED; i++)
+        if (row->planned[i] != NULL && strcmp(row->planned[i], planned[i]) != 0)
+            changes = arena_printf(arena, "%s%s %s is %s, planned is %s", changes,
+                                   changes[0] != '\0' ? ";" : "", planned_names[i], row->planned[i],
+                                   planned[i]);
+    if (changes[0] != '\0')
+        found(f, true, catalog->path, arena_printf(arena, "stale: %s:%s", v->name, changes));
+}
+
 static void compare(struct findings *f, struct catalog *catalog, bool partial)
 {
     struct session *session = f->session;
@@ -174,6 +190,7 @@ static void compare(struct findings *f, struct catalog *catalog, bool partial)
         if (row->digest != v->digest)
             found(f, true, catalog->path,
                   arena_printf(&session->arena, "stale: %s has changed since", v->name));
+        compare_plan(f, catalog, row, v);
     }
     for (size_t i = 0; i < catalog->count; i++)
         if (!catalog->rows[i].seen)
@@ -184,27 +201,17 @@ static void compare(struct findings *f, struct catalog *catalog, bool partial)
 
 /* ---- the command ---------------------------------------------------------------------- */
 
-static void split_commas(struct session *session, const char *text, struct strings *strings)
-{
-    while (text != NULL && *text != '\0') {
-        size_t size = strcspn(text, ",");
-        strings->items = arena_grow(&session->arena, strings->items, strings->count,
-                                    strings->count + 1, sizeof *strings->items);
-        strings->items[strings->count++] = arena_copy(&session->arena, text, size);
-        text += size + (text[size] == ',');
-    }
-}
-
 /* A catalog says what it was made of; options given now go first. */
 static void adopt_selection(struct session *session, const struct catalog *catalog)
 {
     struct options *options = arena_copy(&session->arena, session->options, sizeof *options);
-    if (options->families.count == 0)
-        split_commas(session, catalog->families, &options->families);
-    if (options->targets.count == 0)
-        split_commas(session, catalog->targets, &options->targets);
-    if (options->only.count == 0)
-        split_commas(session, catalog->only, &options->only);
+    if (options->families.count == 0 && catalog->families != NULL)
+        options_add_commas(session, &options->families, catalog->families);
+    if (options->targets.count == 0 && catalog->targets != NULL)
+        options_add_commas(session, &options->targets, catalog->targets);
+    if (options->only.count == 0 && catalog->only != NULL)
+        options_add_commas(session, &options->only, catalog->only);
+    options->line_info = options->line_info || catalog->line_info;
     session->options = options;
 }
 

@@ -31,6 +31,21 @@ static bool wanted(const struct options *options, const struct variant *variant)
     return options->words.count == 0;
 }
 
+/* Every word names something, or it is misspelt. */
+static void check_words(struct session *session)
+{
+    const struct strings *words = &session->options->words;
+    for (size_t i = 0; i < words->count; i++) {
+        bool any = false;
+        for (size_t j = 0; j < session->num_variants && !any; j++)
+            any = glob_match(words->items[i], session->variants[j]->name);
+        if (!any)
+            fail(session,
+                 "expand: '%s' matches none of %zu variants; `attngen why '%s'` may say why",
+                 words->items[i], session->num_variants, words->items[i]);
+    }
+}
+
 int command_expand(struct session *session)
 {
     const struct options *options = session->options;
@@ -40,12 +55,10 @@ int command_expand(struct session *session)
     space_subset(session, false);
     if (options->words.count == 0 && options->only.count == 0 && options->from_table == NULL)
         fail(session, "expand: which variants? Give names or globs; `attngen list` shows them");
+    check_words(session);
     size_t count = 0;
     for (size_t i = 0; i < session->num_variants; i++)
         count += wanted(options, session->variants[i]);
-    if (count == 0)
-        fail(session, "expand: '%s' matches none of %zu variants; `attngen why '%s'` may say why",
-             options->words.items[0], session->num_variants, options->words.items[0]);
     if (count > 1 && options->output == NULL)
         fail(session, "expand: %zu variants match; standard output takes one, --output DIR all",
              count);

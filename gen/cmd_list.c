@@ -1,3 +1,4 @@
+#include "catalog.h"
 #include "commands.h"
 #include "failure.h"
 #include "options.h"
@@ -101,13 +102,11 @@ static void list_variants(struct session *session, struct rows *rows)
             "fallback");
     for (size_t i = 0; i < session->num_variants; i++) {
         const struct variant *v = session->variants[i];
+        const char *planned[NUM_PLANNED];
+        catalog_plan(session, v, planned);
         rows_text(rows, v->name);
-        rows_text(rows, v->family->name);
-        rows_text(rows, v->group);
-        rows_text(rows, v->arch->name);
-        rows_text(rows,
-                  arena_printf(&session->arena, "%s%s%s", v->required,
-                               v->required[0] != '\0' && v->free[0] != '\0' ? ";" : "", v->free));
+        for (int j = PLANNED_FAMILY; j <= PLANNED_AXES; j++)
+            rows_text(rows, planned[j]);
         rows_integer(rows, v->threads);
         rows_integer(rows, v->shared);
         rows_integer(rows, v->cluster);
@@ -126,7 +125,7 @@ int command_list(struct session *session)
         !(targets || axes || families || keys || strcmp(what, "variants") == 0))
         fail(session, "list: '%s'; allowed: families, targets, axes, keys, variants",
              options->words.items[options->words.count - 1]);
-    space_open(session, targets || families);
+    space_open(session, targets || families || axes);
     if (!targets && !axes) {
         /* A list may well be empty. */
         spec_enumerate(session);

@@ -86,7 +86,6 @@ static void add_total(struct estimate *total, const struct estimate *e)
 {
     total->variants += e->variants;
     total->cached += e->cached;
-    total->sampled += e->sampled;
     total->cpu_seconds += e->cpu_seconds;
     total->cpu_seconds_left += e->cpu_seconds_left;
     total->bytes += e->bytes;
@@ -114,8 +113,6 @@ size_t estimate_make(struct session *session, struct pool *pool, struct estimate
         if (num == 0 || list[num - 1].family != v->family || list[num - 1].arch != v->arch)
             list[num++] = (struct estimate){.family = v->family, .arch = v->arch};
         add_stratum(&strata[i], &list[num - 1]);
-        for (size_t j = 0; j < num_samples; j++)
-            list[num - 1].sampled += same_stratum(samples[j], v);
     }
     struct estimate *total = &list[num];
     for (size_t i = 0; i < num; i++)

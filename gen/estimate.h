@@ -10,7 +10,7 @@
 struct estimate {
     const struct family *family; /* NULL: the total */
     const struct arch *arch;
-    size_t variants, cached, sampled;
+    size_t variants, cached;
     double cpu_seconds;      /* of the whole set */
     double cpu_seconds_left; /* of what the cache does not hold */
     double bytes;            /* of images */

@@ -3,10 +3,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,18 +67,39 @@ bool file_make_folder(const char *path)
     return true;
 }
 
-static bool write_all(int fd, const char *data, size_t size)
+bool file_write_all(int fd, const void *data, size_t size)
 {
+    const char *p = data;
     while (size > 0) {
-        ssize_t n = write(fd, data, size);
+        ssize_t n = write(fd, p, size);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return false;
-        data += n;
+        p += n;
         size -= (size_t)n;
     }
     return true;
+}
+
+/* A new file in the folder. A number drawn by lot is nobody else's, where a
+ * process's would be that of other containers too; and a name of its own fits
+ * wherever the file's name does. */
+static int open_temporary(const char *folder, char temporary[PATH_MAX])
+{
+    int fd;
+    do {
+        uint64_t number;
+        if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+            return -1;
+        if (snprintf(temporary, PATH_MAX, "%s/" FILE_TEMPORARY "%016" PRIx64, folder, number) >=
+            PATH_MAX) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (fd < 0 && errno == EEXIST);
+    return fd;
 }
 
 bool file_write(const char *path, const void *data, size_t size)
@@ -86,22 +110,20 @@ bool file_write(const char *path, const void *data, size_t size)
         errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
         return false;
     }
-    if (strlen(path) + 32 >= sizeof temporary) {
+    const char *slash = strrchr(path, '/');
+    size_t size_of_folder = slash != NULL ? (size_t)(slash - path) : 1;
+    if (size_of_folder >= sizeof folder) {
         errno = ENAMETOOLONG;
         return false;
     }
-    strcpy(folder, path);
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL && slash != folder) {
-        *slash = '\0';
-        if (!file_make_folder(folder))
-            return false;
-    }
-    snprintf(temporary, sizeof temporary, "%s.tmp%ld", path, (long)getpid());
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    memcpy(folder, slash != NULL ? path : ".", size_of_folder);
+    folder[size_of_folder] = '\0';
+    if (folder[0] != '\0' && !file_make_folder(folder))
+        return false;
+    int fd = open_temporary(folder, temporary);
     if (fd < 0)
         return false;
-    bool ok = write_all(fd, data, size);
+    bool ok = file_write_all(fd, data, size);
     ok = close(fd) == 0 && ok;
     ok = ok && rename(temporary, path) == 0;
     if (!ok) {
@@ -127,6 +149,18 @@ bool file_is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    remove(path); /* what cannot go is told by the folder that stays */
+    return 0;
+}
+
+bool file_remove_folder(const char *path)
+{
+    return nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0 && !file_exists(path);
+}
+
 bool file_exists(const char *path)
 {
     return access(path, F_OK) == 0;
@@ -145,7 +179,7 @@ char **file_list(struct arena *arena, const char *folder, size_t *count)
     char **names = arena_alloc(arena, 16 * sizeof *names);
     size_t n = 0, capacity = 16;
     const struct dirent *entry;
-    while ((entry = readdir(dir)) != NULL) {
+    while (errno = 0, (entry = readdir(dir)) != NULL) {
         if (entry->d_name[0] == '.')
             continue;
         if (n == capacity) {
@@ -154,7 +188,12 @@ char **file_list(struct arena *arena, const char *folder, size_t *count)
         }
         names[n++] = arena_string(arena, entry->d_name);
     }
+    int error = errno;
     closedir(dir);
+    if (error != 0) { /* a part of a folder must not pass for the whole */
+        errno = error;
+        return NULL;
+    }
     qsort(names, n, sizeof *names, by_bytes);
     *count = n;
     return names;

@@ -14,7 +14,6 @@
 #define ANY \
     (COMMAND_LIST | COMMAND_PLAN | COMMAND_EXPAND | COMMAND_BUILD | COMMAND_CHECK | COMMAND_WHY)
 #define COMPILING (COMMAND_PLAN | COMMAND_BUILD)
-#define CHOOSING (COMMAND_LIST | COMMAND_PLAN | COMMAND_EXPAND | COMMAND_BUILD)
 
 enum kind { TEXT, LIST, COMMAS, NUMBER, BYTES, FLAG, FORMAT };
 
@@ -30,33 +29,58 @@ struct option {
 
 #define AT(field) offsetof(struct options, field)
 
+#define TARGETS "targets, comma-separated, or 'all'; default: "
+
+/* An option that commands take differently has a row for each: what the help
+ * of a command says is true of it. */
 static const struct option table[] = {
-    {"families", 'f', "LIST", COMMAS, AT(families), ANY, "families, comma-separated; default: all"},
-    {"targets", 't', "LIST", COMMAS, AT(targets), ANY,
-     "targets, comma-separated, or 'all'; default: the GPU's own, sm_90a without one"},
-    {"only", 0, "GLOB", LIST, AT(only), CHOOSING,
-     "variants whose name matches (repeatable); plan and build keep the fallback of their keys"},
-    {"from-table", 0, "FILE", TEXT, AT(from_table), CHOOSING,
+    {"families", 'f', "LIST", COMMAS, AT(families), ANY & ~(unsigned)COMMAND_CHECK,
+     "families, comma-separated; default: all"},
+    {"families", 'f', "LIST", COMMAS, AT(families), COMMAND_CHECK,
+     "families, comma-separated; default: the catalog's, all without --catalog"},
+    {"targets", 't', "LIST", COMMAS, AT(targets), COMPILING,
+     TARGETS "the GPU's own, sm_90a without one"},
+    {"targets", 't', "LIST", COMMAS, AT(targets), COMMAND_LIST,
+     TARGETS "the GPU's own, sm_90a without one; all for families, targets and axes"},
+    {"targets", 't', "LIST", COMMAS, AT(targets), COMMAND_EXPAND, TARGETS "all"},
+    {"targets", 't', "LIST", COMMAS, AT(targets), COMMAND_CHECK,
+     TARGETS "the catalog's, all without --catalog"},
+    {"targets", 't', "LIST", COMMAS, AT(targets), COMMAND_WHY,
+     TARGETS "all for a name; for AXIS=VALUE the GPU's own, sm_90a without one"},
+    {"only", 0, "GLOB", LIST, AT(only), COMPILING,
+     "variants whose name matches, and the fallback of their required keys (repeatable)"},
+    {"only", 0, "GLOB", LIST, AT(only), COMMAND_LIST | COMMAND_EXPAND,
+     "variants whose name matches (repeatable)"},
+    {"from-table", 0, "FILE", TEXT, AT(from_table), COMPILING,
      "variants that this tuning table picks, and the fallback of every required key"},
-    {"output", 'o', "PATH", TEXT, AT(output), COMMAND_BUILD | COMMAND_EXPAND,
-     "build: the product, default attngen.fatbin; expand: a folder, default standard output"},
-    {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_BUILD | COMMAND_CHECK,
-     "build: also write the catalog; check: compare it with the templates"},
+    {"from-table", 0, "FILE", TEXT, AT(from_table), COMMAND_LIST | COMMAND_EXPAND,
+     "variants that this tuning table picks"},
+    {"output", 'o', "PATH", TEXT, AT(output), COMMAND_BUILD,
+     "the product; default: attngen.fatbin"},
+    {"output", 'o', "PATH", TEXT, AT(output), COMMAND_EXPAND,
+     "a folder, a file for each variant; default: one variant to standard output"},
+    {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_BUILD, "also write the catalog"},
+    {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_CHECK,
+     "compare this catalog with the templates"},
     {"product", 0, "FILE", TEXT, AT(product), COMMAND_CHECK,
      "compare this product with the templates"},
-    {"tables", 0, "PATH", LIST, AT(tables), COMMAND_BUILD | COMMAND_PLAN,
+    {"tables", 0, "PATH", LIST, AT(tables), COMPILING,
      "tuning tables to embed, a file or a folder of *.tsv (repeatable)"},
-    {"table", 0, "PATH", LIST, AT(tables), COMMAND_BUILD | COMMAND_PLAN, NULL},
+    {"table", 0, "PATH", LIST, AT(tables), COMPILING, NULL},
     {"max-bytes", 0, "SIZE", BYTES, AT(max_bytes), COMPILING,
      "the greatest product allowed, e.g. 20M or 64KiB"},
     {"jobs", 'j', "N", NUMBER, AT(jobs), COMPILING,
      "compiler processes; default: one per CPU, fewer where memory is short"},
     {"timeout", 0, "SECONDS", NUMBER, AT(timeout), COMPILING,
      "time one variant may take to compile; default: 120"},
-    {"line-info", 0, NULL, FLAG, AT(line_info), ANY & ~(unsigned)COMMAND_LIST,
+    {"line-info", 0, NULL, FLAG, AT(line_info), COMPILING,
      "compile with source lines for profilers (another digest)"},
+    {"line-info", 0, NULL, FLAG, AT(line_info), COMMAND_CHECK | COMMAND_WHY,
+     "the digests of a build with --line-info"},
     {"cache", 0, "DIR", TEXT, AT(cache), COMPILING | COMMAND_WHY,
-     "compiled variants; default: $ATTNGEN_CACHE, then ~/.cache/attngen"},
+     "compiled variants; default: $ATTNGEN_CACHE, $XDG_CACHE_HOME/attngen, ~/.cache/attngen"},
+    {"cache-limit", 0, "SIZE", BYTES, AT(cache_limit), COMMAND_BUILD,
+     "drop what was used longest ago above it; default: $ATTNGEN_CACHE_LIMIT, " CACHE_LIMIT},
     {"no-line", 0, NULL, FLAG, AT(no_line), COMMAND_EXPAND, "leave #line directives out"},
     {"format", 0, "FORMAT", FORMAT, AT(format), ANY & ~(unsigned)COMMAND_EXPAND,
      "table, tsv or json; default: table"},
@@ -150,14 +174,16 @@ static void add_string(struct session *session, struct strings *strings, const c
     strings->items[strings->count++] = item;
 }
 
-static void add_commas(struct session *session, struct strings *strings, const char *text)
+bool options_add_commas(struct session *session, struct strings *strings, const char *text)
 {
+    size_t before = strings->count;
     while (*text != '\0') {
         size_t size = strcspn(text, ",");
         if (size > 0)
             add_string(session, strings, arena_copy(&session->arena, text, size));
         text += size + (text[size] == ',');
     }
+    return strings->count > before;
 }
 
 static long parse_number(struct session *session, const char *name, const char *text)
@@ -170,7 +196,7 @@ static long parse_number(struct session *session, const char *name, const char *
     return value;
 }
 
-static uint64_t parse_bytes(struct session *session, const char *name, const char *text)
+uint64_t options_bytes(struct session *session, const char *what, const char *text)
 {
     static const char units[] = "KMGT";
     char *end;
@@ -191,7 +217,7 @@ static uint64_t parse_bytes(struct session *session, const char *name, const cha
     }
     if (!ok)
         fail(session,
-             "--%s: '%s' is no size; allowed: bytes, or a number with K, M, G, KiB, MiB, GiB", name,
+             "%s: '%s' is no size; allowed: bytes, or a number with K, M, G, KiB, MiB, GiB", what,
              text);
     return value;
 }
@@ -200,23 +226,26 @@ static void store(struct session *session, struct options *options, const struct
                   const char *value)
 {
     char *place = (char *)options + o->offset;
+    if ((o->kind == TEXT || o->kind == LIST) && value[0] == '\0')
+        fail(session, "--%s: it is empty; allowed: %s", o->name, o->argument);
     switch (o->kind) {
     case TEXT:
-        if (value[0] == '\0')
-            fail(session, "--%s: it is empty; allowed: %s", o->name, o->argument);
         memcpy(place, &value, sizeof value);
         break;
     case LIST:
         add_string(session, (struct strings *)(void *)place, value);
         break;
     case COMMAS:
-        add_commas(session, (struct strings *)(void *)place, value);
+        if (!options_add_commas(session, (struct strings *)(void *)place, value))
+            fail(session, "--%s: '%s' names nothing; allowed: names, comma-separated", o->name,
+                 value);
         break;
     case NUMBER:
         *(long *)(void *)place = parse_number(session, o->name, value);
         break;
     case BYTES:
-        *(uint64_t *)(void *)place = parse_bytes(session, o->name, value);
+        *(uint64_t *)(void *)place =
+            options_bytes(session, arena_printf(&session->arena, "--%s", o->name), value);
         break;
     case FLAG:
         *(bool *)(void *)place = true;

@@ -8,6 +8,9 @@
 #include "model.h"
 #include "rows.h"
 
+/* Of the cache, where nobody says: some twenty generations of all there is. */
+#define CACHE_LIMIT "1G"
+
 enum command {
     COMMAND_LIST = 1 << 0,
     COMMAND_PLAN = 1 << 1,
@@ -30,13 +33,18 @@ struct options {
     const char *templates, *output, *catalog, *cache, *product, *from_table;
     struct strings families, targets, only, tables;
     long jobs, timeout;
-    uint64_t max_bytes; /* 0: no limit */
+    uint64_t max_bytes;   /* 0: no limit */
+    uint64_t cache_limit; /* 0: not given */
     enum rows_format format;
     bool no_line, line_info, quiet, help;
 };
 
 /* argv[0] is the command's name. Mistakes are failures. */
 void options_parse(struct session *session, struct options *options, int argc, char **argv);
+/* Adds the pieces between commas; false if there is none. */
+bool options_add_commas(struct session *session, struct strings *strings, const char *text);
+/* "20M", "64KiB"; a failure names `what` asks for it. */
+uint64_t options_bytes(struct session *session, const char *what, const char *text);
 /* The help text of a command. */
 void options_help(enum command command);
 /* The commands with a line each. */

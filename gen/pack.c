@@ -22,8 +22,11 @@ static void add_table(struct session *session, struct pack_tables *tables, const
 {
     struct pack_table table;
     const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
+    if (!file_exists(path))
+        fail(session, "--tables: %s: cannot read it: %s", path, strerror(errno));
     if (!has_suffix(base, ".tsv"))
-        fail(session, "--tables: %s is no table; allowed: files named <class>.tsv", path);
+        fail(session, "--tables: %s is no table; allowed: files named <class>.tsv, folders of them",
+             path);
     table.name = arena_copy(&session->arena, base, strlen(base) - 4);
     table.text = file_read(&session->arena, path, &table.size);
     if (table.text == NULL)
@@ -48,7 +51,9 @@ void pack_read_tables(struct session *session, const char *const *paths, size_t 
         }
         size_t num_names;
         char **names = file_list(&session->arena, paths[i], &num_names);
-        for (size_t j = 0; names != NULL && j < num_names; j++)
+        if (names == NULL)
+            fail(session, "--tables: %s: cannot read the folder: %s", paths[i], strerror(errno));
+        for (size_t j = 0; j < num_names; j++)
             if (has_suffix(names[j], ".tsv"))
                 add_table(session, tables,
                           arena_printf(&session->arena, "%s/%s", paths[i], names[j]));
@@ -219,19 +224,20 @@ static void add_part(struct text *out, const struct text *part)
     align(out, 8);
 }
 
+/* Of all that a plan hangs on: before the tables and the toolkit's name go in. */
 static uint64_t product_digest(const struct packer *p)
 {
+    const struct text *parts[] = {&p->families, &p->targets, &p->groups, &p->rows,
+                                  &p->strings.text};
     struct text all = {0};
-    for (size_t i = 0; i < p->count; i++) {
-        text_add(&all, p->variants[i]->name, strlen(p->variants[i]->name) + 1);
-        text_add(&all, (const char *)&p->variants[i]->digest, sizeof p->variants[i]->digest);
-    }
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        add_part(&all, parts[i]);
     uint64_t digest = gen_pack_hash(all.data, all.size);
     text_free(&all);
     return digest;
 }
 
-static void finish(struct packer *p, const char *toolkit, struct text *out)
+static void finish(struct packer *p, const char *toolkit, uint64_t digest, struct text *out)
 {
     struct gen_pack_footer footer = {.magic = {0}, .version = GEN_PACK_VERSION};
     memcpy(footer.magic, GEN_PACK_MAGIC, sizeof footer.magic);
@@ -256,7 +262,7 @@ static void finish(struct packer *p, const char *toolkit, struct text *out)
     add_part(out, &p->strings.text);
     footer.index_size = out->size - footer.index_offset;
     footer.index_hash = gen_pack_hash(out->data + footer.index_offset, footer.index_size);
-    footer.product_digest = product_digest(p);
+    footer.product_digest = digest;
     text_add(out, (const char *)&footer, sizeof footer);
 }
 
@@ -267,7 +273,7 @@ void pack_make(struct session *session, struct variant *const *variants, size_t 
     p->session = session;
     p->variants = variants;
     p->count = count;
-    strings_open(session, &p->strings, 3 * count + 64);
+    strings_open(session, &p->strings, 4 * count + 3 * session->num_families + tables->count + 64);
     pack_families(p);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first; end < count && same_group(variants[first], variants[end]); end++)
@@ -279,8 +285,9 @@ void pack_make(struct session *session, struct variant *const *variants, size_t 
             text_add(out, variants[i]->image, variants[i]->image_size);
         }
     }
+    uint64_t digest = product_digest(p);
     pack_tables_area(p, tables, out);
-    finish(p, toolkit, out);
+    finish(p, toolkit, digest, out);
     struct text *parts[] = {&p->families, &p->targets, &p->groups,
                             &p->rows,     &p->tables,  &p->strings.text};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)

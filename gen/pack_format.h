@@ -32,7 +32,8 @@ struct gen_pack_footer {
     uint64_t index_offset;
     uint64_t index_size;
     uint64_t index_hash;     /* gen_pack_hash() of the index bytes */
-    uint64_t product_digest; /* over every variant's name and digest */
+    uint64_t product_digest; /* of the families, targets, groups and variants: of
+                                what a plan hangs on, but not of the tables */
 };
 
 struct gen_pack_index {

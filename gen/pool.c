@@ -6,11 +6,13 @@
 #include "file.h"
 #include "progress.h"
 #include "report.h"
+#include "workplace.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,10 +44,11 @@ struct crew {
     struct pool *pool;
     struct variant **variants;
     size_t count, next; /* the first that no worker has yet */
-    size_t num_workers, running;
+    size_t num_workers, running, starts;
     struct worker workers[MAX_JOBS];
+    struct workplace place;
     const char *failure; /* of the machine: ends the run */
-    bool stop;
+    bool stop, hurried;
     struct progress progress;
 };
 
@@ -57,21 +60,6 @@ static void on_signal(int number)
 }
 
 /* ---- in a worker ------------------------------------------------------------------ */
-
-static bool write_whole(int fd, const void *data, size_t size)
-{
-    const char *p = data;
-    while (size > 0) {
-        ssize_t n = write(fd, p, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        p += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
 
 static bool read_whole(int fd, void *data, size_t size)
 {
@@ -94,8 +82,8 @@ static bool send_result(int to, long job, struct compile_result *result)
         .job = job, .status = (int)result->status, .seconds = result->seconds};
     if (result->status != COMPILE_OK)
         message.log_size = (unsigned)(result->log.size < MAX_LOG ? result->log.size : MAX_LOG);
-    return write_whole(to, &message, sizeof message) &&
-           write_whole(to, result->log.data, message.log_size);
+    return file_write_all(to, &message, sizeof message) &&
+           file_write_all(to, result->log.data, message.log_size);
 }
 
 static void keep_result(const struct pool *pool, const struct variant *variant,
@@ -131,7 +119,7 @@ static _Noreturn void work(const struct crew *crew, int from, int to)
         if (!warm) {
             struct message message = {.job = -1, .seconds = compile_warm_up(options)};
             warm = true;
-            if (!write_whole(to, &message, sizeof message))
+            if (!file_write_all(to, &message, sizeof message))
                 break;
         }
         compile_variant(variant, pool->toolkit, options, &result);
@@ -144,12 +132,6 @@ static _Noreturn void work(const struct crew *crew, int from, int to)
 }
 
 /* ---- workers as the parent sees them ------------------------------------------------ */
-
-static const char *worker_folder(struct crew *crew, size_t index)
-{
-    return arena_printf(&crew->session->arena, "%s/tmp.%ld.%zu", crew->pool->cache, (long)getpid(),
-                        index);
-}
 
 static void child(struct crew *crew, size_t index, const char *folder, int from, int to)
 {
@@ -172,7 +154,10 @@ static void child(struct crew *crew, size_t index, const char *folder, int from,
 
 static bool start_worker(struct crew *crew, size_t index)
 {
-    const char *folder = worker_folder(crew, index);
+    /* Never one that another worker had: what a killed worker started, such as
+     * fatbinary, may still write there. */
+    const char *folder =
+        arena_printf(&crew->session->arena, "%s/%zu", crew->place.folder, crew->starts++);
     int down[2], up[2];
     if (!file_make_folder(folder)) {
         crew->failure =
@@ -233,7 +218,7 @@ static void feed(struct crew *crew, struct worker *worker)
     worker->job = (long)crew->next++;
     worker->deadline = progress_clock() + crew->pool->time_limit;
     /* A worker that has died shows as the end of its pipe. */
-    (void)write_whole(worker->to, &worker->job, sizeof worker->job);
+    (void)file_write_all(worker->to, &worker->job, sizeof worker->job);
 }
 
 static void restart(struct crew *crew, size_t index)
@@ -251,6 +236,13 @@ static void worker_died(struct crew *crew, size_t index)
     struct arena *arena = &crew->session->arena;
     struct worker *worker = &crew->workers[index];
     int status = reap(crew, worker);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
+        /* No fault of the variant's, so it must not be missing from the product. */
+        crew->failure = "a compiler process was killed, as the system does when memory is short; "
+                        "a lower --jobs needs less, and what was compiled is kept";
+        crew->stop = true;
+        return;
+    }
     if (WIFSIGNALED(status))
         refuse(crew, worker,
                arena_printf(arena, "the compiler crashed: %s", strsignal(WTERMSIG(status))));
@@ -336,8 +328,6 @@ static void read_message(struct crew *crew, size_t index)
     bool ok = read_whole(worker->from, &message, sizeof message);
     if (ok && message.job < 0) {
         crew->pool->cpu_seconds += message.seconds;
-        crew->pool->start_seconds += message.seconds;
-        crew->pool->starts++;
         return;
     }
     char *log = NULL;
@@ -360,7 +350,7 @@ static void read_message(struct crew *crew, size_t index)
 /* After an interrupt: no new jobs, and those at work get a moment to finish. */
 static void hurry(struct crew *crew, double now)
 {
-    crew->stop = true;
+    crew->stop = crew->hurried = true;
     for (size_t i = 0; i < crew->num_workers; i++)
         if (crew->workers[i].deadline > now + 3)
             crew->workers[i].deadline = now + 3;
@@ -378,7 +368,7 @@ static void wait_for_workers(struct crew *crew)
     }
     int ready = poll(fds, (nfds_t)crew->num_workers, (int)(1000 * wait) + 1);
     now = progress_clock();
-    if (caught != 0 && !crew->stop)
+    if (caught != 0 && !crew->hurried)
         hurry(crew, now);
     for (size_t i = 0; i < crew->num_workers; i++) {
         if (crew->workers[i].pid == 0)
@@ -390,10 +380,19 @@ static void wait_for_workers(struct crew *crew)
     }
 }
 
+/* Containers are often given a part of the CPUs. */
+static long own_cpus(void)
+{
+    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
+        return CPU_COUNT(&cpus);
+    return sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 /* A machine out of memory kills compilers, so memory counts too. */
 int pool_default_jobs(void)
 {
-    long jobs = sysconf(_SC_NPROCESSORS_ONLN), kib = 0;
+    long jobs = own_cpus(), kib = 0;
     FILE *file = fopen("/proc/meminfo", "re");
     char line[128];
     while (file != NULL && fgets(line, sizeof line, file) != NULL)
@@ -404,34 +403,6 @@ int pool_default_jobs(void)
     if (kib > 0 && kib / 1024 / MEMORY_PER_JOB_MIB < jobs)
         jobs = kib / 1024 / MEMORY_PER_JOB_MIB;
     return jobs < 1 ? 1 : jobs > MAX_JOBS ? MAX_JOBS : (int)jobs;
-}
-
-static void remove_folder(struct arena *arena, const char *folder)
-{
-    static const char *const files[] = {"code.cubin", "code.ptx", "image.fatbin"};
-    for (size_t j = 0; j < sizeof files / sizeof files[0]; j++)
-        unlink(arena_printf(arena, "%s/%s", folder, files[j]));
-    rmdir(folder);
-}
-
-static void remove_folders(struct crew *crew)
-{
-    for (size_t i = 0; i < crew->num_workers; i++)
-        remove_folder(&crew->session->arena, worker_folder(crew, i));
-}
-
-/* What builds that were killed left behind. */
-static void remove_left_over(struct crew *crew)
-{
-    struct arena *arena = &crew->session->arena;
-    size_t count = 0;
-    char **names = file_list(arena, crew->pool->cache, &count);
-    for (size_t i = 0; names != NULL && i < count; i++) {
-        long pid;
-        if (sscanf(names[i], "tmp.%ld.", &pid) == 1 && pid > 0 && kill((pid_t)pid, 0) != 0 &&
-            errno == ESRCH)
-            remove_folder(arena, arena_printf(arena, "%s/%s", crew->pool->cache, names[i]));
-    }
 }
 
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
@@ -462,7 +433,9 @@ void pool_run(struct session *session, struct pool *pool, struct variant **varia
         crew->num_workers = MAX_JOBS;
     if (crew->num_workers > count)
         crew->num_workers = count;
-    remove_left_over(crew);
+    workplace_clean(&session->arena, pool->cache);
+    if (!workplace_open(&session->arena, pool->cache, &crew->place))
+        fail(session, "%s: cannot make a folder in it: %s", pool->cache, strerror(errno));
     catch_signals(old);
     progress_begin(&crew->progress, count, pool->quiet);
     for (size_t i = 0; i < crew->num_workers; i++)
@@ -470,7 +443,7 @@ void pool_run(struct session *session, struct pool *pool, struct variant **varia
     while (crew->running > 0)
         wait_for_workers(crew);
     progress_end(&crew->progress);
-    remove_folders(crew);
+    workplace_close(&session->arena, &crew->place);
     for (int i = 0; i < NUM_SIGNALS; i++)
         sigaction(signals[i], &old[i], NULL);
     pool->interrupted = caught;

@@ -18,9 +18,7 @@ struct pool {
     /* What it did. */
     size_t compiled, crashed;
     double cpu_seconds; /* of variants and of starting the compilers */
-    double start_seconds;
-    size_t starts;
-    int interrupted; /* the signal that ended it, or 0 */
+    int interrupted;    /* the signal that ended it, or 0 */
 };
 
 /* Compiles `count` variants; sets their state, report and image. Stops early

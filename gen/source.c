@@ -86,16 +86,19 @@ static const char *skip_blanks(const char *p)
     return p;
 }
 
-/* The name in `#include "name"` at a line's start, or NULL. */
-static const char *include_name(const char *line, size_t *size)
+/* What follows `#include` at a line's start, or NULL. */
+static const char *included(const char *line)
 {
     const char *p = skip_blanks(line);
     if (*p != '#')
         return NULL;
     p = skip_blanks(p + 1);
-    if (strncmp(p, "include", 7) != 0)
-        return NULL;
-    p = skip_blanks(p + 7);
+    return strncmp(p, "include", 7) == 0 ? skip_blanks(p + 7) : NULL;
+}
+
+/* The name in `#include "name"`, or NULL. */
+static const char *include_name(const char *p, size_t *size)
+{
     if (*p != '"')
         return NULL;
     size_t n = strcspn(++p, "\"\n");
@@ -107,14 +110,24 @@ static const char *include_name(const char *line, size_t *size)
 
 static const struct header *find_header(struct session *session, const char *name, size_t size);
 
-/* The headers that the text names. A name that templates/ does not have is the
- * compiler's to judge: the line may be under an #if that it skips. */
-static void scan_includes(struct session *session, const char *text, struct header_list *list)
+/* The headers that the text of `path` names. A name that templates/ does not
+ * have is the compiler's to judge: the line may be under an #if that it skips.
+ * But a path from the root it would read, and no digest would know. */
+static void scan_includes(struct session *session, const char *path, const char *text,
+                          struct header_list *list)
 {
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
         line += *line == '\n';
+        const char *what = included(line);
+        if (what == NULL)
+            continue;
+        if ((what[0] == '"' || what[0] == '<') && what[1] == '/')
+            fail(session,
+                 "%s: #include %.*s: a path from the root; allowed: files below the templates "
+                 "folder, as \"lib/x.cuh\"",
+                 path, (int)strcspn(what, "\r\n"), what);
         size_t size;
-        const char *name = include_name(line, &size);
+        const char *name = include_name(what, &size);
         const struct header *header = name != NULL ? find_header(session, name, size) : NULL;
         if (header != NULL)
             add_header(session, list, header);
@@ -132,7 +145,7 @@ static const struct header *find_header(struct session *session, const char *nam
     session->headers = arena_grow(&session->arena, session->headers, session->num_headers,
                                   session->num_headers + 1, sizeof(struct header *));
     session->headers[session->num_headers++] = header;
-    if (name[0] == '/' || strstr(header->name, "..") != NULL)
+    if (strstr(header->name, "..") != NULL)
         return NULL;
     const char *path = arena_printf(&session->arena, "%s/%s", session->templates, header->name);
     header->text = file_read(&session->arena, path, &header->size);
@@ -144,7 +157,7 @@ static const struct header *find_header(struct session *session, const char *nam
     hash_field(&hash, header->text, header->size);
     hash_end(&hash, header->digest);
     struct header_list list = {0};
-    scan_includes(session, header->text, &list);
+    scan_includes(session, header->name, header->text, &list);
     header->includes = list.items;
     header->num_includes = list.count;
     return header;
@@ -158,7 +171,7 @@ static int by_name(const void *a, const void *b)
 void source_digest(struct session *session, struct variant *variant, const char *options)
 {
     struct header_list list = {0};
-    scan_includes(session, variant->source, &list);
+    scan_includes(session, variant->template->path, variant->source, &list);
     for (size_t i = 0; i < list.count; i++) /* grows as it goes */
         for (size_t j = 0; j < list.items[i]->num_includes; j++)
             add_header(session, &list, list.items[i]->includes[j]);

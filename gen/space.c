@@ -6,6 +6,7 @@
 #include "file.h"
 #include "glob.h"
 #include "gpu.h"
+#include "lines.h"
 #include "pool.h"
 #include "source.h"
 #include "spec.h"
@@ -36,6 +37,18 @@ static void add_target(struct session *session, const struct arch *arch)
     session->targets[session->num_targets++] = arch;
 }
 
+static int by_table(const void *a, const void *b)
+{
+    const struct arch *x = *(const struct arch *const *)a, *y = *(const struct arch *const *)b;
+    return (x > y) - (x < y);
+}
+
+/* In the table's order, whatever order they were asked for or found in. */
+static void sort_targets(struct session *session)
+{
+    qsort(session->targets, session->num_targets, sizeof *session->targets, by_table);
+}
+
 static void own_targets(struct session *session)
 {
     int ccs[16];
@@ -48,18 +61,13 @@ static void own_targets(struct session *session)
     bool none = session->num_targets == 0;
     if (none)
         add_target(session, arch_find("sm_90a"));
+    sort_targets(session);
     if (session->options->quiet)
         return;
     fprintf(stderr, "attngen: no --targets: %s", none ? "no GPU found, so" : "this machine's GPU,");
     for (size_t i = 0; i < session->num_targets; i++)
         fprintf(stderr, " %s", session->targets[i]->name);
     fputc('\n', stderr);
-}
-
-static int by_table(const void *a, const void *b)
-{
-    const struct arch *x = *(const struct arch *const *)a, *y = *(const struct arch *const *)b;
-    return (x > y) - (x < y);
 }
 
 static void choose_targets(struct session *session, bool all)
@@ -84,7 +92,7 @@ static void choose_targets(struct session *session, bool all)
                  arch_names());
         add_target(session, arch);
     }
-    qsort(session->targets, session->num_targets, sizeof *session->targets, by_table);
+    sort_targets(session);
 }
 
 void space_open(struct session *session, bool all_by_default)
@@ -117,10 +125,9 @@ static struct variant **find_variant(struct session *session, const char *name)
                    by_variant);
 }
 
-static size_t match_globs(struct session *session, bool *wanted)
+static void match_globs(struct session *session, bool *wanted)
 {
     const struct strings *globs = &session->options->only;
-    size_t total = 0;
     for (size_t g = 0; g < globs->count; g++) {
         size_t found = 0;
         for (size_t i = 0; i < session->num_variants; i++)
@@ -131,22 +138,7 @@ static size_t match_globs(struct session *session, bool *wanted)
         if (found == 0)
             fail(session, "--only: '%s' matches none of %zu variants, such as %s", globs->items[g],
                  session->num_variants, session->variants[0]->name);
-        total += found;
     }
-    return total;
-}
-
-/* Splits a line in place; returns the number of fields. */
-static size_t split_tabs(char *line, char **fields, size_t capacity)
-{
-    size_t count = 0;
-    for (char *p = line; p != NULL && count < capacity;) {
-        fields[count++] = p;
-        p = strchr(p, '\t');
-        if (p != NULL)
-            *p++ = '\0';
-    }
-    return count;
 }
 
 /* A tuning table: '#' lines, a line of column names, rows. */
@@ -157,23 +149,18 @@ static void match_table(struct session *session, const char *path, bool *wanted)
     char *text = file_read(&session->arena, path, &size), *fields[MAX_COLUMNS];
     if (text == NULL)
         fail(session, "--from-table: %s: cannot read it: %s", path, strerror(errno));
-    int number = 0;
-    for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
-        next = strchr(line, '\n');
-        if (next != NULL)
-            *next++ = '\0';
-        line[strcspn(line, "\r")] = '\0';
-        number++;
+    struct lines lines = {.rest = text};
+    for (char *line; (line = lines_next(&lines)) != NULL;) {
         if (line[0] == '#' || line[0] == '\0')
             continue;
-        size_t count = split_tabs(line, fields, MAX_COLUMNS);
+        size_t count = lines_split(line, fields, MAX_COLUMNS);
         if (column == MAX_COLUMNS) {
             for (size_t i = 0; i < count; i++)
                 if (strcmp(fields[i], "variant") == 0)
                     column = i;
             if (column == MAX_COLUMNS)
                 fail(session, "%s:%d: no column 'variant' in the line of column names", path,
-                     number);
+                     lines.number);
             continue;
         }
         struct variant **variant = column < count ? find_variant(session, fields[column]) : NULL;
@@ -252,6 +239,16 @@ const char *space_cache(struct session *session)
     folder = arena_string(arena, real);
     free(real);
     return folder;
+}
+
+uint64_t space_cache_limit(struct session *session)
+{
+    const char *value = getenv("ATTNGEN_CACHE_LIMIT");
+    if (session->options->cache_limit > 0)
+        return session->options->cache_limit;
+    if (value == NULL || value[0] == '\0')
+        value = CACHE_LIMIT;
+    return options_bytes(session, "ATTNGEN_CACHE_LIMIT", value);
 }
 
 size_t space_look_up(struct session *session, const struct toolkit *toolkit, const char *cache)

@@ -21,6 +21,8 @@ void space_subset(struct session *session, bool keep_fallbacks);
 void space_expand(struct session *session);
 /* Folder of the cache, absolute; made if it is missing. */
 const char *space_cache(struct session *session);
+/* The bytes that the cache may hold. */
+uint64_t space_cache_limit(struct session *session);
 /* Computes the keys of cache entries and takes what is there; returns how many. */
 size_t space_look_up(struct session *session, const struct toolkit *toolkit, const char *cache);
 

@@ -29,7 +29,7 @@ local function line_with(family, pattern, from)
 end
 
 local function field_line(family, field)
-  return line_with(family, "%f[%w_]" .. field .. "%s*=", family.line)
+  return line_with(family, "%f[%w_]" .. field:gsub("%W", "%%%0") .. "%s*=", family.line)
 end
 
 local function shown(x)
@@ -446,7 +446,11 @@ function spec.why(family, arch, wanted)
       legal[#legal + 1] = name
     end
   end, function(key_values, refused)
-    if refused and wanted(key_values, group_name(family, key_values)) then
+    if not refused then return end
+    -- Asked for by its key's name or, as any other that does not exist, by its own.
+    local found, values = wanted(key_values, group_name(family, key_values)), copy(key_values, {})
+    each(family.free, values, 1, function() found = found or wanted(values, variant_name(family, arch, values)) end)
+    if found then
       total = total + 1
       count_reason(reasons, refused)
     end

@@ -33,7 +33,13 @@ static const char *try_program(struct arena *arena, struct toolkit *toolkit, con
     const char *path = arena_printf(arena, "%s/fatbinary", folder);
     toolkit->looked_for = arena_printf(arena, "%s%s%s", toolkit->looked_for,
                                        toolkit->looked_for[0] != '\0' ? ", " : "", folder);
-    return access(path, X_OK) == 0 ? path : NULL;
+    if (access(path, X_OK) != 0)
+        return NULL;
+    /* Workers run it from a folder of their own. */
+    char *real = realpath(path, NULL);
+    path = real != NULL ? arena_string(arena, real) : path;
+    free(real);
+    return path;
 }
 
 static const char *find_on_path(struct arena *arena, struct toolkit *toolkit)

@@ -1,7 +1,7 @@
 /*
  * A logarithm and a root for estimates, inline: a selection by the model takes
  * one of each for hundreds of variants, and libm's cost more than all the rest.
- * To 1e-6; the argument is a normal number > 0.
+ * To 1e-6; the argument is a normal number > 0, for the root below 8e37.
  */
 #ifndef GEN_APPROX_H
 #define GEN_APPROX_H

@@ -256,17 +256,17 @@ uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *di
     return s.best;
 }
 
-float gen__rows_time(const struct gen__probe *probe)
+float gen__rows_time(const struct gen__probe *probe, uint32_t *nearest)
 {
     const struct gen__row *rows = probe->rows;
     float distance = 0.0f;
-    const uint32_t nearest = gen__rows_next(probe, GEN__NO_ROW, &distance);
+    *nearest = gen__rows_next(probe, GEN__NO_ROW, &distance);
     if (distance == 0.0f)
-        return rows[nearest].log2_us;
+        return rows[*nearest].log2_us;
     float second_distance = distance;
-    const uint32_t second = gen__rows_next(probe, nearest, &second_distance);
+    const uint32_t second = gen__rows_next(probe, *nearest, &second_distance);
     if (second == GEN__NO_ROW)
-        return rows[nearest].log2_us;
+        return rows[*nearest].log2_us;
     const float part = distance / (distance + second_distance);
-    return rows[nearest].log2_us + part * (rows[second].log2_us - rows[nearest].log2_us);
+    return rows[*nearest].log2_us + part * (rows[second].log2_us - rows[*nearest].log2_us);
 }

@@ -94,8 +94,8 @@ void gen__probe_set(struct gen__probe *probe, const gen_library *library,
 uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *distance);
 
 /* log2 of the mean of the nearest two rows' times, weighted by the inverse of their
- * distances (all logarithmic). */
-float gen__rows_time(const struct gen__probe *probe);
+ * distances (all logarithmic), and the nearest. */
+float gen__rows_time(const struct gen__probe *probe, uint32_t *nearest);
 
 /* ---- building ---------------------------------------------------------- */
 

@@ -6,6 +6,9 @@
 
 struct gen__text;
 
+/* Of enum gen_problem_flag. */
+#define GEN__PROBLEM_FLAGS ((uint32_t)(GEN_DETERMINISTIC | GEN_BATCH_INVARIANT | GEN_SERIAL_LAUNCH))
+
 /* A checked question. */
 struct gen__ask {
     const gen_library *library;

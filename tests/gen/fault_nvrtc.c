@@ -3,18 +3,30 @@
  *
  *     FAULT_COUNT=FILE   a byte is appended for each compile
  *     FAULT_CRASH=TEXT   a source that holds TEXT kills the process
+ *     FAULT_KILL=TEXT    ... has it killed, as a system without memory does
  *     FAULT_HANG=TEXT    ... never ends
  *     FAULT_SLOW=MS      every compile takes that much longer
+ *     FAULT_PID=N        what getpid() says, as in two containers at once
  */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <nvrtc.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 static char *last_source;
+
+pid_t getpid(void)
+{
+    pid_t (*real)(void);
+    const char *number = getenv("FAULT_PID");
+    void *address = dlsym(RTLD_NEXT, "getpid");
+    memcpy(&real, &address, sizeof real);
+    return number != NULL ? (pid_t)strtol(number, NULL, 10) : real();
+}
 
 static void *next(const char *name)
 {
@@ -58,6 +70,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int num_options, const cha
     }
     if (holds("FAULT_CRASH"))
         abort();
+    if (holds("FAULT_KILL"))
+        raise(SIGKILL);
     while (holds("FAULT_HANG"))
         sleep(1);
     return real(program, num_options, options);

@@ -92,6 +92,51 @@ static void stale(void **state)
     }
 }
 
+/* What is planned beside the source: it may change while every digest stays. */
+static void stale_plans(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *old, *new, *catalog, *product; /* NULL: that file does not hold it */
+    } cases[] = {
+        {"shared = v.path == \"ring\" and threads * v.width * 8 or 0", "shared = 64",
+         "tiny_fp32__sm80_v1_w4_plain: shared_dynamic is 0, planned is 64\n",
+         "tiny_fp32__sm80_v1_w4_plain: shared_dynamic is 0, planned is 64\n"},
+        {"v.width == 1 and v.warps == 4", "v.width == 2 and v.warps == 4",
+         "tiny_fp32__sm80_v1_w4_plain: fallback is 1, planned is 0\n",
+         "tiny_fp32__sm80_v2_w4_plain: fallback is 0, planned is 1\n"},
+        {"elements = threads * v.width,", "elements = threads,", NULL,
+         "tiny_fp32__sm80_v8_w4_plain: facts is elements,ring:1024,0, planned is "
+         "elements,ring:128,0\n"},
+        {"fallback = function", "symbol = function(v) return \"x_\" end,\n  fallback = function",
+         NULL, "symbol is tiny_fp32__sm80_v8_w4_plain, planned is x_tiny_fp32__sm80_v8_w4_plain\n"},
+        {"{ name = \"warps\"", "{ name = \"crew\"",
+         "axes is dtype=fp32;width=8;warps=4;path=plain, planned is "
+         "dtype=fp32;width=8;crew=4;path=plain\n",
+         NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        copy_fixtures("x");
+        edit("x/tiny/family.lua", cases[i].old, cases[i].new);
+        for (int j = 0; j < 3 && strstr(cases[i].new, "crew") != NULL; j++)
+            edit("x/tiny/family.lua", "v.warps", "v.crew");
+        struct outcome o = check("--catalog", "c.tsv");
+        if (cases[i].catalog != NULL) {
+            assert_run(o, 1);
+            assert_holds(o.out, cases[i].catalog);
+            assert_holds(o.out, "error\tc.tsv\tstale: ");
+        }
+        outcome_free(&o);
+        o = check("--product", "p.fatbin");
+        if (cases[i].product != NULL) {
+            assert_run(o, 1);
+            assert_holds(o.out, cases[i].product);
+            assert_holds(o.out, "error\tp.fatbin\tstale: ");
+        }
+        outcome_free(&o);
+    }
+}
+
 static void missing_and_orphans(void **state)
 {
     (void)state;
@@ -209,6 +254,7 @@ int main(void)
         cmocka_unit_test(lint),
         cmocka_unit_test(fresh),
         cmocka_unit_test(stale),
+        cmocka_unit_test(stale_plans),
         cmocka_unit_test(missing_and_orphans),
         cmocka_unit_test(refused_variants_are_no_holes),
         cmocka_unit_test(damaged_catalogs),

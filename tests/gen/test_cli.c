@@ -33,6 +33,46 @@ static void help_of_everything(void **state)
     outcome_free(&o);
 }
 
+/* What an option does and where it starts from differs from command to command. */
+static void help_says_what_is_true_of_the_command(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *line;
+    } lines[] = {
+        {"build", "or 'all'; default: the GPU's own, sm_90a without one\n"},
+        {"plan", "or 'all'; default: the GPU's own, sm_90a without one\n"},
+        {"list", "or 'all'; default: the GPU's own, sm_90a without one; all for families, targets "
+                 "and axes\n"},
+        {"expand", "or 'all'; default: all\n"},
+        {"check", "or 'all'; default: the catalog's, all without --catalog\n"},
+        {"why", "or 'all'; default: all for a name; for AXIS=VALUE the GPU's own, sm_90a without"},
+        {"build", "table picks, and the fallback of every required key\n"},
+        {"expand", "variants that this tuning table picks\n"},
+        {"list", "variants that this tuning table picks\n"},
+        {"build", "--cache DIR        compiled variants; default: $ATTNGEN_CACHE, "
+                  "$XDG_CACHE_HOME/attngen, ~/.cache/attngen\n"},
+        {"build", "$ATTNGEN_CACHE_LIMIT, 1G\n"},
+        {"build", "--output PATH      the product; default: attngen.fatbin\n"},
+        {"expand", "--output PATH      a folder, "},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        struct outcome o = attngen(lines[i].command, "--help", NULL);
+        assert_run(o, 0);
+        assert_holds(o.out, lines[i].line);
+        outcome_free(&o);
+    }
+    /* An option has one row in a command's help. */
+    static const char *const commands[] = {"list", "plan", "expand", "build", "check", "why"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        struct outcome o = attngen(commands[i], "--help", NULL);
+        const char *first = strstr(o.out, "--targets LIST");
+        assert_non_null(first);
+        assert_null(strstr(first + 1, "--targets LIST"));
+        outcome_free(&o);
+    }
+}
+
 static void wrong(const char *message, const char *a, const char *b, const char *c)
 {
     struct outcome o = a != NULL ? attngen(a, b, c, NULL) : attngen(NULL, NULL);
@@ -62,6 +102,13 @@ static void wrong_words(void **state)
           "sm_103a, sm_120a, compute_80",
           "list", "-t", "sm_75");
     wrong("--output: it is empty", "build", "-o", "");
+    wrong("--families: '' names nothing; allowed: names, comma-separated", "build", "-f", "");
+    wrong("--targets: '' names nothing; allowed: names, comma-separated", "list",
+          "--targets=", NULL);
+    wrong("--targets: ',' names nothing", "check", "--targets", ",");
+    wrong("--only: it is empty; allowed: GLOB", "plan", "--only", "");
+    wrong("--tables: it is empty; allowed: PATH", "build", "--tables", "");
+    wrong("expand: unknown option --line-info", "expand", "--line-info", NULL);
     wrong("build: unexpected word 'all'", "build", "all", NULL);
     wrong("list: 'things'; allowed: families, targets, axes, keys, variants", "list", "things",
           NULL);
@@ -108,6 +155,30 @@ static void says_which_target_it_takes(void **state)
     outcome_free(&o);
 }
 
+/* As the driver counts GPUs is no order: the product would hang on it. */
+static void own_targets_are_in_order(void **state)
+{
+    (void)state;
+    environment("GEN_LIBCUDA", FAKE_GPUS);
+    environment("FAKE_CCS", "90,80,90");
+    struct outcome o = attngen("list", "keys", "--templates", FIXTURES, "--format", "tsv", NULL);
+    assert_run(o, 0);
+    assert_string_equal(o.err, "attngen: no --targets: this machine's GPU, sm_80 sm_90a\n");
+    char *first = cell(o.out, 0, "target");
+    assert_string_equal(first, "sm_80");
+    free(first);
+    outcome_free(&o);
+    o = attngen("build", "--templates", FIXTURES, "-q", "-o", "own.fatbin", NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    environment("GEN_LIBCUDA", "/nonexistent/libcuda.so");
+    o = attngen("build", "--templates", FIXTURES, "-q", "-o", "asked.fatbin", "-t", "sm_80,sm_90a",
+                NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    assert_true(same_files(in_scratch("own.fatbin"), in_scratch("asked.fatbin")));
+}
+
 static void expand_to_a_folder(void **state)
 {
     (void)state;
@@ -126,6 +197,13 @@ static void expand_to_a_folder(void **state)
     assert_run(o, 1);
     assert_holds(o.err, "matches none of");
     assert_holds(o.err, "`attngen why 'tiny_fp32__sm90a_v1_w4_ring'` may say why");
+    outcome_free(&o);
+    /* Each word is held to it, not the first alone. */
+    o = attngen("expand", "tiny_*__sm90a_v4*", "tiny_fp32__sm90a_v5*", "--templates", FIXTURES,
+                "-o", "some", NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "expand: 'tiny_fp32__sm90a_v5*' matches none of 152 variants");
+    assert_int_equal(count_files(in_scratch("some")), 0);
     outcome_free(&o);
 }
 
@@ -225,10 +303,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_of_everything),
+        cmocka_unit_test(help_says_what_is_true_of_the_command),
         cmocka_unit_test(wrong_words),
         cmocka_unit_test(sizes),
         cmocka_unit_test(list_of_targets),
         cmocka_unit_test(says_which_target_it_takes),
+        cmocka_unit_test(own_targets_are_in_order),
         cmocka_unit_test(expand_to_a_folder),
         cmocka_unit_test(json_is_json),
         cmocka_unit_test(sub_programs),

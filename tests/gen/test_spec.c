@@ -62,6 +62,9 @@ static void fields(void **state)
            "fam/family.lua:11: unknown field \"legol\" (did you mean legal?); "
            "allowed: constants, facts, fallback, free, legal, name, plan, "
            "required, serves, symbol, template");
+    /* Fields are looked for in the file to the letter. */
+    broken("  name = \"fam\",", "  name = \"fam\", [\"a[\"] = 1,",
+           "fam/family.lua:1: unknown field \"a[\"; allowed: constants");
     broken("  template = function(v) return \"fam.cu.in\" end,", "  template = \"fam.cu.in\",",
            "fam/family.lua:21: field template is \"fam.cu.in\"; allowed: a function");
     broken("return family {", "return {",
@@ -197,6 +200,12 @@ static void keys_that_a_target_does_not_serve(void **state)
     o = attngen("why", "dim=128", "--templates", "x", "-t", "sm_80", "--format", "tsv", NULL);
     assert_run(o, 0);
     assert_holds(o.out, "fam\tsm_80\t2\t128 needs sm_90\n");
+    outcome_free(&o);
+    /* A name that such a target would have is asked for like any other. */
+    o = attngen("why", "fam_bf16_d128__sm80_t4_ld", "--templates", "x", "--format", "tsv", NULL);
+    assert_run(o, 0);
+    assert_string_equal(o.out, "family\ttarget\tcombinations\twhy\n"
+                               "fam\tsm_80\t1\t128 needs sm_90\n");
     outcome_free(&o);
     broken("  facts = {", "  serves = function(v) return v.tile end,\n  facts = {",
            "there is no axis \"tile\"; allowed: dtype, dim");

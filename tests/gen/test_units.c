@@ -1,11 +1,27 @@
 /* The parts that have no need of the whole program: hash, globs, targets,
- * compiler reports, gates, cache entries. */
+ * compiler reports, gates, cache entries, files and workplaces. */
 #include "arch.h"
 #include "cache.h"
+#include "failure.h"
+#include "file.h"
 #include "glob.h"
 #include "hash.h"
+#include "lines.h"
+#include "pack.h"
+#include "pool.h"
 #include "report.h"
 #include "support.h"
+#include "workplace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <lauxlib.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 static void sha256_of(const char *data, size_t size, size_t piece, char hex[65])
 {
@@ -259,6 +275,207 @@ static void cache_notices_damage(void **state)
     arena_free(&arena);
 }
 
+/* Entries 0 to 3 were used so many hours ago. */
+static void fill_cache(const char *folder, const int *hours, size_t count)
+{
+    const struct cache_entry entry = {.log = "", .image = "image", .image_size = 5};
+    for (size_t i = 0; i < count; i++) {
+        unsigned char key[HASH_BYTES] = {(unsigned char)i};
+        char path[512], zeros[63] = {0};
+        memset(zeros, '0', 62);
+        assert_true(cache_put(folder, key, &entry));
+        snprintf(path, sizeof path, "%s/%02zx/%s", folder, i, zeros);
+        const time_t used = time(NULL) - 3600 * hours[i];
+        const struct timespec times[2] = {{.tv_sec = used}, {.tv_sec = used}};
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    }
+}
+
+static bool cached(const char *folder, int entry)
+{
+    const unsigned char key[HASH_BYTES] = {(unsigned char)entry};
+    struct arena arena = {0};
+    struct cache_entry got;
+    bool found = cache_get(&arena, folder, key, &got) == CACHE_HIT;
+    arena_free(&arena);
+    return found;
+}
+
+static void cache_drops_what_was_used_longest_ago(void **state)
+{
+    (void)state;
+    static const int hours[] = {5, 90, 30, 0};
+    struct arena arena = {0};
+    const char *folder = in_scratch("pruned");
+    struct stat st;
+    char path[512];
+    fill_cache(folder, hours, 4);
+    snprintf(path, sizeof path, "%s/03/%062d", folder, 0);
+    assert_int_equal(stat(path, &st), 0);
+    uint64_t size = (uint64_t)st.st_size;
+    assert_int_equal(cache_prune(&arena, folder, 4 * size, time(NULL)), 0);
+    assert_int_equal(cache_prune(&arena, folder, 3 * size, time(NULL)), 1);
+    assert_false(cached(folder, 1));
+    /* To be read is to be used. */
+    assert_true(cached(folder, 2));
+    assert_int_equal(cache_prune(&arena, folder, 3 * size - 1, time(NULL)), 1);
+    assert_false(cached(folder, 0));
+    /* What was used since the build began, or little before, stays. */
+    assert_int_equal(cache_prune(&arena, folder, 1, time(NULL)), 0);
+    assert_true(cached(folder, 2));
+    assert_true(cached(folder, 3));
+    assert_int_equal(cache_prune(&arena, folder, 1, time(NULL) + 7200), 2);
+    assert_int_equal(count_files(folder), 0);
+    arena_free(&arena);
+}
+
+/* A file is written beside its place under a name that nothing else has, and
+ * that fits where the file's own does. */
+static void files_appear_whole(void **state)
+{
+    (void)state;
+    char name[256] = {0};
+    struct stat st;
+    const char *folder = in_scratch("files");
+    mode_t mask = umask(027);
+    memset(name, 'n', 255);
+    const char *path = in_scratch("files/%s", name);
+    assert_true(file_write(path, "text", 4));
+    umask(mask);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    assert_int_equal(st.st_size, 4);
+    /* Another container's process of this number may have left this. */
+    char stale[512];
+    snprintf(stale, sizeof stale, "%s/x.tmp%ld", folder, (long)getpid());
+    assert_int_equal(mkdir(stale, 0777), 0);
+    assert_true(file_write(in_scratch("files/x"), "more", 4));
+    assert_int_equal(rmdir(stale), 0);
+    assert_int_equal(count_files(folder), 2);
+    assert_false(file_write(folder, "", 0));
+    assert_int_equal(errno, EISDIR);
+    assert_true(file_remove_folder(folder));
+    assert_false(file_exists(folder));
+}
+
+/* A process with a workplace that something was left in; killed by SIGKILL. */
+static void die_in_a_workplace(const char *cache)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct arena arena = {0};
+        struct workplace place;
+        if (!workplace_open(&arena, cache, &place))
+            _exit(1);
+        file_write(arena_printf(&arena, "%s/0/core", place.folder), "core", 4);
+        file_write(arena_printf(&arena, "%s/0/.hidden", place.folder), "", 0);
+        raise(SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void workplaces_of_the_dead_are_removed(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct workplace a, b;
+    const char *cache = in_scratch("workplaces");
+    assert_int_equal(mkdir(cache, 0777), 0);
+    assert_true(workplace_open(&arena, cache, &a));
+    assert_true(workplace_open(&arena, cache, &b));
+    assert_string_not_equal(a.folder, b.folder);
+    put("workplaces/tmp.file", "no folder");
+    put("workplaces/ab/entry", "no workplace");
+    assert_int_equal(mkdir(in_scratch("workplaces/tmp.begun"), 0777), 0);
+    die_in_a_workplace(cache);
+    assert_int_equal(count_files(cache), 2 + 2 + 3);
+    workplace_clean(&arena, cache);
+    assert_int_equal(count_files(cache), 2 + 2);
+    assert_false(file_exists(in_scratch("workplaces/tmp.begun")));
+    assert_true(file_exists(a.folder) && file_exists(b.folder));
+    const char *folder = a.folder;
+    workplace_close(&arena, &a);
+    assert_false(file_exists(folder));
+    assert_true(file_exists(b.folder));
+    workplace_close(&arena, &b);
+    assert_int_equal(count_files(cache), 2);
+    arena_free(&arena);
+}
+
+static void lines_and_fields(void **state)
+{
+    (void)state;
+    char text[] = "a\tb\r\n\nc", *fields[3];
+    struct lines lines = {.rest = text};
+    char *line = lines_next(&lines);
+    assert_int_equal(lines_split(line, fields, 3), 2);
+    assert_string_equal(fields[0], "a");
+    assert_string_equal(fields[1], "b");
+    assert_string_equal(lines_next(&lines), "");
+    assert_string_equal(lines_next(&lines), "c");
+    assert_int_equal(lines.number, 3);
+    assert_null(lines_next(&lines));
+    assert_null(lines_next(&(struct lines){.rest = NULL}));
+    char many[] = "1\t2\t3\t4";
+    assert_int_equal(lines_split(many, fields, 3), 3);
+    assert_string_equal(fields[2], "3");
+}
+
+static int read_tables(lua_State *L)
+{
+    struct session *session = lua_touserdata(L, 1);
+    const char *const paths[] = {in_scratch("sealed")};
+    struct pack_tables tables = {0};
+    pack_read_tables(session, paths, 1, &tables);
+    return 0;
+}
+
+/* As another user, where this one may read everything. */
+static void a_folder_of_tables_that_cannot_be_read(void **state)
+{
+    (void)state;
+    struct session session = {.L = luaL_newstate()};
+    char message[512] = "";
+    put("sealed/sm90_132sm.tsv", "x\n");
+    assert_int_equal(chmod(in_scratch("sealed"), 0), 0);
+    assert_int_equal(chmod(scratch(), 0755), 0);
+    if (geteuid() == 0 && seteuid(65534) != 0) {
+        lua_close(session.L);
+        skip();
+    }
+    lua_pushcfunction(session.L, read_tables);
+    lua_pushlightuserdata(session.L, &session);
+    int status = lua_pcall(session.L, 1, 0, 0);
+    if (getuid() == 0)
+        assert_int_equal(seteuid(0), 0);
+    if (status != LUA_OK && failure_message(session.L, -1) != NULL)
+        snprintf(message, sizeof message, "%s", failure_message(session.L, -1));
+    chmod(in_scratch("sealed"), 0700);
+    lua_close(session.L);
+    arena_free(&session.arena);
+    assert_holds(message, "/sealed: cannot read the folder: Permission denied");
+}
+
+/* A container may have some of the machine's CPUs. */
+static void jobs_are_for_the_own_cpus(void **state)
+{
+    (void)state;
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    size_t cpu = 0;
+    while (!CPU_ISSET(cpu, &all))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    int jobs = pool_default_jobs();
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(jobs, 1);
+    assert_in_range(pool_default_jobs(), 1, CPU_COUNT(&all));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +489,12 @@ int main(void)
         cmocka_unit_test(gates),
         cmocka_unit_test(cache_round_trip),
         cmocka_unit_test(cache_notices_damage),
+        cmocka_unit_test(cache_drops_what_was_used_longest_ago),
+        cmocka_unit_test(files_appear_whole),
+        cmocka_unit_test(workplaces_of_the_dead_are_removed),
+        cmocka_unit_test(lines_and_fields),
+        cmocka_unit_test(a_folder_of_tables_that_cannot_be_read),
+        cmocka_unit_test(jobs_are_for_the_own_cpus),
     };
     return cmocka_run_group_tests(tests, NULL, remove_scratch);
 }
