@@ -172,13 +172,29 @@ out:
     return found;
 }
 
+/* Problems that move more bytes are for shape files, which know the GPU's memory. */
+#define LARGEST_BYTES 12e9
+
+static bool too_large(const struct gen__family *family, const gen_problem *problem)
+{
+    double bytes, flops;
+    family->cost(problem, &bytes, &flops);
+    return bytes > LARGEST_BYTES;
+}
+
 /* Moves every coordinate of `problem` towards `target`; returns the greatest
  * distance left, in octaves. */
 static float approach(const struct gen__family *family, gen_problem *problem, const float *target)
 {
     struct gen__key key = {0};
     float worst = 0;
-    for (uint32_t c = 0; c < family->num_coords; c++) {
+    if (family->set_counts) {
+        float counts[GEN__MAX_COORDS] = {0};
+        for (uint32_t c = 0; c < family->num_coords; c++)
+            counts[c] = exp2f(target[c]);
+        family->set_counts(problem, counts);
+    }
+    for (uint32_t c = 0; c < family->num_coords && !family->set_counts; c++) {
         if (family->check(problem, &key) != GEN_OK)
             return INFINITY;
         const struct gen__field *f = driver_of(family, problem, c);
@@ -225,7 +241,7 @@ static void add_grid_point(struct shape_list *grid, const struct shape_list *bas
     }
     struct gen__key key = {0};
     if (best_off < 0.5f && family->check(best, &key) == GEN_OK &&
-        !holds_bucket(grid, family, &key)) {
+        !holds_bucket(grid, family, &key) && !too_large(family, best)) {
         struct shape *s = shapes_add(grid, family, best);
         snprintf(s->where, sizeof s->where, "grid");
     }
@@ -250,6 +266,23 @@ static void half_octaves(const struct shape_list *list, const struct gen__family
     }
 }
 
+/* The required keys of a family's grid: all, or those of the shape file. */
+static void add_keys(struct shape_list *keys, const struct gen__family *family,
+                     const gen_problem *problem)
+{
+    struct gen__key key = {0};
+    if (!family->grid_steps) {
+        shapes_each_key(keys, family, problem);
+        return;
+    }
+    if (family->check(problem, &key) != GEN_OK)
+        return;
+    for (size_t i = 0; i < keys->count; i++)
+        if (same_key(family, &keys->item[i].key, &key))
+            return;
+    shapes_add(keys, family, problem);
+}
+
 void shapes_grid(struct shape_list *grid, const struct shape_list *shapes,
                  const struct gen__family *family)
 {
@@ -257,7 +290,7 @@ void shapes_grid(struct shape_list *grid, const struct shape_list *shapes,
     struct shape_list keys = {0};
     for (size_t i = 0; i < shapes->count; i++)
         if (shapes->item[i].family == family)
-            shapes_each_key(&keys, family, shapes->item[i].problem);
+            add_keys(&keys, family, shapes->item[i].problem);
     half_octaves(shapes, family, low, high);
     for (size_t k = 0; k < keys.count; k++) {
         memcpy(at, low, sizeof at);
@@ -268,7 +301,8 @@ void shapes_grid(struct shape_list *grid, const struct shape_list *shapes,
             add_grid_point(grid, shapes, family, &keys.item[k], target);
             more = false;
             for (uint32_t c = 0; c < family->num_coords && !more; c++) {
-                more = ++at[c] <= high[c];
+                at[c] += family->grid_steps ? family->grid_steps[c] : 1;
+                more = at[c] <= high[c];
                 if (!more)
                     at[c] = low[c];
             }
@@ -326,7 +360,7 @@ void shapes_random(struct shape_list *out, const struct shape_list *shapes,
             if (!f->values && !axis)
                 *field_at(problem, f) = random_value(&rng, &own, family, f);
         }
-        for (uint32_t a = 0; a < family->num_required; a++) {
+        for (uint32_t a = 0; a < family->num_required && !family->grid_steps; a++) {
             const struct gen__axis *axis = &family->required[a];
             (void)problem_set(family, problem, axis->name,
                               axis->values[rng_below(&rng, axis->num_values)]);
@@ -337,7 +371,7 @@ void shapes_random(struct shape_list *out, const struct shape_list *shapes,
         for (uint32_t c = 0; c < family->num_coords; c++)
             inside = inside && 2 * gen__key_log2(&key, c) >= (float)low[c] - 0.01f &&
                      2 * gen__key_log2(&key, c) <= (float)high[c] + 0.01f;
-        if (!inside || holds_bucket(avoid, family, &key))
+        if (!inside || holds_bucket(avoid, family, &key) || too_large(family, problem))
             continue;
         struct shape *s = shapes_add(out, family, problem);
         snprintf(s->where, sizeof s->where, "random");

@@ -198,6 +198,13 @@ struct gen__family {
     /* "B64-H64-K128-V128-vk": the case name in result files. */
     void (*case_name)(const gen_problem *problem, char *text, size_t capacity);
 
+    /* The tuner's grid: half octaves between its problems along each coordinate, for the required
+     * keys that the shape file has. NULL: 1 each, and all keys. */
+    const uint8_t *grid_steps;
+    /* Gives a copy of a problem of the shape file other counts (as in gen__key), as nearly as its
+     * fields can. NULL: the tuner finds the field that each hangs on. */
+    void (*set_counts)(gen_problem *problem, const float counts[GEN__MAX_COORDS]);
+
     /* Other legal ways to pass the same problem (strides, shorter forms), for
      * the verifier: form(i) adjusts what tensors() and default_args() gave, and
      * returns false where this problem has no such form. */

@@ -455,4 +455,6 @@ const struct gen__family gen__family_mla_decode = {
     .forms = gen__mla_decode_forms,
     .num_forms = MLA_DECODE_NUM_FORMS,
     .form = gen__mla_decode_form,
+    .grid_steps = gen__mla_decode_grid,
+    .set_counts = gen__mla_decode_set_counts,
 };

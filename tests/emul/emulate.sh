@@ -4,7 +4,8 @@
 #   emulate.sh [options] NAME|GLOB... [-- options of attngen verify]
 #     -b DIR   the build tree (default: build)
 #     -o DIR   where to work; kept, so that what did not change is not compiled again (default: BUILD/emul)
-#     -f LIST  families, comma-separated (default: all)
+#     -f LIST  families, comma-separated (default: all). One that no glob begins with is built, all of it, and not verified:
+#              what another family's plans launch besides
 #     -t LIST  targets (default: sm_90a)
 #     -c CC    compute capability of the device (default: 90)
 #     -s N     multiprocessors of the device: few, so that persistent blocks have work for more than one round (default: 2)
@@ -32,6 +33,7 @@ while getopts b:o:f:t:c:s:T:l:k:m:r:j:n letter; do
     esac
 done
 shift $((OPTIND - 1))
+set -f # globs are for attngen
 globs='' only=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     globs="$globs $1" only="$only --only $1"
@@ -47,19 +49,34 @@ mkdir -p "$out/kernels"
 out=$(cd "$out" && pwd)
 rm -rf "$out/expanded"
 templates=$(cd "$templates" && pwd)
-set -f # globs are for attngen
-"$build/bin/attngen" expand $globs ${families:+-f "$families"} -t "$targets" --templates "$templates" -o "$out/expanded"
-set +f
-find "$out/expanded" -name '*.cu' | LC_ALL=C sort >"$out/list"
-xargs -P "$jobs" -n 16 "$here/compile.sh" "$build/lib/libemul.so" "$templates" "$out/kernels" <"$out/list"
+verified='' others='' build_only=$only
+for family in $(echo "$families" | tr , ' '); do
+    found=''
+    for glob in $globs; do
+        case $glob in "$family"*) found=1 ;; esac
+    done
+    if [ "$found" ]; then
+        verified="$verified --families $family"
+    else
+        others="$others ${family}_*" build_only="$build_only --only ${family}_*"
+    fi
+done
+expand() {
+    folder=$1
+    shift
+    "$build/bin/attngen" expand "$@" ${families:+-f "$families"} -t "$targets" --templates "$templates" -o "$folder"
+}
+expand "$out/expanded" $globs
+[ -z "$others" ] || expand "$out/expanded/others" $others
+wanted=$(find "$out/expanded" -maxdepth 1 -name '*.cu' | wc -l)
+find "$out/expanded" -name '*.cu' | LC_ALL=C sort | xargs -P "$jobs" -n 16 "$here/compile.sh" "$build/lib/libemul.so" "$templates" "$out/kernels"
 [ -z "$compile_only" ] || exit 0
 
-set -f
-"$build/bin/attngen" build -q $only ${families:+-f "$families"} -t "$targets" --templates "$templates" -j "$jobs" -o "$out/emul.fatbin"
+"$build/bin/attngen" build -q $build_only ${families:+-f "$families"} -t "$targets" --templates "$templates" -j "$jobs" -o "$out/emul.fatbin"
 export GEN_LIBCUDA="$build/lib/libsim_cuda.so" SIM_KERNELS="$out/kernels" SIM_CC="$cc" SIM_SMS="$sms" ATTNGEN_PRODUCT="$out/emul.fatbin"
 # One mode; its output and exit status go to files.
 verify() {
-    EMUL_MODE=$1 "$build/libexec/attngen/attngen-verify" $only ${keys:+--keys "$keys"} ${list:+--list "$list"} --repeats "$repeats" \
+    EMUL_MODE=$1 "$build/libexec/attngen/attngen-verify" $verified $only ${keys:+--keys "$keys"} ${list:+--list "$list"} --repeats "$repeats" \
         $options >"$out/$1.log" 2>&1 && echo 0 >"$out/$1.status" || echo 1 >"$out/$1.status"
 }
 options=$*
@@ -79,8 +96,8 @@ for mode in $modes; do
     [ "$(cat "$out/$mode.status")" = 0 ] || status=1
     # All of them, lest one that the product lacks passes.
     ran=$(sed -n 's/^# [0-9]* checks of \([0-9]*\) variants over .*/\1/p' "$out/$mode.log")
-    if [ -z "$keys" ] && [ "${ran:-0}" -ne "$(wc -l <"$out/list")" ]; then
-        echo "emulate.sh: ${ran:-0} of $(wc -l <"$out/list") variants ran: the build refused the others (attngen why NAME), or" \
+    if [ -z "$keys" ] && [ "${ran:-0}" -ne "$wanted" ]; then
+        echo "emulate.sh: ${ran:-0} of $wanted variants ran: the build refused the others (attngen why NAME), or" \
             "this device or list has no use for them" >&2
         status=1
     fi

@@ -6,6 +6,7 @@
  * keep them, and pages are looked up in a table of a row a request.
  */
 #include "families/mla_decode.h"
+#include "families/mla.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -457,6 +458,22 @@ void gen__mla_decode_cost(const gen_problem *base, double *bytes, double *flops)
     }
     *bytes = rows * width * element + p->batch * tokens * p->num_heads * (width + MLA_LATENT) * 2;
     *flops = pairs * p->num_heads * 2 * (width + MLA_LATENT);
+}
+
+/* Half octaves: requests, kv_len, rows; pages of one row and of 64. */
+const uint8_t gen__mla_decode_grid[] = {4, 4, 4, 12};
+
+/* All lengths equal; rows as heads, and as query tokens where they are more. */
+void gen__mla_decode_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
+{
+    gen_mla_decode_problem *p = (gen_mla_decode_problem *)base;
+    const long rows = lroundf(counts[2]);
+    p->batch = (int32_t)lroundf(counts[0]);
+    p->kv_len = p->max_kv_len = (int32_t)lroundf(counts[1]);
+    p->q_len = rows > MLA_MAX_HEADS ? (int32_t)((rows - 1) / MLA_MAX_HEADS + 1) : 1;
+    p->num_heads = (int32_t)(rows / p->q_len);
+    p->causal = p->q_len > 1;
+    p->page_size = (int32_t)lroundf(counts[3]);
 }
 
 /* "B768-N1024-H16-P64-T1-bf16". What is not said there changes a word, so that no
