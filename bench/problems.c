@@ -124,21 +124,6 @@ void shapes_each_key(struct shape_list *list, const struct gen__family *family,
     free(copy);
 }
 
-/* Sets a numeric field, and with it those behind it that are the same unless said
- * otherwise, where they are (num_v_heads, max_kv_len). */
-static void set_number(const struct gen__family *family, gen_problem *problem,
-                       const struct gen__field *field, int32_t value)
-{
-    const int32_t before = *field_at(problem, field);
-    const struct gen__field *end = family->fields + family->num_fields;
-    *field_at(problem, field) = value;
-    for (const struct gen__field *f = field + 1; f < end; f++) {
-        if (f->preset != GEN__PRESET_SAME || *field_at(problem, f) != before)
-            return;
-        *field_at(problem, f) = value;
-    }
-}
-
 /* ---- grids ------------------------------------------------------------- */
 
 /* The field whose doubling adds one octave to coordinate `coord` and leaves
@@ -157,7 +142,7 @@ static const struct gen__field *driver_of(const struct gen__family *family, cons
         memcpy(copy, base, family->problem_size);
         if (f->values || *field_at(copy, f) <= 0 || *field_at(copy, f) > INT32_MAX / 2)
             continue;
-        set_number(family, copy, f, 2 * *field_at(copy, f));
+        *field_at(copy, f) *= 2;
         if (family->check(copy, &after) != GEN_OK || !same_key(family, &before, &after))
             continue;
         bool good = fabsf(gen__key_log2(&after, coord) - gen__key_log2(&before, coord) - 1) < 0.01f;
@@ -201,8 +186,7 @@ static float approach(const struct gen__family *family, gen_problem *problem, co
         if (!f)
             continue;
         double value = *field_at(problem, f) * exp2((double)(target[c] - gen__key_log2(&key, c)));
-        const int32_t number = value < 1 ? 1 : value > 1e9 ? 1000000000 : (int32_t)lround(value);
-        set_number(family, problem, f, number);
+        *field_at(problem, f) = value < 1 ? 1 : value > 1e9 ? 1000000000 : (int32_t)lround(value);
     }
     if (family->check(problem, &key) != GEN_OK)
         return INFINITY;
