@@ -9,14 +9,15 @@
 
 struct bench_options {
     struct session session;
-    const char *results;      /* folder of results */
-    const char *commit;       /* of the source */
-    const char *command;      /* this run's command line */
-    const char *cases;        /* glob of case names */
-    const char *list;         /* another shape file */
-    struct option_list peers; /* files of peers' times */
-    long check_mib;           /* problems up to this size are verified */
-    long count;               /* regret: problems */
+    const char *results;        /* folder of results */
+    const char *commit;         /* of the source */
+    const char *command;        /* this run's command line */
+    const char *cases;          /* glob of case names */
+    const char *list;           /* another shape file */
+    struct option_list peers;   /* files of peers' times */
+    struct option_list columns; /* NAME=GLOB */
+    long check_mib;             /* problems up to this size are verified */
+    long count;                 /* regret: problems */
     long seed;
     bool quick;
 };
@@ -25,6 +26,7 @@ struct bench_options {
 int bench_cases(struct bench_options *options);
 int bench_host(struct bench_options *options);
 int bench_regret(struct bench_options *options);
+int bench_columns(struct bench_options *options);
 /* Launches a case's plan a few times, for a profiler. */
 int bench_profile(struct bench_options *options, const char *name);
 

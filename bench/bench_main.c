@@ -9,15 +9,17 @@
 #include <string.h>
 
 static const char usage[] =
-    "attngen bench [cases|host|regret|header] [options]\n"
+    "attngen bench [cases|columns|host|regret|header] [options]\n"
     "\n"
     "  cases    each problem of the shape files: the selected plan's device time by graph replay,\n"
     "           rotated through memory beyond the L2, against an in-place update of the same "
     "bytes\n"
     "           and the peers of --peer-file; results/<class>/<family>.csv\n"
+    "  columns  of each case of one family the fastest variant of every --column, side by side;\n"
+    "           results/<class>/<family>_columns.csv\n"
     "  host     what select, launch, open and a first launch cost the host; host.csv\n"
     "  regret   random problems that were not tuned: the chosen variant against the best of all;\n"
-    "           regret.csv\n"
+    "           regret.csv, which keeps the other families' rows\n"
     "  header   prints the head of a result file of this GPU and product, for other programs\'\n"
     "           results; measures nothing\n"
     "\n"
@@ -85,6 +87,8 @@ int main(int argc, char **argv)
         {"--list", OPTION_TEXT, &options.list, "FILE", "another shape file"},
         {"--peer-file", OPTION_LIST, &options.peers, "FILE",
          "peers' times (peer, case, ms, err; tabs between); may be repeated"},
+        {"--column", OPTION_LIST, &options.columns, "NAME=GLOB",
+         "columns: a kind of variants; may be repeated"},
         {"--check-mib", OPTION_INT, &options.check_mib, "N",
          "cases: problems up to N MiB are compared with the reference (default 2048)"},
         {"--count", OPTION_INT, &options.count, "N", "regret: problems (default 300)"},
@@ -107,11 +111,13 @@ int main(int argc, char **argv)
         return bench_profile(&options, profile);
     if (strcmp(job, "cases") == 0)
         return bench_cases(&options);
+    if (strcmp(job, "columns") == 0)
+        return bench_columns(&options);
     if (strcmp(job, "host") == 0)
         return bench_host(&options);
     if (strcmp(job, "regret") == 0)
         return bench_regret(&options);
     if (strcmp(job, "header") == 0)
         return print_header(&options);
-    die(1, "unknown job '%s'; allowed: cases, host, regret, header", job);
+    die(1, "unknown job '%s'; allowed: cases, columns, host, regret, header", job);
 }

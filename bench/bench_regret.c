@@ -55,9 +55,9 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
     return ok;
 }
 
-/* False where a problem could not be measured; *measured counts those that were. */
+/* False where a problem could not be measured. */
 static bool bench_family(struct bench_options *o, const struct gen__family *family,
-                         struct text *text, size_t *measured)
+                         struct text *text)
 {
     struct shape_list shapes = {0}, tuned = {0}, problems = {0};
     struct arena arena = {0};
@@ -81,7 +81,6 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
            stats_quantile(ratio, done, 1));
     free(ratio);
     const bool ok = done && done == problems.count;
-    *measured += done;
     arena_free(&arena, &o->session.gpu);
     shapes_free(&shapes);
     shapes_free(&tuned);
@@ -89,22 +88,72 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     return ok;
 }
 
+static const char columns[] = "family,problem,chosen,ms,best,best_ms,ratio\n";
+
+/* The file's blocks, each a head and the rows of one family, without those of
+ * `family` (NULL: none yet): what an earlier run measured of others stays. */
+static char *blocks_without(const struct bench_options *o, const char *family)
+{
+    char *path = xasprintf("%s/%s/regret.csv", o->results, o->session.gpu.class_name);
+    char *data = file_read(path, NULL);
+    struct text kept = {0}, block = {0};
+    bool wanted = false, rows = false;
+    text_add(&kept, "%s", "");
+    for (char *line = data, *next; line && *line; line = next) {
+        next = strchr(line, '\n');
+        next = next ? next + 1 : line + strlen(line);
+        if (*line == '#' && rows) { /* the next block's head */
+            if (wanted)
+                text_add(&kept, "%s", block.data);
+            block.length = 0;
+            wanted = rows = false;
+        }
+        if ((size_t)(next - line) == sizeof columns - 1 &&
+            !strncmp(line, columns, sizeof columns - 1))
+            continue;
+        text_add(&block, "%.*s", (int)(next - line), line);
+        if (*line != '#' && *line != '\n') {
+            const size_t length = strcspn(line, ",");
+            wanted = strlen(family) != length || strncmp(line, family, length) != 0;
+            rows = true;
+        }
+    }
+    if (wanted)
+        text_add(&kept, "%s", block.data);
+    text_free(&block);
+    free(data);
+    free(path);
+    return kept.data;
+}
+
+/* Replaces the family's block of the file. The column names come first: all that
+ * stands before a row otherwise is a comment. */
+static void write_block(const struct bench_options *o, const char *family, const struct text *rows)
+{
+    struct text text = {0};
+    char *others = blocks_without(o, family);
+    text_add(&text, "%s%s", columns, others);
+    bench_header(&text, o, method);
+    text_add(&text, "%s", rows->data);
+    bench_write(o, "regret", &text);
+    text_free(&text);
+    free(others);
+}
+
 int bench_regret(struct bench_options *o)
 {
     const struct gen__family *family[64];
-    struct text text = {0};
     uint32_t n = families_named(&o->session.families, family, 64);
     session_open_library(&o->session);
     session_open_gpu(&o->session);
-    bench_header(&text, o, method);
-    text_add(&text, "family,problem,chosen,ms,best,best_ms,ratio\n");
     bool ok = true;
-    size_t done = 0;
-    for (uint32_t i = 0; i < n; i++)
-        ok = bench_family(o, family[i], &text, &done) && ok;
-    if (done)
-        bench_write(o, "regret", &text);
-    text_free(&text);
+    for (uint32_t i = 0; i < n; i++) {
+        struct text rows = {0};
+        ok = bench_family(o, family[i], &rows) && ok;
+        if (rows.length)
+            write_block(o, family[i]->name, &rows);
+        text_free(&rows);
+    }
     session_close(&o->session);
     return ok ? 0 : 1;
 }

@@ -18,10 +18,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def read(path):
-    """Header lines ("# key: value") and rows of a result file."""
+    """Header lines ("# key: value") and rows of a result file. Where blocks of a file differ, all they say, "; " between."""
     with open(path) as lines:
         lines = list(lines)
-    header = dict(l[1:].strip().split(": ", 1) for l in lines if l.startswith("#") and ": " in l)
+    header = {}
+    for line in lines:
+        if line.startswith("#") and ": " in line:
+            key, value = line[1:].strip().split(": ", 1)
+            said = header.setdefault(key, [])
+            if value not in said:
+                said.append(value)
+    header = {key: ("\n" if key == "command" else "; ").join(said) for key, said in header.items()}
     return header, list(csv.DictReader(l for l in lines if not l.startswith("#")))
 
 
@@ -185,6 +192,24 @@ def regret_table(header, rows):
     return out + table(["family", "problems", "geometric mean", "95th percentile", "worst"], body)
 
 
+def columns_table(header, rows):
+    """Kinds of variants side by side: GB/s of each, and the first over the second."""
+    out = provenance(header)
+    if "method" in header:
+        out += [header["method"] + ".", ""]
+    columns = list(dict.fromkeys(r["column"] for r in rows))
+    cases = {}
+    for r in rows:
+        cases.setdefault(r["case"], {})[r["column"]] = r
+    body = []
+    for case, found in cases.items():
+        cells = [text(number(found.get(c, {}), "gbps"), 1) for c in columns]
+        two = [number(found.get(c, {}), "gbps") for c in columns[:2]]
+        body.append([case] + cells + ([text(two[0] / two[1], 3)] if len(two) == 2 else []))
+    head = ["case"] + [f"{c}, GB/s" for c in columns] + ([f"{columns[0]} / {columns[1]}"] if len(columns) > 1 else [])
+    return out + table(head, body)
+
+
 def class_sections(folder, plots, plot_link, with_plots):
     name = os.path.basename(folder)
     out = []
@@ -197,6 +222,8 @@ def class_sections(folder, plots, plot_link, with_plots):
             out += [f"## Host cost ({name})", ""] + host_table(header, rows)
         elif stem == "regret":
             out += [f"## What selection loses ({name})", ""] + regret_table(header, rows)
+        elif stem.endswith("_columns"):
+            out += [f"## {stem[:-8]}: kinds of variants ({name})", ""] + columns_table(header, rows)
         elif stem.endswith("_ncu"):
             out += [f"## {stem[:-4]}: profile ({name})", ""] + profile_table(header, rows)
         elif "case" in rows[0]:

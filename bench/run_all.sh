@@ -3,12 +3,13 @@
 #
 #   bench/run_all.sh [STEP...]
 #
-# Steps, in this order (default: all): verify sanitize tune tune-80 peers bench bench-80 host regret ncu report
+# Steps, in this order (default: all): verify sanitize tune tune-80 peers bench bench-80 columns host regret ncu report
 #
 # PRODUCT   the product (default: attngen.fatbin in the build folder)
 # BIN       the programs attngen-* (default: libexec/attngen in the build folder)
 # OUT       results and tables go here (default: the source tree)
 # COMMIT    of the source, for the headers; DEVICE: CUDA device (default: the first); SECONDS_TUNE: per table (default 240)
+# FAMILIES  that verify, tune, bench and regret run (default: all); the others' results stay
 #
 # A step that fails is reported at the end and does not stop the others. Exit status 1 if one failed.
 set -u
@@ -19,6 +20,8 @@ PRODUCT=${PRODUCT:-$build/attngen.fatbin}
 OUT=${OUT:-$here/..}
 COMMIT=${COMMIT:-$(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo -)}
 device=${DEVICE:+--device $DEVICE}
+families=
+for family in ${FAMILIES-}; do families="$families --families $family"; done
 seconds=${SECONDS_TUNE:-240}
 BIN=$(cd "$BIN" && pwd)
 case $PRODUCT in /*) ;; *) PRODUCT=$PWD/$PRODUCT ;; esac
@@ -33,12 +36,13 @@ recorded=bench/peers/flashmla_recorded.tsv
 mkdir -p "$results" "$tuning" bench/peers
 [ "$recorded" -ef "$here/peers/flashmla_recorded.tsv" ] || cp "$here/peers/flashmla_recorded.tsv" "$recorded"
 
-steps=${*:-verify sanitize tune tune-80 peers bench bench-80 host regret ncu report}
+all="verify sanitize tune tune-80 peers bench bench-80 columns host regret ncu report"
+steps=${*:-$all}
 for step in $steps; do
     case $step in
-    verify | sanitize | tune | tune-80 | peers | bench | bench-80 | host | regret | ncu | report) ;;
+    verify | sanitize | tune | tune-80 | peers | bench | bench-80 | columns | host | regret | ncu | report) ;;
     *)
-        echo "run_all.sh: unknown step '$step'; allowed: verify sanitize tune tune-80 peers bench bench-80 host regret ncu report" >&2
+        echo "run_all.sh: unknown step '$step'; allowed: $all" >&2
         exit 1
         ;;
     esac
@@ -55,28 +59,37 @@ tables() {
     done
 }
 
-sanitize() {
-    for tool in memcheck racecheck; do
-        compute-sanitizer --tool "$tool" --error-exitcode 9 "$BIN/attngen-verify" --sanitizer --keys "${SANITIZE_KEYS:-*_bf16_d128_*}" $device ||
-            return 1
+# Every path of the code once: one type and width of each family.
+sanitize() (
+    set -f # the keys are globs
+    for tool in memcheck racecheck synccheck; do
+        for key in ${SANITIZE_KEYS:-la_decode_bf16_d128_* mla_decode_bf16_*_r64 mla_merge_bf16}; do
+            compute-sanitizer --tool "$tool" --error-exitcode 9 "$BIN/attngen-verify" --sanitizer --keys "$key" $device || exit 1
+        done
     done
-}
+)
 
 run() {
     case $1 in
-    verify) "$BIN/attngen-verify" $device ;;
+    verify) "$BIN/attngen-verify" $families $device ;;
     sanitize) sanitize ;;
-    tune) "$BIN/attngen-tune" --seconds "$seconds" --commit "$COMMIT" $device ;;
-    tune-80) "$BIN/attngen-tune" --sms 80 --seconds "$seconds" --commit "$COMMIT" $device ;;
+    tune) "$BIN/attngen-tune" $families --seconds "$seconds" --commit "$COMMIT" $device ;;
+    tune-80) "$BIN/attngen-tune" --sms 80 $families --seconds "$seconds" --commit "$COMMIT" $device ;;
     peers) rm -f "$peers"; python3 "$here/peers/fla_la_decode.py" $device >"$peers.tmp" && mv "$peers.tmp" "$peers" ;;
     bench)
         from="--peer-file $recorded"
         [ -r "$peers" ] && from="$from --peer-file $peers"
-        "$BIN/attngen-bench" cases --results "$results" --commit "$COMMIT" $device $(tables) $from
+        "$BIN/attngen-bench" cases $families --results "$results" --commit "$COMMIT" $device $(tables) $from
         ;;
-    bench-80) "$BIN/attngen-bench" cases --sms 80 --results "$results" --commit "$COMMIT" $device $(tables) ;;
+    bench-80) "$BIN/attngen-bench" cases --sms 80 $families --results "$results" --commit "$COMMIT" $device $(tables) ;;
+    columns)
+        # QK_SHARD true and false as portable variants, and what 99 KiB of shared memory leave, built for sm_90 and as PTX.
+        "$BIN/attngen-bench" columns --families mla_decode --cases 'B768-*-P1-*' --column 'shard=*_sm90a_mma_*_shard_*' \
+            --column 'dup=*_sm90a_mma_*_dup_*' --column 'sm_89 shape=*_sm90a_mma_q64_kv16_st1_*' \
+            --column 'the same as PTX=*_compute80_mma_q64_kv16_st1_*' --results "$results" --commit "$COMMIT" $device
+        ;;
     host) "$BIN/attngen-bench" host --results "$results" --commit "$COMMIT" $device $(tables) ;;
-    regret) "$BIN/attngen-bench" regret --results "$results" --commit "$COMMIT" $device $(tables) ;;
+    regret) "$BIN/attngen-bench" regret $families --results "$results" --commit "$COMMIT" $device $(tables) ;;
     ncu)
         class=$("$BIN/attngen-bench" header $device | sed -n 's/^# gpu: .*(\(sm[0-9]*_[0-9]*sm\))$/\1/p')
         [ -n "$class" ] || return 1

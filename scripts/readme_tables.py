@@ -38,10 +38,14 @@ def read(path, delimiter):
 
 def origin(comments):
     """Where and how a file was measured, from its "# key: value" lines."""
-    said = dict(c.split(": ", 1) for c in comments if ": " in c)
+    said = {}
+    for key, value in (c.split(": ", 1) for c in comments if ": " in c):
+        if value not in said.setdefault(key, []):
+            said[key].append(value)
     parts = []
     if "command" in said:
-        parts.append(f"Made by `{said['command']}`")
+        parts.append("Made by " + " and ".join(f"`{command}`" for command in said["command"]))
+    said = {key: "; ".join(values) for key, values in said.items()}
     if "gpu" in said:
         parts.append(f"on {said['gpu']}")
     parts += [f"{key} {said[key]}" for key in ("driver", "toolkit") if key in said]
@@ -148,6 +152,16 @@ def regret_table(path):
     return table(header, body), origin(comments)
 
 
+def columns_table(path):
+    comments, rows = read(path, ",")
+    columns = list(dict.fromkeys(row["column"] for row in rows))
+    cases = collections.defaultdict(dict)
+    for row in rows:
+        cases[row["case"]][row["column"]] = number(row, "gbps")
+    body = [[case] + [f"{found[c]:.0f}" if found.get(c, 0) > 0 else "-" for c in columns] for case, found in cases.items()]
+    return table(["case"] + [f"{c}, GB/s" for c in columns], body), origin(comments)
+
+
 def figures():
     parts = []
     for folder in sorted((ROOT / "bench/results").glob("*/")):
@@ -155,6 +169,8 @@ def figures():
             if path.stem.endswith("_ncu"):
                 continue  # profiles: the report has them
             maker = {"host": host_table, "regret": regret_table}.get(path.stem, family_table)
+            if path.stem.endswith("_columns"):
+                maker = columns_table
             text, made = maker(path)
             parts.append(f"**{folder.name}, {path.stem}**" + (f": {made}" if made else "") + f"\n\n{text}")
     if not parts:

@@ -21,69 +21,87 @@ check() {
     fi
 }
 key=la_decode_bf16_d64_vk
-only=$("$bin/attngen-verify" --keys $key --list "$(dirname "$0")/tiny_verify.txt" --all | awk -F'\t' '$1 == "ok" && !found++ { print $2 }')
+only=$("$bin/attngen-verify" --families la_decode --keys $key --list "$(dirname "$0")/tiny_verify.txt" --all | awk -F'\t' '$1 == "ok" && !found++ { print $2 }')
 [ -n "$only" ] || { echo "no variant of $key passes"; exit 1; }
 
 check 0 "^chosen  *la_decode_bf16_d128_vk__" "$bin/attngen-select" --gpu h200 la_decode batch=2 num_qk_heads=4 --brief
 check 0 "within the family's tolerance" "$bin/attngen-select" --run --brief la_decode batch=2 num_qk_heads=4
 check 1 "unknown family 'nothing'" "$bin/attngen-select" nothing
-check 0 " 0 failed" "$bin/attngen-verify" --sanitizer --keys $key
+check 0 " 0 failed" "$bin/attngen-verify" --families la_decode --sanitizer --keys $key
 for kind in wrong guard input stray racy lost launch hang; do
-    check 1 "^FAILED" env SIM_FAULT="$only:$kind" "$bin/attngen-verify" --keys $key --only "$only" --patience 2 \
+    check 1 "^FAILED" env SIM_FAULT="$only:$kind" "$bin/attngen-verify" --families la_decode --keys $key --only "$only" --patience 2 \
         --list "$(dirname "$0")/tiny_verify.txt"
 done
 # What a worker had seen counts after its end, too: here the last variant ends it.
 echo 'batch=2 num_qk_heads=1' >"$scratch/one.txt"
-checks() { "$bin/attngen-verify" --keys $key --list "$scratch/one.txt" "$@"; }
+checks() { "$bin/attngen-verify" --families la_decode --keys $key --list "$scratch/one.txt" "$@"; }
 last=$(checks --all | awk -F'\t' '$1 == "ok" { name = $2 } END { print name }')
 count() { sed -n 's/^# \([0-9]* checks of .*\) cases: .*/\1/p'; }
 [ -n "$(checks | count)" ] && [ "$(checks | count)" = "$(SIM_FAULT=$last:lost checks | count)" ] ||
     { echo "FAILED: checks are lost with a worker"; failed=1; }
-check 1 "no variant of" "$bin/attngen-verify" --only nothing
+check 1 "no variant of" "$bin/attngen-verify" --families la_decode --only nothing
 # A word that nobody would heed: file, line, word and what is allowed.
 printf 'batch=2 num_qk_heads=1\nbatch=2 num_qk_heads=2 @scatterd\n' >"$scratch/words.txt"
 check 1 "words.txt:2: unknown word '@scatterd' in a list of shapes; allowed: @scattered, @serial" \
-    "$bin/attngen-bench" cases --list "$scratch/words.txt" --results "$scratch/words"
-check 1 "words.txt:2: unknown word '@scatterd' in a list of checks; allowed: @pad, @nan, @tiny, @form=" \
-    "$bin/attngen-verify" --list "$scratch/words.txt"
+    "$bin/attngen-bench" cases --families la_decode --list "$scratch/words.txt" --results "$scratch/words"
+check 1 "words.txt:2: unknown word '@scatterd' in a list of checks; allowed: @pad, @nan, @tiny, @invariant, @form=" \
+    "$bin/attngen-verify" --families la_decode --list "$scratch/words.txt"
 check 1 "'@pad' in a list of shapes" "$bin/attngen-select" la_decode batch=2 @pad
-check 1 "^attngen-tune: --sms takes a whole number from 0 to 2147483647, found '-80'" "$bin/attngen-tune" --sms -80
-check 1 "^attngen-tune: --seconds takes a number from 0, found 'nan'" "$bin/attngen-tune" --seconds nan
+check 1 "^attngen-tune: --sms takes a whole number from 0 to 2147483647, found '-80'" "$bin/attngen-tune" --families la_decode --sms -80
+check 1 "^attngen-tune: --seconds takes a number from 0, found 'nan'" "$bin/attngen-tune" --families la_decode --seconds nan
 table=$scratch/table.tsv
-check 0 "buckets measured, 0 kept" env SIM_FAULT="$only:wrong" "$bin/attngen-tune" --quick --shapes --keys $key --output "$table"
+check 0 "buckets measured, 0 kept" env SIM_FAULT="$only:wrong" "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --output "$table"
 grep -q "^# failed: $only: " "$table" || { echo "FAILED: the refused variant is not in the table"; failed=1; }
 # Going on: rows and failures stay; another class's table, or what is none, is left alone; a variant that passes again is
 # no failure any more.
 rows() { grep -c "^la_decode	$1" "$table"; }
-check 0 "0 buckets measured, 3 kept" "$bin/attngen-tune" --quick --shapes --keys $key --output "$table"
+check 0 "0 buckets measured, 3 kept" "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --output "$table"
 grep -q "^# failed: $only: " "$table" || { echo "FAILED: the refused variant is not in the table that was gone on with"; failed=1; }
 cp "$table" "$scratch/before.tsv"
 check 1 "table.tsv is a table of class sm90_132sm, this GPU's is sm90_80sm; allowed: .*--output" \
-    "$bin/attngen-tune" --quick --shapes --keys $key --sms 80 --output "$table"
-check 1 "is a table of class sm90_132sm" "$bin/attngen-tune" --quick --shapes --keys $key --sms 80 --force --output "$table"
+    "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --sms 80 --output "$table"
+check 1 "is a table of class sm90_132sm" "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --sms 80 --force --output "$table"
 cmp -s "$table" "$scratch/before.tsv" || { echo "FAILED: another class's table was written to"; failed=1; }
-check 1 "words.txt has no line \"# class: sm90_132sm\"" "$bin/attngen-tune" --quick --shapes --keys $key --output "$scratch/words.txt"
-check 1 "cannot read $scratch: " "$bin/attngen-tune" --quick --shapes --keys $key --output "$scratch"
+check 1 "words.txt has no line \"# class: sm90_132sm\"" "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --output "$scratch/words.txt"
+check 1 "cannot read $scratch: " "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --output "$scratch"
 other=la_decode_fp16_d64_vk
-check 0 "buckets measured, 0 kept" "$bin/attngen-tune" --quick --grid --keys $other --only '*_one' --output "$table"
-check 0 "3 buckets measured, 0 kept" "$bin/attngen-tune" --quick --shapes --force --keys $key --output "$table"
+check 0 "buckets measured, 0 kept" "$bin/attngen-tune" --families la_decode --quick --grid --keys $other --only '*_one' --output "$table"
+check 0 "3 buckets measured, 0 kept" "$bin/attngen-tune" --families la_decode --quick --shapes --force --keys $key --output "$table"
 [ "$(rows $key)" = 3 ] && [ "$(rows $other)" -gt 3 ] || { echo "FAILED: --force of one key lost another's rows"; failed=1; }
 ! grep -q "^# failed: " "$table" || { echo "FAILED: a variant that passes is still said to fail"; failed=1; }
 # A kernel that ruins the context after it passed verification: it, and nobody else, is to blame.
-check 0 "1 variants refused" env SIM_FAULT="$only:late" "$bin/attngen-tune" --quick --shapes --force --keys $key --output "$table"
+check 0 "1 variants refused" env SIM_FAULT="$only:late" "$bin/attngen-tune" --families la_decode --quick --shapes --force --keys $key --output "$table"
 [ "$(grep "^# failed: " "$table")" = "# failed: $only: the GPU's context was lost (an illegal access)" ] ||
     { echo "FAILED: who lost the GPU:"; grep "^# failed: " "$table"; failed=1; }
-check 0 "sm90_80sm" "$bin/attngen-tune" --quick --shapes --keys $key --sms 80 --output "$scratch/80.tsv"
+check 0 "sm90_80sm" "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --sms 80 --output "$scratch/80.tsv"
 grep -q "^# num_sms: 80" "$scratch/80.tsv" || { echo "FAILED: the green context's table"; failed=1; }
 check 0 "measured on this class" "$bin/attngen-select" --table "$table" --brief la_decode batch=64 head_dim=64
 printf 'peer\tcase\tms\terr\nfla-graph\tB1-H64-K64-V64-vk\t1\t1e-3\nfla-eager\tB1-H64-K64-V64-vk\t1\t-\n' >"$scratch/peers.tsv"
-check 0 "wrote" "$bin/attngen-bench" cases --quick --cases 'B1-H64-K64*' --check-mib 0 --results "$scratch/results" --peer-file "$scratch/peers.tsv"
+check 0 "wrote" "$bin/attngen-bench" cases --families la_decode --quick --cases 'B1-H64-K64*' --check-mib 0 --results "$scratch/results" --peer-file "$scratch/peers.tsv"
 [ "$(grep -c '^B1-H64-K64-V64-vk,.*,\(inplace-copy\|fla-graph\|fla-eager\),' "$scratch/results/sm90_132sm/la_decode.csv")" = 3 ] ||
     { echo "FAILED: a row for each peer"; failed=1; }
-check 1 "WRONG" env SIM_LIMIT=0 "$bin/attngen-bench" cases --quick --cases 'B1-H64-K64*' --results "$scratch/wrong"
+check 1 "WRONG" env SIM_LIMIT=0 "$bin/attngen-bench" cases --families la_decode --quick --cases 'B1-H64-K64*' --results "$scratch/wrong"
 check 0 "B1-H64-K64-V64-vk" "$bin/attngen-bench" --profile B1-H64-K64-V64-vk
-check 0 "la_decode: 3 problems, geometric mean" "$bin/attngen-bench" regret --quick --count 3 --results "$scratch/results"
-check 0 "bare_first_launch" env SIM_LIMIT=0 "$bin/attngen-bench" host --quick --results "$scratch/results"
+# The rows of a family stay when another is measured.
+mkdir -p "$scratch/results/sm90_132sm"
+printf '# gpu: before\nfamily,problem,chosen,ms,best,best_ms,ratio\nother,p=1,a,1,b,1,1\nother,p=2,a,1,b,1,1\n# gpu: worse\nla_decode,p=1,a,1,b,1,9\n' \
+    >"$scratch/results/sm90_132sm/regret.csv"
+for time in first second; do
+    check 0 "la_decode: 3 problems, geometric mean" "$bin/attngen-bench" regret --families la_decode --quick --count 3 --results "$scratch/results"
+    check 0 "^family,problem 1 other 2 la_decode 3 gpu 2 before 1$" awk -F, 'NR == 1 { head = $1 "," $2 } $1 == "family" { heads++ }
+        { rows[$1]++ } /^# gpu: / { gpus++ } /^# gpu: before/ { before++ }
+        END { print head, heads, "other", rows["other"], "la_decode", rows["la_decode"], "gpu", gpus, "before", before }' \
+        "$scratch/results/sm90_132sm/regret.csv"
+done
+check 1 "columns: which? Give --column NAME=GLOB" "$bin/attngen-bench" columns --families la_decode --results "$scratch/results"
+check 1 "takes NAME=GLOB without commas, found 'ld'" "$bin/attngen-bench" columns --families la_decode --column ld
+check 1 "one family at a time" "$bin/attngen-bench" columns --column 'ld=*'
+check 0 "wrote .*la_decode_columns.csv" "$bin/attngen-bench" columns --families la_decode --quick --cases 'B1-H64-K64-V64-vk' \
+    --column 'ld=*_ld_*' --column 'none=nothing*' --column 'bulk=*_bulk_*' --results "$scratch/columns"
+check 0 "^ld bulk $" awk -F, '/^B1/ { printf "%s ", $2 } END { print "" }' "$scratch/columns/sm90_132sm/la_decode_columns.csv"
+check 1 "B1-H64-K64-V64-vk, ld: .*said the simulation" env SIM_FAULT="la_decode:launch" "$bin/attngen-bench" columns --families la_decode --quick --cases 'B1-H64-K64-V64-vk' \
+    --column 'ld=*_ld_*' --results "$scratch/columns"
+check 0 "bare_first_launch" env SIM_LIMIT=0 "$bin/attngen-bench" host --families la_decode --quick --results "$scratch/results"
 for row in select select_8_threads select_launch cuLaunchKernel open first_launch bare_first_launch; do
     grep -q "^$row,[0-9.]*,[0-9.]*,[^,]*$" "$scratch/results/sm90_132sm/host.csv" || { echo "FAILED: host.csv's row $row"; failed=1; }
 done

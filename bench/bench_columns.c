@@ -1,0 +1,113 @@
+/*
+ * Kinds of variants side by side: of each case, the fastest variant of every
+ * column (a name and a glob of variant names), whatever selection would pick.
+ */
+#include "bench.h"
+#include "contest.h"
+#include "problems.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char method[] =
+    "of every column (a glob of variants) the fastest variant of each case: all of the column's "
+    "that "
+    "fit are timed by graph replay, rotated through buffer sets of more than twice the L2, in "
+    "turn, "
+    "the best again, median of 11; gbps, tflops: bytes that must move and operations that must be "
+    "done, by ms";
+
+static const struct tournament_pass passes[] = {{2, 1.10, 6}, {11, 1, 0}};
+static const struct tournament_pass quick_passes[] = {{1, 1.10, 4}, {5, 1, 0}};
+
+struct column {
+    char name[48];
+    struct option_list only; /* one glob */
+};
+
+/* "shard=*_mma_*_shard_*" */
+static void read_column(const char *text, struct column *column)
+{
+    const char *equals = strchr(text, '=');
+    const size_t length = equals ? (size_t)(equals - text) : 0;
+    if (!length || length >= sizeof column->name || !equals[1] || strpbrk(text, ",\n"))
+        die(1, "--column takes NAME=GLOB without commas, found '%s'", text);
+    memset(column, 0, sizeof *column);
+    memcpy(column->name, text, length);
+    column->only.item[column->only.count++] = equals + 1;
+}
+
+/* False, and a warning, where the column's variants cannot be measured; a column
+ * without a variant for the case has no row. */
+static bool column_of(struct bench_options *o, struct arena *arena, const struct shape *shape,
+                      const struct column *column, struct text *text)
+{
+    struct session *s = &o->session;
+    struct contest c = {0};
+    int best = -1;
+    if (!contest_find(&c, s, shape, &column->only, NULL)) {
+        contest_close(&c);
+        return true;
+    }
+    if (contest_stage(&c, arena) != GEN_OK)
+        snprintf(c.failure, sizeof c.failure, "%s", gen_last_error());
+    else
+        best = o->quick ? contest_run(&c, quick_passes, 2, 0, -1, NULL)
+                        : contest_run(&c, passes, 2, 0, -1, NULL);
+    if (best >= 0) {
+        const struct contestant *x = &c.contestant[best];
+        double bytes, flops;
+        shape->family->cost(shape->problem, &bytes, &flops);
+        text_add(text, "%s,%s,%s,%.6f,%.1f,%.3f\n", shape->name, column->name, x->name, x->us / 1e3,
+                 bytes / x->us / 1e3, flops / x->us / 1e6);
+        printf("%-28s %-16s %9.2f us %7.1f GB/s  %s\n", shape->name, column->name, x->us,
+               bytes / x->us / 1e3, x->name);
+        fflush(stdout);
+    }
+    if (c.lost)
+        die(1, "%s: the GPU is lost: %s", shape->name, c.failure);
+    if (best < 0)
+        warn("%s, %s: %s", shape->name, column->name, c.failure);
+    contest_close(&c);
+    return best >= 0;
+}
+
+int bench_columns(struct bench_options *o)
+{
+    const struct gen__family *family[64];
+    struct column column[OPTION_LIST_MAX];
+    struct shape_list shapes = {0};
+    struct arena arena = {0};
+    struct text text = {0};
+    bool ok = true;
+    size_t cases = 0;
+    if (!o->columns.count)
+        die(1, "columns: which? Give --column NAME=GLOB, one for each");
+    for (int i = 0; i < o->columns.count; i++)
+        read_column(o->columns.item[i], &column[i]);
+    if (families_named(&o->session.families, family, 64) != 1)
+        die(1, "columns: one family at a time; give --families");
+    session_open_library(&o->session);
+    session_open_gpu(&o->session);
+    shapes_load(&shapes, family[0], SHAPES_TIMED, o->list);
+    bench_header(&text, o, method);
+    text_add(&text, "case,column,variant,ms,gbps,tflops\n");
+    for (size_t i = 0; i < shapes.count; i++) {
+        if (!glob_match(o->cases, shapes.item[i].name) || shapes.item[i].key.empty)
+            continue;
+        for (int k = 0; k < o->columns.count; k++)
+            ok = column_of(o, &arena, &shapes.item[i], &column[k], &text) && ok;
+        cases++;
+    }
+    char *name = xasprintf("%s_columns", family[0]->name);
+    if (cases)
+        bench_write(o, name, &text);
+    else
+        warn("no case of %s is named '%s'", family[0]->name, o->cases ? o->cases : "*");
+    free(name);
+    arena_free(&arena, &o->session.gpu);
+    shapes_free(&shapes);
+    text_free(&text);
+    session_close(&o->session);
+    return ok && cases ? 0 : 1;
+}
