@@ -69,7 +69,7 @@ expand() {
 expand "$out/expanded" $globs
 [ -z "$others" ] || expand "$out/expanded/others" $others
 wanted=$(find "$out/expanded" -maxdepth 1 -name '*.cu' | wc -l)
-find "$out/expanded" -name '*.cu' | LC_ALL=C sort | xargs -P "$jobs" -n 16 "$here/compile.sh" "$build/lib/libemul.so" "$templates" "$out/kernels"
+find "$out/expanded" -name '*.cu' | LC_ALL=C sort | xargs -P "$jobs" -n 8 "$here/compile.sh" "$build/lib/libemul.so" "$templates" "$out/kernels"
 [ -z "$compile_only" ] || exit 0
 
 "$build/bin/attngen" build -q $build_only ${families:+-f "$families"} -t "$targets" --templates "$templates" -j "$jobs" -o "$out/emul.fatbin"
