@@ -259,6 +259,19 @@ static void parameters_of_the_main_launch(void **state)
     assert_int_equal(k.ckv_map[0] | k.kpe_map[15], 0);
     assert_true(fabs((double)k.scale_log2 - 1 / sqrt(192) / log(2)) < 1e-8);
     assert_true(k.kpe_factor == 1 && k.out_scale == 1);
+
+    /* What is packed follows the strides within it. */
+    a.o_head_stride = 520;
+    a.ckv_row_stride = 640;
+    a.kpe_row_stride = 72;
+    a.q_pe_head_stride = 80;
+    a.o_token_stride = a.ckv_page_stride = a.kpe_page_stride = a.page_table_stride = 0;
+    assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, &k), GEN_OK);
+    assert_int_equal(k.o_token_stride, 7 * 520);
+    assert_int_equal(k.ckv_page_stride, 16 * 640);
+    assert_int_equal(k.kpe_page_stride, 16 * 72);
+    assert_int_equal(k.q_pe_token_stride, 7 * 80);
+    assert_int_equal(k.page_table_stride, 6250);
 }
 
 static void parameters_of_an_e4m3_cache(void **state)
