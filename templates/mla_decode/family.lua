@@ -118,6 +118,11 @@ return family {
     if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
     return mma_legal(v, arch)
   end,
+  -- 8-bit caches go with bf16 in every model that has one.
+  serves = function(v, arch)
+    if v.cache == "e4m3" and v.dtype == "fp16" then return "an e4m3 cache is offered with queries in bf16" end
+    return true
+  end,
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent" },
   plan = function(v, arch)
     local wgmma = v.kernel == "wgmma"
