@@ -17,22 +17,37 @@ struct mla_work {
     int num_rows;     // 0: there is nothing left
     int first, end;   // cache rows of the tiles. What lies at `end` and behind is zero in shared memory
     int whole;        // all rows of the tile may see the cache's rows before this
+    mla_cut behind;   // where the next piece begins
 
-    // The next piece of the part that has rows here; whole warps.
-    template <class S> __device__ __forceinline__ void advance(const gen_mla_decode_params &p, mla_walk &walk)
+    // Becomes the next piece of the part that has rows here, beginning at `from`. All threads work it out, so that branches
+    // are uniform; the first one writes.
+    template <class S>
+    __device__ __forceinline__ void advance(const gen_mla_decode_params &p, const mla_share &share, mla_cut from)
     {
-        num_rows = 0;
-        while (num_rows == 0 && walk.step(p.schedule, p.kv_len, piece)) {
-            tokens = mla_request_tokens(p.q_indptr, p.q_len, piece.request);
-            num_rows = max(0, min(tokens.count * p.num_heads - first_row<S>(), S::q));
+        mla_walk walk(share, static_cast<int>(blockIdx.y));
+        walk.next = mla_uniform(from);
+        mla_piece next;
+        mla_tokens its;
+        int count = 0;
+        while (walk.step(p.schedule, p.kv_len, next)) {
+            its = mla_request_tokens(p.q_indptr, p.q_len, next.request);
+            count = min(its.count * p.num_heads - first_row<S>(), S::q);
+            if (count > 0)
+                break;
         }
-        if (num_rows == 0)
+        if (threadIdx.x != 0)
             return;
-        pages = mla_pages(p, piece.request).indices;
-        first = piece.first * MLA_BLOCK;
-        whole = mla_limit(p, tokens, first_row<S>(), piece.kv_len);
+        num_rows = max(count, 0);
+        if (count <= 0)
+            return;
+        behind = walk.next;
+        piece = next;
+        tokens = its;
+        pages = mla_pages(p, next.request).indices;
+        first = next.first * MLA_BLOCK;
+        whole = mla_limit(p, its, first_row<S>(), next.kv_len);
         // What the last packed row may see ends the tiles; rows before it see less and are masked.
-        end = min(piece.last * MLA_BLOCK, mla_limit(p, tokens, first_row<S>() + num_rows - 1, piece.kv_len));
+        end = min(next.last * MLA_BLOCK, mla_limit(p, its, first_row<S>() + count - 1, next.kv_len));
     }
 
     template <class S> __device__ __forceinline__ int first_row() const { return static_cast<int>(blockIdx.x) * S::q; }
@@ -97,7 +112,7 @@ __device__ __forceinline__ void mla_copy_queries(const gen_mla_decode_params &p,
 }
 
 // A thread's share of the tiles: a chunk in every `lanes` of one or two rows. The tile's pages are asked for first, and
-// much later, when they are there, its rows; so a tile takes find(), then copy<...>() with all its numbers.
+// much later, when they are there, its rows; so a tile takes find(), then mla_tile_copy.
 template <class S> struct mla_tile_copier {
     static constexpr int lanes = S::kv >= 32 ? 8 : 16;
     static constexpr int lines = S::threads / lanes, passes = S::kv / lines; // rows of a pass
@@ -105,59 +120,69 @@ template <class S> struct mla_tile_copier {
     static constexpr int copies_per_row = latent_chunks + (S::rope ? 1 : 0), copies = passes * copies_per_row;
     static_assert(passes * lines == S::kv && rope_chunks <= lanes, "threads share a tile evenly");
 
-    mla_place place[passes]; // page < 0: zeros
-    const unsigned char *from;
+    int page[passes]; // of the thread's rows; none: -1
 
-    unsigned thread;
-
-    __device__ __forceinline__ unsigned line() const { return thread / lanes; }
-    __device__ __forceinline__ unsigned chunk() const { return thread % lanes; }
-
-    // The places of the tile that starts at cache row `first`; behind the work's end there are none.
-    __device__ __forceinline__ void find(const gen_mla_decode_params &p, const mla_work &work, int first)
+    // The pages of the tile that starts at cache row `first`; behind the work's end there are none.
+    __device__ __forceinline__ void find(const gen_mla_decode_params &p, const mla_work &work, unsigned thread, int first)
     {
         const int *const indices = work.pages;
         const int end = work.end;
 #pragma unroll
         for (int u = 0; u < passes; u++) {
-            const int row = first + u * lines + static_cast<int>(line());
-            const int there = min(row, end - 1); // a page that may be asked for, without a branch
-            const unsigned page = mla_quotient(there, p.page_mul, p.page_shift);
-            place[u].page = load_global(indices + page);
-            place[u].row = there - static_cast<int>(page) * p.page_size;
+            const int row = first + u * lines + static_cast<int>(thread / lanes);
+            const int there = min(row, end - 1); // an entry that may be read, without a branch
+            page[u] = load_global(indices + mla_quotient(there, p.page_mul, p.page_shift));
             if (row >= end)
-                place[u].page = -1;
+                page[u] = -1;
         }
     }
+};
 
-    // One 16-byte copy, number i of `copies`; in order.
-    __device__ __forceinline__ void copy(const gen_mla_decode_params &p, unsigned stage, int i)
+// The copies of one tile.
+template <class S> struct mla_tile_copy {
+    using C = mla_tile_copier<S>;
+    const gen_mla_decode_params &p;
+    const C &copier;
+    unsigned stage, line, chunk;
+    int first;
+    const unsigned char *from;
+
+    __device__ __forceinline__ mla_tile_copy(const gen_mla_decode_params &p, const C &copier, unsigned thread, unsigned stage,
+                                             int first)
+        : p(p), copier(copier), stage(stage), line(thread / C::lanes), chunk(thread % C::lanes), first(first), from(nullptr)
     {
-        const int u = i / copies_per_row, k = i % copies_per_row - (S::rope ? 1 : 0);
-        const unsigned row = u * lines + line();
-        const bool valid = static_cast<unsigned>(place[u].page) < p.num_pages;
-        const long long page = valid ? place[u].page : 0, page_row = place[u].row;
-        if (k < 0) { // rotary
-            const long long at = (page * p.kpe_page_stride + page_row * p.kpe_row_stride) * S::element_bytes;
-            if (rope_chunks == lanes || chunk() < static_cast<unsigned>(rope_chunks))
-                cp_async_16_or_zero(swizzled<S::rope_pitch>(stage + S::rope_at, row, chunk()),
-                                    static_cast<const unsigned char *>(p.kpe) + at + chunk() * 16, valid);
-            return;
-        }
-        if (k == 0)
+    }
+
+    // 16 bytes, number i of `copies`; in order.
+    __device__ __forceinline__ void copy(int i)
+    {
+        const int u = i / C::copies_per_row, k = i % C::copies_per_row - (S::rope ? 1 : 0);
+        const unsigned line_u = u * C::lines + line;
+        const bool valid = static_cast<unsigned>(copier.page[u]) < p.num_pages;
+        if (k <= 0) {
+            const int row = first + static_cast<int>(line_u);
+            const long long page = valid ? copier.page[u] : 0;
+            const int page_row = row - static_cast<int>(mla_quotient(row, p.page_mul, p.page_shift)) * p.page_size;
+            if (k < 0) { // rotary
+                from = static_cast<const unsigned char *>(p.kpe) +
+                       (page * p.kpe_page_stride + page_row * p.kpe_row_stride) * S::element_bytes + chunk * 16;
+                if (C::rope_chunks == C::lanes || chunk < static_cast<unsigned>(C::rope_chunks))
+                    cp_async_16_or_zero(swizzled<S::rope_pitch>(stage + S::rope_at, line_u, chunk), from, valid);
+                return;
+            }
             from = static_cast<const unsigned char *>(p.ckv) +
-                   (page * p.ckv_page_stride + page_row * p.ckv_row_stride) * S::element_bytes + chunk() * 16;
+                   (page * p.ckv_page_stride + page_row * p.ckv_row_stride) * S::element_bytes + chunk * 16;
+        }
         // A multiple of eight chunks further, the swizzle is the same.
-        cp_async_16_or_zero(swizzled<S::pitch>(stage, row, chunk()) + k * lanes * 16, from + k * lanes * 16, valid);
+        cp_async_16_or_zero(swizzled<S::pitch>(stage, line_u, chunk) + k * C::lanes * 16, from + k * C::lanes * 16, valid);
     }
 
     // The copies that fall to step `step` of `steps`.
-    template <int steps>
-    __device__ __forceinline__ void copy_share(const gen_mla_decode_params &p, unsigned stage, int step)
+    template <int steps> __device__ __forceinline__ void share(int step)
     {
 #pragma unroll
-        for (int i = 0; i < copies; i++)
-            if (i >= step * copies / steps && i < (step + 1) * copies / steps)
-                copy(p, stage, i);
+        for (int i = 0; i < C::copies; i++)
+            if (i >= step * C::copies / steps && i < (step + 1) * C::copies / steps)
+                copy(i);
     }
 };
