@@ -137,15 +137,15 @@ static void a_hang_costs_one_variant(void **state)
 {
     (void)state;
     environment("FAULT_HANG", "tiny_fp64__sm90a_v8_w4_plain");
-    struct outcome o = BUILD("hang", "-j2", "--timeout", "2", "-q");
+    struct outcome o = BUILD("hang", "-j2", "--timeout", "6", "-q");
     assert_run(o, 0);
     assert_string_equal(o.err, "attngen: 1 variants are left out because the compiler crashed or "
                                "hung; the same command tries them again\n");
     outcome_free(&o);
-    o = BUILD("hang", "-j2", "--timeout", "2");
+    o = BUILD("hang", "-j2", "--timeout", "6");
     assert_run(o, 0);
     assert_holds(o.err,
-                 "refused: tiny_fp64__sm90a_v8_w4_plain: the compiler ran for more than 2 s");
+                 "refused: tiny_fp64__sm90a_v8_w4_plain: the compiler ran for more than 6 s");
     assert_int_equal(number(&o, "variants"), 23);
     outcome_free(&o);
     environment("FAULT_HANG", NULL);
