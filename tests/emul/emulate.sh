@@ -47,7 +47,7 @@ build=$(cd "$build" && pwd)
 out=${out:-$build/emul}
 mkdir -p "$out/kernels"
 out=$(cd "$out" && pwd)
-rm -rf "$out/expanded"
+rm -rf "$out/expanded" "$out"/*.log "$out"/*.status
 templates=$(cd "$templates" && pwd)
 verified='' others='' build_only=$only
 for family in $(echo "$families" | tr , ' '); do
