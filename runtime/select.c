@@ -56,8 +56,10 @@ static void make_plan_for(const struct gen__ask *ask, const struct gen__facts *f
 
 /* The same with the launches that the family leaves to others (parts.c); *plan is
  * left alone where one of them cannot be done. */
-static enum gen_status finish_plan(const struct gen__ask *ask, const struct gen__facts *facts,
-                                   enum gen_why why, float us, gen_plan *plan)
+__attribute__((noinline)) static enum gen_status finish_plan(const struct gen__ask *ask,
+                                                             const struct gen__facts *facts,
+                                                             enum gen_why why, float us,
+                                                             gen_plan *plan)
 {
     if (!ask->family->parts || ask->key.empty) {
         make_plan_for(ask, facts, why, us, plan);
@@ -144,7 +146,7 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     struct gen__key key;
     NEED(family->check(problem, &key) == GEN_OK)
     const struct gen__entry *entry = gen__entry_find(library, family, gen__key_codes(&key));
-    NEED(entry && !key.empty && plan && !family->parts)
+    NEED(entry && !key.empty && plan)
 
     enum gen_why why = GEN_WHY_TABLE;
     const float x = key.counts[0];
@@ -177,6 +179,10 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     }
 #undef NEED
     us = gen__by_bandwidth(us, device, range);
+    if (__builtin_expect(family->parts != NULL, 0)) {
+        const struct gen__ask ask = {library, device, problem, family, entry, key};
+        return finish_plan(&ask, facts, why, us, plan);
+    }
     make_plan(library, device, problem, family, facts, why, us, plan);
     return GEN_OK;
 
