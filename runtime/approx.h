@@ -1,7 +1,8 @@
 /*
  * A logarithm and a root for estimates, inline: a selection by the model takes
  * one of each for hundreds of variants, and libm's cost more than all the rest.
- * To 1e-6; the argument is a normal number > 0, for the root below 8e37.
+ * To 1e-6; the argument is a normal number > 0, for the root below 8e37. And a
+ * power for times.
  */
 #ifndef GEN_APPROX_H
 #define GEN_APPROX_H
@@ -42,6 +43,20 @@ static inline float gen__cbrt(float x)
         y *= (cube + 2.0f * x) / (2.0f * cube + x);
     }
     return y;
+}
+
+/* 2^x, to 1e-5 of it, for x in [-126, 127.5): with n the nearest whole number, 2^n times the
+ * polynomial that is nearest to 2^f for |f| <= 1/2, and 1 for f = 0. */
+static inline float gen__exp2(float x)
+{
+    const int32_t n = (int32_t)(x + 127.5f); /* positive, so this rounds to the nearest */
+    const float f = x + 127.0f - (float)n, square = f * f;
+    const uint32_t bits = (uint32_t)n << 23;
+    float power;
+    memcpy(&power, &bits, sizeof(power));
+    /* The powers side by side, not in Horner's chain: the result is waited for. */
+    return power * (1.0f + 0.693124184f * f +
+                    square * (0.240240986f + 0.0559065114f * f + 0.00958288653f * square));
 }
 
 #endif /* GEN_APPROX_H */

@@ -157,9 +157,9 @@ static float time_of_many(const struct gen__ask *ask, const struct gen__range *r
     struct gen__probe probe;
     uint32_t row;
     gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.counts, 1.0f);
-    const float log2_us = gen__rows_time(&probe, &row);
+    const float us = gen__rows_time(&probe, &row);
     *nearest = &probe.rows[row];
-    return exp2f(log2_us);
+    return us;
 }
 
 /* The nearest eligible row of a range. The first coordinate is multiplied by
@@ -310,6 +310,7 @@ float gen__choice_distance(const struct gen__ask *ask, const struct gen__choice 
 {
     float sum = 0.0f;
     for (uint32_t c = 0; c < ask->family->num_coords; c++)
-        sum += fabsf(log2f(ask->key.counts[c] * (c ? 1.0f : choice->scale)) - choice->row->logs[c]);
+        sum += fabsf(gen__doublings(ask->key.counts[c] * (c ? 1.0f : choice->scale)) -
+                     choice->row->logs[c]);
     return sum;
 }

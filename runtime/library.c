@@ -1,5 +1,6 @@
 /* Opening and closing a product, and what can be asked about it. */
 #include "library.h"
+#include "grid.h"
 #include "occupancy.h"
 
 #include <errno.h>
@@ -371,6 +372,7 @@ void gen_close(gen_library *library)
     free(library->keys);
     free(library->spots);
     free(library->cells);
+    gen__grids_free(library);
     free(library->ranges);
     free(library->variants);
     free(library->entries);

@@ -18,6 +18,7 @@
 /* A variant as selection sees it. */
 struct gen__variant {
     _Alignas(GEN__LINE) struct gen__facts facts;
+    bool fits_all; /* of rows' variants: the family need not be asked whether a problem fits */
 };
 
 /* A tuning row. Rows of a range are sorted by their coordinates. */
@@ -62,6 +63,14 @@ struct gen__cell {
     uint32_t spot; /* the first that reaches into the cell */
 };
 
+/* Where a grid (grid.h) is and where in it the steps of the coordinates are: what selection reads
+ * of it first. */
+struct gen__place {
+    const unsigned char *at; /* NULL: none was built */
+    int16_t low[4], high[4]; /* the first and last step of each coordinate */
+    uint16_t steps[4];       /* in steps from `at` */
+};
+
 /* The rows of one entry for one class of GPU. What every selection reads comes first. */
 struct gen__range {
     _Alignas(GEN__LINE) uint32_t compute_capability;
@@ -76,6 +85,8 @@ struct gen__range {
     uint32_t first_row, num_rows;
     uint32_t first_key; /* into keys: the first coordinate of the first row */
     uint32_t num_spots;
+    const struct gen__row *rows; /* the first */
+    struct gen__place place;     /* several coordinates */
 };
 
 /* One required key of one family, over all targets: a place in an
@@ -122,6 +133,7 @@ struct gen_library {
     float *keys; /* rows.h */
     struct gen__spot *spots;
     struct gen__cell *cells;
+    struct gen__grid *grids; /* of several coordinates: grid.h */
     uint32_t *group_order;
     struct gen__table *tables;
     const struct gen__family **families; /* by the product's index; NULL: not known */
@@ -158,6 +170,13 @@ gen__entry_find(const gen_library *library, const struct gen__family *family, ui
         if (!entry->family)
             return NULL;
     }
+}
+
+/* Does every problem of the row's family fit its variant? */
+static inline bool gen__row_fits_all(const struct gen__row *row)
+{
+    _Static_assert(offsetof(struct gen__variant, facts) == 0, "a variant begins with its facts");
+    return ((const struct gen__variant *)(const void *)row->facts)->fits_all;
 }
 
 static inline const struct gen__facts *gen__facts_of(const gen_library *library, uint32_t variant)

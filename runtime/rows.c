@@ -2,6 +2,18 @@
  * shortest path. */
 #include "rows.h"
 
+#define ALL(x)     \
+    {              \
+        x, x, x, x \
+    }
+const struct gen__lanes_terms gen__lanes_terms = {
+    .terms = {ALL(65536 * 0.44191703f), ALL(65536 * -0.26717935f), ALL(65536 * 0.14842653f),
+              ALL(65536 * -0.04514898f)},
+    .mantissa = ALL(0x7fff80u),
+    .one = ALL(0x3f800000u),
+    .distance = ALL(0x7fffffffu),
+};
+
 /* ---- building ---------------------------------------------------------- */
 
 /* A curve further from the time than this is not used. */
@@ -91,8 +103,8 @@ static void fit_curve(struct gen__spot *spot, int side, float end, double power,
     spot->curve[side] = (float)(us / count / count * curve);
 }
 
-static void fill_spots(const struct gen__family *family, const struct gen__range *range,
-                       const struct gen__row *rows, struct gen__spot *spots)
+static void fill_spots(const struct gen__range *range, const struct gen__row *rows,
+                       struct gen__spot *spots)
 {
     struct gen__spot *spot = spots;
     for (uint32_t i = 0; i < range->num_rows; spot++) {
@@ -102,7 +114,7 @@ static void fill_spots(const struct gen__family *family, const struct gen__range
         spot->row = i;
         spot->shared = rows[i].shared;
         spot->facts = rows[i].facts;
-        spot->fits_all = family->fits_all && family->fits_all(spot->facts);
+        spot->fits_all = gen__row_fits_all(&rows[i]);
         spot->upto = INFINITY;
         /* Constant before the first row and proportional behind the last. */
         spot->power[1] = 1.0f;
@@ -140,16 +152,20 @@ void gen__rows_index(gen_library *library, const struct gen__family *family,
     keys[-1] = -INFINITY;
     for (uint32_t i = 0; i < gen__keys_of(count) - 1; i++)
         keys[i] = i < count ? rows[i].logs[0] : INFINITY;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        const struct gen__facts *facts = rows[i].facts;
         rows[i].shared = shared_of(library, &rows[i], range->compute_capability);
+        library->variants[facts->index].fits_all = family->fits_all && family->fits_all(facts);
+    }
     range->cells = cells;
     range->spots = spots;
+    range->rows = rows;
     if (family->num_coords != 1) {
         spots[0] = (struct gen__spot){.upto = INFINITY, .shared = GEN__NEVER};
         cells[0] = (struct gen__cell){INFINITY, 0};
         return;
     }
-    fill_spots(family, range, rows, spots);
+    fill_spots(range, rows, spots);
     fill_cells(range, cells, spots);
 }
 
@@ -207,7 +223,7 @@ void gen__probe_set(struct gen__probe *probe, const gen_library *library,
     probe->count = range->num_rows;
     probe->num_coords = num_coords;
     for (uint32_t c = 0; c < num_coords; c++)
-        probe->logs[c] = log2f(c ? counts[c] : counts[c] * scale);
+        probe->logs[c] = gen__doublings(c ? counts[c] : counts[c] * scale);
     probe->bound = keys_below(probe->keys, probe->count, probe->logs[0]);
 }
 
@@ -261,12 +277,8 @@ float gen__rows_time(const struct gen__probe *probe, uint32_t *nearest)
     const struct gen__row *rows = probe->rows;
     float distance = 0.0f;
     *nearest = gen__rows_next(probe, GEN__NO_ROW, &distance);
-    if (distance == 0.0f)
-        return rows[*nearest].log2_us;
     float second_distance = distance;
     const uint32_t second = gen__rows_next(probe, *nearest, &second_distance);
-    if (second == GEN__NO_ROW)
-        return rows[*nearest].log2_us;
-    const float part = distance / (distance + second_distance);
-    return rows[*nearest].log2_us + part * (rows[second].log2_us - rows[*nearest].log2_us);
+    const uint32_t other = second == GEN__NO_ROW ? *nearest : second;
+    return gen__mean_time(rows[*nearest].log2_us, rows[other].log2_us, distance, second_distance);
 }

@@ -8,14 +8,16 @@
  * those of the logarithms, but none is taken: x is nearer to a than to b > a
  * where x * x < a * b.
  *
- * For the others, and where the nearest row is not eligible, the first
- * coordinates of a range's rows stand by themselves, in doublings and sorted,
- * between -infinity and at least 8 times +infinity, so that a search needs no
+ * Families with several have grids (grid.h). For both where these do not tell, and where the
+ * nearest row is not eligible, the first coordinates of a range's rows stand by themselves, in
+ * doublings and sorted, between -infinity and at least 8 times +infinity, so that a search needs no
  * bounds.
  */
 #ifndef GEN_ROWS_H
 #define GEN_ROWS_H
 
+#include "approx.h"
+#include "lanes.h"
 #include "library.h"
 
 #include <math.h>
@@ -93,8 +95,17 @@ void gen__probe_set(struct gen__probe *probe, const gen_library *library,
 /* The next best behind row `last` at *distance; GEN__NO_ROW at the end. */
 uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *distance);
 
-/* log2 of the mean of the nearest two rows' times, weighted by the inverse of their
- * distances (all logarithmic), and the nearest. */
+/* The time by the two nearest rows at these distances: the mean, weighted by the inverse of the
+ * distances, all logarithmic. To 1e-5 of it; a second distance that is infinite does not count. */
+static inline float gen__mean_time(float log2_us, float second_log2_us, float distance,
+                                   float second_distance)
+{
+    /* 1e-30: both may be 0. */
+    const float part = distance / (distance + second_distance + 1e-30f);
+    return gen__exp2(log2_us + part * (second_log2_us - log2_us));
+}
+
+/* The time by the rows around, and the nearest. */
 float gen__rows_time(const struct gen__probe *probe, uint32_t *nearest);
 
 /* ---- building ---------------------------------------------------------- */

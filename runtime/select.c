@@ -2,10 +2,12 @@
  * gen_select(): which variant for this problem on this device, as a plan.
  *
  * The rules are those of choose.c. gen_select() has a short way for nearly every
- * selection, some 300 instructions, and leaves everything else to them. Nothing
+ * selection, some 300 instructions or, with several coordinates, 450, and leaves
+ * everything else to them. Nothing
  * here allocates, locks, calls the system or writes but to *plan.
  */
 #include "classes.h"
+#include "grid.h"
 #include "rows.h"
 #include "select.h"
 
@@ -54,8 +56,10 @@ static void make_plan_for(const struct gen__ask *ask, const struct gen__facts *f
 
 /* The same with the launches that the family leaves to others (parts.c); *plan is
  * left alone where one of them cannot be done. */
-static enum gen_status finish_plan(const struct gen__ask *ask, const struct gen__facts *facts,
-                                   enum gen_why why, float us, gen_plan *plan)
+__attribute__((noinline)) static enum gen_status finish_plan(const struct gen__ask *ask,
+                                                             const struct gen__facts *facts,
+                                                             enum gen_why why, float us,
+                                                             gen_plan *plan)
 {
     if (!ask->family->parts || ask->key.empty) {
         make_plan_for(ask, facts, why, us, plan);
@@ -101,7 +105,7 @@ __attribute__((noinline)) static enum gen_status select_at_length(const gen_libr
     return finish_plan(&ask, choice.facts, choice.why, choice.us, plan);
 }
 
-/* Can the spot's variant run the problem? False also where that has to be asked
+/* Can the spot's or row's variant run the problem? False also where that has to be asked
  * at length. */
 static inline bool spot_fits(const struct gen__spot *spot, const struct gen__family *family,
                              const gen_problem *problem, const gen_device *device)
@@ -110,8 +114,15 @@ static inline bool spot_fits(const struct gen__spot *spot, const struct gen__fam
            (spot->fits_all || !family->fits(problem, device, spot->facts));
 }
 
+static inline bool row_fits(const struct gen__row *row, const struct gen__family *family,
+                            const gen_problem *problem, const gen_device *device)
+{
+    return row->shared <= device->shared_per_block && problem->max_workspace_mib == 0 &&
+           (gen__row_fits_all(row) || !family->fits(problem, device, row->facts));
+}
+
 /*
- * The rules TABLE and NEAREST for one coordinate where the nearest row is
+ * The rules TABLE and NEAREST where the nearest row is found by its spot or grid and
  * eligible: nearly every selection. Its steps are those of select_at_length(),
  * to which everything else is left.
  */
@@ -127,13 +138,15 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     NEED(device && gen__same_words(device, device_head) && device->shared_per_block != 0)
     NEED(problem)
     const struct gen__family *family = gen__families[0];
-    if (__builtin_expect(family->tag != problem->family, 0))
-        family = gen__family_by_tag(problem->family);
-    NEED(family && problem->size == family->problem_size && !(problem->flags & ~GEN__PROBLEM_FLAGS))
+    for (uint32_t i = 1; __builtin_expect(family->tag != problem->family, 0); i++) {
+        NEED(i < gen__num_families)
+        family = gen__families[i];
+    }
+    NEED(problem->size == family->problem_size && !(problem->flags & ~GEN__PROBLEM_FLAGS))
     struct gen__key key;
     NEED(family->check(problem, &key) == GEN_OK)
     const struct gen__entry *entry = gen__entry_find(library, family, gen__key_codes(&key));
-    NEED(entry && !key.empty && plan && !family->parts)
+    NEED(entry && !key.empty && plan)
 
     enum gen_why why = GEN_WHY_TABLE;
     const float x = key.counts[0];
@@ -147,13 +160,29 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
         at *= gen__per_sm_scale(features, range);
         why = GEN_WHY_NEAREST;
     }
-    const struct gen__spot *spot = gen__spot_at(range, at);
-    NEED(spot_fits(spot, family, problem, device))
+    const struct gen__facts *facts;
+    float us;
+    if (__builtin_expect(range->place.at != NULL, 0)) {
+        const uint32_t num_coords = family->num_coords;
+        const struct gen__row *row =
+            why == GEN_WHY_TABLE ? gen__grid_find(range, num_coords, key.counts, &us)
+                                 : gen__grid_find_scaled(range, num_coords, key.counts, at, &us);
+        NEED(row && row_fits(row, family, problem, device))
+        facts = row->facts;
+    } else {
+        const struct gen__spot *spot = gen__spot_at(range, at);
+        NEED(spot_fits(spot, family, problem, device))
+        facts = spot->facts;
+        if (why != GEN_WHY_TABLE)
+            spot = gen__spot_at(range, x);
+        us = gen__spot_time(spot, x);
+    }
 #undef NEED
-    const struct gen__facts *facts = spot->facts;
-    if (why != GEN_WHY_TABLE)
-        spot = gen__spot_at(range, x);
-    const float us = gen__by_bandwidth(gen__spot_time(spot, x), device, range);
+    us = gen__by_bandwidth(us, device, range);
+    if (__builtin_expect(family->parts != NULL, 0)) {
+        const struct gen__ask ask = {library, device, problem, family, entry, key};
+        return finish_plan(&ask, facts, why, us, plan);
+    }
     make_plan(library, device, problem, family, facts, why, us, plan);
     return GEN_OK;
 

@@ -4,7 +4,9 @@
  * of tab-separated fields. Numbers are read without regard to the locale.
  */
 #include "table.h"
+#include "lanes.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -338,7 +340,7 @@ static bool parse_problem(struct parser *p, const struct gen__family *family, st
         if (!parse_number(number, &value) || value <= 0.0 || !isnormal((float)value))
             return bad(p, number, "the coordinate is not a number > 0");
         row->counts[c] = (float)value;
-        row->logs[c] = log2f((float)value);
+        row->logs[c] = gen__doublings((float)value);
         at = stop < end ? stop + 1 : end;
     }
     if (seen != (1u << family->num_coords) - 1)
@@ -425,7 +427,7 @@ static bool parse_row(struct parser *p, struct span line, struct gen__pending *p
         return false;
     if (!parse_digest(text, &digest))
         return bad(p, text, "the digest is not 16 hexadecimal digits");
-    row->log2_us = log2f(row->us);
+    row->log2_us = log2f(fmaxf(row->us, FLT_MIN));
     *expired = digest != pack->variants[variant].digest;
     return !*expired;
 }

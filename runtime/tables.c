@@ -1,4 +1,5 @@
 /* Reading all tables of a library and laying their rows out for selection. */
+#include "grid.h"
 #include "rows.h"
 #include "table.h"
 
@@ -183,6 +184,9 @@ static bool index_ranges(gen_library *library)
     for (uint32_t i = 0; i < library->num_ranges; i++) {
         struct gen__range *range = &library->ranges[i];
         gen__rows_index(library, family_of(library, range), range, cells, spots);
+        const uint32_t num_coords = family_of(library, range)->num_coords;
+        if (num_coords > 1 && !gen__grid_index(library, num_coords, range))
+            return false;
         cells += range->last_cell - range->first_cell + 1;
         spots += range->num_spots;
     }
@@ -196,7 +200,7 @@ static enum gen_status keep_rows(gen_library *library, struct gen__pending_list 
         qsort(list->rows, list->count, sizeof(*list->rows), order_pending);
     for (size_t i = 0; i < list->count; i++)
         num_ranges += i == 0 || !same_range(&list->rows[i - 1], &list->rows[i]);
-    library->rows = calloc(list->count + 1, sizeof(*library->rows));
+    library->rows = gen__calloc_lines(list->count + 1, sizeof(*library->rows));
     library->ranges = gen__calloc_lines(num_ranges + 1, sizeof(*library->ranges));
     if (!library->rows || !library->ranges)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning rows", list->count);

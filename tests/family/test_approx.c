@@ -1,4 +1,4 @@
-/* The logarithm and the root of estimates, against libm's. */
+/* The logarithm, the root and the power of estimates, against libm's. */
 #include "test.h"
 
 #include "approx.h"
@@ -39,8 +39,21 @@ static void root(void **state)
     }
 }
 
+static void power(void **state)
+{
+    (void)state;
+    for (double x = -126; x < 127.49; x += 0.0007) {
+        const double error = fabs((double)gen__exp2((float)x) / exp2((double)(float)x) - 1);
+        if (!(error < 1e-5))
+            fail_msg("2^%g is off by %g of it", x, error);
+    }
+    for (int i = -126; i < 128; i++)
+        assert_true(gen__exp2((float)i) == ldexpf(1.0f, i));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(logarithm), cmocka_unit_test(root)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(logarithm), cmocka_unit_test(root),
+                                       cmocka_unit_test(power)};
     return cmocka_run_group_tests_name("approx", tests, NULL, NULL);
 }

@@ -6,8 +6,11 @@
  *     bench_select [--check P50 WORST]   nanoseconds not to be exceeded by the
  *                                        mix of the first two: by its median,
  *                                        and by the least time of any problem
- *     bench_select --calls N DEVICE      N selections and nothing else, for a
- *                                        counter of instructions (docs/perf/host.md)
+ *     bench_select --calls N DEVICE [COORDS]
+ *                                        N selections and nothing else, for a
+ *                                        counter of instructions (docs/perf/host.md);
+ *                                        COORDS 2 to 4: of wide.h's family with so
+ *                                        many tuning coordinates
  *
  * One line a mix: what, ns_p50, ns_p999, ns_mean, threads. The 99.9 % of single
  * calls is a property of the machine, too (a busy one interrupts more calls than
@@ -15,9 +18,11 @@
  */
 #include "family.h"
 #include "make_product.h"
+#include "wide.h"
 
 #include "la_decode/args.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,30 +68,12 @@ static double ns_per_tick(void)
 
 /* ---- a product as large as a real one ----------------------------------- */
 
-struct text {
-    char *at;
-    size_t length, capacity;
-};
-
-static void add(struct text *text, const char *line)
-{
-    const size_t more = strlen(line);
-    if (text->length + more + 1 > text->capacity) {
-        text->capacity = 2 * (text->length + more + 1);
-        text->at = realloc(text->at, text->capacity);
-        if (!text->at)
-            abort();
-    }
-    memcpy(text->at + text->length, line, more + 1);
-    text->length += more;
-}
-
 static void variant_name(char *name, size_t capacity, const char *required, int i)
 {
     snprintf(name, capacity, "%s__sm90a_ld_tost_t32_w4_s1_b4_k1_def_one_%03d", required, i);
 }
 
-static void add_rows(struct text *table, const char *required, int shift)
+static void add_rows(struct wide_text *table, const char *required, int shift)
 {
     for (int r = 0; r < ROWS; r++) {
         char name[128], line[512];
@@ -95,7 +82,7 @@ static void add_rows(struct text *table, const char *required, int shift)
                  "la_decode\t%s\tstates=%.0f\t%s\t%.3f\t0.01\t-\t-\t%016llx\t13.0\t580\n", required,
                  8.0 * (1 << r / 3) * (1.0 + r % 3 / 3.0), name, 2.0 + r,
                  (unsigned long long)gen_pack_hash(name, strlen(name)));
-        add(table, line);
+        wide_add(table, line);
     }
 }
 
@@ -109,7 +96,7 @@ static void *make_bytes(int with_tables, size_t *size)
     struct product *product = product_new();
     const uint32_t f = product_family(product, "la_decode", "dtype,head_dim,layout", family->facts);
     const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
-    struct text tables[2] = {{0}, {0}};
+    struct wide_text tables[2] = {{0}, {0}};
     for (int t = 0; t < 2; t++) {
         char head[512];
         snprintf(head, sizeof(head),
@@ -118,7 +105,7 @@ static void *make_bytes(int with_tables, size_t *size)
                  "# l2_bytes: 62914560\nfamily\trequired\tproblem\tvariant\tus\tspread\trunner_up\t"
                  "runner_up_us\tdigest\ttoolkit\tdriver\n",
                  t ? 80 : 132, t ? 80 : 132);
-        add(&tables[t], head);
+        wide_add(&tables[t], head);
     }
     for (int key = 0; key < 12; key++) {
         static const char *const dtypes[] = {"bf16", "fp16"}, *const layouts[] = {"vk", "kv"};
@@ -151,12 +138,57 @@ static void *make_bytes(int with_tables, size_t *size)
     return bytes;
 }
 
+/* ---- several coordinates ------------------------------------------------ */
+
+static double spread(unsigned i, unsigned steps, double octaves)
+{
+    return floor(exp2(octaves * i / (steps - 1)) + 0.5);
+}
+
+/* A key's rows as a tuner has them: 5 numbers of requests, 7 lengths, 3 numbers of rows, but for
+ * the largest together. `shift` sets them apart from other keys'. */
+static unsigned add_wide_rows(struct wide_text *table, unsigned num_coords, unsigned key,
+                              unsigned shift)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < 5 * 7 * 3; i++) {
+        const double counts[4] = {spread(i % 5, 5, 10) + shift % 8, spread(i / 5 % 7, 7, 10) * 256,
+                                  spread(i / 35, 3, 4) * 16 + shift / 8, 64};
+        if (i % 5 == 4 && i / 5 % 7 > 5 - (i / 35) / 2)
+            continue;
+        wide_row(table, num_coords, key, counts, i * 7 % 5, 2.0 + i);
+        count++;
+    }
+    return count;
+}
+
+/* Eight keys of three coordinates (or of two, three and four), 99 rows each, for two classes: every
+ * key's rows by themselves, or all alike. */
+static void *make_wide_bytes(int alike, int all, size_t *size)
+{
+    struct product *product = wide_product();
+    for (unsigned t = 0; t < 2; t++) {
+        struct wide_text table = {0};
+        wide_head(&table, t ? 80 : 132);
+        for (unsigned key = 0; key < WIDE_KEYS; key++)
+            for (unsigned num_coords = 2; num_coords <= 4; num_coords++)
+                if (num_coords == 3 || all)
+                    add_wide_rows(&table, num_coords, key, alike ? 0 : WIDE_KEYS * t + key);
+        product_table(product, t ? "80" : "132", table.at);
+        free(table.at);
+    }
+    void *bytes = product_bytes(product, size);
+    product_free(product);
+    return bytes;
+}
+
 /* ---- the measurement ---------------------------------------------------- */
 
 struct run {
     const gen_library *library;
     gen_device devices[2];
     int calls;
+    unsigned num_coords; /* below 2: la_decode */
     unsigned seed;
     double p50, p999, mean; /* ns */
     unsigned failures;
@@ -170,19 +202,45 @@ static unsigned draw(struct run *run)
     return (run->seed = run->seed * 1664525u + 1013904223u) >> 8;
 }
 
-static gen_la_decode_problem next_problem(struct run *run)
+union problem {
+    gen_problem base;
+    gen_la_decode_problem la_decode;
+    gen_wide_problem wide;
+};
+
+/* 1 to 2 << octaves, every octave as often. */
+static int32_t draw_count(struct run *run, unsigned octaves)
 {
     const unsigned a = draw(run), b = draw(run);
+    return (int32_t)((1u << a % (octaves + 1)) + b % (1u << a % (octaves + 1)));
+}
+
+/* 1 to 2048 requests of 1 to 2048 rows, and up to 2^24 rows of each one's cache. */
+static union problem next_wide(struct run *run)
+{
+    union problem problem = {.wide = wide_problem(run->num_coords, draw(run) % WIDE_KEYS)};
+    problem.wide.counts[0] = draw_count(run, 10);
+    problem.wide.counts[1] = draw_count(run, 23);
+    problem.wide.counts[2] = draw_count(run, 10);
+    problem.wide.counts[3] = 64;
+    return problem;
+}
+
+static union problem next_problem(struct run *run)
+{
+    if (run->num_coords > 1)
+        return next_wide(run);
+    const unsigned a = draw(run), b = draw(run);
     const int heads = 1 << a % 7;
-    return (gen_la_decode_problem){
-        .base = {sizeof(gen_la_decode_problem), GEN_LA_DECODE, 0, 0},
-        .batch = 1 + (int)(b % 512),
-        .num_qk_heads = heads,
-        .num_v_heads = heads << (a >> 4) % 3,
-        .head_dim = 64 << (a >> 8) % 3,
-        .dtype = (a >> 12) & 1,
-        .layout = (a >> 13) & 1,
-    };
+    return (union problem){.la_decode = {
+                               .base = {sizeof(gen_la_decode_problem), GEN_LA_DECODE, 0, 0},
+                               .batch = 1 + (int)(b % 512),
+                               .num_qk_heads = heads,
+                               .num_v_heads = heads << (a >> 4) % 3,
+                               .head_dim = 64 << (a >> 8) % 3,
+                               .dtype = (a >> 12) & 1,
+                               .layout = (a >> 13) & 1,
+                           }};
 }
 
 static int by_size(const void *a, const void *b)
@@ -200,7 +258,7 @@ static void *measure(void *argument)
     double sum = 0.0;
     gen_plan plan;
     for (int i = 0; i < run->calls; i++) {
-        const gen_la_decode_problem problem = next_problem(run);
+        const union problem problem = next_problem(run);
         const gen_device *device = &run->devices[i & 1];
         const uint64_t start = ticks();
         run->failures += gen_select(run->library, device, &problem.base, &plan) != GEN_OK;
@@ -228,10 +286,10 @@ static void calibrate(void)
     empty_call = gaps[5000];
 }
 
-static struct run run_mix(const gen_library *library, const char *what, const char *first,
-                          const char *second, int calls)
+static struct run run_mix(const gen_library *library, unsigned num_coords, const char *what,
+                          const char *first, const char *second, int calls)
 {
-    struct run run = {.library = library, .calls = calls, .seed = 1};
+    struct run run = {.library = library, .calls = calls, .num_coords = num_coords, .seed = 1};
     if (gen_device_named(first, &run.devices[0]) || gen_device_named(second, &run.devices[1]))
         abort();
     measure(&run);
@@ -277,7 +335,7 @@ static double worst_problem(const gen_library *library)
     for (int round = 0; round < ROUNDS; round++) {
         run.seed = 1;
         for (int i = 0; i < PROBLEMS; i++) {
-            const gen_la_decode_problem problem = next_problem(&run);
+            const union problem problem = next_problem(&run);
             const uint64_t start = ticks();
             run.failures +=
                 gen_select(library, &run.devices[i & 1], &problem.base, &plan) != GEN_OK;
@@ -307,62 +365,119 @@ static void run_model(void)
         abort();
     char what[64];
     snprintf(what, sizeof(what), "model, %d variants", VARIANTS);
-    run_mix(library, what, "h200", "h20", CALLS / 50);
+    run_mix(library, 1, what, "h200", "h20", CALLS / 50);
+    gen_close(library);
+    free(bytes);
+}
+
+static double open_ms(const void *bytes, size_t size, gen_library **library)
+{
+    const gen_open_options options = {.size = sizeof(options), .data = bytes, .data_size = size};
+    const double start = now_ns();
+    if (gen_open(&options, library)) {
+        fprintf(stderr, "bench_select: %s\n", gen_last_error());
+        exit(2);
+    }
+    return (now_ns() - start) * 1e-6;
+}
+
+/* What three coordinates cost gen_open(): the least of several times. */
+static double least_open_ms(const void *bytes, size_t size)
+{
+    double least = 1e9;
+    for (int i = 0; i < 100; i++) {
+        gen_library *library;
+        const double ms = open_ms(bytes, size, &library);
+        gen_close(library);
+        least = ms < least ? ms : least;
+    }
+    return least;
+}
+
+static void run_wide(void)
+{
+    for (int alike = 0; alike < 2; alike++) {
+        size_t size;
+        void *bytes = make_wide_bytes(alike, 0, &size);
+        gen_library *library;
+        gen_library_info info;
+        open_ms(bytes, size, &library);
+        gen_library_info_get(library, &info);
+        printf("3 coordinates: gen_open    %.3f ms: %u rows, each key's %s\n",
+               least_open_ms(bytes, size), info.num_rows, alike ? "alike" : "its own");
+        run_mix(library, 3, "3 coordinates: table", "h200", "sm_90:80", CALLS);
+        run_mix(library, 3, "3 coordinates: nearest", "h20", "h100-pcie", CALLS);
+        gen_close(library);
+        free(bytes);
+    }
+    size_t size;
+    void *bytes = make_wide_bytes(0, 1, &size);
+    gen_library *library;
+    open_ms(bytes, size, &library);
+    run_mix(library, 2, "2 coordinates: table", "h200", "sm_90:80", CALLS);
+    run_mix(library, 4, "4 coordinates: table", "h200", "sm_90:80", CALLS);
     gen_close(library);
     free(bytes);
 }
 
 /* Selections alone, to be counted. */
-static int run_calls(const gen_library *library, const char *device, int calls)
+static int run_calls(const gen_library *library, unsigned num_coords, const char *device, int calls)
 {
-    struct run run = {.library = library, .seed = 1};
+    struct run run = {.library = library, .num_coords = num_coords, .seed = 1};
     gen_plan plan;
     if (gen_device_named(device, &run.devices[0]))
         abort();
     for (int i = 0; i < calls; i++) {
-        const gen_la_decode_problem problem = next_problem(&run);
+        const union problem problem = next_problem(&run);
         run.failures += gen_select(library, &run.devices[0], &problem.base, &plan) != GEN_OK;
     }
     return run.failures != 0;
 }
 
+static int count_calls(int argc, char **argv)
+{
+    const unsigned num_coords = argc > 4 ? (unsigned)atoi(argv[4]) : 1;
+    size_t size;
+    void *bytes = num_coords > 1 ? make_wide_bytes(0, 1, &size) : make_bytes(1, &size);
+    gen_library *library;
+    open_ms(bytes, size, &library);
+    const int status = run_calls(library, num_coords, argv[3], atoi(argv[2]));
+    gen_close(library);
+    free(bytes);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     const int check = argc == 4 && !strcmp(argv[1], "--check");
-    const int calls = argc == 4 && !strcmp(argv[1], "--calls") ? atoi(argv[2]) : 0;
-    if (argc != 1 && !check && calls < 1) {
-        fprintf(stderr, "usage: bench_select [--check P50 WORST | --calls N DEVICE]\n");
+    if ((argc == 4 || argc == 5) && !strcmp(argv[1], "--calls") && atoi(argv[2]) > 0)
+        return count_calls(argc, argv);
+    if (argc != 1 && !check) {
+        fprintf(stderr, "usage: bench_select [--check P50 WORST | --calls N DEVICE [COORDS]]\n");
         return 2;
     }
     size_t size;
     void *bytes = make_bytes(1, &size);
-    const gen_open_options options = {.size = sizeof(options), .data = bytes, .data_size = size};
     gen_library *library;
-    const double start = now_ns();
-    if (gen_open(&options, &library)) {
-        fprintf(stderr, "bench_select: %s\n", gen_last_error());
-        return 2;
-    }
-    if (calls)
-        return run_calls(library, argv[3], calls);
-    const double open_ms = (now_ns() - start) * 1e-6;
+    const double open = open_ms(bytes, size, &library);
     gen_library_info info;
     gen_library_info_get(library, &info);
-    printf("gen_open                   %.3f ms: %u variants, %u rows, %zu bytes\n", open_ms,
+    printf("gen_open                   %.3f ms: %u variants, %u rows, %zu bytes\n", open,
            info.num_variants, info.num_rows, size);
     calibrate();
     int passed = !check;
     for (int attempt = 0; attempt < (check ? 10 : 1) && (attempt == 0 || !passed); attempt++) {
-        const struct run run = run_mix(library, "table and nearest", "h200", "h20", CALLS);
+        const struct run run = run_mix(library, 1, "table and nearest", "h200", "h20", CALLS);
         const double worst = worst_problem(library);
         if (check)
             passed = run.p50 <= atof(argv[2]) && worst <= atof(argv[3]);
     }
     if (!check) {
-        run_mix(library, "table", "h200", "sm_90:80", CALLS);
-        run_mix(library, "nearest", "h20", "h100-pcie", CALLS);
+        run_mix(library, 1, "table", "h200", "sm_90:80", CALLS);
+        run_mix(library, 1, "nearest", "h20", "h100-pcie", CALLS);
         run_threads(library, 8);
         run_model();
+        run_wide();
     }
     gen_close(library);
     free(bytes);

@@ -1,0 +1,50 @@
+/* What building a grid takes: its slabs and limits (grid_build.c) and the lists of its
+ * cells (grid_lists.c). */
+#ifndef GEN_GRID_BUILD_H
+#define GEN_GRID_BUILD_H
+
+#include "grid.h"
+
+#define GEN__MAX_SLABS 64                                         /* of a coordinate */
+#define GEN__MAX_CELLS 512                                        /* of a grid */
+#define GEN__MAX_LISTS(num_coords) ((num_coords) * (size_t)20480) /* bytes */
+#define GEN__MAX_DEPTH 16 /* of halving boxes: GEN__MAX_CELLS, and a rest for each coordinate */
+
+/* Rows that may be among the two nearest in a box of slabs, in their order. */
+struct gen__candidates {
+    uint32_t count;
+    float *logs[GEN__MAX_COORDS]; /* room for whole vectors */
+    uint16_t *rows;
+};
+
+struct gen__builder {
+    uint32_t num_coords;
+    float low[GEN__MAX_COORDS], high[GEN__MAX_COORDS];
+    /* Where a coordinate's slabs begin, but for the first, which has no beginning: the least
+     * logarithm, and the bits of the least number. The last slab has no end. */
+    float begin[GEN__MAX_COORDS][GEN__MAX_SLABS];
+    uint32_t begin_bits[GEN__MAX_COORDS][GEN__MAX_SLABS];
+    uint32_t num_slabs[GEN__MAX_COORDS];
+    uint32_t stride[GEN__MAX_COORDS]; /* of a slab, in cells */
+    uint32_t num_cells;
+    size_t lists_size;
+    uint16_t cells[GEN__MAX_CELLS];
+    unsigned char *lists;
+    struct gen__candidates of_depth[GEN__MAX_DEPTH + 2];
+    /* Of each candidate: how far from the box's two ends, and minus how often it loses. */
+    float *from_low[GEN__MAX_COORDS], *from_high[GEN__MAX_COORDS];
+    int32_t *lost;
+    void *memory;
+};
+
+/* In whole vectors. */
+static inline size_t gen__cells_size(const struct gen__builder *b)
+{
+    const size_t size = b->num_cells * sizeof(b->cells[0]);
+    return (size + sizeof(gen__lanes) - 1) / sizeof(gen__lanes) * sizeof(gen__lanes);
+}
+
+/* Gives every cell its list, once slabs and `of_depth[0]`, all rows, are there. */
+void gen__grid_fill(struct gen__builder *b);
+
+#endif /* GEN_GRID_BUILD_H */
