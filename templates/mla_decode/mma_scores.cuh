@@ -148,12 +148,11 @@ __device__ __forceinline__ void mla_multiply_keys(int step, const unsigned (&a)[
 
 // The warp's part of the scores of the tile in `stage`. The copies of another tile are issued between the products.
 template <class S, class Copy>
-__device__ __forceinline__ void mla_scores(const mla_warp<S> &w, unsigned memory, unsigned stage, float kpe_factor,
+__device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragments<S> &f, float kpe_factor,
                                            mla_sums<S> &s, Copy &copy)
 {
     constexpr int span = S::span, rope_steps = S::rope_steps, group = S::group, groups = S::groups;
     constexpr int odd = rope_steps / span % 2; // the buffer of keys that rotary steps begin with: latent ones begin with 0
-    mla_score_fragments<S> f(w, memory, stage);
     unsigned a[2][S::row_tiles][4], b[2][S::loads][4], nan[S::column_tiles];
 #pragma unroll
     for (int n = 0; n < S::column_tiles; n++)
