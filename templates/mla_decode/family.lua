@@ -49,6 +49,8 @@ local function mma_ill_sized(v, arch)
     if v.cache == "e4m3" and v.kv == 64 then return "every warp converts every key: with 64 of them that is all it does" end
   elseif v.slab < 32 and v.q > 16 then
     return "slabs of 16 rows read the values as often as there are slabs"
+  elseif v.cache == "e4m3" and v.slab < v.q then
+    return "each slab would convert the values anew"
   end
   if v.stages == 1 and not (v.qk == "dup" and v.q == 64 and v.kv == 16) then -- the fallback's shape
     local two = mma_shared({ q = v.q, rope = v.rope, cache = v.cache, kv = v.kv, qk = v.qk, stages = 2 }, v.q == 64)

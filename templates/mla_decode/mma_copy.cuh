@@ -112,17 +112,15 @@ __device__ __forceinline__ void mla_copy_queries(const gen_mla_decode_params &p,
 }
 
 // A thread's share of the tiles: a chunk in every `lanes` of one or two rows. The tile's pages are asked for first, and
-// much later, when they are there, its rows; so a tile takes find(), then mla_tile_copy.
-template <class S> struct mla_tile_copier {
+// much later, when they are there, its rows (mla_tile_copy).
+template <class S> struct mla_tile_pages {
     static constexpr int lanes = S::kv >= 32 ? 8 : 16;
     static constexpr int lines = S::threads / lanes, passes = S::kv / lines; // rows of a pass
-    static constexpr int latent_chunks = S::pitch / 16 / lanes, rope_chunks = S::rope_pitch / 16;
-    static constexpr int copies_per_row = latent_chunks + (S::rope ? 1 : 0), copies = passes * copies_per_row;
-    static_assert(passes * lines == S::kv && rope_chunks <= lanes, "threads share a tile evenly");
+    static_assert(passes * lines == S::kv, "threads share a tile evenly");
 
     int page[passes]; // of the thread's rows; none: -1
 
-    // The pages of the tile that starts at cache row `first`; behind the work's end there are none.
+    // Of the tile that starts at cache row `first`; behind the work's end there are none.
     __device__ __forceinline__ void find(const gen_mla_decode_params &p, const mla_work &work, unsigned thread, int first)
     {
         const int *const indices = work.pages;
@@ -138,51 +136,85 @@ template <class S> struct mla_tile_copier {
     }
 };
 
-// The copies of one tile.
-template <class S> struct mla_tile_copy {
-    using C = mla_tile_copier<S>;
-    const gen_mla_decode_params &p;
-    const C &copier;
-    unsigned stage, line, chunk;
-    int first;
-    const unsigned char *from;
+// The copies of one tile, a few at a time: rotary(), then latent() `groups` times, each in `slices`.
+template <class S, int groups> struct mla_tile_copy {
+    using pages = mla_tile_pages<S>;
+    static constexpr int lanes = pages::lanes, passes = pages::passes;
+    static constexpr int rope_chunks = S::rope_pitch / 16, chunks = S::pitch / 16 / lanes;
+    static constexpr int each = chunks > groups ? chunks / groups : 1, busy = chunks / each; // a group's chunks of a row
+    static_assert(rope_chunks <= lanes && busy * each == chunks && busy <= groups, "groups share a row evenly");
 
-    __device__ __forceinline__ mla_tile_copy(const gen_mla_decode_params &p, const C &copier, unsigned thread, unsigned stage,
-                                             int first)
-        : p(p), copier(copier), stage(stage), line(thread / C::lanes), chunk(thread % C::lanes), first(first), from(nullptr)
-    {
-    }
+    const unsigned char *latents[passes], *rotary_keys[passes];
+    bool valid[passes];
+    unsigned to, to_rope;
 
-    // 16 bytes, number i of `copies`; in order.
-    __device__ __forceinline__ void copy(int i)
+    // `first` is the cache row that the tile starts with.
+    __device__ __forceinline__ mla_tile_copy(const gen_mla_decode_params &p, const pages &found, unsigned thread,
+                                             unsigned stage, int first)
     {
-        const int u = i / C::copies_per_row, k = i % C::copies_per_row - (S::rope ? 1 : 0);
-        const unsigned line_u = u * C::lines + line;
-        const bool valid = static_cast<unsigned>(copier.page[u]) < p.num_pages;
-        if (k <= 0) {
-            const int row = first + static_cast<int>(line_u);
-            const long long page = valid ? copier.page[u] : 0;
-            const int page_row = row - static_cast<int>(mla_quotient(row, p.page_mul, p.page_shift)) * p.page_size;
-            if (k < 0) { // rotary
-                from = static_cast<const unsigned char *>(p.kpe) +
-                       (page * p.kpe_page_stride + page_row * p.kpe_row_stride) * S::element_bytes + chunk * 16;
-                if (C::rope_chunks == C::lanes || chunk < static_cast<unsigned>(C::rope_chunks))
-                    cp_async_16_or_zero(swizzled<S::rope_pitch>(stage + S::rope_at, line_u, chunk), from, valid);
-                return;
-            }
-            from = static_cast<const unsigned char *>(p.ckv) +
-                   (page * p.ckv_page_stride + page_row * p.ckv_row_stride) * S::element_bytes + chunk * 16;
-        }
-        // A multiple of eight chunks further, the swizzle is the same.
-        cp_async_16_or_zero(swizzled<S::pitch>(stage, line_u, chunk) + k * C::lanes * 16, from + k * C::lanes * 16, valid);
-    }
-
-    // The copies that fall to step `step` of `steps`.
-    template <int steps> __device__ __forceinline__ void share(int step)
-    {
+        const unsigned line = thread / lanes, chunk = thread % lanes;
 #pragma unroll
-        for (int i = 0; i < C::copies; i++)
-            if (i >= step * C::copies / steps && i < (step + 1) * C::copies / steps)
-                copy(i);
+        for (int u = 0; u < passes; u++) {
+            valid[u] = static_cast<unsigned>(found.page[u]) < p.num_pages;
+            const long long page = valid[u] ? found.page[u] : 0;
+            const int row = first + u * pages::lines + static_cast<int>(line);
+            const int place = row - static_cast<int>(mla_quotient(row, p.page_mul, p.page_shift)) * p.page_size;
+            latents[u] = static_cast<const unsigned char *>(p.ckv) +
+                         (page * p.ckv_page_stride + place * p.ckv_row_stride) * S::element_bytes + chunk * 16;
+            if (S::rope)
+                rotary_keys[u] = static_cast<const unsigned char *>(p.kpe) +
+                                 (page * p.kpe_page_stride + place * p.kpe_row_stride) * S::element_bytes + chunk * 16;
+        }
+        to = swizzled<S::pitch>(stage, line, chunk);
+        to_rope = rope_chunks == lanes || chunk < static_cast<unsigned>(rope_chunks)
+                      ? swizzled<S::rope_pitch>(stage + S::rope_at, line, chunk)
+                      : 0; // not this thread's
     }
+
+    __device__ __forceinline__ void rotary(int slice, int slices) const
+    {
+        if constexpr (S::rope)
+#pragma unroll
+            for (int u = 0; u < passes; u++)
+                if (u * slices / passes == slice && (rope_chunks == lanes || to_rope))
+                    cp_async_16_or_zero(to_rope + u * pages::lines * S::rope_pitch, rotary_keys[u], valid[u]);
+    }
+
+    __device__ __forceinline__ void latent(int group, int slice, int slices) const
+    {
+        if (busy < groups && group >= busy)
+            return;
+        // A multiple of eight chunks further, the swizzle is the same.
+#pragma unroll
+        for (int i = 0; i < passes * each; i++)
+            if (i * slices / (passes * each) == slice)
+                cp_async_16_or_zero(to + i / each * pages::lines * S::pitch + i % each * lanes * 16,
+                                    latents[i / each] + i % each * lanes * 16, valid[i / each]);
+    }
+
+    // Behind a group.
+    __device__ __forceinline__ void advance()
+    {
+        to += each * lanes * 16;
+#pragma unroll
+        for (int u = 0; u < passes; u++)
+            latents[u] += each * lanes * 16;
+    }
+
+    __device__ __forceinline__ void all()
+    {
+        rotary(0, 1);
+#pragma unroll
+        for (int group = 0; group < groups; group++) {
+            latent(group, 0, 1);
+            advance();
+        }
+    }
+};
+
+// A tile that is not copied.
+struct mla_no_copy {
+    __device__ __forceinline__ void rotary(int, int) const {}
+    __device__ __forceinline__ void latent(int, int, int) const {}
+    __device__ __forceinline__ void advance() const {}
 };

@@ -6,14 +6,16 @@
 
 #include "mla_decode/mma_copy.cuh"
 #include "lib/e4m3.cuh"
+#include "lib/reduce.cuh"
 
-// Where a warp's fragments of queries and keys start. Steps go through the rotary columns of its part and then through the
-// latent ones; within a group of four (eight of 8-bit keys) a step is an XOR.
+// Where a warp's fragments of queries and keys start: the rotary columns of its part, its latent ones. Within 128 bytes a
+// step further is an XOR.
 template <class S> struct mla_score_fragments {
     unsigned q[S::row_tiles], q_rope[S::row_tiles];
     unsigned k[S::loads], k_rope[S::loads];
+    static constexpr int key_bytes = 16 * S::element_bytes; // of a step
 
-    __device__ __forceinline__ mla_score_fragments(const mla_warp<S> &w, unsigned memory)
+    __device__ __forceinline__ mla_score_fragments(const mla_warp<S> &w, unsigned memory, unsigned stage)
     {
         const unsigned line = w.lane % 16, chunk = w.lane / 16; // matrices: rows 0-7 and 8-15 of columns 0-7, then of 8-15
 #pragma unroll
@@ -25,32 +27,53 @@ template <class S> struct mla_score_fragments {
         // Columns 0-7 and 8-15 of a step for key tile 0, then for tile 1; or of two steps for one tile.
         constexpr bool one = S::column_tiles == 1;
         const unsigned deep = one ? w.lane / 8 : w.lane / 8 % 2;
-        const int step_chunks = S::e4m3 ? 1 : 2;
 #pragma unroll
         for (int n = 0; n < S::loads; n++) {
             const unsigned row = w.column_group * S::columns + w.column_tile(one ? 0 : 2 * n + w.lane / 16) * 8 + w.lane % 8;
-            k[n] = swizzled<S::pitch>(0, row, w.part * S::latent_steps * step_chunks + deep);
-            k_rope[n] = swizzled<S::rope_pitch>(S::rope_at, row, w.part * S::rope_steps * step_chunks + deep);
+            k[n] = swizzled<S::pitch>(stage, row, w.part * (S::latent_steps * key_bytes / 16) + deep);
+            k_rope[n] = swizzled<S::rope_pitch>(stage + S::rope_at, row, w.part * (S::rope_steps * key_bytes / 16) + deep);
         }
     }
 
-    __device__ __forceinline__ void load_queries(int step, unsigned (&a)[S::row_tiles][4]) const
+    // Of a rotary step.
+    __device__ __forceinline__ void load_rotary_queries(int step, unsigned (&a)[S::row_tiles][4]) const
     {
-        const int latent = step - S::rope_steps;
 #pragma unroll
         for (int m = 0; m < S::row_tiles; m++)
-            ldmatrix_x4(a[m], latent < 0 ? q_rope[m] ^ (step * 32) : (q[m] ^ (latent % 4 * 32)) + latent / 4 * 128);
+            ldmatrix_x4(a[m], q_rope[m] ^ (step * 32));
     }
 
-    // Of `span` steps from `step` on, a multiple of it.
-    __device__ __forceinline__ void load_keys(unsigned stage, int step, unsigned (&b)[S::loads][4]) const
+    __device__ __forceinline__ void load_rotary_keys(int step, unsigned (&b)[S::loads][4]) const
     {
-        constexpr int bytes = S::e4m3 ? 16 : 32, group = 128 / bytes; // of a step
-        const int latent = step - S::rope_steps;
 #pragma unroll
         for (int n = 0; n < S::loads; n++)
-            ldmatrix_x4(b[n], latent < 0 ? stage + (k_rope[n] ^ (step * bytes))
-                                         : stage + (k[n] ^ (latent % group * bytes)) + latent / group * 128);
+            ldmatrix_x4(b[n], k_rope[n] ^ (step * key_bytes));
+    }
+
+    // Of a latent step of the group that the addresses are at, or the first of the next one.
+    __device__ __forceinline__ void load_queries(int step, unsigned (&a)[S::row_tiles][4]) const
+    {
+#pragma unroll
+        for (int m = 0; m < S::row_tiles; m++)
+            ldmatrix_x4(a[m], (q[m] ^ (step % 4 * 32)) + step / 4 * 128);
+    }
+
+    // Of `span` steps.
+    __device__ __forceinline__ void load_keys(int step, unsigned (&b)[S::loads][4]) const
+    {
+#pragma unroll
+        for (int n = 0; n < S::loads; n++)
+            ldmatrix_x4(b[n], (k[n] ^ (step % S::group * key_bytes)) + step / S::group * 128);
+    }
+
+    __device__ __forceinline__ void advance()
+    {
+#pragma unroll
+        for (int m = 0; m < S::row_tiles; m++)
+            q[m] += S::group * 32;
+#pragma unroll
+        for (int n = 0; n < S::loads; n++)
+            k[n] += 128;
     }
 };
 
@@ -101,14 +124,35 @@ __device__ __forceinline__ void mla_poison(const unsigned (&nan)[S::column_tiles
     }
 }
 
-// The warp's part of the scores of the tile in `stage`; `beside(step)` is called once a step.
-template <class S, class Beside>
-__device__ __forceinline__ void mla_scores(const mla_warp<S> &w, unsigned memory, unsigned stage, float kpe_factor,
-                                           mla_sums<S> &s, const Beside &beside)
+// The products of one step.
+template <class S>
+__device__ __forceinline__ void mla_multiply_keys(int step, const unsigned (&a)[S::row_tiles][4],
+                                                  const unsigned (&b)[S::loads][4], mla_sums<S> &s,
+                                                  unsigned (&nan)[S::column_tiles])
 {
-    const mla_score_fragments<S> f(w, memory);
     using T = typename S::element;
-    constexpr bool watch = S::e4m3 && !e4m3_keeps_nan<T>();
+#pragma unroll
+    for (int n = 0; n < S::loads; n++) {
+        unsigned operand[2][2];
+        mla_key_operands<S>(b[n], step, operand);
+#pragma unroll
+        for (int i = 0; i < 2 && 2 * n + i < S::column_tiles; i++) {
+            if constexpr (S::e4m3 && !e4m3_keeps_nan<T>())
+                nan[2 * n + i] |= e4m3_nan(b[n][2 * i + step % 2]);
+#pragma unroll
+            for (int m = 0; m < S::row_tiles; m++)
+                mma_m16n8k16<T>(s[step % S::chains][m][2 * n + i], a[m], operand[i][0], operand[i][1]);
+        }
+    }
+}
+
+// The warp's part of the scores of the tile in `stage`. The copies of another tile are issued between the products.
+template <class S, class Copy>
+__device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragments<S> &f, float kpe_factor,
+                                           mla_sums<S> &s, Copy &copy)
+{
+    constexpr int span = S::span, rope_steps = S::rope_steps, group = S::group, groups = S::groups;
+    constexpr int odd = rope_steps / span % 2; // the buffer of keys that rotary steps begin with: latent ones begin with 0
     unsigned a[2][S::row_tiles][4], b[2][S::loads][4], nan[S::column_tiles];
 #pragma unroll
     for (int n = 0; n < S::column_tiles; n++)
@@ -116,42 +160,52 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, unsigned memory
 #pragma unroll
     for (int i = 0; i < S::chains * S::row_tiles * S::column_tiles * 4; i++)
         (&s[0][0][0][0])[i] = 0.f;
-    f.load_queries(0, a[0]);
-    f.load_keys(stage, 0, b[0]);
+    if constexpr (S::rope) {
+        f.load_rotary_queries(0, a[0]);
+        f.load_rotary_keys(0, b[odd]);
 #pragma unroll
-    for (int step = 0; step < S::steps; step++) {
-        if (step + 1 < S::steps) {
-            f.load_queries(step + 1, a[(step + 1) % 2]);
-            if ((step + 1) % S::span == 0)
-                f.load_keys(stage, step + 1, b[(step + 1) / S::span % 2]);
-        }
-        beside(step);
-#pragma unroll
-        for (int n = 0; n < S::loads; n++) {
-            unsigned (&load)[4] = b[step / S::span % 2][n];
-            unsigned operand[2][2];
-            mla_key_operands<S>(load, step, operand);
-#pragma unroll
-            for (int i = 0; i < 2 && 2 * n + i < S::column_tiles; i++) {
-                if constexpr (watch)
-                    nan[2 * n + i] |= e4m3_nan(load[2 * i + step % 2]);
-#pragma unroll
-                for (int m = 0; m < S::row_tiles; m++)
-                    mma_m16n8k16<T>(s[step % S::chains][m][2 * n + i], a[step % 2][m], operand[i][0], operand[i][1]);
+        for (int step = 0; step < rope_steps; step++) {
+            if (step + 1 < rope_steps) {
+                f.load_rotary_queries(step + 1, a[(step + 1) % 2]);
+                if ((step + 1) % span == 0)
+                    f.load_rotary_keys(step + 1, b[((step + 1) / span + odd) % 2]);
+            } else {
+                f.load_queries(0, a[0]);
+                f.load_keys(0, b[0]);
             }
+            copy.rotary(step, rope_steps);
+            mla_multiply_keys<S>(step, a[step % 2], b[(step / span + odd) % 2], s, nan);
         }
-        if (S::overlay && step == S::rope_steps && w.part == 1)
+        if (S::overlay && w.part == 1)
             barrier_arrive(mla_overlay_barrier + w.column_group, 128); // the rotary keys have been read
-        if (S::e4m3 && step + 1 == S::rope_steps)
+        if (S::e4m3)
 #pragma unroll
             for (int i = 0; i < S::chains * S::row_tiles * S::column_tiles * 4; i++)
                 (&s[0][0][0][0])[i] *= kpe_factor;
+    } else {
+        f.load_queries(0, a[0]);
+        f.load_keys(0, b[0]);
+    }
+#pragma unroll 1
+    for (int g = 0; g < groups; g++) {
+#pragma unroll
+        for (int step = 0; step < group; step++) {
+            if (step + 1 < group || g + 1 < groups) {
+                f.load_queries(step + 1, a[(step + 1) % 2]);
+                if ((step + 1) % span == 0)
+                    f.load_keys(step + 1, b[(step + 1) / span % 2]);
+            }
+            copy.latent(g, step, group);
+            mla_multiply_keys<S>(step, a[step % 2], b[step / span % 2], s, nan);
+        }
+        f.advance();
+        copy.advance();
     }
     if constexpr (S::chains == 2)
 #pragma unroll
         for (int i = 0; i < S::row_tiles * S::column_tiles * 4; i++)
             (&s[0][0][0][0])[i] += (&s[1][0][0][0])[i];
-    if constexpr (watch)
+    if constexpr (S::e4m3 && !e4m3_keeps_nan<typename S::element>())
         mla_poison<S>(nan, s, w.lane);
 }
 
@@ -188,17 +242,22 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
 
 // What the owners of a row know of it. Scores are in base 2; probabilities are 2^(s - reference), where the reference is
 // `lift` below a maximum of the row, and moves on only where a tile's maximum is more than 2^lazy above that (section "lazy"
-// of docs/perf/mla_decode.md): they reach 2^(lift + lazy). The lift keeps small ones out of fp16's subnormals. Each owner
-// sums its own columns: as rounded, what the output is divided by, so that its weights add up to one; and exactly, for the
-// log-sum-exp, which a dominant probability's rounding would show in.
-struct mla_softmax {
-    float reference[2], sum[2], exact[2]; // of rows lane / 4 and lane / 4 + 8
+// of docs/perf/mla_decode.md): they reach 2^(lift + lazy). The lift keeps small ones out of fp16's subnormals. References
+// of rows that several warps own are in shared memory. Each owner sums its own columns: as rounded, what the output is
+// divided by, so that its weights add up to one; and exactly, for the log-sum-exp, which a dominant probability's rounding
+// would show in.
+struct mla_sum {
+    float sum; // the first lane of four has the first row's as rounded, the second exactly; the others the second row's
 
-    __device__ __forceinline__ void reset()
+    // The sums of a tile, by row as rounded and exactly.
+    __device__ __forceinline__ void add(float (&sums)[4], const float (&factor)[2])
     {
-        reference[0] = reference[1] = minus_infinity();
-        sum[0] = sum[1] = exact[0] = exact[1] = 0.f;
+        reduce_rows<4, 4>(sums);
+        sum = sum * (threadIdx.x & 2 ? factor[1] : factor[0]) + sums[0];
     }
+
+    __device__ __forceinline__ float rounded(int h) const { return __shfl_sync(0xffffffffu, sum, 2 * h, 4); }
+    __device__ __forceinline__ float exact(int h) const { return __shfl_sync(0xffffffffu, sum, 2 * h + 1, 4); }
 };
 
 // Scores to base 2, -infinity where they do not count; the greatest of each row's `tiles`.
@@ -236,43 +295,43 @@ __device__ __forceinline__ void mla_mask(const gen_mla_decode_params &p, const m
 }
 
 // The reference follows `top`; `factor` is what earlier sums and outputs are to be multiplied by. True if that is not 1.
-template <class S> __device__ __forceinline__ bool mla_follow(mla_softmax &x, const float (&top)[2], float (&factor)[2])
+template <class S>
+__device__ __forceinline__ bool mla_follow(float (&reference)[2], const float (&top)[2], float (&factor)[2])
 {
     constexpr float lift = S::element::is_bf16 ? 0.f : 6.f, lazy = 8.f;
     bool moved = false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         factor[h] = 1.f;
-        if (top[h] > x.reference[h] + (lift + lazy)) {
+        if (top[h] > reference[h] + (lift + lazy)) {
             const float next = top[h] - lift;
-            if (x.reference[h] != minus_infinity()) { // else sums and outputs are zero
-                factor[h] = exp2_fast(x.reference[h] - next);
-                x.sum[h] *= factor[h];
-                x.exact[h] *= factor[h];
+            if (reference[h] != minus_infinity()) { // else sums and outputs are zero
+                factor[h] = exp2_fast(reference[h] - next);
                 moved = true;
             }
-            x.reference[h] = next;
+            reference[h] = next;
         }
     }
     return moved;
 }
 
-// Probabilities in 16 bits, and their sums. packed[n][h]: two columns of row lane / 4 + 8 h.
+// Probabilities in 16 bits, and their sums for mla_sum::add(). packed[n][h]: two columns of row lane / 4 + 8 h.
 template <class S>
-__device__ __forceinline__ void mla_exponentials(const float (&s)[S::column_tiles][4], mla_softmax &x,
-                                                 unsigned (&packed)[S::own_tiles][2])
+__device__ __forceinline__ void mla_exponentials(const float (&s)[S::column_tiles][4], const float (&reference)[2],
+                                                 unsigned (&packed)[S::own_tiles][2], float (&sums)[4])
 {
     using T = typename S::element;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const float minus = x.reference[h] == minus_infinity() ? 0.f : x.reference[h]; // no score yet: 2^-infinity = 0
+        const float minus = reference[h] == minus_infinity() ? 0.f : reference[h]; // no score yet: 2^-infinity = 0
+        sums[2 * h] = sums[2 * h + 1] = 0.f;
 #pragma unroll
         for (int n = 0; n < S::own_tiles; n++) {
             const float a = exp2_fast(s[n][2 * h] - minus), b = exp2_fast(s[n][2 * h + 1] - minus);
             packed[n][h] = pack2<T>(a, b);
             const float2 rounded = to_float2<T>(packed[n][h]);
-            x.exact[h] += a + b;
-            x.sum[h] += rounded.x + rounded.y;
+            sums[2 * h] += rounded.x + rounded.y;
+            sums[2 * h + 1] += a + b;
         }
     }
 }

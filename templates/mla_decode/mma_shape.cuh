@@ -34,7 +34,7 @@ template <class A> struct mla_shape {
     static constexpr int rows = q / row_groups, columns = kv / column_groups; // of a warp
     static constexpr int row_tiles = rows / 16, column_tiles = columns / 8;
     static constexpr int rope_steps = rope ? MLA_ROPE / 16 / parts : 0, latent_steps = MLA_LATENT / 16 / parts;
-    static constexpr int steps = rope_steps + latent_steps;
+    static constexpr int group = 128 / (16 * element_bytes), groups = latent_steps / group; // steps along 128 bytes of keys
     static constexpr int chains = row_tiles * column_tiles < 4 ? 2 : 1; // sums in turn, lest each product waits for the last
     static constexpr int span = e4m3 || column_tiles == 1 ? 2 : 1; // steps that one ldmatrix of keys covers
     static constexpr int loads = (column_tiles + 1) / 2;           // of them a span
