@@ -6,6 +6,7 @@
  *   ATTNGEN_PRODUCT=attngen.fatbin ./test_gpu
  *
  * ATTNGEN_TEST_ONLY: a glob of variants for the first test.
+ * ATTNGEN_TEST_FAMILY: a glob of families; a simulated GPU computes but one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -378,9 +379,12 @@ int main(void)
         cmocka_unit_test(eight_threads_share_a_library),
         cmocka_unit_test(garbage_arguments_are_errors),
     };
-    const struct option_list all = {0};
+    struct option_list wanted = {0}; /* none: all */
     const struct gen__family *family[64];
     util_set_program("test-gpu");
+    const char *glob = getenv("ATTNGEN_TEST_FAMILY");
+    if (glob)
+        wanted.item[wanted.count++] = glob;
     const enum gen_status opened = gpu_open(&session.gpu, 0, 0);
     if (opened != GEN_OK) {
         const bool none = opened == GEN_STATUS_NO_DRIVER || opened == GEN_STATUS_NO_DEVICE;
@@ -389,7 +393,7 @@ int main(void)
         return none ? SKIPPED : 1;
     }
     session_open_library(&session);
-    uint32_t n = families_named(&all, family, 64);
+    uint32_t n = families_named(&wanted, family, 64);
     for (uint32_t i = 0; i < n; i++)
         verify_list(&cases, family[i], NULL);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
