@@ -74,7 +74,7 @@ enum gen__driver_tensor_map {
     GEN__TENSOR_NOT_INTERLEAVED = 0,
     GEN__TENSOR_SWIZZLE_64 = 2, /* bytes: the width of a box */
     GEN__TENSOR_SWIZZLE_128 = 3,
-    GEN__TENSOR_L2_256 = 3,
+    GEN__TENSOR_L2_NONE = 0, /* brings what is asked for and no more */
     GEN__TENSOR_ZEROS_OUTSIDE = 0
 };
 

@@ -1,4 +1,4 @@
-// Stores beyond those of ptx.cuh, and the lanes' exchanges that make them whole sectors.
+// Loads and stores beyond those of ptx.cuh, and the lanes' exchanges that make them whole sectors.
 #pragma once
 
 #include "lib/ptx.cuh"
@@ -6,6 +6,17 @@
 __device__ __forceinline__ void store_shared(unsigned address, unsigned x)
 {
     asm volatile("st.shared.u32 [%0], %1;" :: "r"(address), "r"(x) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_16(unsigned address, unsigned &a, unsigned &b, unsigned &c, unsigned &d)
+{
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
 }
 
 __device__ __forceinline__ void store_global_8(float *p, float x, float y)

@@ -13,6 +13,14 @@ __device__ __forceinline__ void prefetch_tensor_map(const tensor_map *map)
     asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
 
+// True for one lane of a whole warp, which the compiler then knows to be one.
+__device__ __forceinline__ bool elect_one()
+{
+    unsigned chosen;
+    asm volatile("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}" : "=r"(chosen));
+    return chosen != 0;
+}
+
 // A cache policy for data that other blocks will read too.
 __device__ __forceinline__ unsigned long long policy_evict_last()
 {

@@ -405,7 +405,7 @@ static void tensor_maps(void **state)
             assert_int_equal(maps[m]->type, cases[i].type);
             assert_int_equal(maps[m]->swizzle, cases[i].swizzle);
             assert_int_equal(maps[m]->interleave, 0);
-            assert_int_equal(maps[m]->promotion, 3);
+            assert_int_equal(maps[m]->promotion, 0);
             assert_int_equal(maps[m]->fill, 0);
         }
         p.rope_dim = 0;

@@ -205,7 +205,7 @@ static enum gen_status encode_map(const struct gen__driver *driver, const char *
     const int result = driver->cuTensorMapEncodeTiled(
         map, type, 3, (void *)(uintptr_t)memory, extent, strides, box, steps,
         GEN__TENSOR_NOT_INTERLEAVED,
-        element == 1 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128, GEN__TENSOR_L2_256,
+        element == 1 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128, GEN__TENSOR_L2_NONE,
         GEN__TENSOR_ZEROS_OUTSIDE);
     if (!result)
         return GEN_OK;
