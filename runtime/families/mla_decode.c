@@ -268,15 +268,30 @@ static float whole_us(const gen_mla_decode_problem *p, const struct costs *c, in
     return (full + (rest > 0.0f ? larger(rest, least) : 0.0f)) * request_us;
 }
 
-/* Equal shares, one visit more each, and the merge: its launch, and the partial
- * results of the pieces. */
+/* The merge: its launch, and the partial results of the pieces. */
+static float merged_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t pieces)
+{
+    const float partial_bytes = (float)pieces * (float)rows_of(p) * MLA_LATENT * 4.0f;
+    return merge_us + 2.0f * partial_bytes / (c->bytes_per_us * l2_bandwidth);
+}
+
+/* Equal shares, one visit more each. */
 static float cut_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t parts)
 {
     const float request_us = (float)blocks_of(usual_length(p)) * c->block_us + visit_us;
-    const float pieces = (float)(p->batch < parts ? p->batch + parts : 2 * parts);
-    const float partial_bytes = pieces * (float)rows_of(p) * MLA_LATENT * 4.0f;
-    return (float)p->batch / (float)parts * request_us + visit_us + merge_us +
-           2.0f * partial_bytes / (c->bytes_per_us * l2_bandwidth);
+    return (float)p->batch / (float)parts * request_us + visit_us +
+           merged_us(p, c, p->batch < parts ? p->batch + parts : 2 * parts);
+}
+
+/* Every request in `each` pieces of one length, a visit each. The parts that are
+ * not used leave the others more of the memory's bandwidth. */
+static float even_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t parts,
+                     int32_t each)
+{
+    const int32_t used = each * p->batch;
+    const float share = larger((float)used / (float)parts, enough_sms);
+    const float blocks = (float)((blocks_of(usual_length(p)) - 1) / each + 1);
+    return blocks * larger(c->block_us * share, c->tensor_us) + visit_us + merged_us(p, c, used);
 }
 
 static bool partials_allowed(const gen_mla_decode_problem *p, int64_t slots)
@@ -311,7 +326,16 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
     s.num_parts = parts_of(p, device, variant, s.row_tiles);
     const int32_t parts_for_whole = s.num_parts < p->batch ? s.num_parts : p->batch;
     const bool ragged = blocks_of(p->max_kv_len) > blocks_of(p->kv_len);
-    const float whole = whole_us(p, &c, parts_for_whole), cut = cut_us(p, &c, s.num_parts);
+    const float whole = whole_us(p, &c, parts_for_whole);
+    float cut = cut_us(p, &c, s.num_parts);
+    const int32_t each = p->batch > 0 ? s.num_parts / p->batch : 1;
+    if (!ragged && each > 1) {
+        const float even = even_us(p, &c, s.num_parts, each);
+        if (even <= cut) {
+            cut = even;
+            s.num_parts = each * p->batch;
+        }
+    }
     if (p->base.flags & GEN_BATCH_INVARIANT) {
         share_by_chunks(p, &s);
         s.us = s.chunk ? cut : whole;

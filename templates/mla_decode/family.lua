@@ -147,7 +147,7 @@ return family {
   constants = function(v, arch)
     if v.kernel == "wgmma" then
       -- 64,512 registers in all: 2 x 128 threads calculate, 128 feed.
-      return v.load == "tma" and { REGISTERS = 224, FEEDER_REGISTERS = 56 } or { REGISTERS = 216, FEEDER_REGISTERS = 72 }
+      return v.load == "tma" and { REGISTERS = 224, FEEDER_REGISTERS = 56 } or { REGISTERS = 224, FEEDER_REGISTERS = 56 }
     end
     return {
       OVERLAY = mma_overlay(v, arch),

@@ -86,6 +86,7 @@ template <int threads>
 __device__ __forceinline__ void mla_write_nothing(const gen_mla_decode_params &p, int part, int first, int count)
 {
     const int all = p.q_len * p.num_heads;
+#pragma unroll 1
     for (int i = first + static_cast<int>(threadIdx.x); i < min(first + count, all); i += threads)
         p.partial_lse[2ll * part * all + i] = minus_infinity();
 }

@@ -36,15 +36,30 @@ __device__ __forceinline__ int mla_cost(const gen_mla_schedule &s, int blocks)
 }
 
 // The cut at `offset` of a request's cost, 0 <= offset < cost: a block of it, or `blocks`, which is the next one's first.
+// Blocks are in proportion: offset * blocks / cost, written so that 32 bits hold it (visits are few).
 __device__ __forceinline__ int mla_cut_within(const gen_mla_schedule &s, int blocks, int cost, int offset)
 {
-    const int block = static_cast<int>(static_cast<long long>(offset) * blocks / cost);
+    const unsigned visits = cost - blocks;
+    const int block = offset - static_cast<int>((static_cast<unsigned>(offset) * visits + cost - 1) / static_cast<unsigned>(cost));
     if (s.chunk)
         return block / s.chunk * s.chunk;
     const int left = block, right = blocks - block;
     if (min(left, right) <= s.snap)
         return left <= right ? 0 : blocks;
     return block;
+}
+
+// Where part `part` begins on a line of length `total`. In 32 bits, for 64-bit division costs more than all else here:
+// a line that is too long for that is cut at multiples of a power of two.
+__device__ __forceinline__ unsigned long long mla_part_begin(const gen_mla_schedule &s, unsigned long long total, int part)
+{
+    const unsigned most = 0xffffffffu / static_cast<unsigned>(s.num_parts);
+    int shift = 0;
+#pragma unroll 1
+    while (total >> shift > most)
+        shift++;
+    return static_cast<unsigned long long>(static_cast<unsigned>(total >> shift) * static_cast<unsigned>(part) /
+                                           static_cast<unsigned>(s.num_parts)) << shift;
 }
 
 // What the block's threads work out together.
@@ -61,6 +76,7 @@ __device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *k
                                          unsigned long long position, unsigned long long x, mla_cut &cut,
                                          unsigned long long &at, int &blocks)
 {
+#pragma unroll 1
     for (int request = first; request < last; request++) {
         blocks = mla_blocks(mla_length(s, kv_len, request));
         const int cost = mla_cost(s, blocks);
@@ -83,6 +99,7 @@ __device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const i
     const int first = min(static_cast<int>(threadIdx.x) * each, s.batch), last = min(first + each, s.batch);
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     unsigned long long sum = 0;
+#pragma unroll 1
     for (int request = first; request < last; request++)
         sum += mla_cost(s, mla_blocks(mla_length(s, kv_len, request)));
     unsigned long long before = sum; // inclusive, of the warp's lanes
@@ -103,9 +120,9 @@ __device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const i
             before += share.warp_sums[w];
         total += share.warp_sums[w];
     }
-#pragma unroll
+#pragma unroll 1
     for (int end = 0; end < 2; end++) {
-        const unsigned long long x = total * static_cast<unsigned>(part + end) / static_cast<unsigned>(s.num_parts);
+        const unsigned long long x = mla_part_begin(s, total, part + end);
         mla_cut cut;
         unsigned long long position;
         int blocks;
@@ -138,16 +155,18 @@ __device__ __forceinline__ mla_cut mla_uniform(mla_cut cut)
 
 // The pieces of a part, in order. Whole warps walk it, each thread gets the same.
 struct mla_walk {
-    mla_cut next, end;
+    const mla_share &share;
+    mla_cut next;
     int part;
 
     __device__ __forceinline__ mla_walk(const mla_share &share, int part)
-        : next(mla_uniform(share.cut[0])), end(mla_uniform(share.cut[1])), part(part)
+        : share(share), next(mla_uniform(share.cut[0])), part(part)
     {
     }
 
     __device__ __forceinline__ bool step(const gen_mla_schedule &s, const int *kv_len, mla_piece &piece)
     {
+        const mla_cut end = mla_uniform(share.cut[1]); // read again: registers are what there is least of
         if (next.request > end.request || (next.request == end.request && next.block >= end.block))
             return false;
         piece.request = next.request;
@@ -175,11 +194,11 @@ __device__ __forceinline__ bool mla_empty_inside(const mla_share &share)
            share.cut[0].block > 0;
 }
 
-// Tells mla_merge of the requests that the part begins. All `threads` of one block of the part call it.
-template <int threads>
+// Tells mla_merge of the requests that the part begins. One warp of one block of the part calls it.
 __device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *kv_len, int part, const mla_share &share,
                                          gen_mla_record *records)
 {
+    const int lane = threadIdx.x % 32;
     const mla_cut begin = share.cut[0], end = share.cut[1];
     const int first = begin.request + (begin.block > 0 ? 1 : 0);        // the first request that begins here
     const int behind = min(end.request + (end.block > 0 ? 1 : 0), s.batch); // the first that begins later
@@ -187,22 +206,21 @@ __device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *k
     int pieces = 1; // of the request that begins here and ends elsewhere
     if (unended) {
         const int cost = mla_cost(s, share.blocks);
-        int inside = 0;
-        for (int q = part + 1; q < s.num_parts; q += threads) {
-            const unsigned long long x = share.total * min(q + static_cast<int>(threadIdx.x), s.num_parts) /
-                                         static_cast<unsigned>(s.num_parts);
+#pragma unroll 1
+        for (int q = part + 1; q < s.num_parts; q += 32) {
+            const unsigned long long x = mla_part_begin(s, share.total, min(q + lane, s.num_parts));
             const bool within = x < share.position + cost;
             const int block = within ? mla_cut_within(s, share.blocks, cost, static_cast<int>(x - share.position))
                                      : share.blocks;
-            const int count = __syncthreads_count(block < share.blocks);
-            inside += count;
-            if (count < threads)
+            const int inside = __popc(__ballot_sync(0xffffffffu, block < share.blocks));
+            pieces += inside;
+            if (inside < 32)
                 break;
         }
-        pieces += inside;
     }
     if (s.by_request) {
-        for (int request = first + static_cast<int>(threadIdx.x); request < behind; request += threads) {
+#pragma unroll 1
+        for (int request = first + lane; request < behind; request += 32) {
             gen_mla_record record = {request, 0, 1, 0};
             if (s.chunk) {
                 const int blocks = mla_blocks(mla_length(s, kv_len, request));
@@ -214,7 +232,7 @@ __device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *k
             }
             records[request] = record;
         }
-    } else if (threadIdx.x == 0) {
+    } else if (lane == 0) {
         records[part] = unended ? gen_mla_record{end.request, 2 * part + 1, pieces, 0} : gen_mla_record{-1, 0, 0, 0};
     }
 }
