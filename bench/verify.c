@@ -11,8 +11,13 @@
  * the largest of many normal values stays well below. */
 #define ELEMENT_FACTOR 16
 
-/* The same within a row, where the tolerance holds for each: it is about twice
- * the standard deviation of what a row's elements are off. */
+/* A row by itself may be this many times the tolerance off: the tolerance is twice
+ * what a plain kernel's whole output is off (0.49 roundings), and this is twice
+ * what the worst of its rows is (0.75; tests/family/test_mla_decode_tolerance.c). */
+#define ROW_FACTOR 1.5
+
+/* And an element of a row this many: the tolerance is about twice the standard
+ * deviation of what a row's elements are off. */
 #define ROW_ELEMENT_FACTOR 4
 
 /* Error of sums in fp32 relative to the outputs' root mean square: some hundred
@@ -261,7 +266,7 @@ static double expected_at(const struct verify_case *c, uint32_t t, uint64_t i)
                                    c->expected + buffers_at(&c->buffers, 0, t), i);
 }
 
-/* The tolerance holds for each row by itself, and a row of zeros is one of zeros. */
+/* Every row is held to a tolerance by itself, and a row of zeros is one of zeros. */
 static void check_rows(const struct verify_case *c, uint32_t t, struct verify_result *result)
 {
     const struct gen__tensor *tensor = &c->buffers.tensor[t];
@@ -275,12 +280,13 @@ static void check_rows(const struct verify_case *c, uint32_t t, struct verify_re
         const double value = expected_at(c, t, s.worst_index);
         const double rms = sqrt(s.reference / (double)(end - first));
         const double limit = ROW_ELEMENT_FACTOR * tensor->tolerance * fmax(rms, fabs(value));
-        if (s.difference > tensor->tolerance * tensor->tolerance * s.reference)
+        const double row_tolerance = ROW_FACTOR * tensor->tolerance;
+        if (s.difference > row_tolerance * row_tolerance * s.reference)
             reject(result,
                    "%s: relative error %.3g in the row at [%llu], allowed %.3g; worst at [%llu]: "
                    "%g, not %g",
                    tensor->name, sqrt(s.difference / s.reference), (unsigned long long)first,
-                   tensor->tolerance, (unsigned long long)s.worst_index,
+                   row_tolerance, (unsigned long long)s.worst_index,
                    dtype_get(tensor->dtype, actual, s.worst_index), value);
         else if (s.worst > limit)
             reject(result, "%s[%llu] is %g, the reference has %g", tensor->name,
