@@ -104,6 +104,8 @@ static const char *read_element(struct emul_code *code, const char *p, struct pt
         e->number = read_number(code, p, &end);
         return end;
     }
+    if (p[0] == '_' && p[1] == '|') /* two destinations, the first of them nowhere */
+        p += 2;
     const char *behind = read_name(p, name, sizeof name);
     const int number = find_register(code, name);
     if (behind == p)

@@ -172,6 +172,16 @@ static bool prepare_fence(struct ptx_instruction *i)
     return i->run != NULL;
 }
 
+/* The manual leaves open which lane it is; it is the same one every time. */
+static void run_elect(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    const unsigned mask = (unsigned)ptx_get(f, &i->arg[1], 0);
+    if (!(mask >> emul__lane() & 1))
+        emul_fault("%s: lane %u is not in the mask 0x%08x", i->name, emul__lane(), mask);
+    emul_sync_warp(mask);
+    ptx_set(f, &i->arg[0], 0, emul__lane() == (unsigned)__builtin_ctz(mask));
+}
+
 static void run_setmaxnreg(struct ptx_frame *f, const struct ptx_instruction *i)
 {
     const uint64_t n = ptx_get(f, &i->arg[0], 0);
@@ -227,6 +237,7 @@ bool ptx_prepare(struct ptx_instruction *i)
         {"griddepcontrol", 0, run_nothing, NULL},
         {"prefetch", 0, NULL, prepare_prefetch},
         {"setmaxnreg", 1, run_setmaxnreg, NULL},
+        {"elect", 2, run_elect, NULL},
         {"bar", 0, NULL, prepare_bar},
         {"barrier", 0, NULL, prepare_bar},
     };

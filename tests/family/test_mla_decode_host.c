@@ -204,8 +204,12 @@ static void long_requests_of_small_batches_are_cut(void **state)
     expect_cut(&plan, 1, 132, 1, 16);
     assert_int_equal(plan.dims[MLA_DECODE_BY_REQUEST], 1);
     plan = planned(mla_problem(16, 128, 8192), &variant);
-    expect_cut(&plan, 2, 66, 16, 128); /* two row tiles */
-    gen_mla_decode_problem p = mla_problem(4, 126, 8192);
+    expect_cut(&plan, 2, 64, 16, 128); /* two row tiles; four equal pieces of each request */
+    gen_mla_decode_problem p = mla_problem(16, 128, 8192);
+    p.max_kv_len = 8256; /* lengths that differ: whatever parts there are */
+    plan = planned(p, &variant);
+    expect_cut(&plan, 2, 66, 16, 128);
+    p = mla_problem(4, 126, 8192);
     p.q_len = 4;
     plan = planned(p, &variant); /* 504 rows: 8 tiles */
     expect_cut(&plan, 8, 16, 4, 504);
