@@ -86,7 +86,7 @@ run() {
         # QK_SHARD true and false as portable variants, and what 99 KiB of shared memory leave, built for sm_90 and as PTX.
         "$BIN/attngen-bench" columns --families mla_decode --cases 'B768-*-P1-*' --column 'shard=*_sm90a_mma_*_shard_*' \
             --column 'dup=*_sm90a_mma_*_dup_*' --column 'sm_89 shape=*_sm90a_mma_q64_kv16_st1_*' \
-            --column 'the same as PTX=*_compute80_mma_q64_kv16_st1_*' --results "$results" --commit "$COMMIT" $device
+            --column 'the same as PTX=*__ptx80_mma_q64_kv16_st1_*' --results "$results" --commit "$COMMIT" $device
         ;;
     host) "$BIN/attngen-bench" host --results "$results" --commit "$COMMIT" $device $(tables) ;;
     regret) "$BIN/attngen-bench" regret $families --results "$results" --commit "$COMMIT" $device $(tables) ;;
