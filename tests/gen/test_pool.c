@@ -206,7 +206,8 @@ static void interrupt(int number)
     put("p.fatbin", "the old one");
     int process = attngen_start("build", "--templates", FIXTURES, "-t", "sm_90a", "-o", "p.fatbin",
                                 "--cache", cache, "-j2", NULL);
-    for (int i = 0; i < 200 && count_files(in_scratch("%s", cache)) < 4; i++)
+    /* Of what is seen there two may be on their way, one of each worker. */
+    for (int i = 0; i < 200 && count_files(in_scratch("%s", cache)) < 6; i++)
         pause_ms(50);
     assert_int_equal(kill(process, number), 0);
     struct outcome o = attngen_wait(process);
@@ -222,7 +223,7 @@ static void interrupt(int number)
     compiles();
     o = BUILD(cache, "-j2");
     assert_run(o, 0);
-    int resumed = number == SIGKILL ? 2 : 4; /* at least what was seen in the cache */
+    int resumed = number == SIGKILL ? 2 : 4;
     assert_true(compiles() <= 24 - resumed);
     assert_true(count_files(in_scratch("%s", cache)) >= 24);
     outcome_free(&o);
