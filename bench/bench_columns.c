@@ -23,6 +23,7 @@ static const struct tournament_pass quick_passes[] = {{1, 1.10, 4}, {5, 1, 0}};
 struct column {
     char name[48];
     struct option_list only; /* one glob */
+    bool found;              /* a case that it has variants for */
 };
 
 /* "shard=*_mma_*_shard_*" */
@@ -40,7 +41,7 @@ static void read_column(const char *text, struct column *column)
 /* False, and a warning, where the column's variants cannot be measured; a column
  * without a variant for the case has no row. */
 static bool column_of(struct bench_options *o, struct arena *arena, const struct shape *shape,
-                      const struct column *column, struct text *text)
+                      struct column *column, struct text *text)
 {
     struct session *s = &o->session;
     struct contest c = {0};
@@ -49,6 +50,7 @@ static bool column_of(struct bench_options *o, struct arena *arena, const struct
         contest_close(&c);
         return true;
     }
+    column->found = true;
     if (contest_stage(&c, arena) != GEN_OK)
         snprintf(c.failure, sizeof c.failure, "%s", gen_last_error());
     else
@@ -99,6 +101,10 @@ int bench_columns(struct bench_options *o)
             ok = column_of(o, &arena, &shapes.item[i], &column[k], &text) && ok;
         cases++;
     }
+    for (int k = 0; k < o->columns.count && cases; k++)
+        if (!column[k].found)
+            warn("column %s: no variant that this GPU runs is named '%s' for any case",
+                 column[k].name, column[k].only.item[0]);
     char *name = xasprintf("%s_columns", family[0]->name);
     if (cases)
         bench_write(o, name, &text);

@@ -100,8 +100,9 @@ struct gen__tensor {
     uint64_t count; /* elements; 0: the pointer is NULL, or a view's */
     bool cold;      /* the tuner rotates it through several copies */
     /* Outputs: the greatest relative Frobenius error, of the whole and, where `row` is not 0, of
-     * each run of so many elements; or, where `absolute` is not 0, of each element by itself. */
-    double tolerance, absolute;
+     * each run of so many elements (row_tolerance, 0: the same); or, where `absolute` is not 0, of
+     * each element by itself. */
+    double tolerance, row_tolerance, absolute;
     uint32_t row;
     bool rounded_once; /* of 16 bits: each within one rounding of what exact() gives */
     /* A view: lies in the memory of tensor view_of - 1, from element view_at on. */

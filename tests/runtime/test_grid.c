@@ -240,7 +240,7 @@ static unsigned per_mille_found(const gen_library *library)
     return (unsigned)(1000.0 * found / asked);
 }
 
-static gen_library *open_eight_keys(int alike, void (*fill)(struct rows *, unsigned), void **bytes)
+static gen_library *open_eight_keys(void (*fill)(struct rows *, unsigned), void **bytes)
 {
     static struct rows rows;
     struct product *product = wide_product();
@@ -248,8 +248,7 @@ static gen_library *open_eight_keys(int alike, void (*fill)(struct rows *, unsig
         struct wide_text table = {0};
         wide_head(&table, t ? 80 : 132);
         for (unsigned key = 0; key < WIDE_KEYS; key++) {
-            if (!alike || (t == 0 && key == 0))
-                fill(&rows, key);
+            fill(&rows, key);
             add_rows(&table, &rows, key, 0);
         }
         product_table(product, t ? "other" : "own", table.at);
@@ -269,36 +268,39 @@ static void fill_any(struct rows *rows, unsigned key)
     draw_rows(rows, ANY_WHOLE, 3, 100);
 }
 
+struct coverage {
+    unsigned per_mille, num_grids;
+    uint32_t bytes;
+};
+
+static struct coverage coverage_of(const char *what, void (*fill)(struct rows *, unsigned))
+{
+    void *bytes;
+    gen_library *library = open_eight_keys(fill, &bytes);
+    struct coverage c = {.per_mille = per_mille_found(library)};
+    c.bytes = bytes_of_grids(library, &c.num_grids);
+    print_message("%s: %u of 1000 problems, %u bytes in %u grids\n", what, c.per_mille, c.bytes,
+                  c.num_grids);
+    gen_close(library);
+    free(bytes);
+    return c;
+}
+
 static void a_tuned_table_is_covered(void **state)
 {
     (void)state;
-    void *bytes;
-    unsigned num_grids;
-    gen_library *library = open_eight_keys(0, fill_tuned, &bytes);
-    const unsigned found = per_mille_found(library);
-    const uint32_t size = bytes_of_grids(library, &num_grids);
-    print_message("tuned tables: %u of 1000 problems, %u bytes in %u grids\n", found, size,
-                  num_grids);
-    assert_true(found > 990);
-    assert_int_equal(num_grids, 2); /* ranges with the same rows share one */
-    gen_close(library);
-    free(bytes);
+    const struct coverage c = coverage_of("tuned tables", fill_tuned);
+    assert_true(c.per_mille > 990);
+    assert_int_equal(c.num_grids, 2); /* ranges with the same rows share one */
 }
 
 static void memory_is_bounded(void **state)
 {
     (void)state;
-    void *bytes;
-    unsigned num_grids;
-    gen_library *library = open_eight_keys(0, fill_any, &bytes);
-    const unsigned found = per_mille_found(library);
-    const uint32_t size = bytes_of_grids(library, &num_grids);
-    print_message("any rows: %u of 1000 problems, %u bytes in %u grids\n", found, size, num_grids);
-    assert_int_equal(num_grids, 2 * WIDE_KEYS);
-    assert_true(size < KIB_OF_8_KEYS * 1024);
-    assert_true(found > 500);
-    gen_close(library);
-    free(bytes);
+    const struct coverage c = coverage_of("any rows", fill_any);
+    assert_int_equal(c.num_grids, 2 * WIDE_KEYS);
+    assert_true(c.bytes < KIB_OF_8_KEYS * 1024);
+    assert_true(c.per_mille > 500);
 }
 
 int main(int argc, char **argv)
