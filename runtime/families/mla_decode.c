@@ -14,7 +14,9 @@
 #define MAX_BATCH (1 << 24)
 #define MAX_KV_LEN (1 << 24)
 #define MAX_PAGE_SIZE (1 << 16)
-#define MAX_GRID_Y 65535
+/* Cache rows of a batch: 2^29 blocks and, with visits, less than the 2^31 that the device counts. */
+#define MAX_LINE (INT64_C(1) << 35)
+#define MAX_GRID_Y 46340 /* squared, below 2^31: schedule.cuh */
 /* Batch that a batch-invariant choice is made for. */
 #define INVARIANT_BATCH 64
 /* Chunks of a request, where results may not hang on the batch, and blocks of one. */
@@ -77,6 +79,11 @@ static enum gen_status check_sizes(const gen_mla_decode_problem *p)
                          p->kv_len, p->max_kv_len);
     if (p->page_size < 1 || p->page_size > MAX_PAGE_SIZE)
         return invalid("page_size", p->page_size, "1 to 65536");
+    if ((int64_t)p->batch * p->max_kv_len > MAX_LINE)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "mla_decode: batch * max_kv_len = %" PRId32 " * %" PRId32 " = %" PRId64
+                         "; allowed: <= %" PRId64,
+                         p->batch, p->max_kv_len, (int64_t)p->batch * p->max_kv_len, MAX_LINE);
     if ((int64_t)p->batch * p->q_len > INT32_MAX)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "mla_decode: batch * q_len = %" PRId32 " * %" PRId32 " = %" PRId64
@@ -271,15 +278,17 @@ static float whole_us(const gen_mla_decode_problem *p, const struct costs *c, in
 /* The merge: its launch, and the partial results of the pieces. */
 static float merged_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t pieces)
 {
-    const float partial_bytes = (float)pieces * (float)rows_of(p) * MLA_LATENT * 4.0f;
+    const float partial_bytes = (float)pieces * (float)rows_of(p) * MLA_LATENT * 2.0f;
     return merge_us + 2.0f * partial_bytes / (c->bytes_per_us * l2_bandwidth);
 }
 
-/* Equal shares, one visit more each. */
+/* Equal shares, one visit more each: that of few requests, too, for some parts end one
+ * and begin the next, and the last to end is what counts. */
 static float cut_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t parts)
 {
-    const float request_us = (float)blocks_of(usual_length(p)) * c->block_us + visit_us;
-    return (float)p->batch / (float)parts * request_us + visit_us +
+    const float requests = (float)p->batch / (float)parts;
+    const float visits = larger(requests, p->batch > 1 ? 1.0f : 0.0f) + 1.0f;
+    return requests * (float)blocks_of(usual_length(p)) * c->block_us + visits * visit_us +
            merged_us(p, c, p->batch < parts ? p->batch + parts : 2 * parts);
 }
 
@@ -296,7 +305,8 @@ static float even_us(const gen_mla_decode_problem *p, const struct costs *c, int
 
 static bool partials_allowed(const gen_mla_decode_problem *p, int64_t slots)
 {
-    const int64_t bytes = slots * rows_of(p) * (MLA_LATENT + 1) * 4;
+    const int64_t row_bytes = MLA_LATENT * 2 + (int64_t)sizeof(struct gen_mla_partial_row);
+    const int64_t bytes = slots * rows_of(p) * row_bytes;
     return !p->base.max_workspace_mib || bytes + (1 << 16) <= (int64_t)p->base.max_workspace_mib
                                                                   << 20;
 }

@@ -77,7 +77,7 @@ struct gen__mla_strides {
 
 /* Bytes from the workspace's start. */
 struct gen__mla_workspace {
-    uint64_t records, partial_lse, partial, size;
+    uint64_t records, partial_rows, partial, size;
 };
 
 /* mla_decode/launch.c */

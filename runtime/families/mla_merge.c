@@ -120,7 +120,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float waves = ceilf(blocks / (sms * (float)gen__blocks_per_sm(device, variant)));
     const float chain_us = record_us + round_us * ceilf(ceilf(pieces / split) / in_flight) +
                            (split > 1 ? exchange_us : 0);
-    const float bytes = (float)usual_records(p) * (float)rows_of(p) * pieces * MLA_LATENT * 4;
+    const float bytes = (float)usual_records(p) * (float)rows_of(p) * pieces * MLA_LATENT * 2;
     const float stream_us = bytes / (gbps * 1e3f * l2_bandwidth);
     const float waves_us = waves * chain_us;
     return launch_us + (waves_us > stream_us ? waves_us : stream_us);
@@ -175,7 +175,7 @@ static enum gen_status check_pointers(const gen_mla_merge_args *a)
 {
     enum gen_status status;
     if ((status = gen__mla_check_pointer(family, "partial", a->partial, 16, false)) != GEN_OK ||
-        (status = gen__mla_check_pointer(family, "partial_lse", a->partial_lse, 4, false)) !=
+        (status = gen__mla_check_pointer(family, "partial_rows", a->partial_rows, 16, false)) !=
             GEN_OK ||
         (status = gen__mla_check_pointer(family, "records", a->records, 16, false)) != GEN_OK ||
         (status = gen__mla_check_pointer(family, "q_indptr", a->q_indptr, 4, true)) != GEN_OK ||
@@ -234,7 +234,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     const struct gen__fastdiv heads = gen__fastdiv((uint32_t)dims[MLA_MERGE_NUM_HEADS]);
     const struct gen_mla_merge_params k = {
         .partial = a->partial,
-        .partial_lse = a->partial_lse,
+        .partial_rows = a->partial_rows,
         .records = a->records,
         .q_indptr = a->q_indptr,
         .o = a->o,
@@ -288,8 +288,8 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
     const double tolerance = dtype == GEN_DTYPE_FP16 ? fp16_tolerance : bf16_tolerance;
     /* Partial results were written just before: they are not cold. */
     const struct gen__tensor list[MLA_MERGE_NUM_TENSORS] = {
-        {TENSOR(partial, fp32, GEN__IN, GEN__FILL_NORMAL, 1, partial * MLA_LATENT)},
-        {TENSOR(partial_lse, fp32, GEN__IN, GEN__FILL_NORMAL, 2, partial)},
+        {TENSOR(partial, GEN_DTYPE_FP16, GEN__IN, GEN__FILL_NORMAL, 1, partial * MLA_LATENT)},
+        {TENSOR(partial_rows, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 4 * partial)},
         {TENSOR(records, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 4 * p->num_records)},
         {TENSOR(q_indptr, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, all * MLA_LATENT), .tolerance = tolerance,
@@ -336,10 +336,26 @@ static void pad_record(const gen_mla_merge_args *a, int64_t r, struct gen_mla_re
     }
 }
 
+/* Log-sum-exps of -2 to 2 and units of 2^-2 to 2^2, as a hash of their place has them. */
+static void fill_rows(struct gen_mla_partial_row *rows, int64_t count)
+{
+    for (int64_t at = 0; at < count; at++) {
+        uint64_t hash = ((uint64_t)at + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+        uint32_t exponents[2] = {0};
+        for (uint32_t c = 0; c < 8; c++)
+            exponents[c / 4] |= (uint32_t)(125 + (hash >> 4 * c) % 5) << 8 * (c % 4);
+        rows[at] = (struct gen_mla_partial_row){
+            .lse = (float)(hash >> 40) * 0x1p-22f - 2.0f,
+            .exponents = {(int32_t)exponents[0], (int32_t)exponents[1]},
+        };
+    }
+}
+
 /* Every fourth piece is empty, and what stands in its place is NaN; of the first
  * row of every request all are. */
 static void empty_pieces(const gen_mla_merge_problem *p, const gen_mla_merge_args *a,
-                         float *partial, float *partial_lse)
+                         uint16_t *partial, struct gen_mla_partial_row *partial_rows)
 {
     const int64_t rows = rows_of(p);
     for (int64_t slot = 0; slot < a->num_slots; slot++) {
@@ -347,9 +363,9 @@ static void empty_pieces(const gen_mla_merge_problem *p, const gen_mla_merge_arg
             const int64_t at = slot * rows + row;
             if ((slot / 2 + row) % 4 != 3 && row)
                 continue;
-            partial_lse[at] = -INFINITY;
+            partial_rows[at].lse = -INFINITY;
             for (int64_t i = at * MLA_LATENT; i < (at + 1) * MLA_LATENT; i++)
-                partial[i] = NAN;
+                partial[i] = 0x7e00; /* NaN */
         }
     }
 }
@@ -378,8 +394,10 @@ static enum gen_status fill(const gen_problem *base, const gen_args *args,
                                                       : (p->q_len + 1) / 2);
         }
     }
+    if (data[MLA_MERGE_PARTIAL_ROWS])
+        fill_rows(data[MLA_MERGE_PARTIAL_ROWS], (int64_t)a->num_slots * rows_of(p));
     if (options->non_finite && data[MLA_MERGE_PARTIAL])
-        empty_pieces(p, a, data[MLA_MERGE_PARTIAL], data[MLA_MERGE_PARTIAL_LSE]);
+        empty_pieces(p, a, data[MLA_MERGE_PARTIAL], data[MLA_MERGE_PARTIAL_ROWS]);
     return GEN_OK;
 }
 
@@ -387,7 +405,8 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
 {
     const gen_mla_merge_problem *p = (const gen_mla_merge_problem *)base;
     const double rows = (double)p->num_records * (double)rows_of(p);
-    *bytes = rows * p->num_pieces * (MLA_LATENT + 1) * 4 + rows * (MLA_LATENT * 2 + 4);
+    *bytes = rows * p->num_pieces * (MLA_LATENT * 2 + sizeof(struct gen_mla_partial_row)) +
+             rows * (MLA_LATENT * 2 + 4);
     *flops = rows * p->num_pieces * MLA_LATENT * 2;
 }
 
@@ -424,8 +443,8 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         a->chunked = 1;
         a->out_scale = 0.45f;
         a->num_slots = p->num_records * p->num_pieces;
-        t[MLA_MERGE_PARTIAL_LSE].count = (uint64_t)(a->num_slots * rows_of(p));
-        t[MLA_MERGE_PARTIAL].count = t[MLA_MERGE_PARTIAL_LSE].count * MLA_LATENT;
+        t[MLA_MERGE_PARTIAL_ROWS].count = (uint64_t)(a->num_slots * rows_of(p) * 4);
+        t[MLA_MERGE_PARTIAL].count = (uint64_t)(a->num_slots * rows_of(p) * MLA_LATENT);
         return p->num_records > 0;
     case FORM_RAGGED:
         t[MLA_MERGE_Q_INDPTR].count = (uint64_t)p->num_records + 1;

@@ -28,7 +28,7 @@ enum mla_merge_dim {
 /* The tensors in the order of tensors(). */
 enum mla_merge_tensor {
     MLA_MERGE_PARTIAL,
-    MLA_MERGE_PARTIAL_LSE,
+    MLA_MERGE_PARTIAL_ROWS,
     MLA_MERGE_RECORDS,
     MLA_MERGE_Q_INDPTR,
     MLA_MERGE_O,

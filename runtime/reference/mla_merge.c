@@ -2,7 +2,8 @@
  * MLA merge in plain C: what the kernels are compared with.
  *
  * For each record of more than one piece, and each row (query token t, head h) of
- * its request, over the pieces i, whose slots hold o_i and the base-2 lse_i:
+ * its request, over the pieces i, whose slots hold o_i (fp16 in units of powers of two,
+ * see struct gen_mla_partial_row) and the base-2 lse_i:
  *
  *     L   = max lse_i
  *     w_i = 2^(lse_i - L),  d = sum of w_i
@@ -37,7 +38,16 @@ static int64_t place_of(const struct shape *s, const struct gen_mla_record *reco
 
 static double lse_at(const struct shape *s, int64_t place)
 {
-    return place < 0 ? -INFINITY : (double)s->args->partial_lse[place];
+    return place < 0 ? -INFINITY : (double)s->args->partial_rows[place].lse;
+}
+
+/* What a column is in units of: the fp32 number of an exponent alone. */
+static double unit_at(const struct shape *s, int64_t place, int column)
+{
+    const int cell = column / 64;
+    const uint32_t word = (uint32_t)s->args->partial_rows[place].exponents[cell / 4];
+    const uint32_t exponent = word >> 8 * (cell % 4) & 0xff;
+    return exponent == 0 ? 0.0 : exponent == 0xff ? (double)INFINITY : ldexp(1.0, (int)exponent - 127);
 }
 
 /* Token t and head h of the record's request; `token` counts through the batch. */
@@ -56,7 +66,8 @@ static void merge_row(const struct shape *s, const struct gen_mla_record *record
         const double w = exp2(lse - max);
         sum += w;
         for (int c = 0; c < LATENT; c++)
-            o[c] += w * (double)s->args->partial[place * LATENT + c];
+            o[c] += w * unit_at(s, place, c) *
+                    gen__fp16_to_double(((const uint16_t *)s->args->partial)[place * LATENT + c]);
     }
     const int64_t at = token * s->strides.o_token + h * s->strides.o_head;
     for (int c = 0; c < LATENT; c++) {

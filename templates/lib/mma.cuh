@@ -26,6 +26,13 @@ __device__ __forceinline__ void ldmatrix_x2(unsigned (&r)[2], unsigned address)
                  : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
 }
 
+// The way back; sm_90 and later.
+__device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&r)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                 :: "r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
 // ---- d += a b: 16 x 8 fp32, 16 x 16 and 16 x 8 of T ----
 
 template <class T>

@@ -29,20 +29,20 @@ __device__ __forceinline__ unsigned long long policy_evict_last()
     return policy;
 }
 
-// One box of a tensor of three dimensions, c0 the innermost coordinate, to shared memory; completes on `barrier`.
-__device__ __forceinline__ void tensor_load_3d(unsigned shared, const tensor_map *map, int c0, int c1, int c2,
+// One box of a tensor of four dimensions, c0 the innermost coordinate, to shared memory; completes on `barrier`.
+__device__ __forceinline__ void tensor_load_4d(unsigned shared, const tensor_map *map, int c0, int c1, int c2, int c3,
                                                unsigned barrier, unsigned long long policy)
 {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                 " [%0], [%1, {%2, %3, %4}], [%5], %6;"
-                 :: "r"(shared), "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(barrier), "l"(policy) : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+                 :: "r"(shared), "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier), "l"(policy) : "memory");
 }
 
 // The same box to L2 alone.
-__device__ __forceinline__ void tensor_prefetch_3d(const tensor_map *map, int c0, int c1, int c2)
+__device__ __forceinline__ void tensor_prefetch_4d(const tensor_map *map, int c0, int c1, int c2, int c3)
 {
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
-                 :: "l"(map), "r"(c0), "r"(c1), "r"(c2) : "memory");
+    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
+                 :: "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
 }
 
 // One arrival.

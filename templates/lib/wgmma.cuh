@@ -101,21 +101,7 @@ __device__ __forceinline__ void wgmma_n64(float (&d)[32], unsigned long long a, 
                      : WGMMA_OUT64 : "l"(a), "l"(b), "r"(accumulate ? 1 : 0) : "memory");
 }
 
-// d (+)= a b, 64 x 256: a K-major in shared memory, b MN-major.
-template <class T>
-__device__ __forceinline__ void wgmma_n256_mn(float (&d)[128], unsigned long long a, unsigned long long b, bool accumulate)
-{
-    if constexpr (T::is_bf16)
-        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\t"
-                     "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 " WGMMA_D256 ", %128, %129, p, 1, 1, 0, 1;\n\t}"
-                     : WGMMA_OUT256 : "l"(a), "l"(b), "r"(accumulate ? 1 : 0) : "memory");
-    else
-        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\t"
-                     "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 " WGMMA_D256 ", %128, %129, p, 1, 1, 0, 1;\n\t}"
-                     : WGMMA_OUT256 : "l"(a), "l"(b), "r"(accumulate ? 1 : 0) : "memory");
-}
-
-// The same, a in registers: of its 64 x 16, a thread holds rows as in d, columns 2 (t % 4) + {0, 1} and those + 8.
+// d (+)= a b, 64 x 256: a in registers, b MN-major in shared memory. Of a's 64 x 16, a thread holds rows as in d, columns 2 (t % 4) + {0, 1} and those + 8.
 template <class T>
 __device__ __forceinline__ void wgmma_n256_mn(float (&d)[128], const unsigned (&a)[4], unsigned long long b, bool accumulate)
 {

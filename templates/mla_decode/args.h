@@ -43,7 +43,8 @@ typedef struct gen_mla_decode_problem {
     int32_t q_len;      /* query tokens of a request, the most of any: 1 to 1024 */
     int32_t kv_len;     /* cache rows of a request, the mean: what selection goes by.
                            The lengths themselves are read on the device */
-    int32_t max_kv_len; /* the most of any request, 1 to 2^24; longer lengths are cut to it */
+    int32_t max_kv_len; /* the most of any request, 1 to 2^24, and times batch at most 2^35;
+                           longer lengths are cut to it */
     int32_t page_size;  /* rows of a page: 1 to 65536 */
     int32_t rope_dim;   /* 64, or 0: no rotary part */
     int32_t dtype;      /* of q_nope, q_pe, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
@@ -98,6 +99,7 @@ typedef struct gen_mla_decode_args {
 #define MLA_ROPE 64    /* width of the rotary part */
 #define MLA_BLOCK 64   /* rows of the cache that requests are cut by */
 #define MLA_MAX_ROW_TILES 2048
+#define MLA_MAP_CELLS 2 /* 64 columns each: of a box of whole tiles (gen_mla_decode_params) */
 
 /*
  * How a batch is shared out. The rows of a request (q_len * num_heads of them,
@@ -108,8 +110,8 @@ typedef struct gen_mla_decode_args {
  * is at most `snap` blocks away. A part's pieces of requests are then a run of that line.
  *
  * A piece that is a whole request writes the outputs. Another writes a partial
- * result, normalised, with its log-sum-exp in base 2, to a slot of the
- * workspace: slot 2 p for the piece that a part starts with, 2 p + 1 for the one
+ * result, normalised, in 16 bits (gen_mla_partial_row), with its log-sum-exp in
+ * base 2, to a slot of the workspace: slot 2 p for the piece that a part starts with, 2 p + 1 for the one
  * it ends with; mla_merge adds them up. With chunk > 0 requests are cut every
  * `chunk` blocks instead, wherever the parts begin, so that a request's result
  * does not hang on its batch mates: chunk c of request b has slot
@@ -121,8 +123,20 @@ struct gen_mla_schedule {
     int chunk;       /* blocks; 0: none */
     int max_chunks;
     int max_kv_len;
+    unsigned parts_mul, parts_shift; /* x / num_parts, as in la_decode/args.h */
     int by_request; /* 1: record b is request b's; 0: record p tells of the request that part p
                        begins and does not end */
+};
+
+/* A row of a partial result beside its 512 columns, which are in fp16. Columns
+ * 64 c to 64 c + 63 are in units of the fp32 number that has byte c % 4 of
+ * exponents[c / 4] for an exponent and nothing else: 2^(byte - 127), 0 for 0. So
+ * a partial result has the range of fp32 and 11 bits, which are more than those of
+ * a bf16 output and no fewer than those of an fp16 one. */
+struct gen_mla_partial_row {
+    float lse; /* base 2; -infinity: the piece is empty, and nothing else is looked at */
+    int reserved;
+    int exponents[2];
 };
 
 /* Which slots hold a request: what mla_merge reads. */
@@ -140,16 +154,18 @@ struct gen_mla_record {
 #endif
 
 struct gen_mla_decode_params {
-    /* ckv and kpe for the copy engine, as cuTensorMapEncodeTiled() makes them: boxes of 64
-     * columns by map_rows rows. Zero for kernels that do not use it. */
+    /* ckv and kpe for the copy engine, as cuTensorMapEncodeTiled() makes them, of cells of 64
+     * columns: columns of a cell, rows, cells, pages. A box is map_rows rows of a cell, and
+     * where these are a whole tile, of MLA_MAP_CELLS cells of ckv. Zero for kernels that do not
+     * use it. */
     MLA_ALIGNED(64) unsigned long long ckv_map[16];
     MLA_ALIGNED(64) unsigned long long kpe_map[16];
     const void *q_nope, *q_pe, *ckv, *kpe;
     void *o;
     float *lse; /* or null */
     const int *kv_len, *page_indices, *page_indptr, *q_indptr;
-    float *partial;                 /* [slots][q_len * num_heads][512] */
-    float *partial_lse;             /* [slots][q_len * num_heads] */
+    unsigned short *partial;        /* fp16 [slots][q_len * num_heads][512] */
+    struct gen_mla_partial_row *partial_rows; /* [slots][q_len * num_heads] */
     struct gen_mla_record *records; /* [by_request ? batch : num_parts]; null: nothing is cut */
     long long q_nope_token_stride, q_nope_head_stride, q_pe_token_stride,
         q_pe_head_stride; /* elements */

@@ -133,17 +133,16 @@ __device__ __forceinline__ void mla_write_lse(const gen_mla_decode_params &p, co
     const float lse = sum == 0.f ? minus_infinity() : reference + log2f(sum);
     const int packed = work.first_row<S>() + row;
     if (work.piece.slot >= 0)
-        p.partial_lse[static_cast<long long>(work.piece.slot) * (p.q_len * p.num_heads) + packed] = lse;
+        p.partial_rows[static_cast<long long>(work.piece.slot) * (p.q_len * p.num_heads) + packed].lse = lse;
     else if (p.lse)
         *mla_row(p, work.tokens, packed).lse(p) = p.lse_base_2 ? lse : lse * 0.693147180559945309f;
 }
 
 // 32 columns of a row, 16 bits each: 16 bytes a lane, all of a sector. n is the first tile.
-template <class S>
+template <class S, class T>
 __device__ __forceinline__ void mla_write_columns(unsigned short *to, const float (&o)[S::output_tiles][4], int n, int h,
                                                   float factor, unsigned lane, bool mine)
 {
-    using T = typename S::element;
     unsigned run[4];
     if constexpr (S::e4m3) {
         const bool odd = lane & 1; // even lanes take 8 columns of the first 16, odd ones of the second
@@ -171,6 +170,30 @@ __device__ __forceinline__ void mla_write_columns(unsigned short *to, const floa
         store_global_16(to + n * 8, run);
 }
 
+// The warp's columns of a row of a partial result.
+template <class S>
+__device__ __forceinline__ void mla_write_partial(const gen_mla_decode_params &p, const mla_work &work,
+                                                  const float (&o)[S::output_tiles][4], unsigned column, int h, int packed,
+                                                  float factor, unsigned lane, bool mine)
+{
+    const long long index = static_cast<long long>(work.piece.slot) * (p.q_len * p.num_heads) + packed;
+    unsigned short *const to = p.partial + index * MLA_LATENT + column;
+    unsigned char *const exponents = reinterpret_cast<unsigned char *>(p.partial_rows[index].exponents) + column / 64;
+#pragma unroll
+    for (int c = 0; c < S::output_columns / 64; c++) {
+        float most = 0.f;
+#pragma unroll
+        for (int n = 8 * c; n < 8 * c + 8; n++)
+            most = fmaxf(most, fmaxf(fabsf(o[n][2 * h]), fabsf(o[n][2 * h + 1])));
+        const unsigned exponent = mla_exponent(mla_most_of_quad(most) * factor);
+#pragma unroll
+        for (int n = 8 * c; n < 8 * c + 8; n += 4)
+            mla_write_columns<S, fp16>(to, o, n, h, factor * mla_scale_up(exponent), lane, mine);
+        if (mine && lane % 4 == 0)
+            exponents[c] = static_cast<unsigned char>(exponent);
+    }
+}
+
 // The warp's output times a factor a row.
 template <class S>
 __device__ __forceinline__ void mla_write_output(const gen_mla_decode_params &p, const mla_work &work, const mla_warp<S> &w,
@@ -188,21 +211,9 @@ __device__ __forceinline__ void mla_write_output(const gen_mla_decode_params &p,
                 unsigned short *const to = mla_row(p, work.tokens, packed).o(p) + column;
 #pragma unroll
                 for (int n = 0; n < S::output_tiles; n += 4)
-                    mla_write_columns<S>(to, x.o[m], n, h, S::e4m3 ? factor[m][h] * p.out_scale : factor[m][h], w.lane, mine);
-            } else if (mine) {
-                float *const to = p.partial + (static_cast<long long>(work.piece.slot) * (p.q_len * p.num_heads) + packed) * MLA_LATENT + column;
-#pragma unroll
-                for (int n = 0; n < S::output_tiles; n += 2) {
-                    const float (&even)[4] = x.o[m][n], (&odd)[4] = x.o[m][n + 1];
-                    const float e[2] = {even[2 * h] * factor[m][h], even[2 * h + 1] * factor[m][h]};
-                    const float o[2] = {odd[2 * h] * factor[m][h], odd[2 * h + 1] * factor[m][h]};
-                    if constexpr (S::e4m3) {
-                        store_global_16<false>(to + n * 8 + w.lane % 4 * 4, make_float4(e[0], o[0], e[1], o[1]));
-                    } else {
-                        store_global_8(to + n * 8 + w.lane % 4 * 2, e[0], e[1]);
-                        store_global_8(to + n * 8 + 8 + w.lane % 4 * 2, o[0], o[1]);
-                    }
-                }
+                    mla_write_columns<S, typename S::element>(to, x.o[m], n, h, S::e4m3 ? factor[m][h] * p.out_scale : factor[m][h], w.lane, mine);
+            } else {
+                mla_write_partial<S>(p, work, x.o[m], column, h, packed, factor[m][h], w.lane, mine);
             }
         }
     }

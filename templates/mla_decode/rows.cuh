@@ -10,12 +10,6 @@ __device__ __forceinline__ float minus_infinity()
     return __uint_as_float(0xff800000u);
 }
 
-// x / d for x < 2^31, d given as the host prepared it (args.h).
-__device__ __forceinline__ unsigned mla_quotient(unsigned x, unsigned mul, unsigned shift)
-{
-    return mul ? __umulhi(x, mul) >> shift : x >> shift;
-}
-
 // Packed row r of a request: token r / num_heads, head r % num_heads.
 struct mla_row {
     long long token; // in the batch
@@ -81,6 +75,53 @@ struct mla_pages {
     }
 };
 
+// A parameter of every line, see touch().
+__device__ __forceinline__ void mla_touch(const gen_mla_decode_params &p)
+{
+    touch(p.q_nope);
+    touch(p.page_indices);
+    touch(p.q_pe_token_stride);
+    touch(p.o_head_stride);
+    touch(p.schedule.batch);
+    touch(p.num_pages);
+}
+
+// Shares the part out, and brings the entries of its first pages on their way: they are the next thing that is waited for.
+template <int threads>
+__device__ __forceinline__ void mla_share_out(const gen_mla_decode_params &p, int part, mla_share &share)
+{
+    mla_share_out<threads>(p.schedule, p.kv_len, part, share, [&](int request, int block) {
+        if (mla_length(p.schedule, p.kv_len, request) == 0)
+            return; // it has no page
+        if (p.page_indptr) {
+            prefetch_global(p.page_indptr + request);
+        } else {
+            const unsigned page = mla_quotient(block * MLA_BLOCK, p.page_mul, p.page_shift);
+            prefetch_global(p.page_indices + request * p.page_table_stride + page);
+        }
+    });
+}
+
+// The greatest of four neighbouring lanes, which hold a row together.
+__device__ __forceinline__ float mla_most_of_quad(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+// The exponent that columns of a partial result share (args.h), for the greatest of their magnitudes: in fp16 that one is
+// 2^14 to 2^15 then, so that only what is 2^-28 of it loses bits to fp16's own exponent.
+__device__ __forceinline__ unsigned mla_exponent(float most)
+{
+    return max(__float_as_uint(most) >> 23, 15u) - 14;
+}
+
+// 1 / 2^(exponent - 127).
+__device__ __forceinline__ float mla_scale_up(unsigned exponent)
+{
+    return __uint_as_float((254 - exponent) << 23);
+}
+
 // The slot of a part without blocks says so, for `count` packed rows from `first`.
 template <int threads>
 __device__ __forceinline__ void mla_write_nothing(const gen_mla_decode_params &p, int part, int first, int count)
@@ -88,5 +129,5 @@ __device__ __forceinline__ void mla_write_nothing(const gen_mla_decode_params &p
     const int all = p.q_len * p.num_heads;
 #pragma unroll 1
     for (int i = first + static_cast<int>(threadIdx.x); i < min(first + count, all); i += threads)
-        p.partial_lse[2ll * part * all + i] = minus_infinity();
+        p.partial_rows[2ll * part * all + i].lse = minus_infinity();
 }

@@ -35,12 +35,22 @@ __device__ __forceinline__ int mla_cost(const gen_mla_schedule &s, int blocks)
     return blocks + s.visit * (s.chunk ? (blocks + s.chunk - 1) / s.chunk : 1);
 }
 
+// x / d for x < 2^31, d given as the host prepared it (args.h).
+__device__ __forceinline__ unsigned mla_quotient(unsigned x, unsigned mul, unsigned shift)
+{
+    return mul ? __umulhi(x, mul) >> shift : x >> shift;
+}
+
 // The cut at `offset` of a request's cost, 0 <= offset < cost: a block of it, or `blocks`, which is the next one's first.
 // Blocks are in proportion: offset * blocks / cost, written so that 32 bits hold it (visits are few).
 __device__ __forceinline__ int mla_cut_within(const gen_mla_schedule &s, int blocks, int cost, int offset)
 {
     const unsigned visits = cost - blocks;
-    const int block = offset - static_cast<int>((static_cast<unsigned>(offset) * visits + cost - 1) / static_cast<unsigned>(cost));
+    int block = offset;
+    if (visits > 1) // division takes as long as the rest
+        block -= static_cast<int>((static_cast<unsigned>(offset) * visits + cost - 1) / static_cast<unsigned>(cost));
+    else if (visits == 1 && offset > 0)
+        block--;
     if (s.chunk)
         return block / s.chunk * s.chunk;
     const int left = block, right = blocks - block;
@@ -49,41 +59,34 @@ __device__ __forceinline__ int mla_cut_within(const gen_mla_schedule &s, int blo
     return block;
 }
 
-// Where part `part` begins on a line of length `total`. In 32 bits, for 64-bit division costs more than all else here:
-// a line that is too long for that is cut at multiples of a power of two.
-__device__ __forceinline__ unsigned long long mla_part_begin(const gen_mla_schedule &s, unsigned long long total, int part)
+// Where part `part` begins on a line of length `total`: total * part / num_parts. The host sees to it that the line and
+// num_parts squared are below 2^31.
+__device__ __forceinline__ unsigned mla_part_begin(const gen_mla_schedule &s, unsigned total, unsigned part)
 {
-    const unsigned most = 0xffffffffu / static_cast<unsigned>(s.num_parts);
-    int shift = 0;
-#pragma unroll 1
-    while (total >> shift > most)
-        shift++;
-    return static_cast<unsigned long long>(static_cast<unsigned>(total >> shift) * static_cast<unsigned>(part) /
-                                           static_cast<unsigned>(s.num_parts)) << shift;
+    const unsigned each = mla_quotient(total, s.parts_mul, s.parts_shift), rest = total - each * s.num_parts;
+    return each * part + mla_quotient(rest * part, s.parts_mul, s.parts_shift);
 }
 
 // What the block's threads work out together.
 struct mla_share {
-    unsigned long long warp_sums[32];
-    mla_cut cut[2];              // the part's begin and end
-    unsigned long long position; // on the line, of the request that the end is in
-    unsigned long long total;
-    int blocks;                  // of that request
+    unsigned warp_sums[16];
+    mla_cut cut[2];    // the part's begin and end
+    unsigned position; // on the line, of the request that the end is in
+    unsigned total;
+    int blocks;        // of that request
 };
 
 // Where x of the line lies, if it is among the requests [first, last) that start at `position`.
-__device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *kv_len, int first, int last,
-                                         unsigned long long position, unsigned long long x, mla_cut &cut,
-                                         unsigned long long &at, int &blocks)
+__device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *kv_len, int first, int last, unsigned &position,
+                                         unsigned x, mla_cut &cut, int &blocks)
 {
 #pragma unroll 1
     for (int request = first; request < last; request++) {
         blocks = mla_blocks(mla_length(s, kv_len, request));
-        const int cost = mla_cost(s, blocks);
+        const unsigned cost = mla_cost(s, blocks);
         if (x < position + cost) {
             const int block = mla_cut_within(s, blocks, cost, static_cast<int>(x - position));
             cut = block == blocks ? mla_cut{request + 1, 0} : mla_cut{request, block};
-            at = position;
             return true;
         }
         position += cost;
@@ -91,44 +94,51 @@ __device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *k
     return false;
 }
 
-// Fills `share` for one part; all `threads` of the block call it, and may read it behind.
-template <int threads>
-__device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const int *kv_len, int part, mla_share &share)
+// Fills `share` for one part; all `threads` of the block call it, and may read it behind. begin(request, block) is called
+// by the thread that finds the part's begin, as soon as it does. It stands before everything else a block does, so its
+// chain is kept short: one load, one scan, 32-bit numbers, no division.
+template <int threads, class Begin>
+__device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const int *kv_len, int part, mla_share &share,
+                                              const Begin &begin)
 {
+    constexpr int warps = threads / 32;
     const int each = (s.batch + threads - 1) / threads;
     const int first = min(static_cast<int>(threadIdx.x) * each, s.batch), last = min(first + each, s.batch);
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    unsigned long long sum = 0;
+    unsigned sum = 0;
 #pragma unroll 1
     for (int request = first; request < last; request++)
         sum += mla_cost(s, mla_blocks(mla_length(s, kv_len, request)));
-    unsigned long long before = sum; // inclusive, of the warp's lanes
+    unsigned before = sum; // inclusive, of the warp's lanes
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
-        const unsigned long long other = __shfl_up_sync(0xffffffffu, before, distance);
+        const unsigned other = __shfl_up_sync(0xffffffffu, before, distance);
         if (lane >= distance)
             before += other;
     }
     if (lane == 31)
         share.warp_sums[warp] = before;
     __syncthreads();
-    unsigned long long total = 0;
+    unsigned total = 0;
     before -= sum;
 #pragma unroll
-    for (int w = 0; w < threads / 32; w++) {
-        if (w < warp)
-            before += share.warp_sums[w];
-        total += share.warp_sums[w];
+    for (int w = 0; w < warps; w++) {
+        const unsigned x = share.warp_sums[w];
+        before += w < warp ? x : 0;
+        total += x;
     }
-#pragma unroll 1
+#pragma unroll
     for (int end = 0; end < 2; end++) {
-        const unsigned long long x = mla_part_begin(s, total, part + end);
+        const unsigned x = mla_part_begin(s, total, part + end);
         mla_cut cut;
-        unsigned long long position;
+        unsigned position = before;
         int blocks;
-        if (before <= x && x < before + sum && mla_find(s, kv_len, first, last, before, x, cut, position, blocks)) {
+        if (x - before < sum && mla_find(s, kv_len, first, last, position, x, cut, blocks)) {
             share.cut[end] = cut;
-            if (end == 1) {
+            if (end == 0) {
+                if (cut.request < s.batch)
+                    begin(cut.request, cut.block);
+            } else {
                 share.position = position;
                 share.blocks = blocks;
             }
@@ -208,7 +218,7 @@ __device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *k
         const int cost = mla_cost(s, share.blocks);
 #pragma unroll 1
         for (int q = part + 1; q < s.num_parts; q += 32) {
-            const unsigned long long x = mla_part_begin(s, share.total, min(q + lane, s.num_parts));
+            const unsigned x = mla_part_begin(s, share.total, min(q + lane, s.num_parts));
             const bool within = x < share.position + cost;
             const int block = within ? mla_cut_within(s, share.blocks, cost, static_cast<int>(x - share.position))
                                      : share.blocks;

@@ -4,7 +4,8 @@
  * for the tuner and the tests.
  *
  * For each record with num_pieces = n > 1 and each row of its request, over the
- * pieces i of n, with o_i and the base-2 lse_i of the piece's slot:
+ * pieces i of n, with o_i (fp16, in units of gen_mla_partial_row) and the base-2
+ * lse_i of the piece's slot:
  *
  *     L = max lse_i,  w_i = 2^(lse_i - L),  d = sum of w_i
  *     o = sum of w_i o_i / d,  lse = L + log2 d       (in base 2)
@@ -35,8 +36,8 @@ typedef struct gen_mla_merge_problem {
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned. */
 typedef struct gen_mla_merge_args {
     gen_args base;                             /* size, GEN_MLA_MERGE */
-    const float *partial;                      /* [num_slots, q_len * num_heads, 512] */
-    const float *partial_lse;                  /* [num_slots, q_len * num_heads], base 2 */
+    const void *partial;                       /* fp16 [num_slots, q_len * num_heads, 512] */
+    const struct gen_mla_partial_row *partial_rows; /* [num_slots, q_len * num_heads] */
     const struct gen_mla_record *records;      /* [num_records] */
     const int32_t *q_indptr;                   /* as in mla_decode, or NULL */
     void *o;                                   /* [tokens, num_heads, 512] */
@@ -55,7 +56,8 @@ typedef struct gen_mla_merge_args {
 #endif /* __CUDACC_RTC__ */
 
 struct gen_mla_merge_params {
-    const float *partial, *partial_lse;
+    const unsigned short *partial;
+    const struct gen_mla_partial_row *partial_rows;
     const struct gen_mla_record *records;
     const int *q_indptr;
     void *o;

@@ -46,7 +46,7 @@ return family {
     return {
       ROWS = v.warps // v.split,
       VECTORS = v.slice // 128,                  -- of four columns, a lane
-      PIECES = v.slice == 128 and 9 or 4,        -- in flight, a warp: 144 with 16 warps
+      PIECES = v.slice == 512 and 8 or v.split == 16 and 9 or 17, -- in flight, a warp: of 136 to 144 with 8 or 16 warps
     }
   end,
   -- Rows are many or pieces few in nearly every problem.

@@ -76,14 +76,15 @@ static unsigned short *new_elements(size_t count)
     return p;
 }
 
-/* Two-dimensional, as one page of a tensor of three dimensions; boxes of 64 x 64. */
+/* Two-dimensional, as one page of a tensor of four dimensions; boxes of 64 x 64. */
 static void encode_map(void *map, int is_bf16, void *data, unsigned columns, unsigned rows)
 {
-    const unsigned long long dims[] = {columns, rows, 1};
-    const unsigned long long strides[] = {columns * 2, (unsigned long long)columns * rows * 2};
-    const unsigned box[] = {64, 64, 1}, element[] = {1, 1, 1};
+    const unsigned long long bytes = (unsigned long long)columns * rows * 2;
+    const unsigned long long dims[] = {columns, rows, 1, 1};
+    const unsigned long long strides[] = {columns * 2, bytes, bytes};
+    const unsigned box[] = {64, 64, 1, 1}, element[] = {1, 1, 1, 1};
     assert_int_equal(
-        emul_tensor_map(map, is_bf16 ? 9 : 6, 3, data, dims, strides, box, element, 0, 3, 0), 0);
+        emul_tensor_map(map, is_bf16 ? 9 : 6, 4, data, dims, strides, box, element, 0, 3, 0), 0);
 }
 
 struct product {
@@ -135,7 +136,6 @@ static void test_products(void **state)
     static const struct product products[] = {{MATRIX_MMA, 16, 8, 16, 1},
                                               {MATRIX_MMA_TRANS, 16, 16, 16, 0},
                                               {MATRIX_WGMMA_64, 64, 64, 64, 1},
-                                              {MATRIX_WGMMA_256, 64, 256, 64, 0},
                                               {MATRIX_WGMMA_256_REG, 64, 256, 64, 0}};
     (void)state;
     for (size_t m = 0; m < NUM_MODES; m++)
@@ -150,21 +150,23 @@ static void test_products(void **state)
 #define ROWS 40
 #define PAGES 3
 
-/* Boxes of 64 x 32 x 2 from a tensor of 100 x 40 x 3: what lies outside is zeros, and 16-byte
- * chunks stand where the 128-byte swizzle has them. */
+/* Boxes of 64 x 32 x 2 x 1 from a tensor of 100 x 40 x 3 x 2: what lies outside is zeros, and
+ * 16-byte chunks stand where the 128-byte swizzle has them. */
 static void check_box(const int *at, const char *mode)
 {
-    static _Alignas(64) unsigned short data[PAGES][ROWS][COLUMNS + 4];
+    static _Alignas(64) unsigned short data[2][PAGES][ROWS][COLUMNS + 4];
     unsigned short got[2][32][64];
     _Alignas(64) struct matrix_params p = {.what = MATRIX_BOX, .d = got};
-    const unsigned long long dims[] = {COLUMNS, ROWS, PAGES};
-    const unsigned long long strides[] = {sizeof data[0][0], sizeof data[0]};
-    const unsigned box[] = {64, 32, 2}, element[] = {1, 1, 1};
-    for (int z = 0; z < PAGES; z++)
-        for (int y = 0; y < ROWS; y++)
-            for (int x = 0; x < COLUMNS + 4; x++)
-                data[z][y][x] = x < COLUMNS ? (unsigned short)(1 + x + 128 * y + 8192 * z) : 0xdead;
-    assert_int_equal(emul_tensor_map(p.a_map, 9, 3, data, dims, strides, box, element, 0, 3, 0), 0);
+    const unsigned long long dims[] = {COLUMNS, ROWS, PAGES, 2};
+    const unsigned long long strides[] = {sizeof data[0][0][0], sizeof data[0][0], sizeof data[0]};
+    const unsigned box[] = {64, 32, 2, 1}, element[] = {1, 1, 1, 1};
+    for (int w = 0; w < 2; w++)
+        for (int z = 0; z < PAGES; z++)
+            for (int y = 0; y < ROWS; y++)
+                for (int x = 0; x < COLUMNS + 4; x++)
+                    data[w][z][y][x] =
+                        x < COLUMNS ? (unsigned short)(1 + x + 128 * y + 8192 * (z + 4 * w)) : 0xdead;
+    assert_int_equal(emul_tensor_map(p.a_map, 9, 4, data, dims, strides, box, element, 0, 3, 0), 0);
     memcpy(p.at, at, sizeof p.at);
     if (run("emul_matrix", mode, 1, 128, 5 * 8192, &p))
         fail_msg("%s: %s", mode, message);
@@ -172,10 +174,10 @@ static void check_box(const int *at, const char *mode)
         for (int y = 0; y < 32; y++) {
             for (int x = 0; x < 64; x++) {
                 const int tx = x + at[0], ty = y + at[1], tz = z + at[2];
-                const int inside =
-                    tx >= 0 && tx < COLUMNS && ty >= 0 && ty < ROWS && tz >= 0 && tz < PAGES;
+                const int inside = tx >= 0 && tx < COLUMNS && ty >= 0 && ty < ROWS && tz >= 0 &&
+                                   tz < PAGES && at[3] >= 0 && at[3] < 2;
                 const int swizzled = (x / 8 ^ y % 8) * 8 + x % 8;
-                assert_int_equal(got[z][y][swizzled], inside ? data[tz][ty][tx] : 0);
+                assert_int_equal(got[z][y][swizzled], inside ? data[at[3]][tz][ty][tx] : 0);
             }
         }
     }
@@ -183,7 +185,8 @@ static void check_box(const int *at, const char *mode)
 
 static void test_boxes(void **state)
 {
-    static const int at[][3] = {{0, 0, 0}, {64, 0, 1}, {-8, 30, 2}, {3, -31, -1}, {200, 0, 0}};
+    static const int at[][4] = {{0, 0, 0, 0},    {64, 0, 1, 1},  {-8, 30, 2, 0},
+                                {3, -31, -1, 1}, {200, 0, 0, 0}, {0, 0, 0, 2}};
     (void)state;
     for (size_t m = 0; m < NUM_MODES; m++)
         for (size_t i = 0; i < sizeof at / sizeof *at; i++)

@@ -166,6 +166,36 @@ static inline double mla_get(enum gen_dtype dtype, const void *data, uint64_t i)
                                      : gen__bf16_to_double(((const uint16_t *)data)[i]);
 }
 
+/* A column of a row of a partial result, and its fp16 bits (struct gen_mla_partial_row). */
+static inline uint32_t mla_partial_exponent(const struct gen_mla_partial_row *row, int column)
+{
+    return (uint32_t)row->exponents[column / 256] >> column / 64 % 4 * 8 & 0xff;
+}
+
+static inline double mla_partial(const struct gen_mla_partial_row *row, uint16_t bits, int column)
+{
+    return ldexp(gen__fp16_to_double(bits), (int)mla_partial_exponent(row, column) - 127);
+}
+
+/* 512 columns as kernels leave them: the greatest of 64 is 2^14 to 2^15 in fp16. */
+static inline void mla_put_partial(struct gen_mla_partial_row *row, const double *x, uint16_t *bits)
+{
+    uint32_t exponents[2] = {0};
+    for (int c = 0; c < 8; c++) {
+        int exponent = 0;
+        double most = 0;
+        for (int i = 64 * c; i < 64 * c + 64; i++)
+            most = fmax(most, fabs(x[i]));
+        (void)frexp(most, &exponent); /* most < 2^exponent */
+        exponent = exponent + 112 > 1 ? exponent + 112 : 1;
+        exponents[c / 4] |= (uint32_t)exponent << c % 4 * 8;
+        for (int i = 64 * c; i < 64 * c + 64; i++)
+            bits[i] = gen__fp16_from_double(ldexp(x[i], 127 - exponent));
+    }
+    row->exponents[0] = (int)exponents[0];
+    row->exponents[1] = (int)exponents[1];
+}
+
 /* Random inputs, poisoned outputs, as the verifier makes them; false where the
  * problem has no such form (-1: the default one). */
 static inline bool mla_tensors_make(struct mla_tensors *t, const struct gen__family *family,

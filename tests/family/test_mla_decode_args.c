@@ -226,7 +226,7 @@ static void parameters_of_the_main_launch(void **state)
     assert_null(k.q_indptr);
     const struct gen__mla_workspace w = gen__mla_decode_workspace(plan.dims);
     assert_ptr_equal(k.records, mla_memory + w.records);
-    assert_ptr_equal(k.partial_lse, mla_memory + w.partial_lse);
+    assert_ptr_equal(k.partial_rows, mla_memory + w.partial_rows);
     assert_ptr_equal(k.partial, mla_memory + w.partial);
     assert_int_equal(k.q_nope_head_stride, 520);
     assert_int_equal(k.q_nope_token_stride, 7 * 520);
@@ -336,7 +336,7 @@ static void parameters_of_the_merge(void **state)
         memset(&k, 0xa5, sizeof k);
         assert_int_equal(family->params(&plan, 1, &a.base, mla_memory, &k), GEN_OK);
         assert_ptr_equal(k.records, mla_memory + w.records);
-        assert_ptr_equal(k.partial_lse, mla_memory + w.partial_lse);
+        assert_ptr_equal(k.partial_rows, mla_memory + w.partial_rows);
         assert_ptr_equal(k.partial, mla_memory + w.partial);
         assert_ptr_equal(k.q_indptr, a.q_indptr);
         assert_ptr_equal(k.o, a.o);
@@ -388,19 +388,23 @@ static void tensor_maps(void **state)
         memcpy(&kpe, k.kpe_map, sizeof kpe);
         assert_int_equal(ckv.memory, (uintptr_t)a.ckv);
         assert_int_equal(kpe.memory, (uintptr_t)a.kpe);
-        assert_int_equal(ckv.extent[0], 512);
-        assert_int_equal(kpe.extent[0], 64);
+        assert_int_equal(ckv.extent[2], 8);
+        assert_int_equal(kpe.extent[2], 1);
+        assert_int_equal(ckv.box[2], cases[i].rows == 64 ? MLA_MAP_CELLS : 1);
+        assert_int_equal(kpe.box[2], 1);
         const struct fake_tensor_map *const maps[] = {&ckv, &kpe};
         for (int m = 0; m < 2; m++) {
-            assert_int_equal(maps[m]->rank, 3);
+            assert_int_equal(maps[m]->rank, 4);
+            assert_int_equal(maps[m]->extent[0], 64);
             assert_int_equal(maps[m]->extent[1], p.page_size);
-            assert_int_equal(maps[m]->extent[2], a.num_pages);
+            assert_int_equal(maps[m]->extent[3], a.num_pages);
             assert_int_equal(maps[m]->strides[0], 576 * element);
-            assert_int_equal(maps[m]->strides[1], 576 * element * (uint64_t)p.page_size);
+            assert_int_equal(maps[m]->strides[1], 64 * element);
+            assert_int_equal(maps[m]->strides[2], 576 * element * (uint64_t)p.page_size);
             assert_int_equal(maps[m]->box[0], 64);
             assert_int_equal(maps[m]->box[1], cases[i].rows);
-            assert_int_equal(maps[m]->box[2], 1);
-            for (int d = 0; d < 3; d++)
+            assert_int_equal(maps[m]->box[3], 1);
+            for (int d = 0; d < 4; d++)
                 assert_int_equal(maps[m]->steps[d], 1);
             assert_int_equal(maps[m]->type, cases[i].type);
             assert_int_equal(maps[m]->swizzle, cases[i].swizzle);

@@ -142,8 +142,8 @@ static gen_mla_merge_args good_args(const gen_mla_merge_problem *p)
 {
     gen_mla_merge_args a;
     family->default_args(&p->base, &a.base);
-    a.partial = (const float *)(const void *)mla_memory;
-    a.partial_lse = (const float *)(const void *)(mla_memory + 4);
+    a.partial = mla_memory;
+    a.partial_rows = (const struct gen_mla_partial_row *)(const void *)(mla_memory + 48);
     a.records = (const struct gen_mla_record *)(const void *)(mla_memory + 16);
     a.o = mla_memory + 32;
     a.lse = (float *)(void *)(mla_memory + 8);
@@ -154,11 +154,11 @@ static gen_mla_merge_args good_args(const gen_mla_merge_problem *p)
 
 static const struct mla_wrong wrongs[] = {
     {AT(partial), 0, false, "partial is NULL"},
-    {AT(partial_lse), 0, false, "partial_lse is NULL"},
+    {AT(partial_rows), 0, false, "partial_rows is NULL"},
     {AT(records), 0, false, "records is NULL"},
     {AT(o), 0, false, "o is NULL"},
     {AT(partial), 8, true, "partial = %p; allowed: a multiple of 16 bytes"},
-    {AT(partial_lse), 2, true, "partial_lse = %p; allowed: a multiple of 4 bytes"},
+    {AT(partial_rows), 8, true, "partial_rows = %p; allowed: a multiple of 16 bytes"},
     {AT(records), 4, true, "records = %p; allowed: a multiple of 16 bytes"},
     {AT(o), 2, true, "o = %p; allowed: a multiple of 16 bytes"},
     {AT(lse), 1, true, "lse = %p; allowed: NULL, or a multiple of 4 bytes"},
@@ -209,7 +209,7 @@ static void parameters(void **state)
     a.num_slots = 77;
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
     assert_ptr_equal(k.partial, a.partial);
-    assert_ptr_equal(k.partial_lse, a.partial_lse);
+    assert_ptr_equal(k.partial_rows, a.partial_rows);
     assert_ptr_equal(k.records, a.records);
     assert_null(k.q_indptr);
     assert_ptr_equal(k.o, a.o);
@@ -233,18 +233,20 @@ static void parameters(void **state)
 
 /* ---- the reference ------------------------------------------------------ */
 
-/* Two pieces, of weight 3 and 1; a third that is empty and holds NaN. */
+/* Two pieces, of weight 3 and 1, the first in units of 1, the second in units of 4, but for the
+ * last 64 columns, which are in units of 8 and 1/2; a third that is empty and holds NaN. */
 static void by_hand(void **state)
 {
     (void)state;
-    _Alignas(16) static float partial[6 * 512], partial_lse[6];
+    _Alignas(16) static uint16_t partial[6 * 512];
+    _Alignas(16) static struct gen_mla_partial_row rows[6];
     _Alignas(16) static uint16_t o[512];
     float lse = 0;
     struct gen_mla_record record = {0, 1, 3, 0}; /* slots 1, 2, 4 */
     gen_mla_merge_problem p = merge_problem(1, 1, 3);
     gen_mla_merge_args a = {.base = {sizeof a, GEN_MLA_MERGE},
                             .partial = partial,
-                            .partial_lse = partial_lse,
+                            .partial_rows = rows,
                             .records = &record,
                             .o = o,
                             .lse = &lse,
@@ -253,15 +255,21 @@ static void by_hand(void **state)
                             .out_scale = 2};
     const gen_plan plan = planned(p, NULL);
     for (int i = 0; i < 6 * 512; i++)
-        partial[i] = NAN;
+        partial[i] = gen__fp16_from_double(NAN);
     for (int i = 0; i < 512; i++) {
-        partial[512 + i] = 1;
-        partial[2 * 512 + i] = 5;
+        partial[512 + i] = gen__fp16_from_double(i < 448 ? 1 : 0.125);
+        partial[2 * 512 + i] = gen__fp16_from_double(i < 448 ? 1.25 : 10);
     }
-    partial_lse[1] = log2f(3) + 10;
-    partial_lse[2] = 10;
-    partial_lse[4] = -INFINITY;
-    partial_lse[0] = partial_lse[3] = partial_lse[5] = NAN;
+    for (int i = 0; i < 6; i++)
+        rows[i].exponents[0] = rows[i].exponents[1] = -1; /* of a NaN */
+    rows[1].exponents[0] = 0x7f7f7f7f;
+    rows[1].exponents[1] = (int)0x827f7f7f;
+    rows[2].exponents[0] = (int)0x81818181;
+    rows[2].exponents[1] = (int)0x7e818181;
+    rows[1].lse = log2f(3) + 10;
+    rows[2].lse = 10;
+    rows[4].lse = -INFINITY;
+    rows[0].lse = rows[3].lse = rows[5].lse = NAN;
     assert_int_equal(family->reference(&plan, &a.base), GEN_OK);
     assert_true(gen__bf16_to_double(o[0]) == 4 && gen__bf16_to_double(o[511]) == 4);
     assert_true(lse == 12); /* log2 of 4 times 2^10 */
@@ -273,7 +281,7 @@ static void by_hand(void **state)
     assert_true(gen__bf16_to_double(o[7]) == 4);
     assert_true(fabs((double)lse - 12 * log(2)) < 1e-6);
 
-    partial_lse[1] = partial_lse[2] = -INFINITY; /* nothing at all */
+    rows[1].lse = rows[2].lse = -INFINITY; /* nothing at all */
     assert_int_equal(family->reference(&plan, &a.base), GEN_OK);
     assert_true(o[3] == 0 && lse == -INFINITY);
 
@@ -300,13 +308,15 @@ static void streamed_row(const struct mla_tensors *m, const struct gen_mla_recor
                                         : r->first_slot + 2 * i - 1;
         if (slot >= a->num_slots)
             continue;
-        const double l = (double)a->partial_lse[slot * rows + row];
+        const struct gen_mla_partial_row *at = &a->partial_rows[slot * rows + row];
+        const double l = (double)at->lse;
         if (l == -INFINITY)
             continue;
         const double now = l > max ? l : max, f1 = exp2(max - now), f2 = exp2(l - now);
         d = d * f1 + f2;
         for (int c = 0; c < 512; c++)
-            o[c] = o[c] * f1 + f2 * (double)a->partial[(slot * rows + row) * 512 + c];
+            o[c] = o[c] * f1 +
+                   f2 * mla_partial(at, ((const uint16_t *)a->partial)[(slot * rows + row) * 512 + c], c);
         max = now;
     }
     for (int c = 0; c < 512; c++)

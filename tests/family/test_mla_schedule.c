@@ -207,7 +207,8 @@ static void whole_requests_are_dealt_evenly(void **state)
 
 /* A piece as a request of its own: pages of 64 rows, so it begins at a page. */
 static void partial_result(const struct mla_tensors *m, const struct gen_mla_schedule *s,
-                           const struct schedule_piece *piece, float *partial, float *partial_lse)
+                           const struct schedule_piece *piece, uint16_t *partial,
+                           struct gen_mla_partial_row *partial_rows)
 {
     gen_mla_decode_problem p = *(const gen_mla_decode_problem *)m->problem;
     gen_mla_decode_args a = m->args.decode;
@@ -216,30 +217,38 @@ static void partial_result(const struct mla_tensors *m, const struct gen_mla_sch
     const int32_t kv_len =
         (int32_t)((length < end ? length : end) - (int64_t)piece->first * MLA_BLOCK);
     uint16_t *o = calloc((size_t)rows * 512, sizeof *o);
+    float *lse = calloc((size_t)rows, sizeof *lse);
     double *exact[MLA_DECODE_NUM_TENSORS] = {NULL};
     exact[MLA_DECODE_O] = calloc((size_t)rows * 512, sizeof(double));
-    assert_true(o && exact[MLA_DECODE_O]);
+    assert_true(o && lse && exact[MLA_DECODE_O]);
     gen_plan plan = {0};
     p.batch = 1;
     gen__family_mla_decode.plan(&p.base, &mla_h200, NULL, &plan);
     a.q_nope = (const uint16_t *)a.q_nope + piece->request * rows * 512;
     a.q_pe = (const uint16_t *)a.q_pe + piece->request * rows * 64;
     a.o = o;
-    a.lse = partial_lse + piece->slot * rows;
+    a.lse = lse;
     a.kv_len = &kv_len;
     a.page_indices += piece->request * a.page_table_stride + piece->first;
     assert_int_equal(gen__family_mla_decode.exact(&plan, &a.base, exact), GEN_OK);
     /* As kernels leave it: before an e4m3 cache's scale. */
     const double unit = p.cache == GEN_MLA_CACHE_E4M3 ? (double)a.ckv_scale : 1;
     for (int64_t i = 0; i < rows * 512; i++)
-        partial[piece->slot * rows * 512 + i] = (float)(exact[MLA_DECODE_O][i] / unit);
+        exact[MLA_DECODE_O][i] /= unit;
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t at = piece->slot * rows + row;
+        partial_rows[at].lse = lse[row];
+        mla_put_partial(&partial_rows[at], exact[MLA_DECODE_O] + row * 512, partial + at * 512);
+    }
     free(exact[MLA_DECODE_O]);
+    free(lse);
     free(o);
 }
 
 /* The workspace as the main launch would leave it; everything else is NaN. */
 static void run_pieces(const struct mla_tensors *m, const struct gen_mla_schedule *s,
-                       float *partial, float *partial_lse, struct gen_mla_record *records)
+                       uint16_t *partial, struct gen_mla_partial_row *partial_rows,
+                       struct gen_mla_record *records)
 {
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)m->problem;
     const int32_t *kv_len = m->args.decode.kv_len;
@@ -248,10 +257,10 @@ static void run_pieces(const struct mla_tensors *m, const struct gen_mla_schedul
         struct schedule_piece piece;
         while (schedule_step(s, kv_len, part, &next, &piece))
             if (piece.slot >= 0)
-                partial_result(m, s, &piece, partial, partial_lse);
+                partial_result(m, s, &piece, partial, partial_rows);
         if (schedule_empty(s, kv_len, part))
             for (int h = 0; h < p->num_heads; h++)
-                partial_lse[2 * part * p->num_heads + h] = -INFINITY;
+                partial_rows[2 * part * p->num_heads + h].lse = -INFINITY;
         schedule_tell(s, kv_len, part, records);
     }
 }
@@ -261,15 +270,15 @@ static void check_merged(const struct mla_tensors *m, const struct gen_mla_sched
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)m->problem;
     const int64_t slots = s->chunk ? s->batch * s->max_chunks : 2 * s->num_parts;
     const size_t rows = (size_t)p->num_heads, all = (size_t)p->batch * rows;
-    float *partial = malloc((size_t)slots * rows * 512 * sizeof *partial);
-    float *partial_lse = malloc((size_t)slots * rows * sizeof *partial_lse);
+    uint16_t *partial = malloc((size_t)slots * rows * 512 * sizeof *partial);
+    struct gen_mla_partial_row *partial_rows = malloc((size_t)slots * rows * sizeof *partial_rows);
     struct gen_mla_record records[MAX_BATCH + MAX_PARTS];
     uint16_t *o = malloc(all * 512 * sizeof *o), *whole = m->data[MLA_DECODE_O];
     float *lse = malloc(all * sizeof *lse);
-    assert_true(partial && partial_lse && o && lse);
+    assert_true(partial && partial_rows && o && lse);
     memset(partial, 0xff, (size_t)slots * rows * 512 * sizeof *partial);
-    memset(partial_lse, 0xff, (size_t)slots * rows * sizeof *partial_lse);
-    run_pieces(m, s, partial, partial_lse, records);
+    memset(partial_rows, 0xff, (size_t)slots * rows * sizeof *partial_rows);
+    run_pieces(m, s, partial, partial_rows, records);
     memcpy(o, whole, all * 512 * sizeof *o); /* requests that are not cut stay */
     memcpy(lse, m->data[MLA_DECODE_LSE], all * sizeof *lse);
     for (int i = 0; i < (s->by_request ? s->batch : s->num_parts); i++) {
@@ -287,7 +296,7 @@ static void check_merged(const struct mla_tensors *m, const struct gen_mla_sched
     const gen_mla_merge_args a = {
         .base = {sizeof a, GEN_MLA_MERGE},
         .partial = partial,
-        .partial_lse = partial_lse,
+        .partial_rows = partial_rows,
         .records = records,
         .o = o,
         .lse = lse,
@@ -299,19 +308,25 @@ static void check_merged(const struct mla_tensors *m, const struct gen_mla_sched
     gen__family_mla_merge.plan(&merge.base, &mla_h200, NULL, &plan);
     assert_int_equal(gen__family_mla_merge.params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     assert_int_equal(gen__family_mla_merge.reference(&plan, &a.base), GEN_OK);
-    /* One rounding to 16 bits may fall either way. */
+    /* One rounding to 16 bits may fall either way, and the pieces, which may be of either sign, have
+     * one of their own. */
     const double unit = p->dtype == GEN_DTYPE_FP16 ? 0x1p-10 : 0x1p-7;
-    for (size_t i = 0; i < all * 512; i++) {
-        const double x = mla_get((enum gen_dtype)p->dtype, o, i);
-        const double y = mla_get((enum gen_dtype)p->dtype, whole, i);
-        if (!(fabs(x - y) <= unit * fabs(y) + 1e-6))
-            fail_msg("o[%zu]: %g is not %g", i, x, y);
+    for (size_t row = 0; row < all; row++) {
+        double most = 0;
+        for (size_t i = row * 512; i < (row + 1) * 512; i++)
+            most = fmax(most, fabs(mla_get((enum gen_dtype)p->dtype, whole, i)));
+        for (size_t i = row * 512; i < (row + 1) * 512; i++) {
+            const double x = mla_get((enum gen_dtype)p->dtype, o, i);
+            const double y = mla_get((enum gen_dtype)p->dtype, whole, i);
+            if (!(fabs(x - y) <= unit * fabs(y) + 0x1p-10 * most))
+                fail_msg("o[%zu]: %g is not %g", i, x, y);
+        }
     }
     for (size_t i = 0; i < all; i++)
         assert_true(lse[i] == m->args.decode.lse[i] ||
                     fabsf(lse[i] - m->args.decode.lse[i]) < 1e-5f);
     free(partial);
-    free(partial_lse);
+    free(partial_rows);
     free(o);
     free(lse);
 }

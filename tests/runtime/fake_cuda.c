@@ -303,15 +303,15 @@ int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *memory, con
 {
     ENTER(cuTensorMapEncodeTiled);
     struct fake_tensor_map made = {.memory = (uintptr_t)memory,
-                                   .type = type,
-                                   .rank = (int32_t)rank,
-                                   .interleave = interleave,
-                                   .swizzle = swizzle,
-                                   .promotion = promotion,
-                                   .fill = fill};
+                                   .type = (int8_t)type,
+                                   .rank = (int8_t)rank,
+                                   .interleave = (int8_t)interleave,
+                                   .swizzle = (int8_t)swizzle,
+                                   .promotion = (int8_t)promotion,
+                                   .fill = (int8_t)fill};
     _Static_assert(sizeof(made) <= 128, "a tensor map holds it");
-    if (rank != 3 || (uintptr_t)map % 64 || (uintptr_t)memory % 16 || strides[0] % 16 ||
-        strides[1] % 16)
+    if (rank != 4 || (uintptr_t)map % 64 || (uintptr_t)memory % 16 || strides[0] % 16 ||
+        strides[1] % 16 || strides[2] % 16)
         return INVALID_VALUE;
     memcpy(made.extent, extent, sizeof(made.extent));
     memcpy(made.strides, strides, sizeof(made.strides));

@@ -27,9 +27,9 @@ struct fake_device {
 
 /* What cuTensorMapEncodeTiled() writes here instead of the driver's secrets. */
 struct fake_tensor_map {
-    uint64_t memory, extent[3], strides[2];
-    uint32_t box[3], steps[3];
-    int32_t type, rank, interleave, swizzle, promotion, fill;
+    uint64_t memory, extent[4], strides[3];
+    uint32_t box[4], steps[4];
+    int8_t type, rank, interleave, swizzle, promotion, fill;
 };
 
 struct fake_launch {

@@ -188,22 +188,27 @@ static enum gen_status check_scalars(const int32_t *dims, const gen_mla_decode_a
 
 /* ---- the copy engine's view of the cache ------------------------------- */
 
-/* One tensor: `width` columns in boxes of 64, rows, pages. */
+/* One tensor: columns of a cell of 64, rows, cells, pages. A box of whole tiles holds up to
+ * MLA_MAP_CELLS cells, one behind the other, as the kernel wants them. */
 static enum gen_status encode_map(const struct gen__driver *driver, const char *name,
                                   enum gen_dtype dtype, const void *memory, uint64_t width,
                                   int64_t row_stride, int64_t page_stride, const int32_t *dims,
                                   int64_t num_pages, unsigned long long map[16])
 {
     const uint32_t element = dtype == GEN_DTYPE_E4M3 ? 1 : 2;
-    const uint64_t extent[3] = {width, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], (uint64_t)num_pages};
-    const uint64_t strides[2] = {(uint64_t)row_stride * element, (uint64_t)page_stride * element};
-    const uint32_t box[3] = {64, (uint32_t)dims[MLA_DECODE_MAP_ROWS], 1};
-    const uint32_t steps[3] = {1, 1, 1};
+    const uint64_t cells = width / 64;
+    const uint32_t rows = (uint32_t)dims[MLA_DECODE_MAP_ROWS];
+    const uint64_t extent[4] = {64, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], cells,
+                                (uint64_t)num_pages};
+    const uint64_t strides[3] = {(uint64_t)row_stride * element, 64u * element,
+                                 (uint64_t)page_stride * element};
+    const uint32_t box[4] = {64, rows, rows == MLA_BLOCK && cells > 1 ? MLA_MAP_CELLS : 1, 1};
+    const uint32_t steps[4] = {1, 1, 1, 1};
     const int type = dtype == GEN_DTYPE_E4M3   ? GEN__TENSOR_UINT8
                      : dtype == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16
                                                : GEN__TENSOR_BF16;
     const int result = driver->cuTensorMapEncodeTiled(
-        map, type, 3, (void *)(uintptr_t)memory, extent, strides, box, steps,
+        map, type, 4, (void *)(uintptr_t)memory, extent, strides, box, steps,
         GEN__TENSOR_NOT_INTERLEAVED,
         element == 1 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128, GEN__TENSOR_L2_NONE,
         GEN__TENSOR_ZEROS_OUTSIDE);
@@ -250,9 +255,9 @@ struct gen__mla_workspace gen__mla_decode_workspace(const int32_t *dims)
     struct gen__mla_workspace w = {0};
     if (!records)
         return w;
-    w.partial_lse = (records * sizeof(struct gen_mla_record) + 255) / 256 * 256;
-    w.partial = w.partial_lse + (slot_rows * sizeof(float) + 255) / 256 * 256;
-    w.size = w.partial + slot_rows * MLA_LATENT * sizeof(float);
+    w.partial_rows = (records * sizeof(struct gen_mla_record) + 255) / 256 * 256;
+    w.partial = w.partial_rows + (slot_rows * sizeof(struct gen_mla_partial_row) + 255) / 256 * 256;
+    w.size = w.partial + slot_rows * MLA_LATENT * sizeof(uint16_t);
     return w;
 }
 
@@ -270,7 +275,10 @@ static void set_divisors(const int32_t *dims, struct gen_mla_decode_params *k)
 
 static struct gen_mla_schedule schedule_of(const int32_t *dims)
 {
+    const struct gen__fastdiv parts = gen__fastdiv((uint32_t)dims[MLA_DECODE_NUM_PARTS]);
     return (struct gen_mla_schedule){
+        .parts_mul = parts.mul,
+        .parts_shift = parts.shift,
         .batch = dims[MLA_DECODE_BATCH],
         .num_parts = dims[MLA_DECODE_NUM_PARTS],
         .visit = dims[MLA_DECODE_VISIT],
@@ -299,8 +307,9 @@ static enum gen_status main_params(const int32_t *dims, const gen_mla_decode_arg
         .page_indices = a->page_indices,
         .page_indptr = a->page_indptr,
         .q_indptr = a->q_indptr,
-        .partial = cut ? (float *)(void *)(workspace + w.partial) : NULL,
-        .partial_lse = cut ? (float *)(void *)(workspace + w.partial_lse) : NULL,
+        .partial = cut ? (uint16_t *)(void *)(workspace + w.partial) : NULL,
+        .partial_rows =
+            cut ? (struct gen_mla_partial_row *)(void *)(workspace + w.partial_rows) : NULL,
         .records = cut ? (struct gen_mla_record *)(void *)(workspace + w.records) : NULL,
         .q_nope_token_stride = s->q_nope_token,
         .q_nope_head_stride = s->q_nope_head,
@@ -340,8 +349,8 @@ static void merge_params(const int32_t *dims, const gen_mla_decode_args *a,
     const struct gen__mla_workspace w = gen__mla_decode_workspace(dims);
     const struct gen__fastdiv heads = gen__fastdiv((uint32_t)dims[MLA_DECODE_NUM_HEADS]);
     *k = (struct gen_mla_merge_params){
-        .partial = (const float *)(void *)(workspace + w.partial),
-        .partial_lse = (const float *)(void *)(workspace + w.partial_lse),
+        .partial = (const uint16_t *)(void *)(workspace + w.partial),
+        .partial_rows = (const struct gen_mla_partial_row *)(void *)(workspace + w.partial_rows),
         .records = (const struct gen_mla_record *)(void *)(workspace + w.records),
         .q_indptr = a->q_indptr,
         .o = a->o,

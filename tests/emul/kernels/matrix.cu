@@ -71,10 +71,7 @@ template <class T> __device__ void by_wgmma(const matrix_params &p, unsigned a_a
         }
     wgmma_fence();
     for (int step = 0; step < 4; step++) {
-        if (p.what == MATRIX_WGMMA_256_REG)
-            wgmma_n256_mn<T>(sum, fragment[step], b + step * 128, step > 0);
-        else
-            wgmma_n256_mn<T>(sum, a + step * 2, b + step * 128, step > 0);
+        wgmma_n256_mn<T>(sum, fragment[step], b + step * 128, step > 0);
         wgmma_commit();
     }
     wgmma_wait<0>();
@@ -104,13 +101,13 @@ extern "C" __global__ void __launch_bounds__(128) emul_matrix(const __grid_const
         fence_mbarrier_init();
         if (p.what == MATRIX_BOX) {
             mbarrier_expect(barrier, cell);
-            tensor_load_3d(base, a, p.at[0], p.at[1], p.at[2], barrier, policy_evict_first());
+            tensor_load_4d(base, a, p.at[0], p.at[1], p.at[2], p.at[3], barrier, policy_evict_first());
         } else {
             const int cells = p.what == MATRIX_WGMMA_64 ? 1 : 4;
             mbarrier_expect(barrier, (1 + cells) * cell);
-            tensor_load_3d(base, a, 0, 0, 0, barrier, policy_evict_first());
+            tensor_load_4d(base, a, 0, 0, 0, 0, barrier, policy_evict_first());
             for (int i = 0; i < cells; i++)
-                tensor_load_3d(base + (1 + i) * cell, b, 64 * i, 0, 0, barrier, policy_evict_last());
+                tensor_load_4d(base + (1 + i) * cell, b, 64 * i, 0, 0, 0, barrier, policy_evict_last());
         }
     }
     __syncthreads();

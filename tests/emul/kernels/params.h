@@ -7,8 +7,7 @@ enum matrix_what {
     MATRIX_MMA,           /* 16 x 8 of 16 x 16 and b as [n][k] */
     MATRIX_MMA_TRANS,     /* 16 x 16, b as [k][n] */
     MATRIX_WGMMA_64,      /* 64 x 64 of k = 64, b as [n][k] */
-    MATRIX_WGMMA_256,     /* 64 x 256 of k = 64, b as [k][n] */
-    MATRIX_WGMMA_256_REG, /* the same, a in registers */
+    MATRIX_WGMMA_256_REG, /* 64 x 256 of k = 64, a in registers, b as [k][n] */
     MATRIX_BOX            /* a box of a tensor as it lies in shared memory */
 };
 
@@ -17,7 +16,7 @@ struct matrix_params {
     const unsigned short *a, *b;
     void *d;
     int what, is_bf16;
-    int at[3];
+    int at[4];
 };
 
 enum sync_what { SYNC_SHUFFLES, SYNC_VOTES, SYNC_BLOCK, SYNC_NAMED, SYNC_EARLY_EXIT, SYNC_SHARED };
