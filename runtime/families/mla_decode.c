@@ -180,7 +180,7 @@ static const float visit_us = 1.5f;            /* queries in, outputs out, the p
 static const float merge_us = 2.5f;            /* launch and latency of mla_merge */
 static const float latency_us = 0.8f;          /* of DRAM under load */
 static const float achieved_bandwidth = 0.91f; /* of the peak: 4.4 of 4.8 TB/s on an H200 */
-static const float l2_bandwidth = 1.6f; /* of the memory's: partial results, written and read */
+static const float l2_bandwidth = 1.2f; /* of the memory's: partial results, written and read */
 static const float enough_sms = 0.6f;   /* that draw all of the memory's bandwidth */
 static const float clock_mhz = 1700.0f;
 static const float wgmma_rate = 2048.0f * 0.75f; /* multiply-adds a cycle of an SM, achieved */
@@ -275,11 +275,13 @@ static float whole_us(const gen_mla_decode_problem *p, const struct costs *c, in
     return (full + (rest > 0.0f ? larger(rest, least) : 0.0f)) * request_us;
 }
 
-/* The merge: its launch, and the partial results of the pieces. */
+/* The merge: its launch, the partial results of the pieces, and the outputs. */
 static float merged_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t pieces)
 {
-    const float partial_bytes = (float)pieces * (float)rows_of(p) * MLA_LATENT * 2.0f;
-    return merge_us + 2.0f * partial_bytes / (c->bytes_per_us * l2_bandwidth);
+    const float row_bytes = (float)rows_of(p) * MLA_LATENT * 2.0f;
+    const float merged = (float)(p->batch < pieces ? p->batch : pieces);
+    return merge_us +
+           (2.0f * (float)pieces + merged) * row_bytes / (c->bytes_per_us * l2_bandwidth);
 }
 
 /* Equal shares, one visit more each: that of few requests, too, for some parts end one
