@@ -189,19 +189,21 @@ static uint32_t fill_steps(const struct gen__builder *b, uint32_t c, struct gen_
 static struct gen__grid *finish(const struct gen__builder *b)
 {
     struct gen__place place = {0};
-    const size_t none = gen__block_size(b->num_coords), cells = gen__cells_size(b);
-    const size_t steps_at = b->lists_size + cells;
+    const struct gen__candidates *rows = &b->of_depth[0];
+    const size_t all = gen__blocks_of(rows->count) * gen__block_size(b->num_coords);
+    const size_t cells = gen__cells_size(b), steps_at = cells + b->lists_size;
     size_t num_steps = 0;
     for (uint32_t c = 0; c < b->num_coords; c++)
         num_steps += fill_steps(b, c, &place, NULL);
-    const size_t bytes = sizeof(struct gen__grid) + steps_at + num_steps * sizeof(struct gen__step);
+    const size_t bytes =
+        sizeof(struct gen__grid) + all + steps_at + num_steps * sizeof(struct gen__step);
     struct gen__grid *grid = gen__calloc_lines(1, bytes);
     if (!grid)
         return NULL;
-    unsigned char *at = (unsigned char *)(grid + 1);
-    memcpy(at, b->lists, none);
-    memcpy(at + none, b->cells, b->num_cells * sizeof(b->cells[0]));
-    memcpy(at + none + cells, b->lists + none, b->lists_size - none);
+    gen__grid_write(b, rows, (unsigned char *)(grid + 1));
+    unsigned char *at = (unsigned char *)(grid + 1) + all;
+    memcpy(at, b->cells, b->num_cells * sizeof(b->cells[0]));
+    memcpy(at + cells, b->lists, b->lists_size);
     struct gen__step *steps = (struct gen__step *)(void *)at;
     size_t next = steps_at / sizeof(*steps);
     for (uint32_t c = 0; c < b->num_coords; c++) {
@@ -274,6 +276,24 @@ bool gen__grid_index(gen_library *library, uint32_t num_coords, struct gen__rang
     }
     range->place = grid->place;
     return true;
+}
+
+/* The first row with the same variant has its slot. */
+void gen__slots_fill(const struct gen__range *range, struct gen__slots *slots)
+{
+    uint32_t *of_rows = (uint32_t *)(void *)(slots + 1);
+    for (uint32_t i = 0; i < range->num_rows; i++) {
+        uint32_t slot = 0;
+        while (slot < slots->count && range->rows[slots->row[slot]].facts != range->rows[i].facts)
+            slot++;
+        if (slot == GEN__MAX_SLOTS) {
+            slots->count = 0;
+            return;
+        }
+        if (slot == slots->count)
+            slots->row[slots->count++] = (uint16_t)i;
+        of_rows[i] = 1u << slot;
+    }
 }
 
 void gen__grids_free(gen_library *library)

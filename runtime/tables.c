@@ -166,27 +166,36 @@ static const struct gen__family *family_of(const gen_library *library,
 /* The search structures of every range, in three arrays. */
 static bool index_ranges(gen_library *library)
 {
-    size_t num_keys = 0, num_spots = 0, num_cells = 0;
+    size_t num_keys = 0, num_spots = 0, num_cells = 0, slots_size = 0;
     for (uint32_t i = 0; i < library->num_ranges; i++) {
         struct gen__range *range = &library->ranges[i];
         range->first_key = (uint32_t)num_keys + 1;
         num_keys += gen__keys_of(range->num_rows);
         num_cells += gen__rows_cells(library, family_of(library, range), range);
         num_spots += range->num_spots;
+        if (family_of(library, range)->num_coords > 1)
+            slots_size += gen__slots_size(range->num_rows);
     }
     library->keys = calloc(num_keys + 1, sizeof(*library->keys));
     library->cells = calloc(num_cells + 1, sizeof(*library->cells));
     library->spots = gen__calloc_lines(num_spots + 1, sizeof(*library->spots));
-    if (!library->keys || !library->spots || !library->cells)
+    library->slots = gen__calloc_lines(slots_size + 1, 1);
+    if (!library->keys || !library->spots || !library->cells || !library->slots)
         return false;
     struct gen__cell *cells = library->cells;
     struct gen__spot *spots = library->spots;
+    unsigned char *slots = library->slots;
     for (uint32_t i = 0; i < library->num_ranges; i++) {
         struct gen__range *range = &library->ranges[i];
         gen__rows_index(library, family_of(library, range), range, cells, spots);
         const uint32_t num_coords = family_of(library, range)->num_coords;
         if (num_coords > 1 && !gen__grid_index(library, num_coords, range))
             return false;
+        if (range->place.at) {
+            range->slots = (struct gen__slots *)(void *)slots;
+            gen__slots_fill(range, (struct gen__slots *)(void *)slots);
+            slots += gen__slots_size(range->num_rows);
+        }
         cells += range->last_cell - range->first_cell + 1;
         spots += range->num_spots;
     }

@@ -7,6 +7,7 @@
 #include "families/mla.h"
 
 #include "occupancy.h"
+#include "short.h"
 
 #include <math.h>
 #include <string.h>
@@ -448,6 +449,9 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
 
 static const uint32_t part_families[] = {GEN_MLA_MERGE};
 
+static bool select_short(const gen_library *library, const gen_device *device,
+                         const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_mla_decode = {
     .name = family,
     .tag = GEN_MLA_DECODE,
@@ -465,6 +469,7 @@ const struct gen__family gen__family_mla_decode = {
     .fits = fits,
     .predict = predict,
     .plan = plan,
+    .select = select_short,
     .parts = parts,
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
@@ -482,3 +487,5 @@ const struct gen__family gen__family_mla_decode = {
     .grid_steps = gen__mla_decode_grid,
     .set_counts = gen__mla_decode_set_counts,
 };
+
+GEN__SHORT_SELECT(mla_decode)

@@ -6,6 +6,7 @@
 #include "families/mla.h"
 
 #include "occupancy.h"
+#include "short.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -445,6 +446,11 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static bool select_short(const gen_library *library, const gen_device *device,
+                         const gen_problem *problem, gen_plan *plan);
+static bool launch_short(const gen_library *library, const gen_device *device,
+                         const gen_problem *problem, gen_plan_launch *launch);
+
 const struct gen__family gen__family_mla_merge = {
     .name = family,
     .tag = GEN_MLA_MERGE,
@@ -462,6 +468,8 @@ const struct gen__family gen__family_mla_merge = {
     .fits = fits,
     .predict = predict,
     .plan = plan,
+    .select = select_short,
+    .launch = launch_short,
     .params = params,
     .reference = gen__mla_merge_reference,
     .exact = gen__mla_merge_exact,
@@ -474,3 +482,6 @@ const struct gen__family gen__family_mla_merge = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
+
+GEN__SHORT_SELECT(mla_merge)
+GEN__SHORT_LAUNCH(mla_merge)

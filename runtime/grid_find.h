@@ -1,0 +1,135 @@
+/*
+ * The grid's share of gen_select()'s path: inline, so that what is known of a
+ * family when it is compiled is known here. Lists of several blocks are grid.c's.
+ */
+#ifndef GEN_GRID_FIND_H
+#define GEN_GRID_FIND_H
+
+#include "grid.h"
+#include "rows.h"
+
+#define GEN__GRID_VECTORS (GEN__GRID_BLOCK / 4)
+/* Below this distances in floats are exact. */
+#define GEN__EXACT 16777216.0f
+
+/* The two nearest rows; of equal distances the one that comes first. */
+struct gen__nearest {
+    uint32_t row[2];
+    float distance[2]; /* of units; infinite where there is no row */
+};
+
+/* The cell that a problem is in. Its coordinates' bits alone say so, while their logarithms are
+ * still being worked out. */
+__attribute__((always_inline)) static inline uint32_t
+gen__grid_cell(const struct gen__place *grid, uint32_t num_coords, gen__lanes counts)
+{
+    const gen__places places = gen__lanes_places(counts, grid->low, grid->high);
+    const gen__bit_lanes bits = gen__bits_of_lanes(counts);
+    uint32_t cell = 0;
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < num_coords; c++) {
+        const struct gen__step *step =
+            (const struct gen__step *)(const void *)grid->at + grid->steps[c] + places[c];
+        /* A coin's toss, so not by a branch. */
+        const int64_t left = (int64_t)step->upto - (int64_t)bits[c];
+        cell += step->add + (step->more & (uint32_t)(left >> 32));
+    }
+    return ((const uint32_t *)(const void *)grid->at)[cell];
+}
+
+/* Where the list of a cell begins that has one. */
+static inline const unsigned char *gen__grid_list(const struct gen__place *grid, uint32_t cell)
+{
+    return grid->at + (size_t)(cell >> GEN__GRID_BLOCK_BITS) * sizeof(gen__lanes);
+}
+
+/* How far the rows of a block are. */
+__attribute__((always_inline)) static inline void gen__grid_look(const unsigned char *block,
+                                                                 uint32_t num_coords,
+                                                                 gen__lanes logs,
+                                                                 gen__lanes d[GEN__GRID_VECTORS])
+{
+    block = __builtin_assume_aligned(block, sizeof(gen__lanes));
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < num_coords; c++) {
+        const gen__lanes x = gen__lanes_all(logs[c]);
+        gen__lanes more[GEN__GRID_VECTORS];
+        memcpy(more, block + c * sizeof(more), sizeof(more));
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < GEN__GRID_VECTORS; v++) {
+            more[v] = gen__lanes_distance(more[v], x);
+            d[v] = c ? d[v] + more[v] : more[v];
+        }
+    }
+}
+
+/* Which they are. */
+static inline const uint16_t *gen__grid_rows(const unsigned char *block, uint32_t num_coords)
+{
+    return (const uint16_t *)(const void *)(block + num_coords * GEN__GRID_BLOCK * sizeof(float));
+}
+
+/* A bit for each place of a block where it holds. */
+static inline uint32_t gen__grid_bits(gen__int_lanes first, gen__int_lanes second)
+{
+    return gen__lanes_bits(first) | gen__lanes_bits(second) << 4;
+}
+
+/* Of four lanes the least and the second, of which `next` has candidates, too: in every lane. */
+__attribute__((always_inline)) static inline void gen__grid_least_two(gen__lanes *least,
+                                                                      gen__lanes *next)
+{
+    gen__lanes other = gen__lanes_halves(*least), other_next = gen__lanes_halves(*next);
+    *next = gen__lanes_min(gen__lanes_max(*least, other), gen__lanes_min(*next, other_next));
+    *least = gen__lanes_min(*least, other);
+    other = gen__lanes_pairs(*least), other_next = gen__lanes_pairs(*next);
+    *next = gen__lanes_min(gen__lanes_max(*least, other), gen__lanes_min(*next, other_next));
+    *least = gen__lanes_min(*least, other);
+}
+
+__attribute__((always_inline)) static inline struct gen__nearest
+gen__nearest_of_block(const unsigned char *block, uint32_t num_coords, gen__lanes logs)
+{
+    gen__lanes d[GEN__GRID_VECTORS] = {{0}};
+    gen__grid_look(block, num_coords, logs, d);
+    gen__lanes least = gen__lanes_min(d[0], d[1]), next = gen__lanes_max(d[0], d[1]);
+    gen__grid_least_two(&least, &next);
+    const uint16_t *rows = gen__grid_rows(block, num_coords);
+    const uint32_t nearest = gen__grid_bits(d[0] == least, d[1] == least);
+    const uint32_t near = gen__grid_bits(d[0] <= next, d[1] <= next);
+    const uint32_t first = nearest & -nearest;
+    return (struct gen__nearest){
+        .row = {rows[(unsigned)__builtin_ctz(first)], rows[(unsigned)__builtin_ctz(near ^ first)]},
+        .distance = {least[0], next[0]}};
+}
+
+/* One by one, as the family has written them: a vector would wait until the last of them is in the
+ * cache. */
+__attribute__((always_inline)) static inline gen__lanes gen__grid_counts(const float *counts,
+                                                                         uint32_t num_coords)
+{
+    return (gen__lanes){counts[0], counts[1], num_coords > 2 ? counts[2] : 1.0f,
+                        num_coords > 3 ? counts[3] : 1.0f};
+}
+
+/* The nearest row, and in *us the time by the two nearest; NULL where they are too far for exact
+ * distances. `counts` are the problem's coordinates. */
+__attribute__((always_inline)) static inline const struct gen__row *
+gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float *at, float *us)
+{
+    const struct gen__place *grid = &range->place;
+    const gen__lanes counts = gen__grid_counts(at, num_coords);
+    const gen__lanes logs = gen__lanes_log2(counts);
+    const uint32_t cell = gen__grid_cell(grid, num_coords, counts);
+    struct gen__nearest near;
+    if (__builtin_expect(cell % (1u << GEN__GRID_BLOCK_BITS) != 0, 0))
+        near = gen__nearest_of_list(range, num_coords, cell, logs);
+    else
+        near = gen__nearest_of_block(gen__grid_list(grid, cell), num_coords, logs);
+    const struct gen__row *row = &range->rows[near.row[0]];
+    *us = gen__mean_time(row->log2_us, range->rows[near.row[1]].log2_us, near.distance[0],
+                         near.distance[1]);
+    return __builtin_expect(near.distance[0] < GEN__EXACT, 1) ? row : NULL;
+}
+
+#endif /* GEN_GRID_FIND_H */
