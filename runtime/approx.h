@@ -49,9 +49,14 @@ static inline float gen__cbrt(float x)
  * polynomial that is nearest to 2^f for |f| <= 1/2, and 1 for f = 0. */
 static inline float gen__exp2(float x)
 {
-    const int32_t n = (int32_t)(x + 127.5f); /* positive, so this rounds to the nearest */
-    const float f = x + 127.0f - (float)n, square = f * f;
-    const uint32_t bits = (uint32_t)n << 23;
+    /* In this sum n stands in the last bits: two conversions, which take as long as all the rest,
+     * are spared. */
+    const float shift = 12582912.0f; /* 1.5 * 2^23 */
+    const float sum = x + shift;
+    const float f = x - (sum - shift), square = f * f;
+    uint32_t bits;
+    memcpy(&bits, &sum, sizeof(bits));
+    bits = (bits + 127) << 23;
     float power;
     memcpy(&power, &bits, sizeof(power));
     /* The powers side by side, not in Horner's chain: the result is waited for. */

@@ -79,32 +79,51 @@ struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_
 
 /* ---- the nearest that is eligible -------------------------------------- */
 
+/* In each lane the nearest row so far. */
+struct lanes_best {
+    gen__lanes distance;
+    gen__bit_lanes row;
+};
+
+/* Blocks are in the order of variants, not of rows: of equal distances the first row counts. */
+__attribute__((always_inline)) static inline void look_for_best(const unsigned char *block,
+                                                                uint32_t num_coords,
+                                                                gen__lanes logs,
+                                                                struct lanes_best *best)
+{
+    gen__lanes d[GEN__GRID_VECTORS] = {{0}};
+    gen__grid_look(block, num_coords, logs, d);
+    for (uint32_t v = 0; v < GEN__GRID_VECTORS; v++) {
+        typedef uint16_t numbers __attribute__((vector_size(8)));
+        numbers rows;
+        memcpy(&rows, gen__grid_rows(block, num_coords) + 4 * v, sizeof(rows));
+        const gen__bit_lanes row = __builtin_convertvector(rows, gen__bit_lanes);
+        const gen__bit_lanes nearer =
+            (gen__bit_lanes)((d[v] < best->distance) |
+                             ((d[v] == best->distance) &
+                              ((gen__int_lanes)row < (gen__int_lanes)best->row)));
+        best->distance = gen__lanes_min(d[v], best->distance);
+        best->row = (row & nearer) | (best->row & ~nearer);
+    }
+}
+
 __attribute__((always_inline)) static inline const struct gen__row *
 eligible_of(const struct gen__range *range, uint32_t num_coords, gen__lanes logs, uint32_t eligible)
 {
-    const unsigned char *block = gen__grid_all(range, num_coords);
-    const uint32_t *slots = gen__slots_of_rows(range->slots);
-    const gen__bit_lanes wanted = {eligible, eligible, eligible, eligible};
-    gen__lanes least = gen__lanes_all(INFINITY);
-    gen__int_lanes rows = {0, 0, 0, 0}, here = {0, 1, 2, 3};
-    for (uint32_t i = 0; i < gen__blocks_of(range->num_rows); i++) {
-        gen__lanes d[GEN__GRID_VECTORS] = {{0}};
-        gen__grid_look(block, num_coords, logs, d);
-        block += gen__block_size(num_coords);
-        for (uint32_t v = 0; v < GEN__GRID_VECTORS; v++, here += 4, slots += 4) {
-            gen__bit_lanes slot;
-            memcpy(&slot, slots, sizeof(slot));
-            const gen__int_lanes nearer = (d[v] < least) & ((slot & wanted) != 0);
-            least = gen__lanes_of_bits(((gen__bit_lanes)nearer & gen__bits_of_lanes(d[v])) |
-                                       ((gen__bit_lanes)~nearer & gen__bits_of_lanes(least)));
-            rows = (here & nearer) | (rows & ~nearer);
-        }
+    const struct gen__slots *slots = range->slots;
+    const unsigned char *const blocks = (const unsigned char *)(slots + 1);
+    struct lanes_best best = {gen__lanes_all(INFINITY), {0, 0, 0, 0}};
+    for (; eligible; eligible &= eligible - 1) {
+        const uint32_t slot = (uint32_t)__builtin_ctz(eligible);
+        for (uint32_t i = slot ? slots->end[slot - 1] : 0; i < slots->end[slot]; i++)
+            look_for_best(blocks + i * gen__block_size(num_coords), num_coords, logs, &best);
     }
-    uint32_t best = 0;
+    uint32_t at = 0;
     for (uint32_t i = 1; i < 4; i++)
-        if (least[i] < least[best] || (least[i] == least[best] && rows[i] < rows[best]))
-            best = i;
-    return least[best] < GEN__EXACT ? &range->rows[rows[best]] : NULL;
+        if (best.distance[i] < best.distance[at] ||
+            (best.distance[i] == best.distance[at] && best.row[i] < best.row[at]))
+            at = i;
+    return best.distance[at] < GEN__EXACT ? &range->rows[best.row[at]] : NULL;
 }
 
 const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, uint32_t num_coords,

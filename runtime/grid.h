@@ -16,7 +16,7 @@
 #define GEN__GRID_BLOCK 8      /* rows that are looked at together */
 #define GEN__GRID_BLOCKS 8     /* of a cell, at most */
 #define GEN__GRID_BLOCK_BITS 8 /* of a cell, for their number less one */
-#define GEN__MAX_SLOTS 30      /* variants of a range */
+#define GEN__MAX_SLOTS 31      /* variants of a range */
 #define GEN__GRID_ALL 255u     /* a cell without a list: all rows are */
 
 /* An eighth (linearly) of a doubling of a coordinate: what the coordinate adds to the cell's
@@ -60,22 +60,17 @@ static inline const unsigned char *gen__grid_all(const struct gen__range *range,
     return range->place.at - gen__blocks_of(range->num_rows) * gen__block_size(num_coords);
 }
 
-/* The variants of a range's rows, each with a bit. Behind it: for every row of the grid's blocks
- * of all rows its variant's bit; 0: no row. */
+/* The variants of a range's rows. Behind it: the blocks of each one's rows, in turn. */
 struct gen__slots {
-    _Alignas(GEN__LINE) uint32_t count; /* 0: more variants than bits */
+    _Alignas(GEN__LINE) uint32_t count; /* 0: too many */
     uint16_t row[GEN__MAX_SLOTS];       /* of each the first row */
+    uint16_t end[GEN__MAX_SLOTS];       /* in blocks */
 };
 
-static inline const uint32_t *gen__slots_of_rows(const struct gen__slots *slots)
+static inline size_t gen__slots_size(uint32_t num_rows, uint32_t num_coords)
 {
-    return (const uint32_t *)(const void *)(slots + 1);
-}
-
-static inline size_t gen__slots_size(uint32_t num_rows)
-{
-    const size_t size =
-        sizeof(struct gen__slots) + gen__blocks_of(num_rows) * GEN__GRID_BLOCK * sizeof(uint32_t);
+    const uint32_t blocks = gen__blocks_of(num_rows) + GEN__MAX_SLOTS;
+    const size_t size = sizeof(struct gen__slots) + blocks * gen__block_size(num_coords);
     return (size + GEN__LINE - 1) / GEN__LINE * GEN__LINE;
 }
 
@@ -83,13 +78,14 @@ struct gen__nearest;
 /* The two nearest of a cell that has not one block. */
 struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_t num_coords,
                                          uint32_t cell, gen__lanes logs);
-/* Of all rows the nearest with a variant among the bits, with another first coordinate; NULL where
+/* The nearest of the rows whose variants' bits are set, with another first coordinate; NULL where
  * none is, or too far. */
 const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, uint32_t num_coords,
                                                const float *counts, float first, uint32_t eligible);
 
-/* Fills the slots of a range. */
-void gen__slots_fill(const struct gen__range *range, struct gen__slots *slots);
+/* Fills the slots of a range, which come zeroed; the bytes they take. */
+size_t gen__slots_fill(const struct gen__range *range, uint32_t num_coords,
+                       struct gen__slots *slots);
 /* Gives the range a grid, its own or one that the library has; none where its rows
  * are too many or too far apart. False: out of memory. */
 bool gen__grid_index(gen_library *library, uint32_t num_coords, struct gen__range *range);

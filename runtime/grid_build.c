@@ -278,22 +278,46 @@ bool gen__grid_index(gen_library *library, uint32_t num_coords, struct gen__rang
     return true;
 }
 
-/* The first row with the same variant has its slot. */
-void gen__slots_fill(const struct gen__range *range, struct gen__slots *slots)
+/* ---- rows by variant --------------------------------------------------- */
+
+/* The variants in the order of their first rows; false where they are too many. */
+static bool list_variants(const struct gen__range *range, struct gen__slots *slots)
 {
-    uint32_t *of_rows = (uint32_t *)(void *)(slots + 1);
     for (uint32_t i = 0; i < range->num_rows; i++) {
         uint32_t slot = 0;
         while (slot < slots->count && range->rows[slots->row[slot]].facts != range->rows[i].facts)
             slot++;
-        if (slot == GEN__MAX_SLOTS) {
-            slots->count = 0;
-            return;
-        }
+        if (slot == GEN__MAX_SLOTS)
+            return false;
         if (slot == slots->count)
             slots->row[slots->count++] = (uint16_t)i;
-        of_rows[i] = 1u << slot;
     }
+    return true;
+}
+
+size_t gen__slots_fill(const struct gen__range *range, uint32_t num_coords,
+                       struct gen__slots *slots)
+{
+    unsigned char *const blocks = (unsigned char *)(slots + 1);
+    const size_t size = gen__block_size(num_coords);
+    uint32_t end = 0;
+    if (!list_variants(range, slots))
+        slots->count = 0;
+    for (uint32_t slot = 0; slot < slots->count; slot++) {
+        const struct gen__facts *variant = range->rows[slots->row[slot]].facts;
+        uint32_t count = 0;
+        for (uint32_t i = slots->row[slot]; i < range->num_rows; i++) {
+            if (range->rows[i].facts != variant)
+                continue;
+            const uint32_t place = count++ % GEN__GRID_BLOCK;
+            end += place == 0;
+            if (place == 0)
+                gen__grid_clear(blocks + (end - 1) * size, num_coords);
+            gen__grid_set(blocks + (end - 1) * size, num_coords, place, range->rows[i].logs, i);
+        }
+        slots->end[slot] = (uint16_t)end;
+    }
+    return (sizeof(*slots) + end * size + GEN__LINE - 1) / GEN__LINE * GEN__LINE;
 }
 
 void gen__grids_free(gen_library *library)

@@ -7,7 +7,7 @@
 
 #define GEN__MAX_SLABS 64                                         /* of a coordinate */
 #define GEN__MAX_CELLS 512                                        /* of a grid */
-#define GEN__MAX_LISTS(num_coords) ((num_coords) * (size_t)19456) /* bytes */
+#define GEN__MAX_LISTS(num_coords) ((num_coords) * (size_t)32768) /* bytes */
 #define GEN__MAX_DEPTH 16 /* of halving boxes: GEN__MAX_CELLS, and a rest for each coordinate */
 
 /* Rows that may be among the two nearest in a box of slabs, in their order. */
@@ -42,6 +42,24 @@ static inline size_t gen__cells_size(const struct gen__builder *b)
 {
     const size_t size = b->num_cells * sizeof(b->cells[0]);
     return (size + sizeof(gen__lanes) - 1) / sizeof(gen__lanes) * sizeof(gen__lanes);
+}
+
+/* An empty block, and a row in its place. */
+static inline void gen__grid_clear(unsigned char *block, uint32_t num_coords)
+{
+    float *logs = (float *)(void *)block;
+    for (uint32_t i = 0; i < num_coords * GEN__GRID_BLOCK; i++)
+        logs[i] = INFINITY;
+    memset(logs + num_coords * GEN__GRID_BLOCK, 0, GEN__GRID_BLOCK * sizeof(uint16_t));
+}
+
+static inline void gen__grid_set(unsigned char *block, uint32_t num_coords, uint32_t place,
+                                 const float *row_logs, uint32_t row)
+{
+    float *logs = (float *)(void *)block;
+    for (uint32_t c = 0; c < num_coords; c++)
+        logs[c * GEN__GRID_BLOCK + place] = (row_logs[c] + GEN__LOG_BIAS) / GEN__LOG_UNIT;
+    ((uint16_t *)(void *)(logs + num_coords * GEN__GRID_BLOCK))[place] = (uint16_t)row;
 }
 
 /* Writes the candidates as blocks. */

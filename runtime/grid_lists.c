@@ -122,14 +122,14 @@ void gen__grid_write(const struct gen__builder *b, const struct gen__candidates 
 {
     const size_t size = gen__block_size(b->num_coords);
     const uint32_t blocks = gen__blocks_of(rows->count);
-    for (uint32_t i = 0; i < blocks * GEN__GRID_BLOCK; i++) {
-        const uint32_t place = i % GEN__GRID_BLOCK;
-        float *logs = (float *)(void *)(to + i / GEN__GRID_BLOCK * size);
-        uint16_t *numbers = (uint16_t *)(void *)(logs + b->num_coords * GEN__GRID_BLOCK);
-        numbers[place] = i < rows->count ? rows->rows[i] : 0;
+    for (uint32_t i = 0; i < blocks; i++)
+        gen__grid_clear(to + i * size, b->num_coords);
+    for (uint32_t i = 0; i < rows->count; i++) {
+        float logs[GEN__MAX_COORDS];
         for (uint32_t c = 0; c < b->num_coords; c++)
-            logs[c * GEN__GRID_BLOCK + place] =
-                i < rows->count ? (rows->logs[c][i] + GEN__LOG_BIAS) / GEN__LOG_UNIT : INFINITY;
+            logs[c] = rows->logs[c][i];
+        gen__grid_set(to + i / GEN__GRID_BLOCK * size, b->num_coords, i % GEN__GRID_BLOCK, logs,
+                      rows->rows[i]);
     }
 }
 

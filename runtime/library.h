@@ -109,6 +109,7 @@ struct gen__table {
     uint32_t reason_line;
     uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
     uint32_t num_used, num_bad, num_expired, num_shadowed;
+    uint32_t same_as; /* of a caller's table with the same text, and 1; 0: there is none */
     bool refused;
 };
 

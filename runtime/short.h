@@ -17,12 +17,14 @@
 
 /* ---- the plan ---------------------------------------------------------- */
 
-/* All that a family fills. In vectors, written out: gcc turns a memset or loop
- * of this size into `rep stos`, which takes longer than all the rest of a plan. */
+/* Plans are cleared and copied in vectors, written out: gcc turns a memset, memcpy or loop of this
+ * size into `rep stos`, which takes longer than all the rest of a plan. */
+typedef uint64_t gen__words __attribute__((vector_size(16)));
+
+/* All that a family fills. */
 GEN__INLINE void gen__clear_rest(gen_plan *plan)
 {
-    typedef uint64_t words __attribute__((vector_size(16)));
-    const words zero = {0, 0};
+    const gen__words zero = {0, 0};
     const size_t first = offsetof(gen_plan, launch);
     _Static_assert((sizeof(*plan) - offsetof(gen_plan, launch)) % sizeof(zero) == 8,
                    "whole vectors and a half");
@@ -31,6 +33,17 @@ GEN__INLINE void gen__clear_rest(gen_plan *plan)
 #pragma GCC unroll 64
     for (size_t i = first + 8; i < sizeof(*plan); i += sizeof(zero))
         memcpy(at + i, &zero, sizeof(zero));
+}
+
+GEN__INLINE void gen__copy_plan(gen_plan *to, const gen_plan *from)
+{
+    _Static_assert(sizeof(*to) % sizeof(gen__words) == 0, "whole vectors");
+#pragma GCC unroll 64
+    for (size_t i = 0; i < sizeof(*to); i += sizeof(gen__words)) {
+        gen__words words;
+        memcpy(&words, (const unsigned char *)from + i, sizeof(words));
+        memcpy((unsigned char *)to + i, &words, sizeof(words));
+    }
 }
 
 GEN__INLINE void gen__make_plan(const gen_library *library, const gen_device *device,
@@ -186,12 +199,12 @@ GEN__INLINE bool gen__short_select(const struct gen__family *family, const gen_l
     /* Left as it was where a part is not to be had. Copied now, it waits for nothing; a copy of the
      * finished plan would wait for all that was just written. */
     gen_plan before;
-    memcpy(&before, plan, sizeof(before));
+    gen__copy_plan(&before, plan);
     gen__make_plan(library, device, problem, family, found.facts, found.why, found.us, plan);
     struct gen__part parts[GEN_PLAN_MAX_LAUNCHES];
     const uint32_t count = family->parts(problem, device, found.facts, plan, parts);
     if (__builtin_expect(!gen__short_parts(library, device, parts, count, plan), 0)) {
-        memcpy(plan, &before, sizeof(before));
+        gen__copy_plan(plan, &before);
         return false;
     }
     return true;

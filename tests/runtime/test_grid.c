@@ -12,7 +12,7 @@
 #include <math.h>
 
 #define MOST_ROWS 400
-#define KIB_OF_8_KEYS 1024
+#define KIB_OF_8_KEYS 2048
 
 static unsigned multiple = 1;
 
