@@ -1,32 +1,54 @@
 /* Finding the nearest rows in lists of several blocks: those of a grid's larger cells, and all. */
 #include "grid_find.h"
 
+#define FAR GEN__GRID_FAR
 /* Blocks that are looked at together: their distances are kept. */
 #define MANY 16
 
+/* Distances of several blocks have no places in them. */
+static inline gen__lanes keys_of(gen__int_lanes distances)
+{
+    const gen__int_lanes all = {GEN__GRID_KEY, GEN__GRID_KEY, GEN__GRID_KEY, GEN__GRID_KEY};
+    return gen__grid_keys(distances, all);
+}
+
+/* A bit for each row of a block that is no farther. */
+static inline uint32_t no_farther(const gen__lanes keys[GEN__GRID_VECTORS], gen__lanes than)
+{
+    return gen__lanes_bits(keys[0] <= than) | gen__lanes_bits(keys[1] <= than) << 4;
+}
+
 /* Of the blocks, at most MANY. Distances first, then which rows have the least two of them. */
 __attribute__((always_inline)) static inline struct gen__nearest
-nearest_of_blocks(const unsigned char *block, uint32_t count, uint32_t num_coords, gen__lanes logs)
+nearest_of_blocks(const unsigned char *block, uint32_t count, uint32_t num_coords,
+                  gen__int_lanes logs)
 {
     const size_t size = gen__block_size(num_coords);
-    gen__lanes d[MANY][GEN__GRID_VECTORS];
+    gen__lanes keys[MANY][GEN__GRID_VECTORS];
     gen__lanes least = gen__lanes_all(INFINITY), next = least;
     for (uint32_t i = 0; i < count; i++) {
-        gen__grid_look(block + i * size, num_coords, logs, d[i]);
-        const gen__lanes low = gen__lanes_min(d[i][0], d[i][1]);
-        const gen__lanes high = gen__lanes_max(d[i][0], d[i][1]);
+        gen__int_lanes d[GEN__GRID_VECTORS] = {{0}};
+        gen__grid_look(block + i * size, num_coords, logs, d);
+        keys[i][0] = keys_of(d[0]);
+        keys[i][1] = keys_of(d[1]);
+        const gen__lanes low = gen__lanes_min(keys[i][0], keys[i][1]);
+        const gen__lanes high = gen__lanes_max(keys[i][0], keys[i][1]);
         next = gen__lanes_min(gen__lanes_min(next, high), gen__lanes_max(least, low));
         least = gen__lanes_min(least, low);
     }
     gen__grid_least_two(&least, &next);
-    struct gen__nearest found = {{0, 0}, {least[0], next[0]}};
+    struct gen__nearest found = {{0, 0},
+                                 {gen__grid_distances(least)[0], gen__grid_distances(next)[0]},
+                                 gen__bits_of_lanes(least)[0] >=
+                                     GEN__GRID_KEY +
+                                         ((uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS)};
     bool first = false, second = false;
     for (uint32_t i = 0; i < count && !(first && second); i++) {
-        uint32_t near = gen__grid_bits(d[i][0] <= next, d[i][1] <= next);
+        uint32_t near = no_farther(keys[i], next);
         for (; near; near &= near - 1) {
             const uint32_t place = (uint32_t)__builtin_ctz(near);
             const uint32_t row = gen__grid_rows(block + i * size, num_coords)[place];
-            if (!first && d[i][place / 4][place % 4] == least[0]) {
+            if (!first && keys[i][place / 4][place % 4] == least[0]) {
                 found.row[0] = row;
                 first = true;
             } else if (!second) {
@@ -45,11 +67,12 @@ static struct gen__nearest nearer_two(struct gen__nearest a, struct gen__nearest
     const struct gen__nearest x = other ? b : a, y = other ? a : b;
     const bool swap = other ? !(x.distance[1] < y.distance[0]) : y.distance[0] < x.distance[1];
     return (struct gen__nearest){{x.row[0], swap ? y.row[0] : x.row[1]},
-                                 {x.distance[0], swap ? y.distance[0] : x.distance[1]}};
+                                 {x.distance[0], swap ? y.distance[0] : x.distance[1]},
+                                 x.far};
 }
 
 __attribute__((always_inline)) static inline struct gen__nearest
-nearest_of(const unsigned char *block, uint32_t count, uint32_t num_coords, gen__lanes logs)
+nearest_of(const unsigned char *block, uint32_t count, uint32_t num_coords, gen__int_lanes logs)
 {
     const uint32_t now = count < MANY ? count : MANY;
     struct gen__nearest found = nearest_of_blocks(block, now, num_coords, logs);
@@ -62,7 +85,7 @@ nearest_of(const unsigned char *block, uint32_t count, uint32_t num_coords, gen_
 }
 
 struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_t num_coords,
-                                         uint32_t cell, gen__lanes logs)
+                                         uint32_t cell, gen__int_lanes logs)
 {
     const unsigned char *block = gen__grid_list(&range->place, cell);
     uint32_t count = cell % (1u << GEN__GRID_BLOCK_BITS) + 1;
@@ -81,38 +104,36 @@ struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_
 
 /* In each lane the nearest row so far. */
 struct lanes_best {
-    gen__lanes distance;
-    gen__bit_lanes row;
+    gen__int_lanes distance, row;
 };
 
 /* Blocks are in the order of variants, not of rows: of equal distances the first row counts. */
 __attribute__((always_inline)) static inline void look_for_best(const unsigned char *block,
                                                                 uint32_t num_coords,
-                                                                gen__lanes logs,
+                                                                gen__int_lanes logs,
                                                                 struct lanes_best *best)
 {
-    gen__lanes d[GEN__GRID_VECTORS] = {{0}};
+    typedef uint16_t numbers __attribute__((vector_size(8)));
+    gen__int_lanes d[GEN__GRID_VECTORS] = {{0}};
     gen__grid_look(block, num_coords, logs, d);
     for (uint32_t v = 0; v < GEN__GRID_VECTORS; v++) {
-        typedef uint16_t numbers __attribute__((vector_size(8)));
         numbers rows;
         memcpy(&rows, gen__grid_rows(block, num_coords) + 4 * v, sizeof(rows));
-        const gen__bit_lanes row = __builtin_convertvector(rows, gen__bit_lanes);
-        const gen__bit_lanes nearer =
-            (gen__bit_lanes)((d[v] < best->distance) |
-                             ((d[v] == best->distance) &
-                              ((gen__int_lanes)row < (gen__int_lanes)best->row)));
-        best->distance = gen__lanes_min(d[v], best->distance);
+        const gen__int_lanes row = __builtin_convertvector(rows, gen__int_lanes);
+        const gen__int_lanes nearer =
+            (d[v] < best->distance) | ((d[v] == best->distance) & (row < best->row));
+        best->distance = (d[v] & nearer) | (best->distance & ~nearer);
         best->row = (row & nearer) | (best->row & ~nearer);
     }
 }
 
 __attribute__((always_inline)) static inline const struct gen__row *
-eligible_of(const struct gen__range *range, uint32_t num_coords, gen__lanes logs, uint32_t eligible)
+eligible_of(const struct gen__range *range, uint32_t num_coords, gen__int_lanes logs,
+            uint32_t eligible)
 {
     const struct gen__slots *slots = range->slots;
     const unsigned char *const blocks = (const unsigned char *)(slots + 1);
-    struct lanes_best best = {gen__lanes_all(INFINITY), {0, 0, 0, 0}};
+    struct lanes_best best = {{FAR, FAR, FAR, FAR}, {0, 0, 0, 0}};
     for (; eligible; eligible &= eligible - 1) {
         const uint32_t slot = (uint32_t)__builtin_ctz(eligible);
         for (uint32_t i = slot ? slots->end[slot - 1] : 0; i < slots->end[slot]; i++)
@@ -123,7 +144,7 @@ eligible_of(const struct gen__range *range, uint32_t num_coords, gen__lanes logs
         if (best.distance[i] < best.distance[at] ||
             (best.distance[i] == best.distance[at] && best.row[i] < best.row[at]))
             at = i;
-    return best.distance[at] < GEN__EXACT ? &range->rows[best.row[at]] : NULL;
+    return best.distance[at] < FAR ? &range->rows[best.row[at]] : NULL;
 }
 
 const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, uint32_t num_coords,
@@ -131,7 +152,7 @@ const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, u
 {
     gen__lanes counts = gen__grid_counts(at, num_coords);
     counts[0] = first;
-    const gen__lanes logs = gen__lanes_log2(counts);
+    const gen__int_lanes logs = gen__lanes_log2(counts);
     if (num_coords == 2)
         return eligible_of(range, 2, logs, eligible);
     if (num_coords == 3)

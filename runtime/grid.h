@@ -31,7 +31,7 @@ struct gen__step {
  * their lists, the steps of every coordinate. A cell is where its list begins, in vectors, above
  * GEN__GRID_BLOCK_BITS of the number of its blocks less one. A block is
  *
- *     float logs[num_coords][GEN__GRID_BLOCK]    as gen__lanes_log2() has them; infinite: no row
+ *     int32_t logs[num_coords][GEN__GRID_BLOCK]  as gen__lanes_log2() has them; far off: no row
  *     uint16_t rows[GEN__GRID_BLOCK]             ascending, as blocks are
  */
 struct gen__grid {
@@ -42,10 +42,10 @@ struct gen__grid {
     uint32_t bytes;               /* that it takes */
 };
 
-/* Floats and rows: whole vectors. */
+/* Logarithms and rows: whole vectors. */
 static inline size_t gen__block_size(uint32_t num_coords)
 {
-    return GEN__GRID_BLOCK * (num_coords * sizeof(float) + sizeof(uint16_t));
+    return GEN__GRID_BLOCK * (num_coords * sizeof(int32_t) + sizeof(uint16_t));
 }
 
 static inline uint32_t gen__blocks_of(uint32_t num_rows)
@@ -77,7 +77,7 @@ static inline size_t gen__slots_size(uint32_t num_rows, uint32_t num_coords)
 struct gen__nearest;
 /* The two nearest of a cell that has not one block. */
 struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_t num_coords,
-                                         uint32_t cell, gen__lanes logs);
+                                         uint32_t cell, gen__int_lanes logs);
 /* The nearest of the rows whose variants' bits are set, with another first coordinate; NULL where
  * none is, or too far. */
 const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, uint32_t num_coords,

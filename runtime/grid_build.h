@@ -44,21 +44,26 @@ static inline size_t gen__cells_size(const struct gen__builder *b)
     return (size + sizeof(gen__lanes) - 1) / sizeof(gen__lanes) * sizeof(gen__lanes);
 }
 
+/* A row that is farther from any problem than any row that is looked for, and than twice that: it
+ * stands for none. */
+#define GEN__GRID_NOWHERE (1 << 25)
+
 /* An empty block, and a row in its place. */
 static inline void gen__grid_clear(unsigned char *block, uint32_t num_coords)
 {
-    float *logs = (float *)(void *)block;
-    for (uint32_t i = 0; i < num_coords * GEN__GRID_BLOCK; i++)
-        logs[i] = INFINITY;
-    memset(logs + num_coords * GEN__GRID_BLOCK, 0, GEN__GRID_BLOCK * sizeof(uint16_t));
+    int32_t *logs = (int32_t *)(void *)block;
+    memset(block, 0, gen__block_size(num_coords));
+    for (uint32_t i = 0; i < GEN__GRID_BLOCK; i++)
+        logs[i] = GEN__GRID_NOWHERE;
 }
 
 static inline void gen__grid_set(unsigned char *block, uint32_t num_coords, uint32_t place,
                                  const float *row_logs, uint32_t row)
 {
-    float *logs = (float *)(void *)block;
+    int32_t *logs = (int32_t *)(void *)block;
     for (uint32_t c = 0; c < num_coords; c++)
-        logs[c * GEN__GRID_BLOCK + place] = (row_logs[c] + GEN__LOG_BIAS) / GEN__LOG_UNIT;
+        logs[c * GEN__GRID_BLOCK + place] =
+            (int32_t)((row_logs[c] + GEN__LOG_BIAS) / GEN__LOG_UNIT);
     ((uint16_t *)(void *)(logs + num_coords * GEN__GRID_BLOCK))[place] = (uint16_t)row;
 }
 

@@ -9,13 +9,19 @@
 #include "rows.h"
 
 #define GEN__GRID_VECTORS (GEN__GRID_BLOCK / 4)
-/* Below this distances in floats are exact. */
-#define GEN__EXACT 16777216.0f
+/* Rows are looked for up to here, in units; the second nearest is no farther than twice that, where
+ * the rules at length have exact distances, too. */
+#define GEN__GRID_FAR (1 << 23)
+/* A distance and the place of its row in a block as one number. With this bit it orders as a float
+ * does, of which the least of four are to be had. */
+#define GEN__GRID_PLACE_BITS 3
+#define GEN__GRID_KEY (1 << 30)
 
 /* The two nearest rows; of equal distances the one that comes first. */
 struct gen__nearest {
     uint32_t row[2];
-    float distance[2]; /* of units; infinite where there is no row */
+    float distance[2]; /* any unit */
+    bool far;
 };
 
 /* The cell that a problem is in. Its coordinates' bits alone say so, while their logarithms are
@@ -44,20 +50,19 @@ static inline const unsigned char *gen__grid_list(const struct gen__place *grid,
 }
 
 /* How far the rows of a block are. */
-__attribute__((always_inline)) static inline void gen__grid_look(const unsigned char *block,
-                                                                 uint32_t num_coords,
-                                                                 gen__lanes logs,
-                                                                 gen__lanes d[GEN__GRID_VECTORS])
+__attribute__((always_inline)) static inline void
+gen__grid_look(const unsigned char *block, uint32_t num_coords, gen__int_lanes logs,
+               gen__int_lanes d[GEN__GRID_VECTORS])
 {
     block = __builtin_assume_aligned(block, sizeof(gen__lanes));
 #pragma GCC unroll 4
     for (uint32_t c = 0; c < num_coords; c++) {
-        const gen__lanes x = gen__lanes_all(logs[c]);
-        gen__lanes more[GEN__GRID_VECTORS];
+        const gen__int_lanes x = {logs[c], logs[c], logs[c], logs[c]};
+        gen__int_lanes more[GEN__GRID_VECTORS];
         memcpy(more, block + c * sizeof(more), sizeof(more));
 #pragma GCC unroll 2
         for (uint32_t v = 0; v < GEN__GRID_VECTORS; v++) {
-            more[v] = gen__lanes_distance(more[v], x);
+            more[v] = gen__lanes_apart(more[v], x);
             d[v] = c ? d[v] + more[v] : more[v];
         }
     }
@@ -66,13 +71,20 @@ __attribute__((always_inline)) static inline void gen__grid_look(const unsigned 
 /* Which they are. */
 static inline const uint16_t *gen__grid_rows(const unsigned char *block, uint32_t num_coords)
 {
-    return (const uint16_t *)(const void *)(block + num_coords * GEN__GRID_BLOCK * sizeof(float));
+    return (const uint16_t *)(const void *)(block + num_coords * GEN__GRID_BLOCK * sizeof(int32_t));
 }
 
-/* A bit for each place of a block where it holds. */
-static inline uint32_t gen__grid_bits(gen__int_lanes first, gen__int_lanes second)
+static inline gen__lanes gen__grid_keys(gen__int_lanes distance, gen__int_lanes more)
 {
-    return gen__lanes_bits(first) | gen__lanes_bits(second) << 4;
+    return gen__lanes_of_bits((gen__bit_lanes)((distance << GEN__GRID_PLACE_BITS) | more));
+}
+
+/* Of keys, times 2 ^ GEN__GRID_PLACE_BITS. */
+static inline gen__lanes gen__grid_distances(gen__lanes keys)
+{
+    const int32_t mask = (GEN__GRID_KEY - 1) & -(1 << GEN__GRID_PLACE_BITS);
+    const gen__int_lanes all = {mask, mask, mask, mask};
+    return __builtin_convertvector((gen__int_lanes)gen__bits_of_lanes(keys) & all, gen__lanes);
 }
 
 /* Of four lanes the least and the second, of which `next` has candidates, too: in every lane. */
@@ -88,19 +100,22 @@ __attribute__((always_inline)) static inline void gen__grid_least_two(gen__lanes
 }
 
 __attribute__((always_inline)) static inline struct gen__nearest
-gen__nearest_of_block(const unsigned char *block, uint32_t num_coords, gen__lanes logs)
+gen__nearest_of_block(const unsigned char *block, uint32_t num_coords, gen__int_lanes logs)
 {
-    gen__lanes d[GEN__GRID_VECTORS] = {{0}};
+    enum { KEY = GEN__GRID_KEY, PLACES = (1 << GEN__GRID_PLACE_BITS) - 1 };
+    static const gen__int_lanes place[GEN__GRID_VECTORS] = {{KEY, KEY + 1, KEY + 2, KEY + 3},
+                                                            {KEY + 4, KEY + 5, KEY + 6, KEY + 7}};
+    gen__int_lanes d[GEN__GRID_VECTORS] = {{0}};
     gen__grid_look(block, num_coords, logs, d);
-    gen__lanes least = gen__lanes_min(d[0], d[1]), next = gen__lanes_max(d[0], d[1]);
+    const gen__lanes a = gen__grid_keys(d[0], place[0]), b = gen__grid_keys(d[1], place[1]);
+    gen__lanes least = gen__lanes_min(a, b), next = gen__lanes_max(a, b);
     gen__grid_least_two(&least, &next);
     const uint16_t *rows = gen__grid_rows(block, num_coords);
-    const uint32_t nearest = gen__grid_bits(d[0] == least, d[1] == least);
-    const uint32_t near = gen__grid_bits(d[0] <= next, d[1] <= next);
-    const uint32_t first = nearest & -nearest;
+    const uint32_t first = gen__bits_of_lanes(least)[0], second = gen__bits_of_lanes(next)[0];
     return (struct gen__nearest){
-        .row = {rows[(unsigned)__builtin_ctz(first)], rows[(unsigned)__builtin_ctz(near ^ first)]},
-        .distance = {least[0], next[0]}};
+        .row = {rows[first & PLACES], rows[second & PLACES]},
+        .distance = {gen__grid_distances(least)[0], gen__grid_distances(next)[0]},
+        .far = first >= KEY + ((uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS)};
 }
 
 /* One by one, as the family has written them: a vector would wait until the last of them is in the
@@ -119,7 +134,7 @@ gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float 
 {
     const struct gen__place *grid = &range->place;
     const gen__lanes counts = gen__grid_counts(at, num_coords);
-    const gen__lanes logs = gen__lanes_log2(counts);
+    const gen__int_lanes logs = gen__lanes_log2(counts);
     const uint32_t cell = gen__grid_cell(grid, num_coords, counts);
     struct gen__nearest near;
     if (__builtin_expect(cell % (1u << GEN__GRID_BLOCK_BITS) != 0, 0))
@@ -129,7 +144,7 @@ gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float 
     const struct gen__row *row = &range->rows[near.row[0]];
     *us = gen__mean_time(row->log2_us, range->rows[near.row[1]].log2_us, near.distance[0],
                          near.distance[1]);
-    return __builtin_expect(near.distance[0] < GEN__EXACT, 1) ? row : NULL;
+    return __builtin_expect(near.far, 0) ? NULL : row;
 }
 
 #endif /* GEN_GRID_FIND_H */

@@ -56,6 +56,12 @@ static inline gen__bit_lanes gen__bits_of_lanes(gen__lanes lanes)
     return bits;
 }
 
+static inline gen__int_lanes gen__lanes_apart(gen__int_lanes a, gen__int_lanes b)
+{
+    const gen__int_lanes difference = a - b, sign = difference >> 31;
+    return (difference ^ sign) - sign;
+}
+
 static inline gen__lanes gen__lanes_distance(gen__lanes a, gen__lanes b)
 {
     return gen__lanes_of_bits(gen__bits_of_lanes(a - b) & gen__lanes_terms.distance);
@@ -161,13 +167,13 @@ static inline gen__int_lanes gen__lanes_round(gen__lanes a)
 #endif
 
 /*
- * log2 in whole 65536ths, from that of 2^-127 on, so that sums of distances are
+ * log2 in whole 65536ths, from that of 2^-127 on: below 2^24, so that sums of distances are
  * exact and what is equally far is: to three of them, rising, exact for powers of two,
  * and 65536 more for twice as much, whatever the number. Arguments are positive. The
  * exponent and the first 16 bits of the mantissa 1 + f are log2 but for
  * log2(1 + f) - f, which is f (1 - f) times a polynomial.
  */
-static inline gen__lanes gen__lanes_log2(gen__lanes x)
+static inline gen__int_lanes gen__lanes_log2(gen__lanes x)
 {
     const struct gen__lanes_terms *k = &gen__lanes_terms;
     const gen__bit_lanes bits = gen__bits_of_lanes(x);
@@ -176,8 +182,7 @@ static inline gen__lanes gen__lanes_log2(gen__lanes x)
     const gen__lanes square = f * f;
     const gen__lanes low = k->terms[0] + k->terms[1] * f, high = k->terms[2] + k->terms[3] * f;
     const gen__lanes rest = (f - square) * (low + square * high);
-    return __builtin_convertvector((gen__int_lanes)(bits >> 7) + gen__lanes_round(rest),
-                                   gen__lanes);
+    return (gen__int_lanes)(bits >> 7) + gen__lanes_round(rest);
 }
 
 /* Those and doublings. */
@@ -186,7 +191,7 @@ static inline gen__lanes gen__lanes_log2(gen__lanes x)
 
 static inline float gen__doublings(float x)
 {
-    return gen__lanes_log2(gen__lanes_all(x))[0] * GEN__LOG_UNIT - GEN__LOG_BIAS;
+    return (float)gen__lanes_log2(gen__lanes_all(x))[0] * GEN__LOG_UNIT - GEN__LOG_BIAS;
 }
 
 #endif /* GEN_LANES_H */
