@@ -37,11 +37,8 @@ __attribute__((noinline)) static enum gen_status finish_plan(const struct gen__a
 
 /* ---- gen_select() ------------------------------------------------------ */
 
-/* By every rule. */
-__attribute__((noinline)) static enum gen_status select_at_length(const gen_library *library,
-                                                                  const gen_device *device,
-                                                                  const gen_problem *problem,
-                                                                  gen_plan *plan)
+enum gen_status gen__select_at_length(const gen_library *library, const gen_device *device,
+                                      const gen_problem *problem, gen_plan *plan)
 {
     struct gen__ask ask;
     enum gen_status status = gen__ask(library, device, problem, &ask);
@@ -85,17 +82,18 @@ const struct gen__row *gen__short_eligible(const struct gen__range *range,
 }
 
 /* For families that have none of their own. */
-__attribute__((noinline)) static bool short_select(const struct gen__family *family,
-                                                   const gen_library *library,
-                                                   const gen_device *device,
-                                                   const gen_problem *problem, gen_plan *plan)
+__attribute__((noinline)) static enum gen_status
+select_any(const struct gen__family *family, const gen_library *library, const gen_device *device,
+           const gen_problem *problem, gen_plan *plan)
 {
-    return gen__short_select(family, library, device, problem, plan);
+    if (gen__short_select(family, library, device, problem, plan))
+        return GEN_OK;
+    return gen__select_at_length(library, device, problem, plan);
 }
 
 __attribute__((noinline)) static bool
-short_launch(const struct gen__family *family, const gen_library *library, const gen_device *device,
-             const gen_problem *problem, gen_plan_launch *launch)
+launch_any(const struct gen__family *family, const gen_library *library, const gen_device *device,
+           const gen_problem *problem, gen_plan_launch *launch)
 {
     return gen__short_launch(family, library, device, problem, launch);
 }
@@ -108,7 +106,7 @@ bool gen__short_parts(const gen_library *library, const gen_device *device,
         gen_plan_launch *launch = &plan->launch[parts[i].launch];
         const struct gen__family *family = gen__family_by_tag(problem->family);
         if (!family || !(family->launch ? family->launch(library, device, problem, launch)
-                                        : short_launch(family, library, device, problem, launch)))
+                                        : launch_any(family, library, device, problem, launch)))
             return false;
     }
     return true;
@@ -131,13 +129,12 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
         family = gen__families[i];
     }
     NEED(problem->size == family->problem_size && !(problem->flags & ~GEN__PROBLEM_FLAGS))
-    NEED(family->select ? family->select(library, device, problem, plan)
-                        : short_select(family, library, device, problem, plan))
 #undef NEED
-    return GEN_OK;
+    return family->select ? family->select(library, device, problem, plan)
+                          : select_any(family, library, device, problem, plan);
 
 at_length:
-    return select_at_length(library, device, problem, plan);
+    return gen__select_at_length(library, device, problem, plan);
 }
 
 enum gen_status gen_select_variant(const gen_library *library, const gen_device *device,

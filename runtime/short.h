@@ -3,7 +3,7 @@
  * found by its spot or grid, nearly every selection. Its steps are those of the
  * rules at length (choose.c), to which everything else is left: false.
  *
- * Inline, for a family's file to compile with its own functions (GEN__SHORT_WAYS):
+ * Inline, for a family's file to compile with its own functions (GEN__SELECT_HERE):
  * that spares the calls, the registers they take and what is known beforehand.
  * For other families select.c does, by what the family's struct says.
  */
@@ -133,7 +133,7 @@ GEN__INLINE bool gen__short_choose(const struct gen__family *family, const gen_l
                                    const gen_device *device, const gen_problem *problem,
                                    struct gen__found *found)
 {
-    struct gen__key key;
+    struct gen__key key = {{0}, {0}, false}; /* where check() is inline it stays in registers */
     if (__builtin_expect(family->check(problem, &key) != GEN_OK, 0))
         return false;
     const struct gen__entry *entry = gen__entry_find(library, family, gen__key_codes(&key));
@@ -210,19 +210,28 @@ GEN__INLINE bool gen__short_select(const struct gen__family *family, const gen_l
     return true;
 }
 
-/* A family's own short ways, for its struct: `.select = select_short, .launch = launch_short`. The
- * second is for families that others leave launches to. */
-#define GEN__SHORT_SELECT(name)                                                        \
-    static bool select_short(const gen_library *library, const gen_device *device,     \
-                             const gen_problem *problem, gen_plan *plan)               \
-    {                                                                                  \
-        return gen__short_select(&gen__family_##name, library, device, problem, plan); \
+/* By every rule. */
+enum gen_status gen__select_at_length(const gen_library *library, const gen_device *device,
+                                      const gen_problem *problem, gen_plan *plan);
+
+/* A family's own, for its struct: `.select = select_here, .launch = launch_here`. The second is for
+ * families that others leave launches to. */
+#define GEN__SELECT_HERE(name)                                                              \
+    __attribute__((flatten)) static enum gen_status select_here(                            \
+        const gen_library *library, const gen_device *device, const gen_problem *problem,   \
+        gen_plan *plan)                                                                     \
+    {                                                                                       \
+        if (__builtin_expect(                                                               \
+                gen__short_select(&gen__family_##name, library, device, problem, plan), 1)) \
+            return GEN_OK;                                                                  \
+        return gen__select_at_length(library, device, problem, plan);                       \
     }
-#define GEN__SHORT_LAUNCH(name)                                                          \
-    static bool launch_short(const gen_library *library, const gen_device *device,       \
-                             const gen_problem *problem, gen_plan_launch *launch)        \
-    {                                                                                    \
-        return gen__short_launch(&gen__family_##name, library, device, problem, launch); \
+#define GEN__LAUNCH_HERE(name)                                                            \
+    __attribute__((flatten)) static bool launch_here(                                     \
+        const gen_library *library, const gen_device *device, const gen_problem *problem, \
+        gen_plan_launch *launch)                                                          \
+    {                                                                                     \
+        return gen__short_launch(&gen__family_##name, library, device, problem, launch);  \
     }
 
 #endif /* GEN_SHORT_H */

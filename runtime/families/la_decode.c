@@ -570,8 +570,8 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args,
     return false;
 }
 
-static bool select_short(const gen_library *library, const gen_device *device,
-                         const gen_problem *problem, gen_plan *plan);
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
 
 const struct gen__family gen__family_la_decode = {
     .name = "la_decode",
@@ -591,7 +591,7 @@ const struct gen__family gen__family_la_decode = {
     .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
-    .select = select_short,
+    .select = select_here,
     .params = params,
     .reference = gen__la_decode_reference,
     .exact = gen__la_decode_exact,
@@ -604,4 +604,4 @@ const struct gen__family gen__family_la_decode = {
     .form = form,
 };
 
-GEN__SHORT_SELECT(la_decode)
+GEN__SELECT_HERE(la_decode)

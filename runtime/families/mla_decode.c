@@ -452,8 +452,8 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
 
 static const uint32_t part_families[] = {GEN_MLA_MERGE};
 
-static bool select_short(const gen_library *library, const gen_device *device,
-                         const gen_problem *problem, gen_plan *plan);
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
 
 const struct gen__family gen__family_mla_decode = {
     .name = family,
@@ -472,7 +472,7 @@ const struct gen__family gen__family_mla_decode = {
     .fits = fits,
     .predict = predict,
     .plan = plan,
-    .select = select_short,
+    .select = select_here,
     .parts = parts,
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
@@ -491,4 +491,4 @@ const struct gen__family gen__family_mla_decode = {
     .set_counts = gen__mla_decode_set_counts,
 };
 
-GEN__SHORT_SELECT(mla_decode)
+GEN__SELECT_HERE(mla_decode)

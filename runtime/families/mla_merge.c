@@ -465,10 +465,10 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
-static bool select_short(const gen_library *library, const gen_device *device,
-                         const gen_problem *problem, gen_plan *plan);
-static bool launch_short(const gen_library *library, const gen_device *device,
-                         const gen_problem *problem, gen_plan_launch *launch);
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+static bool launch_here(const gen_library *library, const gen_device *device,
+                        const gen_problem *problem, gen_plan_launch *launch);
 
 const struct gen__family gen__family_mla_merge = {
     .name = family,
@@ -488,8 +488,8 @@ const struct gen__family gen__family_mla_merge = {
     .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
-    .select = select_short,
-    .launch = launch_short,
+    .select = select_here,
+    .launch = launch_here,
     .params = params,
     .reference = gen__mla_merge_reference,
     .exact = gen__mla_merge_exact,
@@ -503,5 +503,5 @@ const struct gen__family gen__family_mla_merge = {
     .form = form,
 };
 
-GEN__SHORT_SELECT(mla_merge)
-GEN__SHORT_LAUNCH(mla_merge)
+GEN__SELECT_HERE(mla_merge)
+GEN__LAUNCH_HERE(mla_merge)
