@@ -64,4 +64,15 @@ static inline float gen__exp2(float x)
                     square * (0.240240986f + 0.0559065114f * f + 0.00958288653f * square));
 }
 
+/* The same where x is mostly small: without n, for |x| <= 3/2. */
+static inline float gen__exp2_small(float x)
+{
+    const float square = x * x;
+    if (__builtin_expect(!(square <= 2.25f), 0))
+        return gen__exp2(x);
+    const float low = 1.0f + 0.693156274f * x, middle = 0.2402069f + 0.0554530366f * x;
+    const float high = (0.00964380702f + 0.00138813739f * x) + 0.000149007572f * square;
+    return (low + square * middle) + square * square * high;
+}
+
 #endif /* GEN_APPROX_H */

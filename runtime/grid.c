@@ -5,17 +5,10 @@
 /* Blocks that are looked at together: their distances are kept. */
 #define MANY 16
 
-/* Distances of several blocks have no places in them. */
-static inline gen__lanes keys_of(gen__int_lanes distances)
-{
-    const gen__int_lanes all = {GEN__GRID_KEY, GEN__GRID_KEY, GEN__GRID_KEY, GEN__GRID_KEY};
-    return gen__grid_keys(distances, all);
-}
-
 /* A bit for each row of a block that is no farther. */
-static inline uint32_t no_farther(const gen__lanes keys[GEN__GRID_VECTORS], gen__lanes than)
+static inline uint32_t no_farther(const gen__int_lanes d[GEN__GRID_VECTORS], gen__int_lanes than)
 {
-    return gen__lanes_bits(keys[0] <= than) | gen__lanes_bits(keys[1] <= than) << 4;
+    return gen__lanes_bits(d[0] <= than) | gen__lanes_bits(d[1] <= than) << 4;
 }
 
 /* Of the blocks, at most MANY. Distances first, then which rows have the least two of them. */
@@ -24,31 +17,24 @@ nearest_of_blocks(const unsigned char *block, uint32_t count, uint32_t num_coord
                   gen__int_lanes logs)
 {
     const size_t size = gen__block_size(num_coords);
-    gen__lanes keys[MANY][GEN__GRID_VECTORS];
-    gen__lanes least = gen__lanes_all(INFINITY), next = least;
+    gen__int_lanes d[MANY][GEN__GRID_VECTORS];
+    gen__int_lanes least = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX}, next = least;
     for (uint32_t i = 0; i < count; i++) {
-        gen__int_lanes d[GEN__GRID_VECTORS] = {{0}};
-        gen__grid_look(block + i * size, num_coords, logs, d);
-        keys[i][0] = keys_of(d[0]);
-        keys[i][1] = keys_of(d[1]);
-        const gen__lanes low = gen__lanes_min(keys[i][0], keys[i][1]);
-        const gen__lanes high = gen__lanes_max(keys[i][0], keys[i][1]);
-        next = gen__lanes_min(gen__lanes_min(next, high), gen__lanes_max(least, low));
-        least = gen__lanes_min(least, low);
+        gen__grid_look(block + i * size, num_coords, logs, d[i]);
+        gen__int_lanes low = d[i][0], high = d[i][1];
+        gen__lanes_sort(&low, &high);
+        gen__lanes_sort(&least, &low);
+        next = gen__lanes_least(next, gen__lanes_least(low, high));
     }
     gen__grid_least_two(&least, &next);
-    struct gen__nearest found = {{0, 0},
-                                 {gen__grid_distances(least)[0], gen__grid_distances(next)[0]},
-                                 gen__bits_of_lanes(least)[0] >=
-                                     GEN__GRID_KEY +
-                                         ((uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS)};
+    struct gen__nearest found = {{0, 0}, {(float)least[0], (float)next[0]}, least[0] >= FAR};
     bool first = false, second = false;
     for (uint32_t i = 0; i < count && !(first && second); i++) {
-        uint32_t near = no_farther(keys[i], next);
+        uint32_t near = no_farther(d[i], next);
         for (; near; near &= near - 1) {
             const uint32_t place = (uint32_t)__builtin_ctz(near);
             const uint32_t row = gen__grid_rows(block + i * size, num_coords)[place];
-            if (!first && keys[i][place / 4][place % 4] == least[0]) {
+            if (!first && d[i][place / 4][place % 4] == least[0]) {
                 found.row[0] = row;
                 first = true;
             } else if (!second) {

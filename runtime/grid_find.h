@@ -12,10 +12,8 @@
 /* Rows are looked for up to here, in units; the second nearest is no farther than twice that, where
  * the rules at length have exact distances, too. */
 #define GEN__GRID_FAR (1 << 23)
-/* A distance and the place of its row in a block as one number. With this bit it orders as a float
- * does, of which the least of four are to be had. */
+/* Behind a distance the place of its row in the block: the least of them say which row it is. */
 #define GEN__GRID_PLACE_BITS 3
-#define GEN__GRID_KEY (1 << 30)
 
 /* The two nearest rows; of equal distances the one that comes first. */
 struct gen__nearest {
@@ -74,48 +72,44 @@ static inline const uint16_t *gen__grid_rows(const unsigned char *block, uint32_
     return (const uint16_t *)(const void *)(block + num_coords * GEN__GRID_BLOCK * sizeof(int32_t));
 }
 
-static inline gen__lanes gen__grid_keys(gen__int_lanes distance, gen__int_lanes more)
+/* Of four lanes the least and the second, of which `next` has candidates, too: in every lane. */
+__attribute__((always_inline)) static inline void gen__grid_least_two(gen__int_lanes *least,
+                                                                      gen__int_lanes *next)
 {
-    return gen__lanes_of_bits((gen__bit_lanes)((distance << GEN__GRID_PLACE_BITS) | more));
+    gen__int_lanes other = gen__lanes_int_halves(*least);
+    *next = gen__lanes_least(*next, gen__lanes_int_halves(*next));
+    gen__lanes_sort(least, &other);
+    *next = gen__lanes_least(*next, other);
+    other = gen__lanes_int_pairs(*least);
+    *next = gen__lanes_least(*next, gen__lanes_int_pairs(*next));
+    gen__lanes_sort(least, &other);
+    *next = gen__lanes_least(*next, other);
 }
 
 /* Of keys, times 2 ^ GEN__GRID_PLACE_BITS. */
-static inline gen__lanes gen__grid_distances(gen__lanes keys)
+static inline float gen__grid_distance(gen__int_lanes keys)
 {
-    const int32_t mask = (GEN__GRID_KEY - 1) & -(1 << GEN__GRID_PLACE_BITS);
-    const gen__int_lanes all = {mask, mask, mask, mask};
-    return __builtin_convertvector((gen__int_lanes)gen__bits_of_lanes(keys) & all, gen__lanes);
-}
-
-/* Of four lanes the least and the second, of which `next` has candidates, too: in every lane. */
-__attribute__((always_inline)) static inline void gen__grid_least_two(gen__lanes *least,
-                                                                      gen__lanes *next)
-{
-    gen__lanes other = gen__lanes_halves(*least), other_next = gen__lanes_halves(*next);
-    *next = gen__lanes_min(gen__lanes_max(*least, other), gen__lanes_min(*next, other_next));
-    *least = gen__lanes_min(*least, other);
-    other = gen__lanes_pairs(*least), other_next = gen__lanes_pairs(*next);
-    *next = gen__lanes_min(gen__lanes_max(*least, other), gen__lanes_min(*next, other_next));
-    *least = gen__lanes_min(*least, other);
+    const int32_t places = (1 << GEN__GRID_PLACE_BITS) - 1;
+    const gen__int_lanes mask = {~places, ~places, ~places, ~places};
+    return __builtin_convertvector(keys & mask, gen__lanes)[0];
 }
 
 __attribute__((always_inline)) static inline struct gen__nearest
 gen__nearest_of_block(const unsigned char *block, uint32_t num_coords, gen__int_lanes logs)
 {
-    enum { KEY = GEN__GRID_KEY, PLACES = (1 << GEN__GRID_PLACE_BITS) - 1 };
-    static const gen__int_lanes place[GEN__GRID_VECTORS] = {{KEY, KEY + 1, KEY + 2, KEY + 3},
-                                                            {KEY + 4, KEY + 5, KEY + 6, KEY + 7}};
+    enum { PLACES = (1 << GEN__GRID_PLACE_BITS) - 1 };
+    static const gen__int_lanes place[GEN__GRID_VECTORS] = {{0, 1, 2, 3}, {4, 5, 6, 7}};
     gen__int_lanes d[GEN__GRID_VECTORS] = {{0}};
     gen__grid_look(block, num_coords, logs, d);
-    const gen__lanes a = gen__grid_keys(d[0], place[0]), b = gen__grid_keys(d[1], place[1]);
-    gen__lanes least = gen__lanes_min(a, b), next = gen__lanes_max(a, b);
+    gen__int_lanes least = d[0] << GEN__GRID_PLACE_BITS | place[0];
+    gen__int_lanes next = d[1] << GEN__GRID_PLACE_BITS | place[1];
+    gen__lanes_sort(&least, &next);
     gen__grid_least_two(&least, &next);
     const uint16_t *rows = gen__grid_rows(block, num_coords);
-    const uint32_t first = gen__bits_of_lanes(least)[0], second = gen__bits_of_lanes(next)[0];
-    return (struct gen__nearest){
-        .row = {rows[first & PLACES], rows[second & PLACES]},
-        .distance = {gen__grid_distances(least)[0], gen__grid_distances(next)[0]},
-        .far = first >= KEY + ((uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS)};
+    const uint32_t first = (uint32_t)least[0], second = (uint32_t)next[0];
+    return (struct gen__nearest){.row = {rows[first & PLACES], rows[second & PLACES]},
+                                 .distance = {gen__grid_distance(least), gen__grid_distance(next)},
+                                 .far = first >= (uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS};
 }
 
 /* One by one, as the family has written them: a vector would wait until the last of them is in the
@@ -142,8 +136,7 @@ gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float 
     else
         near = gen__nearest_of_block(gen__grid_list(grid, cell), num_coords, logs);
     const struct gen__row *row = &range->rows[near.row[0]];
-    *us = gen__mean_time(row->log2_us, range->rows[near.row[1]].log2_us, near.distance[0],
-                         near.distance[1]);
+    *us = gen__mean_time(row, &range->rows[near.row[1]], near.distance[0], near.distance[1]);
     return __builtin_expect(near.far, 0) ? NULL : row;
 }
 

@@ -93,6 +93,38 @@ static inline gen__places gen__lanes_places(gen__lanes x, const int16_t low[4],
 #endif
 }
 
+/* The lesser and the greater of each two. Spelled out for SSE2, whose own for floats take longer.
+ */
+static inline void gen__lanes_sort(gen__int_lanes *a, gen__int_lanes *b)
+{
+    const gen__int_lanes swap = (*a ^ *b) & (*a > *b);
+    *a ^= swap;
+    *b ^= swap;
+}
+
+static inline gen__int_lanes gen__lanes_least(gen__int_lanes a, gen__int_lanes b)
+{
+    return b ^ ((a ^ b) & (a < b));
+}
+
+static inline gen__int_lanes gen__lanes_int_halves(gen__int_lanes a)
+{
+#if defined(__SSE2__)
+    return (gen__int_lanes)_mm_shuffle_epi32((__m128i)a, _MM_SHUFFLE(1, 0, 3, 2));
+#else
+    return (gen__int_lanes){a[2], a[3], a[0], a[1]};
+#endif
+}
+
+static inline gen__int_lanes gen__lanes_int_pairs(gen__int_lanes a)
+{
+#if defined(__SSE2__)
+    return (gen__int_lanes)_mm_shuffle_epi32((__m128i)a, _MM_SHUFFLE(2, 3, 0, 1));
+#else
+    return (gen__int_lanes){a[1], a[0], a[3], a[2]};
+#endif
+}
+
 #if defined(__SSE2__)
 static inline gen__lanes gen__lanes_min(gen__lanes a, gen__lanes b)
 {
