@@ -1,14 +1,48 @@
 /* Finding the nearest rows in lists of several blocks: those of a grid's larger cells, and all. */
 #include "grid_find.h"
 
-#define FAR GEN__GRID_FAR
+#define FAR ((float)GEN__GRID_FAR)
 /* Blocks that are looked at together: their distances are kept. */
-#define MANY 16
+#define MANY 32
 
-/* A bit for each row of a block that is no farther. */
-static inline uint32_t no_farther(const gen__int_lanes d[GEN__GRID_VECTORS], gen__int_lanes than)
+/* How far the rows of a block are, in floats, which take fewer steps where many are looked at:
+ * exact as far as anything is looked for. */
+__attribute__((always_inline)) static inline void look(const unsigned char *block,
+                                                       uint32_t num_coords, gen__int_lanes logs,
+                                                       gen__lanes d[GEN__GRID_VECTORS])
 {
-    return gen__lanes_bits(d[0] <= than) | gen__lanes_bits(d[1] <= than) << 4;
+    block = __builtin_assume_aligned(block, sizeof(gen__lanes));
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < num_coords; c++) {
+        const gen__int_lanes x = {logs[c], logs[c], logs[c], logs[c]};
+        gen__int_lanes more[GEN__GRID_VECTORS];
+        memcpy(more, block + c * sizeof(more), sizeof(more));
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < GEN__GRID_VECTORS; v++) {
+            const gen__lanes apart = gen__lanes_of_bits(
+                gen__bits_of_lanes(__builtin_convertvector(more[v] - x, gen__lanes)) &
+                gen__lanes_terms.distance);
+            d[v] = c ? d[v] + apart : apart;
+        }
+    }
+}
+
+/* Of four lanes the least and the second, of which `next` has candidates, too. */
+static inline void least_two(gen__lanes least, gen__lanes next, float found[2])
+{
+    gen__lanes other = gen__lanes_halves(least), other_next = gen__lanes_halves(next);
+    next = gen__lanes_min(gen__lanes_max(least, other), gen__lanes_min(next, other_next));
+    least = gen__lanes_min(least, other);
+    other = gen__lanes_pairs(least), other_next = gen__lanes_pairs(next);
+    next = gen__lanes_min(gen__lanes_max(least, other), gen__lanes_min(next, other_next));
+    found[0] = gen__lanes_min(least, other)[0];
+    found[1] = next[0];
+}
+
+/* A bit for each row of a block where it holds. */
+static inline uint32_t bits_of(gen__int_lanes first, gen__int_lanes second)
+{
+    return gen__lanes_bits(first) | gen__lanes_bits(second) << 4;
 }
 
 /* Of the blocks, at most MANY. Distances first, then which rows have the least two of them. */
@@ -17,24 +51,26 @@ nearest_of_blocks(const unsigned char *block, uint32_t count, uint32_t num_coord
                   gen__int_lanes logs)
 {
     const size_t size = gen__block_size(num_coords);
-    gen__int_lanes d[MANY][GEN__GRID_VECTORS];
-    gen__int_lanes least = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX}, next = least;
+    gen__lanes d[MANY][GEN__GRID_VECTORS];
+    gen__lanes least = gen__lanes_all(INFINITY), next = least;
     for (uint32_t i = 0; i < count; i++) {
-        gen__grid_look(block + i * size, num_coords, logs, d[i]);
-        gen__int_lanes low = d[i][0], high = d[i][1];
-        gen__lanes_sort(&low, &high);
-        gen__lanes_sort(&least, &low);
-        next = gen__lanes_least(next, gen__lanes_least(low, high));
+        look(block + i * size, num_coords, logs, d[i]);
+        const gen__lanes low = gen__lanes_min(d[i][0], d[i][1]);
+        const gen__lanes high = gen__lanes_max(d[i][0], d[i][1]);
+        next = gen__lanes_min(gen__lanes_min(next, high), gen__lanes_max(least, low));
+        least = gen__lanes_min(least, low);
     }
-    gen__grid_least_two(&least, &next);
-    struct gen__nearest found = {{0, 0}, {(float)least[0], (float)next[0]}, least[0] >= FAR};
+    struct gen__nearest found = {{0, 0}, {0, 0}, false};
+    least_two(least, next, found.distance);
+    found.far = found.distance[0] >= FAR;
+    const gen__lanes near_by = gen__lanes_all(found.distance[1]);
     bool first = false, second = false;
     for (uint32_t i = 0; i < count && !(first && second); i++) {
-        uint32_t near = no_farther(d[i], next);
+        uint32_t near = bits_of(d[i][0] <= near_by, d[i][1] <= near_by);
         for (; near; near &= near - 1) {
             const uint32_t place = (uint32_t)__builtin_ctz(near);
             const uint32_t row = gen__grid_rows(block + i * size, num_coords)[place];
-            if (!first && d[i][place / 4][place % 4] == least[0]) {
+            if (!first && d[i][place / 4][place % 4] == found.distance[0]) {
                 found.row[0] = row;
                 first = true;
             } else if (!second) {
@@ -88,28 +124,33 @@ struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_
 
 /* ---- the nearest that is eligible -------------------------------------- */
 
-/* In each lane the nearest row so far. */
-struct lanes_best {
-    gen__int_lanes distance, row;
+/* Blocks of the rows of variants, whose distances are known. */
+struct looked_at {
+    uint32_t count;
+    const uint16_t *rows[MANY];
+    gen__lanes d[MANY][GEN__GRID_VECTORS], least;
 };
 
-/* Blocks are in the order of variants, not of rows: of equal distances the first row counts. */
-__attribute__((always_inline)) static inline void look_for_best(const unsigned char *block,
-                                                                uint32_t num_coords,
-                                                                gen__int_lanes logs,
-                                                                struct lanes_best *best)
+struct best {
+    float distance;
+    uint32_t row;
+};
+
+/* They are in the order of variants, not of rows: of equal distances the first row counts. */
+static void take_best(const struct looked_at *seen, struct best *best)
 {
-    typedef uint16_t numbers __attribute__((vector_size(8)));
-    gen__int_lanes d[GEN__GRID_VECTORS] = {{0}};
-    gen__grid_look(block, num_coords, logs, d);
-    for (uint32_t v = 0; v < GEN__GRID_VECTORS; v++) {
-        numbers rows;
-        memcpy(&rows, gen__grid_rows(block, num_coords) + 4 * v, sizeof(rows));
-        const gen__int_lanes row = __builtin_convertvector(rows, gen__int_lanes);
-        const gen__int_lanes nearer =
-            (d[v] < best->distance) | ((d[v] == best->distance) & (row < best->row));
-        best->distance = (d[v] & nearer) | (best->distance & ~nearer);
-        best->row = (row & nearer) | (best->row & ~nearer);
+    float least[2];
+    least_two(seen->least, seen->least, least);
+    if (least[0] > best->distance)
+        return;
+    const gen__lanes all = gen__lanes_all(least[0]);
+    for (uint32_t i = 0; i < seen->count; i++) {
+        uint32_t same = bits_of(seen->d[i][0] == all, seen->d[i][1] == all);
+        for (; same; same &= same - 1) {
+            const uint32_t row = seen->rows[i][(unsigned)__builtin_ctz(same)];
+            if (least[0] < best->distance || row < best->row)
+                *best = (struct best){least[0], row};
+        }
     }
 }
 
@@ -119,18 +160,27 @@ eligible_of(const struct gen__range *range, uint32_t num_coords, gen__int_lanes 
 {
     const struct gen__slots *slots = range->slots;
     const unsigned char *const blocks = (const unsigned char *)(slots + 1);
-    struct lanes_best best = {{FAR, FAR, FAR, FAR}, {0, 0, 0, 0}};
+    struct best best = {FAR, 0};
+    struct looked_at seen;
+    seen.count = 0;
+    seen.least = gen__lanes_all(INFINITY);
     for (; eligible; eligible &= eligible - 1) {
         const uint32_t slot = (uint32_t)__builtin_ctz(eligible);
-        for (uint32_t i = slot ? slots->end[slot - 1] : 0; i < slots->end[slot]; i++)
-            look_for_best(blocks + i * gen__block_size(num_coords), num_coords, logs, &best);
+        for (uint32_t i = slot ? slots->end[slot - 1] : 0; i < slots->end[slot]; i++) {
+            const unsigned char *block = blocks + i * gen__block_size(num_coords);
+            gen__lanes *d = seen.d[seen.count];
+            seen.rows[seen.count++] = gen__grid_rows(block, num_coords);
+            look(block, num_coords, logs, d);
+            seen.least = gen__lanes_min(seen.least, gen__lanes_min(d[0], d[1]));
+            if (seen.count < MANY)
+                continue;
+            take_best(&seen, &best);
+            seen.count = 0;
+            seen.least = gen__lanes_all(INFINITY);
+        }
     }
-    uint32_t at = 0;
-    for (uint32_t i = 1; i < 4; i++)
-        if (best.distance[i] < best.distance[at] ||
-            (best.distance[i] == best.distance[at] && best.row[i] < best.row[at]))
-            at = i;
-    return best.distance[at] < FAR ? &range->rows[best.row[at]] : NULL;
+    take_best(&seen, &best);
+    return best.distance < FAR ? &range->rows[best.row] : NULL;
 }
 
 const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, uint32_t num_coords,

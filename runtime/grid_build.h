@@ -7,7 +7,7 @@
 
 #define GEN__MAX_SLABS 64                                         /* of a coordinate */
 #define GEN__MAX_CELLS 512                                        /* of a grid */
-#define GEN__MAX_LISTS(num_coords) ((num_coords) * (size_t)32768) /* bytes */
+#define GEN__MAX_LISTS(num_coords) ((num_coords) * (size_t)40960) /* bytes */
 #define GEN__MAX_DEPTH 16 /* of halving boxes: GEN__MAX_CELLS, and a rest for each coordinate */
 
 /* Rows that may be among the two nearest in a box of slabs, in their order. */
@@ -57,13 +57,18 @@ static inline void gen__grid_clear(unsigned char *block, uint32_t num_coords)
         logs[i] = GEN__GRID_NOWHERE;
 }
 
+/* A logarithm as blocks have it. */
+static inline int32_t gen__grid_units(float log)
+{
+    return (int32_t)((log + GEN__LOG_BIAS) / GEN__LOG_UNIT);
+}
+
 static inline void gen__grid_set(unsigned char *block, uint32_t num_coords, uint32_t place,
                                  const float *row_logs, uint32_t row)
 {
     int32_t *logs = (int32_t *)(void *)block;
     for (uint32_t c = 0; c < num_coords; c++)
-        logs[c * GEN__GRID_BLOCK + place] =
-            (int32_t)((row_logs[c] + GEN__LOG_BIAS) / GEN__LOG_UNIT);
+        logs[c * GEN__GRID_BLOCK + place] = gen__grid_units(row_logs[c]);
     ((uint16_t *)(void *)(logs + num_coords * GEN__GRID_BLOCK))[place] = (uint16_t)row;
 }
 

@@ -121,15 +121,16 @@ void gen__grid_write(const struct gen__builder *b, const struct gen__candidates 
                      unsigned char *to)
 {
     const size_t size = gen__block_size(b->num_coords);
-    const uint32_t blocks = gen__blocks_of(rows->count);
-    for (uint32_t i = 0; i < blocks; i++)
-        gen__grid_clear(to + i * size, b->num_coords);
-    for (uint32_t i = 0; i < rows->count; i++) {
-        float logs[GEN__MAX_COORDS];
-        for (uint32_t c = 0; c < b->num_coords; c++)
-            logs[c] = rows->logs[c][i];
-        gen__grid_set(to + i / GEN__GRID_BLOCK * size, b->num_coords, i % GEN__GRID_BLOCK, logs,
-                      rows->rows[i]);
+    for (uint32_t first = 0; first < rows->count; first += GEN__GRID_BLOCK, to += size) {
+        const uint32_t left = rows->count - first;
+        const uint32_t here = left < GEN__GRID_BLOCK ? left : GEN__GRID_BLOCK;
+        if (here < GEN__GRID_BLOCK)
+            gen__grid_clear(to, b->num_coords);
+        int32_t *logs = (int32_t *)(void *)to;
+        for (uint32_t c = 0; c < b->num_coords; c++, logs += GEN__GRID_BLOCK)
+            for (uint32_t i = 0; i < here; i++)
+                logs[i] = gen__grid_units(rows->logs[c][first + i]);
+        memcpy(logs, rows->rows + first, here * sizeof(rows->rows[0]));
     }
 }
 

@@ -252,9 +252,11 @@ static int32_t blocks_of(int32_t length)
 static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *device,
                         const struct gen__facts *variant, int32_t tiles)
 {
-    const int64_t resident = (int64_t)device->num_sms * gen__blocks_per_sm(device, variant);
+    const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
     const int64_t work = (int64_t)p->batch * blocks_of(p->max_kv_len);
-    int64_t parts = resident / tiles;
+    /* As many as count: 32 bits are divided faster. */
+    const uint32_t most = MAX_GRID_Y * MLA_MAX_ROW_TILES;
+    int64_t parts = (resident < most ? (uint32_t)resident : most) / (uint32_t)tiles;
     parts = parts < work ? parts : work;
     parts = parts < MAX_GRID_Y ? parts : MAX_GRID_Y;
     return parts > 1 ? (int32_t)parts : 1;
@@ -345,8 +347,8 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
         s.us = s.chunk ? cut : whole;
     } else if (s.num_parts > 1 && (ragged || cut < whole) && partials_allowed(p, 2 * s.num_parts)) {
         const int64_t blocks = (int64_t)p->batch * blocks_of(p->kv_len);
-        const int64_t snap = blocks / s.num_parts / SNAP_SHARE;
-        s.snap = snap < MOST_SNAP ? (int32_t)snap : MOST_SNAP;
+        while (s.snap < MOST_SNAP && blocks >= (int64_t)(s.snap + 1) * SNAP_SHARE * s.num_parts)
+            s.snap++;
         s.by_request = p->batch <= s.num_parts;
         s.num_records = s.by_request ? p->batch : s.num_parts;
         s.num_slots = 2 * s.num_parts;
