@@ -122,6 +122,19 @@ struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_
     return nearest_of(block, count, 4, logs);
 }
 
+const struct gen__row *gen__grid_find_scaled(const struct gen__range *range, uint32_t num_coords,
+                                             const float *counts, float first)
+{
+    const float at[GEN__MAX_COORDS] = {first, counts[1], num_coords > 2 ? counts[2] : 1.0f,
+                                       num_coords > 3 ? counts[3] : 1.0f};
+    float us;
+    if (num_coords == 2)
+        return gen__grid_find(range, 2, at, &us);
+    if (num_coords == 3)
+        return gen__grid_find(range, 3, at, &us);
+    return gen__grid_find(range, 4, at, &us);
+}
+
 /* ---- the nearest that is eligible -------------------------------------- */
 
 /* Blocks of the rows of variants, whose distances are known. */

@@ -78,6 +78,9 @@ struct gen__nearest;
 /* The two nearest of a cell that has not one block. */
 struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_t num_coords,
                                          uint32_t cell, gen__int_lanes logs);
+/* The nearest row where the first coordinate is another; NULL where it is too far. */
+const struct gen__row *gen__grid_find_scaled(const struct gen__range *range, uint32_t num_coords,
+                                             const float *counts, float first);
 /* The nearest of the rows whose variants' bits are set, with another first coordinate; NULL where
  * none is, or too far. */
 const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, uint32_t num_coords,

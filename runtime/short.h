@@ -104,7 +104,9 @@ GEN__INLINE bool gen__short_row(const struct gen__range *range, const struct gen
     const struct gen__row *row = gen__grid_find(range, family->num_coords, counts, &found->us);
     if (!row)
         return false;
-    if (__builtin_expect(first != counts[0] || !gen__row_fits(row, family, problem, device), 0)) {
+    if (first != counts[0])
+        row = gen__grid_find_scaled(range, family->num_coords, counts, first);
+    if (__builtin_expect(!row || !gen__row_fits(row, family, problem, device), 0)) {
         row = gen__short_eligible(range, family, problem, device, counts, first);
         if (!row)
             return false;
