@@ -105,8 +105,10 @@ bool gen__short_parts(const gen_library *library, const gen_device *device,
         const gen_problem *problem = &parts[i].problem.base;
         gen_plan_launch *launch = &plan->launch[parts[i].launch];
         const struct gen__family *family = gen__family_by_tag(problem->family);
-        if (!family || !(family->launch ? family->launch(library, device, problem, launch)
-                                        : launch_any(family, library, device, problem, launch)))
+        const bool found =
+            family && (family->launch ? family->launch(library, device, problem, launch)
+                                      : launch_any(family, library, device, problem, launch));
+        if (!found && gen__choose_part(library, device, problem, launch) != GEN_OK)
             return false;
     }
     return true;

@@ -164,7 +164,8 @@ GEN__INLINE bool gen__short_choose(const struct gen__family *family, const gen_l
 
 /* ---- plans and parts --------------------------------------------------- */
 
-/* A plan's launches that are left to others; false where one is not chosen in the short way. */
+/* A plan's launches that are left to others, in the short way or by every rule; false where one
+ * cannot be done. */
 bool gen__short_parts(const gen_library *library, const gen_device *device,
                       const struct gen__part *parts, uint32_t count, gen_plan *plan);
 
