@@ -49,14 +49,30 @@ static inline float gen__cbrt(float x)
  * polynomial that is nearest to 2^f for |f| <= 1/2, and 1 for f = 0. */
 static inline float gen__exp2(float x)
 {
-    const int32_t n = (int32_t)(x + 127.5f); /* positive, so this rounds to the nearest */
-    const float f = x + 127.0f - (float)n, square = f * f;
-    const uint32_t bits = (uint32_t)n << 23;
+    /* In this sum n stands in the last bits: two conversions, which take as long as all the rest,
+     * are spared. */
+    const float shift = 12582912.0f; /* 1.5 * 2^23 */
+    const float sum = x + shift;
+    const float f = x - (sum - shift), square = f * f;
+    uint32_t bits;
+    memcpy(&bits, &sum, sizeof(bits));
+    bits = (bits + 127) << 23;
     float power;
     memcpy(&power, &bits, sizeof(power));
     /* The powers side by side, not in Horner's chain: the result is waited for. */
     return power * (1.0f + 0.693124184f * f +
                     square * (0.240240986f + 0.0559065114f * f + 0.00958288653f * square));
+}
+
+/* The same where x is mostly small: without n, for |x| <= 3/2. */
+static inline float gen__exp2_small(float x)
+{
+    const float square = x * x;
+    if (__builtin_expect(!(square <= 2.25f), 0))
+        return gen__exp2(x);
+    const float low = 1.0f + 0.693156274f * x, middle = 0.2402069f + 0.0554530366f * x;
+    const float high = (0.00964380702f + 0.00138813739f * x) + 0.000149007572f * square;
+    return (low + square * middle) + square * square * high;
 }
 
 #endif /* GEN_APPROX_H */

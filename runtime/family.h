@@ -168,6 +168,13 @@ struct gen__family {
     uint32_t (*parts)(const gen_problem *problem, const gen_device *device,
                       const struct gen__facts *variant, const gen_plan *plan,
                       struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
+    /* gen_select() once device, size and flags were checked, and the short way to a launch of
+     * another family's plan, compiled with this family's functions (short.h). They do nothing that
+     * the functions above do not say; NULL: selection goes by those. */
+    enum gen_status (*select)(const gen_library *library, const gen_device *device,
+                              const gen_problem *problem, gen_plan *plan);
+    bool (*launch)(const gen_library *library, const gen_device *device, const gen_problem *problem,
+                   gen_plan_launch *launch);
     const uint32_t *part_families; /* every tag that parts() may name */
     uint32_t num_part_families;
     /* Checks the arguments, whose size and family were checked, for a plan that

@@ -1,191 +1,210 @@
-/* Finding the nearest rows by a grid. */
-#include "grid.h"
-#include "rows.h"
+/* Finding the nearest rows in lists of several blocks: those of a grid's larger cells, and all. */
+#include "grid_find.h"
 
-#include <math.h>
-#include <stdlib.h>
+#define FAR ((float)GEN__GRID_FAR)
+/* Blocks that are looked at together: their distances are kept. */
+#define MANY 32
 
-#define VECTORS (GEN__GRID_BLOCK / 4)
-/* Below this distances in floats are exact; infinite ones say that the grid does not tell. */
-#define EXACT 16777216.0f
-
-/* The cell that a problem is in. Its coordinates' bits alone say so, while their logarithms are
- * still being worked out. */
-__attribute__((always_inline)) static inline uint32_t
-cell_at(const struct gen__place *grid, uint32_t num_coords, gen__lanes counts)
-{
-    const gen__places places = gen__lanes_places(counts, grid->low, grid->high);
-    const gen__bit_lanes bits = gen__bits_of_lanes(counts);
-    uint32_t cell = 0;
-#pragma GCC unroll 4
-    for (uint32_t c = 0; c < num_coords; c++) {
-        const struct gen__step *step =
-            (const struct gen__step *)(const void *)grid->at + grid->steps[c] + places[c];
-        /* A coin's toss, so not by a branch. */
-        const int64_t left = (int64_t)step->upto - (int64_t)bits[c];
-        cell += step->add + (step->more & (uint32_t)(left >> 32));
-    }
-    const uint16_t *cells =
-        (const uint16_t *)(const void *)(grid->at + gen__block_size(num_coords));
-    return cells[cell];
-}
-
-static inline const unsigned char *block_at(const struct gen__place *grid, uint32_t cell)
-{
-    return grid->at + (size_t)(cell / GEN__GRID_BLOCKS) * sizeof(gen__lanes);
-}
-
-/* How far the rows of a block are, and which they are. */
-__attribute__((always_inline)) static inline const uint16_t *
-look(const unsigned char *block, uint32_t num_coords, gen__lanes logs, gen__lanes d[VECTORS])
+/* How far the rows of a block are, in floats, which take fewer steps where many are looked at:
+ * exact as far as anything is looked for. */
+__attribute__((always_inline)) static inline void look(const unsigned char *block,
+                                                       uint32_t num_coords, gen__int_lanes logs,
+                                                       gen__lanes d[GEN__GRID_VECTORS])
 {
     block = __builtin_assume_aligned(block, sizeof(gen__lanes));
 #pragma GCC unroll 4
     for (uint32_t c = 0; c < num_coords; c++) {
-        const gen__lanes x = gen__lanes_all(logs[c]);
-        gen__lanes more[VECTORS];
+        const gen__int_lanes x = {logs[c], logs[c], logs[c], logs[c]};
+        gen__int_lanes more[GEN__GRID_VECTORS];
         memcpy(more, block + c * sizeof(more), sizeof(more));
 #pragma GCC unroll 2
-        for (uint32_t v = 0; v < VECTORS; v++) {
-            more[v] = gen__lanes_distance(more[v], x);
-            d[v] = c ? d[v] + more[v] : more[v];
+        for (uint32_t v = 0; v < GEN__GRID_VECTORS; v++) {
+            const gen__lanes apart = gen__lanes_of_bits(
+                gen__bits_of_lanes(__builtin_convertvector(more[v] - x, gen__lanes)) &
+                gen__lanes_terms.distance);
+            d[v] = c ? d[v] + apart : apart;
         }
     }
-    return (const uint16_t *)(const void *)(block + num_coords * VECTORS * sizeof(gen__lanes));
 }
 
-/* The two nearest rows; of equal distances the one that comes first. */
-struct nearest {
-    uint32_t row[2];
-    float distance[2]; /* of units; infinite where there is no row */
-};
-
-/* A bit for each place where it holds. */
-static inline uint32_t places(gen__int_lanes first, gen__int_lanes second)
+/* Of four lanes the least and the second, of which `next` has candidates, too. */
+static inline void least_two(gen__lanes least, gen__lanes next, float found[2])
 {
-    return gen__lanes_bits(first) | gen__lanes_bits(second) << 4;
-}
-
-__attribute__((always_inline)) static inline struct nearest
-nearest_of_block(const unsigned char *block, uint32_t num_coords, gen__lanes logs)
-{
-    gen__lanes d[VECTORS] = {{0}};
-    const uint16_t *rows = look(block, num_coords, logs, d);
-    /* The least and the next of 2, of 4 and of 8. */
-    gen__lanes least = gen__lanes_min(d[0], d[1]), next = gen__lanes_max(d[0], d[1]);
     gen__lanes other = gen__lanes_halves(least), other_next = gen__lanes_halves(next);
     next = gen__lanes_min(gen__lanes_max(least, other), gen__lanes_min(next, other_next));
     least = gen__lanes_min(least, other);
     other = gen__lanes_pairs(least), other_next = gen__lanes_pairs(next);
     next = gen__lanes_min(gen__lanes_max(least, other), gen__lanes_min(next, other_next));
-    least = gen__lanes_min(least, other);
-
-    const uint32_t nearest = places(d[0] == least, d[1] == least);
-    const uint32_t near = places(d[0] <= next, d[1] <= next);
-    const uint32_t first = nearest & -nearest;
-    return (struct nearest){
-        .row = {rows[(unsigned)__builtin_ctz(first)], rows[(unsigned)__builtin_ctz(near ^ first)]},
-        .distance = {least[0], next[0]}};
+    found[0] = gen__lanes_min(least, other)[0];
+    found[1] = next[0];
 }
 
-/* The rows of `b` come later: of equal distances the first's count. */
-static struct nearest nearer_two(struct nearest a, struct nearest b)
+/* A bit for each row of a block where it holds. */
+static inline uint32_t bits_of(gen__int_lanes first, gen__int_lanes second)
 {
-    const bool other = b.distance[0] < a.distance[0];
-    const struct nearest x = other ? b : a, y = other ? a : b;
-    const bool swap = other ? !(x.distance[1] < y.distance[0]) : y.distance[0] < x.distance[1];
-    return (struct nearest){{x.row[0], swap ? y.row[0] : x.row[1]},
-                            {x.distance[0], swap ? y.distance[0] : x.distance[1]}};
+    return gen__lanes_bits(first) | gen__lanes_bits(second) << 4;
 }
 
-static struct nearest nearest_of_list(const struct gen__place *grid, uint32_t num_coords,
-                                      uint32_t cell, gen__lanes logs)
+/* Of the blocks, at most MANY. Distances first, then which rows have the least two of them. */
+__attribute__((always_inline)) static inline struct gen__nearest
+nearest_of_blocks(const unsigned char *block, uint32_t count, uint32_t num_coords,
+                  gen__int_lanes logs)
 {
-    const unsigned char *block = block_at(grid, cell);
-    struct nearest found = nearest_of_block(block, num_coords, logs);
-    for (uint32_t i = 0; i < cell % GEN__GRID_BLOCKS; i++) {
-        block += gen__block_size(num_coords);
-        found = nearer_two(found, nearest_of_block(block, num_coords, logs));
+    const size_t size = gen__block_size(num_coords);
+    gen__lanes d[MANY][GEN__GRID_VECTORS];
+    gen__lanes least = gen__lanes_all(INFINITY), next = least;
+    for (uint32_t i = 0; i < count; i++) {
+        look(block + i * size, num_coords, logs, d[i]);
+        const gen__lanes low = gen__lanes_min(d[i][0], d[i][1]);
+        const gen__lanes high = gen__lanes_max(d[i][0], d[i][1]);
+        next = gen__lanes_min(gen__lanes_min(next, high), gen__lanes_max(least, low));
+        least = gen__lanes_min(least, low);
+    }
+    struct gen__nearest found = {{0, 0}, {0, 0}, false};
+    least_two(least, next, found.distance);
+    found.far = found.distance[0] >= FAR;
+    const gen__lanes near_by = gen__lanes_all(found.distance[1]);
+    bool first = false, second = false;
+    for (uint32_t i = 0; i < count && !(first && second); i++) {
+        uint32_t near = bits_of(d[i][0] <= near_by, d[i][1] <= near_by);
+        for (; near; near &= near - 1) {
+            const uint32_t place = (uint32_t)__builtin_ctz(near);
+            const uint32_t row = gen__grid_rows(block + i * size, num_coords)[place];
+            if (!first && d[i][place / 4][place % 4] == found.distance[0]) {
+                found.row[0] = row;
+                first = true;
+            } else if (!second) {
+                found.row[1] = row;
+                second = true;
+            }
+        }
     }
     return found;
 }
 
-/* The row and the time. */
-static inline const struct gen__row *found(const struct gen__range *range, struct nearest near,
-                                           float *us)
+/* The rows of `b` come later: of equal distances the first's count. */
+static struct gen__nearest nearer_two(struct gen__nearest a, struct gen__nearest b)
 {
-    const struct gen__row *row = &range->rows[near.row[0]];
-    *us = gen__mean_time(row->log2_us, range->rows[near.row[1]].log2_us, near.distance[0],
-                         near.distance[1]);
-    return __builtin_expect(near.distance[0] < EXACT, 1) ? row : NULL;
+    const bool other = b.distance[0] < a.distance[0];
+    const struct gen__nearest x = other ? b : a, y = other ? a : b;
+    const bool swap = other ? !(x.distance[1] < y.distance[0]) : y.distance[0] < x.distance[1];
+    return (struct gen__nearest){{x.row[0], swap ? y.row[0] : x.row[1]},
+                                 {x.distance[0], swap ? y.distance[0] : x.distance[1]},
+                                 x.far};
 }
 
-__attribute__((noinline)) static const struct gen__row *find_in_list(const struct gen__range *range,
-                                                                     uint32_t num_coords,
-                                                                     uint32_t cell, gen__lanes logs,
-                                                                     float *us)
+__attribute__((always_inline)) static inline struct gen__nearest
+nearest_of(const unsigned char *block, uint32_t count, uint32_t num_coords, gen__int_lanes logs)
 {
-    return found(range, nearest_of_list(&range->place, num_coords, cell, logs), us);
-}
-
-/* One by one, as the family has written them: a vector would wait until the last of them is in the
- * cache. */
-__attribute__((always_inline)) static inline gen__lanes load_counts(const float *counts,
-                                                                    uint32_t num_coords)
-{
-    return (gen__lanes){counts[0], counts[1], num_coords > 2 ? counts[2] : 1.0f,
-                        num_coords > 3 ? counts[3] : 1.0f};
-}
-
-__attribute__((always_inline)) static inline const struct gen__row *
-find(const struct gen__range *range, uint32_t num_coords, const float *at, float *us)
-{
-    const struct gen__place *grid = &range->place;
-    const gen__lanes counts = load_counts(at, num_coords);
-    const gen__lanes logs = gen__lanes_log2(counts);
-    const uint32_t cell = cell_at(grid, num_coords, counts);
-    if (__builtin_expect(cell % GEN__GRID_BLOCKS != 0, 0))
-        return find_in_list(range, num_coords, cell, logs, us);
-    return found(range, nearest_of_block(block_at(grid, cell), num_coords, logs), us);
-}
-
-#define FIND(num_coords)                                                       \
-    __attribute__((noinline)) static const struct gen__row *find_##num_coords( \
-        const struct gen__range *range, const float *counts, float *us)        \
-    {                                                                          \
-        return find(range, num_coords, counts, us);                            \
+    const uint32_t now = count < MANY ? count : MANY;
+    struct gen__nearest found = nearest_of_blocks(block, now, num_coords, logs);
+    for (uint32_t i = now; i < count; i += MANY) {
+        const uint32_t more = count - i < MANY ? count - i : MANY;
+        const unsigned char *at = block + i * gen__block_size(num_coords);
+        found = nearer_two(found, nearest_of_blocks(at, more, num_coords, logs));
     }
-FIND(2)
-FIND(3)
-FIND(4)
-
-const struct gen__row *gen__grid_find(const struct gen__range *range, uint32_t num_coords,
-                                      const float *counts, float *us)
-{
-    if (num_coords == 3)
-        return find_3(range, counts, us);
-    if (num_coords == 4)
-        return find_4(range, counts, us);
-    return find_2(range, counts, us);
+    return found;
 }
 
-__attribute__((always_inline)) static inline struct nearest
-nearest_scaled(const struct gen__place *grid, uint32_t num_coords, const float *at, float first)
+struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_t num_coords,
+                                         uint32_t cell, gen__int_lanes logs)
 {
-    gen__lanes counts = load_counts(at, num_coords);
-    counts[0] = first;
-    const uint32_t cell = cell_at(grid, num_coords, counts);
-    return nearest_of_list(grid, num_coords, cell, gen__lanes_log2(counts));
+    const unsigned char *block = gen__grid_list(&range->place, cell);
+    uint32_t count = cell % (1u << GEN__GRID_BLOCK_BITS) + 1;
+    if (cell == GEN__GRID_ALL) {
+        block = gen__grid_all(range, num_coords);
+        count = gen__blocks_of(range->num_rows);
+    }
+    if (num_coords == 2)
+        return nearest_of(block, count, 2, logs);
+    if (num_coords == 3)
+        return nearest_of(block, count, 3, logs);
+    return nearest_of(block, count, 4, logs);
 }
 
 const struct gen__row *gen__grid_find_scaled(const struct gen__range *range, uint32_t num_coords,
-                                             const float *counts, float first, float *us)
+                                             const float *counts, float first)
 {
-    const struct gen__place *grid = &range->place;
-    if (!gen__grid_find(range, num_coords, counts, us))
-        return NULL;
-    const struct nearest near = num_coords == 3   ? nearest_scaled(grid, 3, counts, first)
-                                : num_coords == 4 ? nearest_scaled(grid, 4, counts, first)
-                                                  : nearest_scaled(grid, 2, counts, first);
-    return near.distance[0] < EXACT ? &range->rows[near.row[0]] : NULL;
+    const float at[GEN__MAX_COORDS] = {first, counts[1], num_coords > 2 ? counts[2] : 1.0f,
+                                       num_coords > 3 ? counts[3] : 1.0f};
+    float us;
+    if (num_coords == 2)
+        return gen__grid_find(range, 2, at, &us);
+    if (num_coords == 3)
+        return gen__grid_find(range, 3, at, &us);
+    return gen__grid_find(range, 4, at, &us);
+}
+
+/* ---- the nearest that is eligible -------------------------------------- */
+
+/* Blocks of the rows of variants, whose distances are known. */
+struct looked_at {
+    uint32_t count;
+    const uint16_t *rows[MANY];
+    gen__lanes d[MANY][GEN__GRID_VECTORS], least;
+};
+
+struct best {
+    float distance;
+    uint32_t row;
+};
+
+/* They are in the order of variants, not of rows: of equal distances the first row counts. */
+static void take_best(const struct looked_at *seen, struct best *best)
+{
+    float least[2];
+    least_two(seen->least, seen->least, least);
+    if (least[0] > best->distance)
+        return;
+    const gen__lanes all = gen__lanes_all(least[0]);
+    for (uint32_t i = 0; i < seen->count; i++) {
+        uint32_t same = bits_of(seen->d[i][0] == all, seen->d[i][1] == all);
+        for (; same; same &= same - 1) {
+            const uint32_t row = seen->rows[i][(unsigned)__builtin_ctz(same)];
+            if (least[0] < best->distance || row < best->row)
+                *best = (struct best){least[0], row};
+        }
+    }
+}
+
+__attribute__((always_inline)) static inline const struct gen__row *
+eligible_of(const struct gen__range *range, uint32_t num_coords, gen__int_lanes logs,
+            uint32_t eligible)
+{
+    const struct gen__slots *slots = range->slots;
+    const unsigned char *const blocks = (const unsigned char *)(slots + 1);
+    struct best best = {FAR, 0};
+    struct looked_at seen;
+    seen.count = 0;
+    seen.least = gen__lanes_all(INFINITY);
+    for (; eligible; eligible &= eligible - 1) {
+        const uint32_t slot = (uint32_t)__builtin_ctz(eligible);
+        for (uint32_t i = slot ? slots->end[slot - 1] : 0; i < slots->end[slot]; i++) {
+            const unsigned char *block = blocks + i * gen__block_size(num_coords);
+            gen__lanes *d = seen.d[seen.count];
+            seen.rows[seen.count++] = gen__grid_rows(block, num_coords);
+            look(block, num_coords, logs, d);
+            seen.least = gen__lanes_min(seen.least, gen__lanes_min(d[0], d[1]));
+            if (seen.count < MANY)
+                continue;
+            take_best(&seen, &best);
+            seen.count = 0;
+            seen.least = gen__lanes_all(INFINITY);
+        }
+    }
+    take_best(&seen, &best);
+    return best.distance < FAR ? &range->rows[best.row] : NULL;
+}
+
+const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, uint32_t num_coords,
+                                               const float *at, float first, uint32_t eligible)
+{
+    gen__lanes counts = gen__grid_counts(at, num_coords);
+    counts[0] = first;
+    const gen__int_lanes logs = gen__lanes_log2(counts);
+    if (num_coords == 2)
+        return eligible_of(range, 2, logs, eligible);
+    if (num_coords == 3)
+        return eligible_of(range, 3, logs, eligible);
+    return eligible_of(range, 4, logs, eligible);
 }

@@ -1,7 +1,7 @@
 /*
  * Finding the two nearest of the tuning rows of several coordinates: a grid of
  * cells over the rows' box, in doublings, and for each cell the rows that are
- * among the two nearest of any problem in it: few, or the cell tells nothing. Beyond the box all
+ * among the two nearest of any problem in it: few, or all are looked at. Beyond the box all
  * distances grow alike, so its outermost cells have no end.
  *
  * A grid hangs on the rows' coordinates alone; ranges with the same have one
@@ -13,8 +13,11 @@
 #include "lanes.h"
 #include "library.h"
 
-#define GEN__GRID_BLOCK 8  /* rows that are looked at together */
-#define GEN__GRID_BLOCKS 4 /* of a cell */
+#define GEN__GRID_BLOCK 8      /* rows that are looked at together */
+#define GEN__GRID_BLOCKS 8     /* of a cell, at most */
+#define GEN__GRID_BLOCK_BITS 8 /* of a cell, for their number less one */
+#define GEN__MAX_SLOTS 31      /* variants of a range */
+#define GEN__GRID_ALL 255u     /* a cell without a list: all rows are */
 
 /* An eighth (linearly) of a doubling of a coordinate: what the coordinate adds to the cell's
  * number, and how much more above the number with these bits. */
@@ -24,11 +27,11 @@ struct gen__step {
 };
 
 /*
- * Behind it: an empty block, the cells, the blocks of their lists, the steps of
- * every coordinate. A cell is where its list begins, in vectors, times
- * GEN__GRID_BLOCKS, and the number of its blocks less one. A block is
+ * Behind it: the blocks of all rows, the cells (where `place` says that the grid is), the blocks of
+ * their lists, the steps of every coordinate. A cell is where its list begins, in vectors, above
+ * GEN__GRID_BLOCK_BITS of the number of its blocks less one. A block is
  *
- *     float logs[num_coords][GEN__GRID_BLOCK]    as gen__lanes_log2() has them; infinite: no row
+ *     int32_t logs[num_coords][GEN__GRID_BLOCK]  as gen__lanes_log2() has them; far off: no row
  *     uint16_t rows[GEN__GRID_BLOCK]             ascending, as blocks are
  */
 struct gen__grid {
@@ -39,20 +42,53 @@ struct gen__grid {
     uint32_t bytes;               /* that it takes */
 };
 
-/* Floats and rows: whole vectors. */
+/* Logarithms and rows: whole vectors. */
 static inline size_t gen__block_size(uint32_t num_coords)
 {
-    return GEN__GRID_BLOCK * (num_coords * sizeof(float) + sizeof(uint16_t));
+    return GEN__GRID_BLOCK * (num_coords * sizeof(int32_t) + sizeof(uint16_t));
 }
 
-/* The nearest row, and in *us the time by the two nearest; NULL where the grid does not tell.
- * `counts` are the problem's coordinates. */
-const struct gen__row *gen__grid_find(const struct gen__range *range, uint32_t num_coords,
-                                      const float *counts, float *us);
-/* The same where the row is looked up with another first coordinate. */
-const struct gen__row *gen__grid_find_scaled(const struct gen__range *range, uint32_t num_coords,
-                                             const float *counts, float first, float *us);
+static inline uint32_t gen__blocks_of(uint32_t num_rows)
+{
+    return (num_rows + GEN__GRID_BLOCK - 1) / GEN__GRID_BLOCK;
+}
 
+/* The blocks of all rows. */
+static inline const unsigned char *gen__grid_all(const struct gen__range *range,
+                                                 uint32_t num_coords)
+{
+    return range->place.at - gen__blocks_of(range->num_rows) * gen__block_size(num_coords);
+}
+
+/* The variants of a range's rows. Behind it: the blocks of each one's rows, in turn. */
+struct gen__slots {
+    _Alignas(GEN__LINE) uint32_t count; /* 0: too many */
+    uint16_t row[GEN__MAX_SLOTS];       /* of each the first row */
+    uint16_t end[GEN__MAX_SLOTS];       /* in blocks */
+};
+
+static inline size_t gen__slots_size(uint32_t num_rows, uint32_t num_coords)
+{
+    const uint32_t blocks = gen__blocks_of(num_rows) + GEN__MAX_SLOTS;
+    const size_t size = sizeof(struct gen__slots) + blocks * gen__block_size(num_coords);
+    return (size + GEN__LINE - 1) / GEN__LINE * GEN__LINE;
+}
+
+struct gen__nearest;
+/* The two nearest of a cell that has not one block. */
+struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_t num_coords,
+                                         uint32_t cell, gen__int_lanes logs);
+/* The nearest row where the first coordinate is another; NULL where it is too far. */
+const struct gen__row *gen__grid_find_scaled(const struct gen__range *range, uint32_t num_coords,
+                                             const float *counts, float first);
+/* The nearest of the rows whose variants' bits are set, with another first coordinate; NULL where
+ * none is, or too far. */
+const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, uint32_t num_coords,
+                                               const float *counts, float first, uint32_t eligible);
+
+/* Fills the slots of a range, which come zeroed; the bytes they take. */
+size_t gen__slots_fill(const struct gen__range *range, uint32_t num_coords,
+                       struct gen__slots *slots);
 /* Gives the range a grid, its own or one that the library has; none where its rows
  * are too many or too far apart. False: out of memory. */
 bool gen__grid_index(gen_library *library, uint32_t num_coords, struct gen__range *range);

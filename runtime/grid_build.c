@@ -189,19 +189,21 @@ static uint32_t fill_steps(const struct gen__builder *b, uint32_t c, struct gen_
 static struct gen__grid *finish(const struct gen__builder *b)
 {
     struct gen__place place = {0};
-    const size_t none = gen__block_size(b->num_coords), cells = gen__cells_size(b);
-    const size_t steps_at = b->lists_size + cells;
+    const struct gen__candidates *rows = &b->of_depth[0];
+    const size_t all = gen__blocks_of(rows->count) * gen__block_size(b->num_coords);
+    const size_t cells = gen__cells_size(b), steps_at = cells + b->lists_size;
     size_t num_steps = 0;
     for (uint32_t c = 0; c < b->num_coords; c++)
         num_steps += fill_steps(b, c, &place, NULL);
-    const size_t bytes = sizeof(struct gen__grid) + steps_at + num_steps * sizeof(struct gen__step);
+    const size_t bytes =
+        sizeof(struct gen__grid) + all + steps_at + num_steps * sizeof(struct gen__step);
     struct gen__grid *grid = gen__calloc_lines(1, bytes);
     if (!grid)
         return NULL;
-    unsigned char *at = (unsigned char *)(grid + 1);
-    memcpy(at, b->lists, none);
-    memcpy(at + none, b->cells, b->num_cells * sizeof(b->cells[0]));
-    memcpy(at + none + cells, b->lists + none, b->lists_size - none);
+    gen__grid_write(b, rows, (unsigned char *)(grid + 1));
+    unsigned char *at = (unsigned char *)(grid + 1) + all;
+    memcpy(at, b->cells, b->num_cells * sizeof(b->cells[0]));
+    memcpy(at + cells, b->lists, b->lists_size);
     struct gen__step *steps = (struct gen__step *)(void *)at;
     size_t next = steps_at / sizeof(*steps);
     for (uint32_t c = 0; c < b->num_coords; c++) {
@@ -274,6 +276,48 @@ bool gen__grid_index(gen_library *library, uint32_t num_coords, struct gen__rang
     }
     range->place = grid->place;
     return true;
+}
+
+/* ---- rows by variant --------------------------------------------------- */
+
+/* The variants in the order of their first rows; false where they are too many. */
+static bool list_variants(const struct gen__range *range, struct gen__slots *slots)
+{
+    for (uint32_t i = 0; i < range->num_rows; i++) {
+        uint32_t slot = 0;
+        while (slot < slots->count && range->rows[slots->row[slot]].facts != range->rows[i].facts)
+            slot++;
+        if (slot == GEN__MAX_SLOTS)
+            return false;
+        if (slot == slots->count)
+            slots->row[slots->count++] = (uint16_t)i;
+    }
+    return true;
+}
+
+size_t gen__slots_fill(const struct gen__range *range, uint32_t num_coords,
+                       struct gen__slots *slots)
+{
+    unsigned char *const blocks = (unsigned char *)(slots + 1);
+    const size_t size = gen__block_size(num_coords);
+    uint32_t end = 0;
+    if (!list_variants(range, slots))
+        slots->count = 0;
+    for (uint32_t slot = 0; slot < slots->count; slot++) {
+        const struct gen__facts *variant = range->rows[slots->row[slot]].facts;
+        uint32_t count = 0;
+        for (uint32_t i = slots->row[slot]; i < range->num_rows; i++) {
+            if (range->rows[i].facts != variant)
+                continue;
+            const uint32_t place = count++ % GEN__GRID_BLOCK;
+            end += place == 0;
+            if (place == 0)
+                gen__grid_clear(blocks + (end - 1) * size, num_coords);
+            gen__grid_set(blocks + (end - 1) * size, num_coords, place, range->rows[i].logs, i);
+        }
+        slots->end[slot] = (uint16_t)end;
+    }
+    return (sizeof(*slots) + end * size + GEN__LINE - 1) / GEN__LINE * GEN__LINE;
 }
 
 void gen__grids_free(gen_library *library)

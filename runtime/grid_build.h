@@ -7,7 +7,7 @@
 
 #define GEN__MAX_SLABS 64                                         /* of a coordinate */
 #define GEN__MAX_CELLS 512                                        /* of a grid */
-#define GEN__MAX_LISTS(num_coords) ((num_coords) * (size_t)20480) /* bytes */
+#define GEN__MAX_LISTS(num_coords) ((num_coords) * (size_t)40960) /* bytes */
 #define GEN__MAX_DEPTH 16 /* of halving boxes: GEN__MAX_CELLS, and a rest for each coordinate */
 
 /* Rows that may be among the two nearest in a box of slabs, in their order. */
@@ -28,7 +28,7 @@ struct gen__builder {
     uint32_t stride[GEN__MAX_COORDS]; /* of a slab, in cells */
     uint32_t num_cells;
     size_t lists_size;
-    uint16_t cells[GEN__MAX_CELLS];
+    uint32_t cells[GEN__MAX_CELLS];
     unsigned char *lists;
     struct gen__candidates of_depth[GEN__MAX_DEPTH + 2];
     /* Of each candidate: how far from the box's two ends, and minus how often it loses. */
@@ -44,6 +44,37 @@ static inline size_t gen__cells_size(const struct gen__builder *b)
     return (size + sizeof(gen__lanes) - 1) / sizeof(gen__lanes) * sizeof(gen__lanes);
 }
 
+/* A row that is farther from any problem than any row that is looked for, and than twice that: it
+ * stands for none. */
+#define GEN__GRID_NOWHERE (1 << 25)
+
+/* An empty block, and a row in its place. */
+static inline void gen__grid_clear(unsigned char *block, uint32_t num_coords)
+{
+    int32_t *logs = (int32_t *)(void *)block;
+    memset(block, 0, gen__block_size(num_coords));
+    for (uint32_t i = 0; i < GEN__GRID_BLOCK; i++)
+        logs[i] = GEN__GRID_NOWHERE;
+}
+
+/* A logarithm as blocks have it. */
+static inline int32_t gen__grid_units(float log)
+{
+    return (int32_t)((log + GEN__LOG_BIAS) / GEN__LOG_UNIT);
+}
+
+static inline void gen__grid_set(unsigned char *block, uint32_t num_coords, uint32_t place,
+                                 const float *row_logs, uint32_t row)
+{
+    int32_t *logs = (int32_t *)(void *)block;
+    for (uint32_t c = 0; c < num_coords; c++)
+        logs[c * GEN__GRID_BLOCK + place] = gen__grid_units(row_logs[c]);
+    ((uint16_t *)(void *)(logs + num_coords * GEN__GRID_BLOCK))[place] = (uint16_t)row;
+}
+
+/* Writes the candidates as blocks. */
+void gen__grid_write(const struct gen__builder *b, const struct gen__candidates *rows,
+                     unsigned char *to);
 /* Gives every cell its list, once slabs and `of_depth[0]`, all rows, are there. */
 void gen__grid_fill(struct gen__builder *b);
 

@@ -117,32 +117,42 @@ static void sift(struct gen__builder *b, const struct gen__candidates *all, cons
         sift_of(b, 4, all, box, kept);
 }
 
-/* What cells say of the list; 0 where there is no room. */
-static uint16_t keep_list(struct gen__builder *b, const struct gen__candidates *rows)
+void gen__grid_write(const struct gen__builder *b, const struct gen__candidates *rows,
+                     unsigned char *to)
 {
     const size_t size = gen__block_size(b->num_coords);
-    const size_t at = b->lists_size;
-    const uint32_t blocks = rows->count ? (rows->count - 1) / GEN__GRID_BLOCK + 1 : 1;
-    if (blocks > GEN__GRID_BLOCKS || at + blocks * size > GEN__MAX_LISTS(b->num_coords))
-        return 0;
-    for (uint32_t i = 0; i < blocks * GEN__GRID_BLOCK; i++) {
-        const uint32_t place = i % GEN__GRID_BLOCK;
-        unsigned char *block = b->lists + at + i / GEN__GRID_BLOCK * size;
-        float *logs = (float *)(void *)block;
-        uint16_t *to = (uint16_t *)(void *)(logs + b->num_coords * GEN__GRID_BLOCK);
-        to[place] = i < rows->count ? rows->rows[i] : 0;
-        for (uint32_t c = 0; c < b->num_coords; c++)
-            logs[c * GEN__GRID_BLOCK + place] =
-                i < rows->count ? (rows->logs[c][i] + GEN__LOG_BIAS) / GEN__LOG_UNIT : INFINITY;
+    for (uint32_t first = 0; first < rows->count; first += GEN__GRID_BLOCK, to += size) {
+        const uint32_t left = rows->count - first;
+        const uint32_t here = left < GEN__GRID_BLOCK ? left : GEN__GRID_BLOCK;
+        if (here < GEN__GRID_BLOCK)
+            gen__grid_clear(to, b->num_coords);
+        int32_t *logs = (int32_t *)(void *)to;
+        for (uint32_t c = 0; c < b->num_coords; c++, logs += GEN__GRID_BLOCK)
+            for (uint32_t i = 0; i < here; i++)
+                logs[i] = gen__grid_units(rows->logs[c][first + i]);
+        memcpy(logs, rows->rows + first, here * sizeof(rows->rows[0]));
     }
-    b->lists_size += blocks * size;
-    /* The cells come behind the empty block. */
-    const size_t vectors = (at + (at ? gen__cells_size(b) : 0)) / sizeof(gen__lanes);
-    return (uint16_t)(vectors * GEN__GRID_BLOCKS + blocks - 1);
 }
 
-/* Every cell of a box gets the list, or none. */
-static void fill_box(struct gen__builder *b, const struct box *box, uint16_t list)
+/* What cells say of the list. Where there is no room for it, or little to be saved by it, all rows
+ * are. */
+static uint32_t keep_list(struct gen__builder *b, const struct gen__candidates *rows)
+{
+    const size_t at = b->lists_size;
+    const uint32_t blocks = gen__blocks_of(rows->count), all = gen__blocks_of(b->of_depth[0].count);
+    const size_t size = blocks * gen__block_size(b->num_coords);
+    if (blocks > GEN__GRID_BLOCKS || at + size > GEN__MAX_LISTS(b->num_coords) ||
+        (blocks > 1 && 4 * blocks > 3 * all))
+        return GEN__GRID_ALL;
+    gen__grid_write(b, rows, b->lists + at);
+    b->lists_size += size;
+    /* They come behind the cells. */
+    const size_t vectors = (at + gen__cells_size(b)) / sizeof(gen__lanes);
+    return (uint32_t)vectors << GEN__GRID_BLOCK_BITS | (blocks - 1);
+}
+
+/* Every cell of a box gets the list. */
+static void fill_box(struct gen__builder *b, const struct box *box, uint32_t list)
 {
     uint32_t at[GEN__MAX_COORDS];
     memcpy(at, box->first, sizeof(at));
@@ -207,8 +217,5 @@ void gen__grid_fill(struct gen__builder *b)
 {
     struct box all = {{0}, {0}};
     memcpy(all.end, b->num_slabs, sizeof(all.end));
-    /* The first list is nobody's. */
-    const struct gen__candidates none = {0};
-    keep_list(b, &none);
     fill(b, &all, &b->of_depth[0], 1);
 }

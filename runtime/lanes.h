@@ -56,6 +56,12 @@ static inline gen__bit_lanes gen__bits_of_lanes(gen__lanes lanes)
     return bits;
 }
 
+static inline gen__int_lanes gen__lanes_apart(gen__int_lanes a, gen__int_lanes b)
+{
+    const gen__int_lanes difference = a - b, sign = difference >> 31;
+    return (difference ^ sign) - sign;
+}
+
 static inline gen__lanes gen__lanes_distance(gen__lanes a, gen__lanes b)
 {
     return gen__lanes_of_bits(gen__bits_of_lanes(a - b) & gen__lanes_terms.distance);
@@ -84,6 +90,38 @@ static inline gen__places gen__lanes_places(gen__lanes x, const int16_t low[4],
         places[i] = (uint16_t)(place - low[i]);
     }
     return places;
+#endif
+}
+
+/* The lesser and the greater of each two. Spelled out for SSE2, whose own for floats take longer.
+ */
+static inline void gen__lanes_sort(gen__int_lanes *a, gen__int_lanes *b)
+{
+    const gen__int_lanes swap = (*a ^ *b) & (*a > *b);
+    *a ^= swap;
+    *b ^= swap;
+}
+
+static inline gen__int_lanes gen__lanes_least(gen__int_lanes a, gen__int_lanes b)
+{
+    return b ^ ((a ^ b) & (a < b));
+}
+
+static inline gen__int_lanes gen__lanes_int_halves(gen__int_lanes a)
+{
+#if defined(__SSE2__)
+    return (gen__int_lanes)_mm_shuffle_epi32((__m128i)a, _MM_SHUFFLE(1, 0, 3, 2));
+#else
+    return (gen__int_lanes){a[2], a[3], a[0], a[1]};
+#endif
+}
+
+static inline gen__int_lanes gen__lanes_int_pairs(gen__int_lanes a)
+{
+#if defined(__SSE2__)
+    return (gen__int_lanes)_mm_shuffle_epi32((__m128i)a, _MM_SHUFFLE(2, 3, 0, 1));
+#else
+    return (gen__int_lanes){a[1], a[0], a[3], a[2]};
 #endif
 }
 
@@ -161,13 +199,13 @@ static inline gen__int_lanes gen__lanes_round(gen__lanes a)
 #endif
 
 /*
- * log2 in whole 65536ths, from that of 2^-127 on, so that sums of distances are
+ * log2 in whole 65536ths, from that of 2^-127 on: below 2^24, so that sums of distances are
  * exact and what is equally far is: to three of them, rising, exact for powers of two,
  * and 65536 more for twice as much, whatever the number. Arguments are positive. The
  * exponent and the first 16 bits of the mantissa 1 + f are log2 but for
  * log2(1 + f) - f, which is f (1 - f) times a polynomial.
  */
-static inline gen__lanes gen__lanes_log2(gen__lanes x)
+static inline gen__int_lanes gen__lanes_log2(gen__lanes x)
 {
     const struct gen__lanes_terms *k = &gen__lanes_terms;
     const gen__bit_lanes bits = gen__bits_of_lanes(x);
@@ -176,8 +214,7 @@ static inline gen__lanes gen__lanes_log2(gen__lanes x)
     const gen__lanes square = f * f;
     const gen__lanes low = k->terms[0] + k->terms[1] * f, high = k->terms[2] + k->terms[3] * f;
     const gen__lanes rest = (f - square) * (low + square * high);
-    return __builtin_convertvector((gen__int_lanes)(bits >> 7) + gen__lanes_round(rest),
-                                   gen__lanes);
+    return (gen__int_lanes)(bits >> 7) + gen__lanes_round(rest);
 }
 
 /* Those and doublings. */
@@ -186,7 +223,7 @@ static inline gen__lanes gen__lanes_log2(gen__lanes x)
 
 static inline float gen__doublings(float x)
 {
-    return gen__lanes_log2(gen__lanes_all(x))[0] * GEN__LOG_UNIT - GEN__LOG_BIAS;
+    return (float)gen__lanes_log2(gen__lanes_all(x))[0] * GEN__LOG_UNIT - GEN__LOG_BIAS;
 }
 
 #endif /* GEN_LANES_H */

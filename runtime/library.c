@@ -372,6 +372,7 @@ void gen_close(gen_library *library)
     free(library->keys);
     free(library->spots);
     free(library->cells);
+    free(library->slots);
     gen__grids_free(library);
     free(library->ranges);
     free(library->variants);

@@ -85,8 +85,9 @@ struct gen__range {
     uint32_t first_row, num_rows;
     uint32_t first_key; /* into keys: the first coordinate of the first row */
     uint32_t num_spots;
-    const struct gen__row *rows; /* the first */
-    struct gen__place place;     /* several coordinates */
+    const struct gen__row *rows;    /* the first */
+    struct gen__place place;        /* several coordinates */
+    const struct gen__slots *slots; /* where it has a grid */
 };
 
 /* One required key of one family, over all targets: a place in an
@@ -108,6 +109,7 @@ struct gen__table {
     uint32_t reason_line;
     uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
     uint32_t num_used, num_bad, num_expired, num_shadowed;
+    uint32_t same_as; /* of a caller's table with the same text, and 1; 0: there is none */
     bool refused;
 };
 
@@ -134,6 +136,7 @@ struct gen_library {
     struct gen__spot *spots;
     struct gen__cell *cells;
     struct gen__grid *grids; /* of several coordinates: grid.h */
+    unsigned char *slots;    /* likewise */
     uint32_t *group_order;
     struct gen__table *tables;
     const struct gen__family **families; /* by the product's index; NULL: not known */

@@ -96,13 +96,13 @@ void gen__probe_set(struct gen__probe *probe, const gen_library *library,
 uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *distance);
 
 /* The time by the two nearest rows at these distances: the mean, weighted by the inverse of the
- * distances, all logarithmic. To 1e-5 of it; a second distance that is infinite does not count. */
-static inline float gen__mean_time(float log2_us, float second_log2_us, float distance,
-                                   float second_distance)
+ * distances, all logarithmic. To 1e-5 of it; the second may be the first, at any distance. */
+static inline float gen__mean_time(const struct gen__row *nearest, const struct gen__row *second,
+                                   float distance, float second_distance)
 {
-    /* 1e-30: both may be 0. */
-    const float part = distance / (distance + second_distance + 1e-30f);
-    return gen__exp2(log2_us + part * (second_log2_us - log2_us));
+    /* 1e-30: both may be 0. Added to the first, which is known earlier. */
+    const float part = distance / (distance + 1e-30f + second_distance);
+    return nearest->us * gen__exp2_small(part * (second->log2_us - nearest->log2_us));
 }
 
 /* The time by the rows around, and the nearest. */

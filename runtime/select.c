@@ -2,56 +2,18 @@
  * gen_select(): which variant for this problem on this device, as a plan.
  *
  * The rules are those of choose.c. gen_select() has a short way for nearly every
- * selection, some 300 instructions or, with several coordinates, 450, and leaves
- * everything else to them. Nothing
+ * selection (short.h), and leaves everything else to them. Nothing
  * here allocates, locks, calls the system or writes but to *plan.
  */
-#include "classes.h"
-#include "grid.h"
-#include "rows.h"
 #include "select.h"
-
-#include <string.h>
+#include "short.h"
 
 /* ---- the plan ---------------------------------------------------------- */
-
-/* All that a family fills. In vectors, written out: gcc turns a memset or loop
- * of this size into `rep stos`, which takes longer than all the rest of a plan. */
-static inline void clear_rest(gen_plan *plan)
-{
-    typedef uint64_t words __attribute__((vector_size(16)));
-    const words zero = {0, 0};
-    const size_t first = offsetof(gen_plan, launch);
-    _Static_assert((sizeof(*plan) - offsetof(gen_plan, launch)) % sizeof(zero) == 8,
-                   "whole vectors and a half");
-    unsigned char *at = (unsigned char *)plan;
-    memcpy(at + first, &zero, 8);
-#pragma GCC unroll 64
-    for (size_t i = first + 8; i < sizeof(*plan); i += sizeof(zero))
-        memcpy(at + i, &zero, sizeof(zero));
-}
-
-static inline void make_plan(const gen_library *library, const gen_device *device,
-                             const gen_problem *problem, const struct gen__family *family,
-                             const struct gen__facts *facts, enum gen_why why, float us,
-                             gen_plan *plan)
-{
-    plan->size = sizeof(*plan);
-    plan->family = family->tag;
-    plan->backend = device->backend;
-    plan->why = (uint32_t)why;
-    plan->num_launches = 0;
-    plan->predicted_us = us;
-    plan->workspace_bytes = 0;
-    plan->library_digest = library->pack.digest;
-    clear_rest(plan);
-    family->plan(problem, device, facts, plan);
-}
 
 static void make_plan_for(const struct gen__ask *ask, const struct gen__facts *facts,
                           enum gen_why why, float us, gen_plan *plan)
 {
-    make_plan(ask->library, ask->device, ask->problem, ask->family, facts, why, us, plan);
+    gen__make_plan(ask->library, ask->device, ask->problem, ask->family, facts, why, us, plan);
 }
 
 /* The same with the launches that the family leaves to others (parts.c); *plan is
@@ -75,11 +37,8 @@ __attribute__((noinline)) static enum gen_status finish_plan(const struct gen__a
 
 /* ---- gen_select() ------------------------------------------------------ */
 
-/* By every rule. */
-__attribute__((noinline)) static enum gen_status select_at_length(const gen_library *library,
-                                                                  const gen_device *device,
-                                                                  const gen_problem *problem,
-                                                                  gen_plan *plan)
+enum gen_status gen__select_at_length(const gen_library *library, const gen_device *device,
+                                      const gen_problem *problem, gen_plan *plan)
 {
     struct gen__ask ask;
     enum gen_status status = gen__ask(library, device, problem, &ask);
@@ -105,27 +64,56 @@ __attribute__((noinline)) static enum gen_status select_at_length(const gen_libr
     return finish_plan(&ask, choice.facts, choice.why, choice.us, plan);
 }
 
-/* Can the spot's or row's variant run the problem? False also where that has to be asked
- * at length. */
-static inline bool spot_fits(const struct gen__spot *spot, const struct gen__family *family,
-                             const gen_problem *problem, const gen_device *device)
+/* ---- the short way ----------------------------------------------------- */
+
+const struct gen__row *gen__short_eligible(const struct gen__range *range,
+                                           const struct gen__family *family,
+                                           const gen_problem *problem, const gen_device *device,
+                                           const float *counts, float first)
 {
-    return spot->shared <= device->shared_per_block && problem->max_workspace_mib == 0 &&
-           (spot->fits_all || !family->fits(problem, device, spot->facts));
+    uint32_t eligible = 0;
+    if (problem->max_workspace_mib)
+        return NULL;
+    for (uint32_t i = 0; i < range->slots->count; i++)
+        if (gen__row_fits(&range->rows[range->slots->row[i]], family, problem, device))
+            eligible |= 1u << i;
+    return eligible ? gen__grid_find_eligible(range, family->num_coords, counts, first, eligible)
+                    : NULL;
 }
 
-static inline bool row_fits(const struct gen__row *row, const struct gen__family *family,
-                            const gen_problem *problem, const gen_device *device)
+/* For families that have none of their own. */
+__attribute__((noinline)) static enum gen_status
+select_any(const struct gen__family *family, const gen_library *library, const gen_device *device,
+           const gen_problem *problem, gen_plan *plan)
 {
-    return row->shared <= device->shared_per_block && problem->max_workspace_mib == 0 &&
-           (gen__row_fits_all(row) || !family->fits(problem, device, row->facts));
+    if (gen__short_select(family, library, device, problem, plan))
+        return GEN_OK;
+    return gen__select_at_length(library, device, problem, plan);
 }
 
-/*
- * The rules TABLE and NEAREST where the nearest row is found by its spot or grid and
- * eligible: nearly every selection. Its steps are those of select_at_length(),
- * to which everything else is left.
- */
+__attribute__((noinline)) static bool
+launch_any(const struct gen__family *family, const gen_library *library, const gen_device *device,
+           const gen_problem *problem, gen_plan_launch *launch)
+{
+    return gen__short_launch(family, library, device, problem, launch);
+}
+
+bool gen__short_parts(const gen_library *library, const gen_device *device,
+                      const struct gen__part *parts, uint32_t count, gen_plan *plan)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const gen_problem *problem = &parts[i].problem.base;
+        gen_plan_launch *launch = &plan->launch[parts[i].launch];
+        const struct gen__family *family = gen__family_by_tag(problem->family);
+        const bool found =
+            family && (family->launch ? family->launch(library, device, problem, launch)
+                                      : launch_any(family, library, device, problem, launch));
+        if (!found && gen__choose_part(library, device, problem, launch) != GEN_OK)
+            return false;
+    }
+    return true;
+}
+
 enum gen_status gen_select(const gen_library *library, const gen_device *device,
                            const gen_problem *problem, gen_plan *plan)
 {
@@ -136,58 +124,19 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     NEED(library && !(library->log & GEN__LOG_SELECT))
     /* The rest of gen__device_check() holds for the device of a class. */
     NEED(device && gen__same_words(device, device_head) && device->shared_per_block != 0)
-    NEED(problem)
+    NEED(problem && plan)
     const struct gen__family *family = gen__families[0];
     for (uint32_t i = 1; __builtin_expect(family->tag != problem->family, 0); i++) {
         NEED(i < gen__num_families)
         family = gen__families[i];
     }
     NEED(problem->size == family->problem_size && !(problem->flags & ~GEN__PROBLEM_FLAGS))
-    struct gen__key key;
-    NEED(family->check(problem, &key) == GEN_OK)
-    const struct gen__entry *entry = gen__entry_find(library, family, gen__key_codes(&key));
-    NEED(entry && !key.empty && plan)
-
-    enum gen_why why = GEN_WHY_TABLE;
-    const float x = key.counts[0];
-    float at = x;
-    const struct gen__range *range = gen__own_class(entry, device);
-    if (!range) {
-        const struct gen__features features = gen__features_of(device);
-        NEED(device->num_sms && device->memory_gbps && device->l2_bytes)
-        range = gen__nearest_class(entry, device, features);
-        NEED(range)
-        at *= gen__per_sm_scale(features, range);
-        why = GEN_WHY_NEAREST;
-    }
-    const struct gen__facts *facts;
-    float us;
-    if (__builtin_expect(range->place.at != NULL, 0)) {
-        const uint32_t num_coords = family->num_coords;
-        const struct gen__row *row =
-            why == GEN_WHY_TABLE ? gen__grid_find(range, num_coords, key.counts, &us)
-                                 : gen__grid_find_scaled(range, num_coords, key.counts, at, &us);
-        NEED(row && row_fits(row, family, problem, device))
-        facts = row->facts;
-    } else {
-        const struct gen__spot *spot = gen__spot_at(range, at);
-        NEED(spot_fits(spot, family, problem, device))
-        facts = spot->facts;
-        if (why != GEN_WHY_TABLE)
-            spot = gen__spot_at(range, x);
-        us = gen__spot_time(spot, x);
-    }
 #undef NEED
-    us = gen__by_bandwidth(us, device, range);
-    if (__builtin_expect(family->parts != NULL, 0)) {
-        const struct gen__ask ask = {library, device, problem, family, entry, key};
-        return finish_plan(&ask, facts, why, us, plan);
-    }
-    make_plan(library, device, problem, family, facts, why, us, plan);
-    return GEN_OK;
+    return family->select ? family->select(library, device, problem, plan)
+                          : select_any(family, library, device, problem, plan);
 
 at_length:
-    return select_at_length(library, device, problem, plan);
+    return gen__select_at_length(library, device, problem, plan);
 }
 
 enum gen_status gen_select_variant(const gen_library *library, const gen_device *device,

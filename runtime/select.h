@@ -63,6 +63,10 @@ static inline enum gen_status gen__part_ask(const struct gen__ask *whole,
 {
     return gen__ask(whole->library, whole->device, &part->problem.base, ask);
 }
+/* The launch of the best variant for a part's problem, by every rule. Errors: UNSUPPORTED, and
+ * *launch is left alone. */
+enum gen_status gen__choose_part(const gen_library *library, const gen_device *device,
+                                 const gen_problem *problem, gen_plan_launch *launch);
 /* Fills them. Errors: UNSUPPORTED, and the launch is named. */
 enum gen_status gen__add_parts(const struct gen__ask *ask, const struct gen__facts *facts,
                                gen_plan *plan);

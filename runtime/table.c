@@ -49,6 +49,9 @@ struct parser {
     uint32_t num_columns;
     int position[NUM_COLUMNS]; /* of a column in a row; -1: not there */
     char reason[128];          /* why the last row was bad */
+    /* The last row's, which this one's often are, too. */
+    uint32_t variant, runner_up, group;
+    const struct gen__entry *entry; /* of the group */
 };
 
 static bool same(struct span span, const char *text)
@@ -124,7 +127,8 @@ static bool parse_number(struct span span, double *value)
         scale += negative ? -(int)exponent : (int)exponent;
         i = span.length;
     }
-    *value = v * pow(10.0, scale);
+    static const double powers[] = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1e0};
+    *value = v * (scale >= -6 && scale <= 0 ? powers[scale + 6] : pow(10.0, scale));
     return i == span.length && isfinite(*value);
 }
 
@@ -364,6 +368,25 @@ static struct span field(const struct parser *p, const struct span *fields, enum
     return fields[p->position[column]];
 }
 
+/* By name; num_variants where the product has none. `last` is a good guess. */
+static uint32_t find_variant(const struct parser *p, struct span name, uint32_t last)
+{
+    const struct gen__pack *pack = &p->library->pack;
+    if (last < pack->index->num_variants &&
+        same(name, gen__pack_string(pack, pack->variants[last].name)))
+        return last;
+    return gen__pack_find(pack, name.at, name.length);
+}
+
+static const struct gen__entry *find_entry(struct parser *p, uint32_t group)
+{
+    if (group != p->group) {
+        p->group = group;
+        p->entry = gen__entry_of_group(p->library, group);
+    }
+    return p->entry;
+}
+
 static bool parse_optional(struct parser *p, const struct span *fields, struct gen__row *row)
 {
     double spread;
@@ -378,7 +401,7 @@ static bool parse_optional(struct parser *p, const struct span *fields, struct g
         return true;
     /* A product may hold the table's winners alone, so a runner-up that it
      * lacks is no fault. */
-    row->runner_up = gen__pack_find(pack, text.at, text.length);
+    p->runner_up = row->runner_up = find_variant(p, text, p->runner_up);
     text = field(p, fields, RUNNER_UP_US);
     return absent(text) || parse_us(p, text, &row->runner_up_us);
 }
@@ -403,7 +426,7 @@ static bool parse_row(struct parser *p, struct span line, struct gen__pending *p
         return bad(p, text, "this runtime has no such family");
 
     text = field(p, fields, VARIANT);
-    const uint32_t variant = gen__pack_find(pack, text.at, text.length);
+    const uint32_t variant = p->variant = find_variant(p, text, p->variant);
     if (variant == pack->index->num_variants)
         return bad(p, text, "the product has no such variant");
     const uint32_t group = pack->variants[variant].group;
@@ -412,7 +435,7 @@ static bool parse_row(struct parser *p, struct span line, struct gen__pending *p
     const struct span required = field(p, fields, REQUIRED);
     if (!same(required, gen__pack_string(pack, pack->groups[group].name)))
         return bad(p, required, "not the required key of the row's variant");
-    const struct gen__entry *entry = gen__entry_of_group(library, group);
+    const struct gen__entry *entry = find_entry(p, group);
     if (!entry)
         return bad(p, required, "this runtime does not know a required value");
     pending->entry = (uint32_t)(entry - library->entries);
@@ -450,7 +473,13 @@ enum gen_status gen__table_parse(const gen_library *library, uint32_t table, con
                                  size_t size, struct gen__pending_list *list)
 {
     struct gen__table *t = &library->tables[table];
-    struct parser p = {.library = library, .table = t, .at = text, .end = text + size};
+    struct parser p = {.library = library,
+                       .table = t,
+                       .at = text,
+                       .end = text + size,
+                       .variant = UINT32_MAX,
+                       .runner_up = UINT32_MAX,
+                       .group = UINT32_MAX};
     enum gen_status status = read_header(&p);
     if (status)
         return status;

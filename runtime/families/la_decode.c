@@ -7,6 +7,7 @@
 #include "approx.h"
 #include "fastdiv.h"
 #include "occupancy.h"
+#include "short.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -569,6 +570,9 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args,
     return false;
 }
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_la_decode = {
     .name = "la_decode",
     .tag = GEN_LA_DECODE,
@@ -587,6 +591,7 @@ const struct gen__family gen__family_la_decode = {
     .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
     .params = params,
     .reference = gen__la_decode_reference,
     .exact = gen__la_decode_exact,
@@ -598,3 +603,5 @@ const struct gen__family gen__family_la_decode = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
+
+GEN__SELECT_HERE(la_decode)

@@ -7,9 +7,26 @@
 #include "mla_decode/args.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* The most packed rows of a request: q_len * num_heads. */
 enum { MLA_MAX_Q_LEN = 1024, MLA_MAX_HEADS = 128 };
+
+/* Not 0 where a number is not 1 to `most`, a power of two. */
+static inline uint32_t gen__mla_above(int32_t number, uint32_t most)
+{
+    return ((uint32_t)number - 1) & ~(most - 1);
+}
+
+/* In one store: they are read as one word, which would otherwise wait. */
+static inline void gen__mla_set_codes(struct gen__key *key, uint32_t a, uint32_t b, uint32_t c)
+{
+    const union {
+        uint8_t codes[GEN__MAX_REQUIRED];
+        uint64_t word;
+    } required = {.codes = {(uint8_t)a, (uint8_t)b, (uint8_t)c}};
+    memcpy(key->codes, &required.word, sizeof key->codes);
+}
 
 /* One number is not what it may be. */
 static inline enum gen_status gen__mla_invalid(const char *family, const char *name, int64_t value,

@@ -7,6 +7,7 @@
 #include "families/mla.h"
 
 #include "occupancy.h"
+#include "short.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,7 +64,8 @@ static enum gen_status invalid(const char *name, int64_t value, const char *allo
     return gen__mla_invalid(family, name, value, allowed);
 }
 
-static enum gen_status check_sizes(const gen_mla_decode_problem *p)
+/* Which field of a problem that check() refuses is wrong. */
+__attribute__((noinline, cold)) static enum gen_status refuse(const gen_mla_decode_problem *p)
 {
     if (p->batch < 0 || p->batch > MAX_BATCH)
         return invalid("batch", p->batch, "0 to 16777216");
@@ -89,7 +91,13 @@ static enum gen_status check_sizes(const gen_mla_decode_problem *p)
                          "mla_decode: batch * q_len = %" PRId32 " * %" PRId32 " = %" PRId64
                          "; allowed: <= %" PRId32,
                          p->batch, p->q_len, (int64_t)p->batch * p->q_len, INT32_MAX);
-    return GEN_OK;
+    if (p->rope_dim != MLA_ROPE && p->rope_dim != 0)
+        return invalid("rope_dim", p->rope_dim, "64, 0");
+    if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
+        return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+    if (p->cache != GEN_MLA_CACHE_SAME && p->cache != GEN_MLA_CACHE_E4M3)
+        return invalid("cache", p->cache, "GEN_MLA_CACHE_SAME (0), GEN_MLA_CACHE_E4M3 (1)");
+    return invalid("causal", p->causal, "0, 1");
 }
 
 static int32_t at_least_1(int32_t x)
@@ -108,26 +116,22 @@ static int32_t usual_batch(const gen_mla_decode_problem *p)
     return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
 }
 
+/* In few comparisons; refuse() tells them apart. */
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
-    const enum gen_status status = check_sizes(p);
-    if (status)
-        return status;
-    if (p->rope_dim != MLA_ROPE && p->rope_dim != 0)
-        return invalid("rope_dim", p->rope_dim, "64, 0");
-    if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
-        return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
-    if (p->cache != GEN_MLA_CACHE_SAME && p->cache != GEN_MLA_CACHE_E4M3)
-        return invalid("cache", p->cache, "GEN_MLA_CACHE_SAME (0), GEN_MLA_CACHE_E4M3 (1)");
-    if (p->causal != 0 && p->causal != 1)
-        return invalid("causal", p->causal, "0, 1");
-
-    memset(key, 0, sizeof *key);
-    key->codes[0] = (uint8_t)p->dtype;
-    key->codes[1] = (uint8_t)p->cache;
-    key->codes[2] = p->rope_dim == 0;
-    key->empty = p->batch == 0;
+    const uint32_t dtype = (uint32_t)p->dtype, cache = (uint32_t)p->cache;
+    const uint32_t rope = (uint32_t)p->rope_dim, batch = (uint32_t)p->batch;
+    const uint32_t above =
+        gen__mla_above(p->num_heads, MLA_MAX_HEADS) | gen__mla_above(p->q_len, MLA_MAX_Q_LEN) |
+        gen__mla_above(p->max_kv_len, MAX_KV_LEN) | gen__mla_above(p->page_size, MAX_PAGE_SIZE) |
+        (dtype | cache | (uint32_t)p->causal) >> 1 | (rope & ~(uint32_t)MLA_ROPE);
+    _Static_assert((MLA_ROPE & (MLA_ROPE - 1)) == 0, "a power of two");
+    if (above || batch > MAX_BATCH || (uint32_t)p->kv_len > (uint32_t)p->max_kv_len ||
+        (uint64_t)batch * (uint32_t)p->q_len > INT32_MAX)
+        return refuse(p);
+    gen__mla_set_codes(key, dtype, cache, rope == 0);
+    key->empty = batch == 0;
     key->counts[0] = (float)at_least_1(usual_batch(p));
     key->counts[1] = (float)at_least_1(usual_length(p));
     key->counts[2] = (float)(p->q_len * p->num_heads);
@@ -151,7 +155,7 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
     const int32_t page = p->page_size;
     (void)device;
-    if (row_tiles(p, variant) > MLA_MAX_ROW_TILES)
+    if (rows_of(p) > (int64_t)MLA_MAX_ROW_TILES * at_least_1(variant->fact[MLA_DECODE_Q_ROWS]))
         return "q_len * num_heads makes more than 2048 row tiles";
     /* Boxes of the copy engine are whole pages or equal parts of one. */
     if (variant->fact[MLA_DECODE_TENSOR_MAP] && page % 64 && page != 16 && page != 32)
@@ -255,9 +259,11 @@ static int32_t blocks_of(int32_t length)
 static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *device,
                         const struct gen__facts *variant, int32_t tiles)
 {
-    const int64_t resident = (int64_t)device->num_sms * gen__blocks_per_sm(device, variant);
+    const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
     const int64_t work = (int64_t)p->batch * blocks_of(p->max_kv_len);
-    int64_t parts = resident / tiles;
+    /* As many as count: 32 bits are divided faster. */
+    const uint32_t most = MAX_GRID_Y * MLA_MAX_ROW_TILES;
+    int64_t parts = (resident < most ? (uint32_t)resident : most) / (uint32_t)tiles;
     parts = parts < work ? parts : work;
     parts = parts < MAX_GRID_Y ? parts : MAX_GRID_Y;
     return parts > 1 ? (int32_t)parts : 1;
@@ -353,8 +359,8 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
         s.us = s.chunk ? cut : whole;
     } else if (s.num_parts > 1 && (ragged || cut < whole) && partials_allowed(p, 2 * s.num_parts)) {
         const int64_t blocks = (int64_t)p->batch * blocks_of(p->kv_len);
-        const int64_t snap = blocks / s.num_parts / SNAP_SHARE;
-        s.snap = snap < MOST_SNAP ? (int32_t)snap : MOST_SNAP;
+        while (s.snap < MOST_SNAP && blocks >= (int64_t)(s.snap + 1) * SNAP_SHARE * s.num_parts)
+            s.snap++;
         s.by_request = p->batch <= s.num_parts;
         s.num_records = s.by_request ? p->batch : s.num_parts;
         s.num_slots = 2 * s.num_parts;
@@ -460,6 +466,9 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
 
 static const uint32_t part_families[] = {GEN_MLA_MERGE};
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_mla_decode = {
     .name = family,
     .tag = GEN_MLA_DECODE,
@@ -477,6 +486,7 @@ const struct gen__family gen__family_mla_decode = {
     .fits = fits,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
     .parts = parts,
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
@@ -494,3 +504,5 @@ const struct gen__family gen__family_mla_decode = {
     .grid_steps = gen__mla_decode_grid,
     .set_counts = gen__mla_decode_set_counts,
 };
+
+GEN__SELECT_HERE(mla_decode)

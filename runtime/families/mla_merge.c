@@ -6,6 +6,7 @@
 #include "families/mla.h"
 
 #include "occupancy.h"
+#include "short.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -46,9 +47,9 @@ static int64_t usual_records(const gen_mla_merge_problem *p)
     return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_RECORDS : p->num_records;
 }
 
-static enum gen_status check(const gen_problem *base, struct gen__key *key)
+/* Which field of a problem that check() refuses is wrong. */
+__attribute__((noinline, cold)) static enum gen_status refuse(const gen_mla_merge_problem *p)
 {
-    const gen_mla_merge_problem *p = (const gen_mla_merge_problem *)base;
     if (p->num_records < 0 || p->num_records > MAX_RECORDS)
         return gen__mla_invalid(family, "num_records", p->num_records, "0 to 16777216");
     if (p->num_heads < 1 || p->num_heads > MLA_MAX_HEADS)
@@ -57,21 +58,34 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         return gen__mla_invalid(family, "q_len", p->q_len, "1 to 1024");
     if (p->num_pieces < 1 || p->num_pieces > MAX_PIECES)
         return gen__mla_invalid(family, "num_pieces", p->num_pieces, "1 to 65536");
-    if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
-        return gen__mla_invalid(family, "dtype", p->dtype,
-                                "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
-    memset(key, 0, sizeof *key);
-    key->codes[0] = (uint8_t)p->dtype;
+    return gen__mla_invalid(family, "dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+}
+
+/* In few comparisons; refuse() tells them apart. */
+static enum gen_status check(const gen_problem *base, struct gen__key *key)
+{
+    const gen_mla_merge_problem *p = (const gen_mla_merge_problem *)base;
+    const uint32_t dtype = (uint32_t)p->dtype;
+    const uint32_t above = gen__mla_above(p->num_heads, MLA_MAX_HEADS) |
+                           gen__mla_above(p->q_len, MLA_MAX_Q_LEN) |
+                           gen__mla_above(p->num_pieces, MAX_PIECES) | dtype >> 1;
+    if (above || (uint32_t)p->num_records > MAX_RECORDS)
+        return refuse(p);
+    gen__mla_set_codes(key, dtype, 0, 0);
     key->empty = p->num_records == 0;
-    key->counts[0] = key->empty ? 1.0f : (float)(usual_records(p) * rows_of(p));
+    key->counts[0] = (float)(key->empty ? 1 : usual_records(p) * rows_of(p));
     key->counts[1] = (float)p->num_pieces;
     return GEN_OK;
 }
 
-static int64_t row_blocks(const gen_mla_merge_problem *p, const struct gen__facts *variant)
+static uint32_t block_rows(const struct gen__facts *variant)
 {
-    const int64_t rows = variant->fact[MLA_MERGE_ROWS] > 1 ? variant->fact[MLA_MERGE_ROWS] : 1;
-    return (rows_of(p) - 1) / rows + 1;
+    return variant->fact[MLA_MERGE_ROWS] > 1 ? (uint32_t)variant->fact[MLA_MERGE_ROWS] : 1;
+}
+
+static uint32_t row_blocks(const gen_mla_merge_problem *p, const struct gen__facts *variant)
+{
+    return ((uint32_t)rows_of(p) - 1) / block_rows(variant) + 1;
 }
 
 static int32_t slices(const struct gen__facts *variant)
@@ -85,10 +99,16 @@ static const char *fits(const gen_problem *base, const gen_device *device,
 {
     const gen_mla_merge_problem *p = (const gen_mla_merge_problem *)base;
     (void)device;
-    if (row_blocks(p, variant) > MAX_GRID_Y)
+    if (rows_of(p) > (int64_t)MAX_GRID_Y * block_rows(variant))
         return "q_len * num_heads / rows of a block is more than a grid's second dimension holds "
                "(65535)";
     return NULL;
+}
+
+/* What check() allows has no more row blocks than that. */
+static bool fits_all(const struct gen__facts *variant)
+{
+    return (int64_t)MLA_MAX_Q_LEN * MLA_MAX_HEADS <= (int64_t)MAX_GRID_Y * block_rows(variant);
 }
 
 /* An estimate that orders the variants on a GPU nobody has tuned on: launch, then
@@ -151,7 +171,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     gen_plan_launch *launch = &plan->launch[0];
     launch->variant = variant->index;
     launch->grid[0] = (uint32_t)p->num_records;
-    launch->grid[1] = (uint32_t)row_blocks(p, variant);
+    launch->grid[1] = row_blocks(p, variant);
     launch->grid[2] = (uint32_t)slices(variant);
     launch->threads = (uint16_t)variant->threads;
     launch->shared = variant->shared_dynamic;
@@ -464,6 +484,11 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+static bool launch_here(const gen_library *library, const gen_device *device,
+                        const gen_problem *problem, gen_plan_launch *launch);
+
 const struct gen__family gen__family_mla_merge = {
     .name = family,
     .tag = GEN_MLA_MERGE,
@@ -479,8 +504,11 @@ const struct gen__family gen__family_mla_merge = {
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
+    .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
+    .launch = launch_here,
     .params = params,
     .reference = gen__mla_merge_reference,
     .exact = gen__mla_merge_exact,
@@ -493,3 +521,6 @@ const struct gen__family gen__family_mla_merge = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
+
+GEN__SELECT_HERE(mla_merge)
+GEN__LAUNCH_HERE(mla_merge)

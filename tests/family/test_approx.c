@@ -23,6 +23,12 @@ static void logarithm(void **state)
         if (!(error < 1e-6 || error < 2e-7 * fabs(log2((double)x))))
             fail_msg("log2(%a) is off by %g", (double)x, error);
     }
+    for (double x = -3; x < 3; x += 0.00001) {
+        const double error = fabs((double)gen__exp2_small((float)x) / exp2((double)(float)x) - 1);
+        if (!(error < 1e-5))
+            fail_msg("2^%g is off by %g of it", x, error);
+    }
+    assert_true(gen__exp2_small(0.0f) == 1.0f);
     for (int i = -126; i < 128; i++)
         assert_true(gen__log2(ldexpf(1.0f, i)) == (float)i);
 }
@@ -47,6 +53,12 @@ static void power(void **state)
         if (!(error < 1e-5))
             fail_msg("2^%g is off by %g of it", x, error);
     }
+    for (double x = -3; x < 3; x += 0.00001) {
+        const double error = fabs((double)gen__exp2_small((float)x) / exp2((double)(float)x) - 1);
+        if (!(error < 1e-5))
+            fail_msg("2^%g is off by %g of it", x, error);
+    }
+    assert_true(gen__exp2_small(0.0f) == 1.0f);
     for (int i = -126; i < 128; i++)
         assert_true(gen__exp2((float)i) == ldexpf(1.0f, i));
 }

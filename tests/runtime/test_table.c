@@ -353,6 +353,38 @@ static void the_first_table_with_rows_for_a_key_and_class_counts(void **state)
     unlink(paths[1]);
 }
 
+/* Passed to the letter a built-in table is not read again, which nobody may notice. */
+static void a_built_in_table_may_be_passed_too(void **state)
+{
+    (void)state;
+    const char *path = SCRATCH_DIR "/same.tsv";
+    for (int to_the_letter = 0; to_the_letter < 2; to_the_letter++) {
+        char text[4096] = "";
+        struct product *product = toy_product();
+        toy_table_head(text, sizeof(text), 90, 132, 4800);
+        toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=1", A90, "5");
+        toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=64", C90, "6");
+        toy_table_row(text, sizeof(text), "line_bf16_d64", "tiles=64", C90, "-");
+        product_table(product, "built-in", text);
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s",
+                 to_the_letter ? "" : "# a comment\n");
+        write_text(path, text);
+        gen_library *library;
+        gen_library_info info;
+        assert_status(toy_open_tables(product, &path, 1, &library), GEN_OK);
+        assert_status(gen_library_info_get(library, &info), GEN_OK);
+        assert_int_equal(info.num_tables, 2);
+        assert_int_equal(info.num_rows, 2);
+        assert_int_equal(info.num_rows_bad, 2);
+        expect(library, "h200", 1, A90);
+        assert_explained(library, "same.tsv (sm90_132sm): 2 rows in use, 0 behind another table");
+        assert_explained(library, "built-in (sm90_132sm): 0 rows in use, 2 behind another table, "
+                                  "0 expired, 1 bad (the first: line 12: \"-\": not a finite");
+        toy_close(library);
+    }
+    unlink(path);
+}
+
 static void a_table_whose_rows_are_all_bad_hides_nothing(void **state)
 {
     (void)state;
@@ -461,6 +493,7 @@ int main(void)
         cmocka_unit_test(a_nul_ends_nothing),
         cmocka_unit_test(a_missing_table_is_an_error),
         cmocka_unit_test(the_first_table_with_rows_for_a_key_and_class_counts),
+        cmocka_unit_test(a_built_in_table_may_be_passed_too),
         cmocka_unit_test(a_table_whose_rows_are_all_bad_hides_nothing),
         cmocka_unit_test(columns_in_any_order_and_line_ends_of_any_kind),
         cmocka_unit_test(numbers_do_not_depend_on_the_locale),

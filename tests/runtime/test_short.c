@@ -1,0 +1,322 @@
+/*
+ * gen_select()'s short way as the families compile it, plans with parts included: it
+ * must come to the same plan as the rules at length, to the last byte, and to no plan
+ * where they come to none. An argument multiplies the number of problems.
+ */
+#include "test.h"
+
+#include "family.h"
+#include "make_product.h"
+
+#include "la_decode/args.h"
+#include "mla_decode/args.h"
+#include "mla_merge/args.h"
+
+#include <math.h>
+#include <stdarg.h>
+
+static unsigned multiple = 1;
+
+static uint64_t state_of_draw = 88172645463325252u;
+
+static unsigned draw(unsigned below)
+{
+    state_of_draw ^= state_of_draw << 13;
+    state_of_draw ^= state_of_draw >> 7;
+    state_of_draw ^= state_of_draw << 17;
+    return (unsigned)((state_of_draw >> 20) % below);
+}
+
+/* Evenly in the logarithm. */
+static int32_t draw_size(int32_t low, int32_t high)
+{
+    return (int32_t)(low * pow((double)(high + 1) / low, draw(1u << 20) / 1048576.0));
+}
+
+/* ---- a product --------------------------------------------------------- */
+
+/* A key's variants: their shared memory and the facts, in the order of the family's. */
+struct made {
+    const char *family, *axes, *required, *values;
+    uint32_t threads[6], shared[6];
+    int32_t facts[6][GEN_PACK_MAX_FACTS];
+};
+
+static const struct made la = {
+    "la_decode",
+    "dtype,head_dim,layout",
+    "la_decode_bf16_d128_vk",
+    "bf16,128,vk",
+    {128, 128, 256, 64, 128, 128},
+    {0, 0, 0, 0, 0, 0},
+    /* blocks, persistent, ...: as the family reads them */
+    {{1, 0, 1024, 4096},
+     {2, 0, 1024, 4096},
+     {4, 1, 2048, 8192},
+     {8, 0, 512, 2048},
+     {1, 1, 1024, 4096},
+     {4, 0, 1024, 4096}},
+};
+/* q_rows, kv_rows, stages, shard, tensor_map, dependent: some that want pages as the copy engine
+ * does, one for few rows, one for much shared memory. */
+#define MLA(dtype, cache)                                                       \
+    {                                                                           \
+        "mla_decode", "dtype,cache,rope", "mla_decode_" dtype "_" cache "_r64", \
+            dtype "," cache ",64", {256, 384, 384, 384, 256, 384},              \
+            {80000, 200000, 180000, 200000, 90000, 210000},                     \
+        {                                                                       \
+            {16, 64, 2, 1, 0, 0}, {64, 64, 2, 1, 1, 0}, {64, 64, 2, 1, 0, 1},   \
+                {64, 64, 2, 1, 1, 1}, {32, 64, 3, 0, 0, 0},                     \
+            {                                                                   \
+                64, 32, 2, 0, 1, 0                                              \
+            }                                                                   \
+        }                                                                       \
+    }
+static const struct made mla_bf16 = MLA("bf16", "same"), mla_e4m3 = MLA("bf16", "e4m3"),
+                         mla_fp16 = MLA("fp16", "same");
+/* rows, split, slice, dependent */
+static const struct made merge = {
+    "mla_merge",
+    "dtype",
+    "mla_merge_bf16",
+    "bf16",
+    {128, 128, 256, 128, 512, 128},
+    {0, 0, 0, 20000, 4096, 0},
+    {{4, 1, 512, 0},
+     {2, 2, 512, 1},
+     {1, 4, 128, 0},
+     {1, 8, 512, 0},
+     {1, 16, 128, 1},
+     {3, 1, 96, 0}},
+};
+
+struct text {
+    char at[1 << 18];
+    size_t length;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    const int n = vsnprintf(text->at + text->length, sizeof(text->at) - text->length, format, list);
+    va_end(list);
+    assert_true(n >= 0 && text->length + (size_t)n < sizeof(text->at));
+    text->length += (size_t)n;
+}
+
+static void name_of(char *name, size_t capacity, const struct made *made, unsigned i)
+{
+    snprintf(name, capacity, "%s__sm90a_%u", made->required, i);
+}
+
+static void add_row(struct text *text, const struct made *made, const char *problem)
+{
+    char name[96];
+    name_of(name, sizeof(name), made, draw(6));
+    add(text, "%s\t%s\t%s\t%s\t%.3f\t%016llx\n", made->family, made->required, problem, name,
+        2 + draw(100000) / 100.0, (unsigned long long)gen_pack_hash(name, strlen(name)));
+}
+
+/* A tuner's grid with holes, and rows beside it. */
+static void add_mla_rows(struct text *text, const struct made *made, unsigned holes)
+{
+    char problem[96];
+    for (int requests = 1; requests <= 1024; requests *= 4)
+        for (int kv = 1024; kv <= 65536; kv *= 4)
+            for (int rows = 8; rows <= 128; rows *= 4)
+                for (int page = 1; page <= 64; page *= 64) {
+                    const int scale = draw(10) ? 1 : 2;
+                    snprintf(problem, sizeof(problem), "requests=%d,kv_len=%d,rows=%d,page=%d",
+                             requests, kv * scale, rows * (draw(10) ? 1 : 2), page);
+                    if (draw(100) >= holes)
+                        add_row(text, made, problem);
+                }
+}
+
+static void add_table(struct product *product, const char *name, unsigned num_sms, unsigned holes)
+{
+    static struct text text;
+    char problem[64];
+    text.length = 0;
+    add(&text,
+        "# attngen tuning table\n# format: 1\n# class: sm90_%usm\n# compute_capability: 90\n"
+        "# num_sms: %u\n# memory_gbps: 4800\n# l2_bytes: 62914560\n"
+        "family\trequired\tproblem\tvariant\tus\tdigest\n",
+        num_sms, num_sms);
+    for (int states = 8; states <= 65536; states *= 2) {
+        snprintf(problem, sizeof(problem), "states=%d", states);
+        add_row(&text, &la, problem);
+    }
+    add_mla_rows(&text, &mla_bf16, holes);
+    add_mla_rows(&text, &mla_e4m3, holes);
+    add_mla_rows(&text, &mla_fp16, holes);
+    for (int rows = 16; rows <= 16384; rows *= 2)
+        for (int pieces = 2; pieces <= 128; pieces += (pieces + 1) / 2) {
+            snprintf(problem, sizeof(problem), "rows=%d,pieces=%d", rows, pieces);
+            add_row(&text, &merge, problem);
+        }
+    product_table(product, name, text.at);
+}
+
+static void add_key(struct product *product, uint32_t family, uint32_t target,
+                    const struct made *made)
+{
+    const uint32_t group = product_group(product, made->required, made->values, family, target);
+    for (unsigned i = 0; i < 6; i++) {
+        char name[96];
+        name_of(name, sizeof(name), made, i);
+        struct product_variant variant = {.name = name,
+                                          .threads = made->threads[i],
+                                          .shared_dynamic = made->shared[i],
+                                          .registers = 96,
+                                          .fallback = i == 0};
+        memcpy(variant.facts, made->facts[i], sizeof(variant.facts));
+        product_variant(product, group, variant);
+    }
+}
+
+/* Merges of bf16 alone: what is cut in fp16 cannot be done. */
+static gen_library *open_product(unsigned holes, void **bytes)
+{
+    struct product *product = product_new();
+    uint32_t family[3];
+    const struct made *const first[3] = {&la, &mla_bf16, &merge};
+    for (unsigned i = 0; i < 3; i++)
+        family[i] = product_family(product, first[i]->family, first[i]->axes,
+                                   gen__family_by_name(first[i]->family)->facts);
+    const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
+    add_key(product, family[0], target, &la);
+    add_key(product, family[1], target, &mla_e4m3);
+    add_key(product, family[1], target, &mla_bf16);
+    add_key(product, family[1], target, &mla_fp16);
+    add_key(product, family[2], target, &merge);
+    add_table(product, "own", 132, holes);
+    add_table(product, "other", 80, holes);
+    size_t size;
+    *bytes = product_bytes(product, &size);
+    product_free(product);
+    const gen_open_options options = {.size = sizeof(options), .data = *bytes, .data_size = size};
+    gen_library *library = NULL;
+    assert_status(gen_open(&options, &library), GEN_OK);
+    return library;
+}
+
+/* ---- problems ---------------------------------------------------------- */
+
+union any_problem {
+    gen_problem base;
+    gen_la_decode_problem la;
+    gen_mla_decode_problem mla;
+    gen_mla_merge_problem merge;
+};
+
+static uint32_t draw_flags(void)
+{
+    return draw(4) ? 0 : draw(2) ? GEN_BATCH_INVARIANT : GEN_SERIAL_LAUNCH;
+}
+
+static void draw_la(union any_problem *p)
+{
+    p->la = (gen_la_decode_problem){.base = {sizeof(p->la), GEN_LA_DECODE, draw_flags(), 0},
+                                    .batch = draw_size(1, 4096),
+                                    .num_qk_heads = 8,
+                                    .num_v_heads = 8 << draw(3),
+                                    .head_dim = 128};
+}
+
+static void draw_mla(union any_problem *p)
+{
+    static const int32_t pages[] = {1, 16, 32, 64, 128, 3, 24, 48, 100};
+    const int32_t kv_len = draw(30) ? draw_size(1, 200000) : 0;
+    p->mla = (gen_mla_decode_problem){.base = {sizeof(p->mla), GEN_MLA_DECODE, draw_flags(), 0},
+                                      .batch = draw(40) ? draw_size(1, 2000) : 0,
+                                      .num_heads = draw_size(1, 128),
+                                      .q_len = draw(3) ? 1 : draw_size(1, draw(8) ? 8 : 1024),
+                                      .kv_len = kv_len,
+                                      .max_kv_len =
+                                          kv_len + (draw(3) ? !kv_len : draw_size(1, kv_len + 1)),
+                                      .page_size = pages[draw(9)],
+                                      .rope_dim = 64,
+                                      .dtype = draw(4) ? GEN_DTYPE_BF16 : GEN_DTYPE_FP16,
+                                      .cache = (int32_t)draw(2),
+                                      .causal = (int32_t)draw(2)};
+    if (p->mla.dtype == GEN_DTYPE_FP16)
+        p->mla.cache = GEN_MLA_CACHE_SAME;
+}
+
+static void draw_merge(union any_problem *p)
+{
+    p->merge = (gen_mla_merge_problem){.base = {sizeof(p->merge), GEN_MLA_MERGE, draw_flags(), 0},
+                                       .num_records = draw(40) ? draw_size(1, 300) : 0,
+                                       .num_heads = draw_size(1, 128),
+                                       .q_len = draw(3) ? 1 : draw_size(1, 1024),
+                                       .num_pieces = draw_size(1, 200)};
+}
+
+/* ---- both ways --------------------------------------------------------- */
+
+struct counts {
+    unsigned of_why[GEN_WHY_COUNT], parts, failures;
+};
+
+static void same_both_ways(const gen_library *library, const gen_device *device,
+                           union any_problem *problem, struct counts *counts)
+{
+    gen_plan plan, at_length, before;
+    memset(&before, 0x5a, sizeof(before));
+    plan = at_length = before;
+    const enum gen_status status = gen_select(library, device, &problem->base, &plan);
+    problem->base.max_workspace_mib = UINT32_MAX; /* by every rule in turn */
+    assert_status(gen_select(library, device, &problem->base, &at_length), status);
+    if (memcmp(&plan, &at_length, sizeof(plan)) != 0) {
+        char text[512];
+        gen__problem_format(gen__family_by_tag(problem->base.family), &problem->base, text,
+                            sizeof(text));
+        fail_msg("%s on %s: variants %u, %u, %.9g us (%s); at length %u, %u, %.9g us (%s)", text,
+                 device->name, plan.launch[0].variant, plan.launch[1].variant,
+                 (double)plan.predicted_us, gen_why_string(plan.why), at_length.launch[0].variant,
+                 at_length.launch[1].variant, (double)at_length.predicted_us,
+                 gen_why_string(at_length.why));
+    }
+    if (status) {
+        assert_memory_equal(&plan, &before, sizeof(plan)); /* untouched */
+        counts->failures++;
+        return;
+    }
+    counts->of_why[plan.why]++;
+    counts->parts += plan.num_launches == 2;
+}
+
+static void the_short_way_is_the_long_way(void **state)
+{
+    static void (*const draw_problem[3])(union any_problem *) = {draw_la, draw_mla, draw_merge};
+    static const char *const names[] = {"h200", "h20", "h100", "sm_90:80", "sm_90:104"};
+    gen_device devices[5];
+    struct counts counts = {0};
+    (void)state;
+    for (unsigned d = 0; d < 5; d++)
+        assert_status(gen_device_named(names[d], &devices[d]), GEN_OK);
+    devices[3].shared_per_block = 185 * 1024;
+    for (unsigned round = 0; round < 8; round++) {
+        void *bytes;
+        gen_library *library = open_product(round % 4 * 20, &bytes);
+        for (unsigned i = 0; i < 6000 * multiple; i++) {
+            union any_problem problem;
+            draw_problem[i % 3](&problem);
+            same_both_ways(library, &devices[draw(2) ? 0 : draw(5)], &problem, &counts);
+        }
+        gen_close(library);
+        free(bytes);
+    }
+    assert_true(counts.of_why[GEN_WHY_TABLE] > 10000 && counts.of_why[GEN_WHY_NEAREST] > 1000);
+    assert_true(counts.parts > 5000 && counts.failures > 500);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_short_way_is_the_long_way)};
+    if (argc > 1)
+        multiple = (unsigned)strtoul(argv[1], NULL, 10);
+    return cmocka_run_group_tests_name("short", tests, NULL, NULL);
+}
