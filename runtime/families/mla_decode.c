@@ -128,6 +128,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         (dtype | cache | (uint32_t)p->causal) >> 1 | (rope & ~(uint32_t)MLA_ROPE);
     _Static_assert((MLA_ROPE & (MLA_ROPE - 1)) == 0, "a power of two");
     if (above || batch > MAX_BATCH || (uint32_t)p->kv_len > (uint32_t)p->max_kv_len ||
+        (uint64_t)batch * (uint32_t)p->max_kv_len > MAX_LINE ||
         (uint64_t)batch * (uint32_t)p->q_len > INT32_MAX)
         return refuse(p);
     gen__mla_set_codes(key, dtype, cache, rope == 0);
