@@ -28,14 +28,31 @@ template <class S> struct mla_output {
                 for (int i = 0; i < 4; i++)
                     o[m][n][i] *= factor[m][i / 2];
     }
+
+    // `count` row tiles from `first` by factors in shared memory, the lane's first row's at `factors`; few at a time, for
+    // there are hardly registers beside the output.
+    template <int count> __device__ __forceinline__ void rescale(int first, const float *factors)
+    {
+#pragma unroll
+        for (int m = 0; m < count; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float factor = factors[16 * m + 8 * h];
+#pragma unroll
+                for (int n = 0; n < S::output_tiles; n++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        o[first + m][n][2 * h + i] *= factor;
+            }
+    }
 };
 
 // Where probabilities lie that others are to multiply: q x kv, 16 bits.
 template <class S>
-__device__ __forceinline__ void mla_store_probabilities(const mla_warp<S> &w, unsigned memory,
+__device__ __forceinline__ void mla_store_probabilities(const mla_warp<S> &w, unsigned its_row, unsigned memory,
                                                         const unsigned (&packed)[S::own_tiles][2])
 {
-    const unsigned row = w.row + w.lane / 4;
+    const unsigned row = its_row + w.lane / 4;
 #pragma unroll
     for (int n = 0; n < S::own_tiles; n++)
 #pragma unroll
@@ -93,8 +110,9 @@ __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsign
 {
     const mla_output_fragments<S> f(w, memory);
     constexpr int steps = S::kv / 16, loads = S::output_tiles / S::output_span;
-    unsigned a[2][S::slab_tiles][4], b[2][4];
-    if constexpr (S::shard)
+    constexpr int depth = S::roles ? 1 : 2; // registers are few there, and other warps multiply meanwhile
+    unsigned a[depth][S::slab_tiles][4], b[2][4];
+    if constexpr (S::shard && depth == 2)
         f.load_probabilities(0, a[0]);
     f.load_values(stage, 0, 0, b[0]);
 #pragma unroll
@@ -102,13 +120,15 @@ __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsign
         if constexpr (!S::shard)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                a[step % 2][0][i] = packed[2 * step + i / 2][i % 2];
+                a[step % depth][0][i] = packed[2 * step + i / 2][i % 2];
+        else if constexpr (depth == 1)
+            f.load_probabilities(step, a[0]);
 #pragma unroll
         for (int n = 0; n < loads; n++) {
             const int next = step * loads + n + 1;
             if (next < steps * loads)
                 f.load_values(stage, next / loads, next % loads, b[next % 2]);
-            if constexpr (S::shard)
+            if constexpr (S::shard && depth == 2)
                 if (n == 0 && step + 1 < steps)
                     f.load_probabilities(step + 1, a[(step + 1) % 2]);
             unsigned operand[S::output_span][2];
@@ -117,7 +137,7 @@ __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsign
             for (int i = 0; i < S::output_span; i++)
 #pragma unroll
                 for (int m = 0; m < S::slab_tiles; m++)
-                    mma_m16n8k16<typename S::element>(x.o[m][n * S::output_span + i], a[step % 2][m], operand[i][0],
+                    mma_m16n8k16<typename S::element>(x.o[m][n * S::output_span + i], a[step % depth][m], operand[i][0],
                                                       operand[i][1]);
         }
     }

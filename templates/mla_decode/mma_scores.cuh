@@ -20,7 +20,7 @@ template <class S> struct mla_score_fragments {
         const unsigned line = w.lane % 16, chunk = w.lane / 16; // matrices: rows 0-7 and 8-15 of columns 0-7, then of 8-15
 #pragma unroll
         for (int m = 0; m < S::row_tiles; m++) {
-            const unsigned row = w.row_group * S::rows + w.row_tile(m) * 16 + line;
+            const unsigned row = w.row_group * S::rows + m * 16 + line;
             q[m] = swizzled<S::q_pitch>(memory, row, w.part * S::latent_steps * 2 + chunk);
             q_rope[m] = swizzled<S::q_rope_pitch>(memory + S::q_rope_at, row, w.part * S::rope_steps * 2 + chunk);
         }
@@ -219,11 +219,10 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
     const unsigned out = (w.part ? early : late) + w.lane * 16, in = (w.part ? late : early) + w.lane * 16;
     if (S::overlay && w.part == 0)
         barrier_sync(mla_overlay_barrier + w.column_group, 128);
-    if (S::by_rows || S::column_tiles > 1 || w.part == 1) {
+    if (S::column_tiles > 1 || w.part == 1) {
 #pragma unroll
         for (int n = 0; n < tiles; n++) {
-            const float (&x)[4] = S::by_rows ? s[0][S::row_tiles - 1][n]
-                                             : s[0][0][S::column_tiles > 1 ? tiles + n : 0];
+            const float (&x)[4] = s[0][0][S::column_tiles > 1 ? tiles + n : 0];
             store_shared(out + n * 512, make_float4(x[0], x[1], x[2], x[3]));
         }
     }
@@ -260,10 +259,10 @@ struct mla_sum {
     __device__ __forceinline__ float exact(int h) const { return __shfl_sync(0xffffffffu, sum, 2 * h + 1, 4); }
 };
 
-// Scores to base 2, -infinity where they do not count; the greatest of each row's `tiles`.
+// Scores to base 2, -infinity where they do not count; the greatest of each row's `tiles`. `its_row` is the tile's first.
 template <class S>
 __device__ __forceinline__ void mla_mask(const gen_mla_decode_params &p, const mla_work &work, const mla_warp<S> &w,
-                                         int first, float (&s)[S::column_tiles][4], float (&top)[2])
+                                         unsigned its_row, int first, float (&s)[S::column_tiles][4], float (&top)[2])
 {
 #pragma unroll
     for (int n = 0; n < S::own_tiles; n++)
@@ -272,7 +271,7 @@ __device__ __forceinline__ void mla_mask(const gen_mla_decode_params &p, const m
             s[n][i] *= p.scale_log2;
     if (first + S::kv > work.whole) {
         const int column = first + static_cast<int>(w.column + 2 * (w.lane % 4));
-        const int row = work.first_row<S>() + static_cast<int>(w.row + w.lane / 4);
+        const int row = work.first_row<S>() + static_cast<int>(its_row + w.lane / 4);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int limit = mla_limit(p, work.tokens, row + 8 * h, work.piece.kv_len) - column;
