@@ -152,8 +152,10 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
                                            mla_sums<S> &s, Copy &copy)
 {
     constexpr int span = S::span, rope_steps = S::rope_steps, group = S::group, groups = S::groups;
-    constexpr int odd = rope_steps / span % 2; // the buffer of keys that rotary steps begin with: latent ones begin with 0
-    unsigned a[2][S::row_tiles][4], b[2][S::loads][4], nan[S::column_tiles];
+    constexpr int ahead = S::ahead, buffers = ahead + 1;
+    constexpr int odd = rope_steps / span % buffers; // the buffer of keys that rotary steps begin with: latent ones begin with 0
+    static_assert(rope_steps % buffers == 0 && group % buffers == 0 && (span == 1 || ahead == 1), "buffers take turns");
+    unsigned a[buffers][S::row_tiles][4], b[buffers][S::loads][4], nan[S::column_tiles];
 #pragma unroll
     for (int n = 0; n < S::column_tiles; n++)
         nan[n] = 0;
@@ -161,20 +163,24 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
     for (int i = 0; i < S::chains * S::row_tiles * S::column_tiles * 4; i++)
         (&s[0][0][0][0])[i] = 0.f;
     if constexpr (S::rope) {
-        f.load_rotary_queries(0, a[0]);
-        f.load_rotary_keys(0, b[odd]);
+#pragma unroll
+        for (int step = 0; step < ahead; step++) {
+            f.load_rotary_queries(step, a[step]);
+            f.load_rotary_keys(step, b[step + odd]);
+        }
 #pragma unroll
         for (int step = 0; step < rope_steps; step++) {
-            if (step + 1 < rope_steps) {
-                f.load_rotary_queries(step + 1, a[(step + 1) % 2]);
-                if ((step + 1) % span == 0)
-                    f.load_rotary_keys(step + 1, b[((step + 1) / span + odd) % 2]);
+            const int next = step + ahead;
+            if (next < rope_steps) {
+                f.load_rotary_queries(next, a[next % buffers]);
+                if (next % span == 0)
+                    f.load_rotary_keys(next, b[(next / span + odd) % buffers]);
             } else {
-                f.load_queries(0, a[0]);
-                f.load_keys(0, b[0]);
+                f.load_queries(next - rope_steps, a[next % buffers]);
+                f.load_keys(next - rope_steps, b[next - rope_steps]);
             }
             copy.rotary(step, rope_steps);
-            mla_multiply_keys<S>(step, a[step % 2], b[(step / span + odd) % 2], s, nan);
+            mla_multiply_keys<S>(step, a[step % buffers], b[(step / span + odd) % buffers], s, nan);
         }
         if (S::overlay && w.part == 1)
             barrier_arrive(mla_overlay_barrier + w.column_group, 128); // the rotary keys have been read
@@ -183,20 +189,24 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
             for (int i = 0; i < S::chains * S::row_tiles * S::column_tiles * 4; i++)
                 (&s[0][0][0][0])[i] *= kpe_factor;
     } else {
-        f.load_queries(0, a[0]);
-        f.load_keys(0, b[0]);
+#pragma unroll
+        for (int step = 0; step < ahead; step++) {
+            f.load_queries(step, a[step]);
+            f.load_keys(step, b[step]);
+        }
     }
 #pragma unroll 1
     for (int g = 0; g < groups; g++) {
 #pragma unroll
         for (int step = 0; step < group; step++) {
-            if (step + 1 < group || g + 1 < groups) {
-                f.load_queries(step + 1, a[(step + 1) % 2]);
-                if ((step + 1) % span == 0)
-                    f.load_keys(step + 1, b[(step + 1) / span % 2]);
+            const int next = step + ahead;
+            if (next < group || g + 1 < groups) {
+                f.load_queries(next, a[next % buffers]);
+                if (next % span == 0)
+                    f.load_keys(next, b[next / span % buffers]);
             }
             copy.latent(g, step, group);
-            mla_multiply_keys<S>(step, a[step % 2], b[step / span % 2], s, nan);
+            mla_multiply_keys<S>(step, a[step % buffers], b[step / span % buffers], s, nan);
         }
         f.advance();
         copy.advance();
@@ -257,6 +267,43 @@ struct mla_sum {
 
     __device__ __forceinline__ float rounded(int h) const { return __shfl_sync(0xffffffffu, sum, 2 * h, 4); }
     __device__ __forceinline__ float exact(int h) const { return __shfl_sync(0xffffffffu, sum, 2 * h + 1, 4); }
+};
+
+// The same where a warp has registers for it: rounded ones by a product with ones, whose result every lane of four has, exact
+// ones by thread.
+template <class S> struct mla_own_sums {
+    float by_ones[4], by_thread[2];
+
+    __device__ __forceinline__ void reset()
+    {
+        by_ones[0] = by_ones[1] = by_ones[2] = by_ones[3] = by_thread[0] = by_thread[1] = 0.f;
+    }
+
+    __device__ __forceinline__ void add(const unsigned (&packed)[S::own_tiles][2], const float (&sums)[4], const float (&factor)[2])
+    {
+        using T = typename S::element;
+        constexpr unsigned ones = T::is_bf16 ? 0x3f803f80u : 0x3c003c00u;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            by_ones[i] *= factor[i / 2];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            by_thread[h] = by_thread[h] * factor[h] + sums[2 * h + 1];
+#pragma unroll
+        for (int n = 0; n < S::own_tiles; n += 2) { // probabilities are the fragments of a first operand as they are
+            const unsigned a[4] = {packed[n][0], packed[n][1], packed[n + 1][0], packed[n + 1][1]};
+            mma_m16n8k16<T>(by_ones, a, ones, ones);
+        }
+    }
+
+    __device__ __forceinline__ float rounded(int h) const { return by_ones[2 * h]; }
+
+    __device__ __forceinline__ float exact(int h) const
+    {
+        float sum = by_thread[h];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+    }
 };
 
 // Scores to base 2, -infinity where they do not count; the greatest of each row's `tiles`. `its_row` is the tile's first.
