@@ -146,6 +146,28 @@ __device__ __forceinline__ void mla_multiply_keys(int step, const unsigned (&a)[
     }
 }
 
+// The steps of 128 bytes of latent keys; behind the `last` ones nothing is asked for.
+template <class S, bool last, class Copy>
+__device__ __forceinline__ void mla_scores_of_group(int g, mla_score_fragments<S> &f, unsigned (&a)[S::ahead + 1][S::row_tiles][4],
+                                                    unsigned (&b)[S::ahead + 1][S::loads][4], mla_sums<S> &s,
+                                                    unsigned (&nan)[S::column_tiles], Copy &copy)
+{
+    constexpr int buffers = S::ahead + 1;
+#pragma unroll
+    for (int step = 0; step < S::group; step++) {
+        const int next = step + S::ahead;
+        if (!last || next < S::group) {
+            f.load_queries(next, a[next % buffers]);
+            if (next % S::span == 0)
+                f.load_keys(next, b[next / S::span % buffers]);
+        }
+        copy.latent(g, step, S::group);
+        mla_multiply_keys<S>(step, a[step % buffers], b[step / S::span % buffers], s, nan);
+    }
+    f.advance();
+    copy.advance();
+}
+
 // The warp's part of the scores of the tile in `stage`. The copies of another tile are issued between the products.
 template <class S, class Copy>
 __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragments<S> &f, float kpe_factor,
@@ -196,21 +218,9 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
         }
     }
 #pragma unroll 1
-    for (int g = 0; g < groups; g++) {
-#pragma unroll
-        for (int step = 0; step < group; step++) {
-            const int next = step + ahead;
-            if (next < group || g + 1 < groups) {
-                f.load_queries(next, a[next % buffers]);
-                if (next % span == 0)
-                    f.load_keys(next, b[next / span % buffers]);
-            }
-            copy.latent(g, step, group);
-            mla_multiply_keys<S>(step, a[step % buffers], b[step / span % buffers], s, nan);
-        }
-        f.advance();
-        copy.advance();
-    }
+    for (int g = 0; g < groups - 1; g++)
+        mla_scores_of_group<S, false>(g, f, a, b, s, nan, copy);
+    mla_scores_of_group<S, true>(groups - 1, f, a, b, s, nan, copy);
     if constexpr (S::chains == 2)
 #pragma unroll
         for (int i = 0; i < S::row_tiles * S::column_tiles * 4; i++)
