@@ -20,9 +20,9 @@ struct mla_work {
     mla_cut behind;   // where the next piece begins
 
     // Becomes the next piece of the part that has rows here, beginning at `from`. All threads work it out, so that branches
-    // are uniform; `writer` writes.
+    // are uniform; the first one writes.
     template <class S>
-    __device__ __forceinline__ void advance(const gen_mla_decode_params &p, const mla_share &share, mla_cut from, unsigned writer = 0)
+    __device__ __forceinline__ void advance(const gen_mla_decode_params &p, const mla_share &share, mla_cut from)
     {
         mla_walk walk(share, static_cast<int>(blockIdx.y));
         walk.next = mla_uniform(from);
@@ -35,7 +35,7 @@ struct mla_work {
             if (count > 0)
                 break;
         }
-        if (threadIdx.x != writer)
+        if (threadIdx.x != 0)
             return;
         num_rows = max(count, 0);
         if (count <= 0)

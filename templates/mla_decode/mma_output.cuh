@@ -52,13 +52,14 @@ template <class S>
 __device__ __forceinline__ void mla_store_probabilities(const mla_warp<S> &w, unsigned its_row, unsigned memory,
                                                         const unsigned (&packed)[S::own_tiles][2])
 {
-    const unsigned row = its_row + w.lane / 4;
 #pragma unroll
-    for (int n = 0; n < S::own_tiles; n++)
+    for (int n = 0; n < S::own_tiles; n++) {
+        // Every eighth row has the same swizzle.
+        const unsigned to = swizzled<S::p_pitch>(memory + S::exchange_at, w.row + w.lane / 4, w.column / 8 + n) + w.lane % 4 * 4;
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            store_shared(swizzled<S::p_pitch>(memory + S::exchange_at, row + 8 * h, w.column / 8 + n) + w.lane % 4 * 4,
-                         packed[n][h]);
+            store_shared(to + (its_row - w.row + 8 * h) * S::p_pitch, packed[n][h]);
+    }
 }
 
 // Where a warp's fragments start.
@@ -108,13 +109,16 @@ template <class S>
 __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsigned memory, unsigned stage,
                                                     const unsigned (&packed)[S::own_tiles][2], mla_output<S> &x)
 {
-    const mla_output_fragments<S> f(w, memory);
+    mla_output_fragments<S> f(w, memory);
+    if constexpr (S::roles) // else what follows from them is kept in registers from tile to tile, which the output needs
+        asm volatile("" : "+r"(f.p), "+r"(f.v));
     constexpr int steps = S::kv / 16, loads = S::output_tiles / S::output_span;
     constexpr int depth = S::roles ? 1 : 2; // registers are few there, and other warps multiply meanwhile
     unsigned a[depth][S::slab_tiles][4], b[2][4];
     if constexpr (S::shard && depth == 2)
         f.load_probabilities(0, a[0]);
     f.load_values(stage, 0, 0, b[0]);
+    static_assert(loads % 2 == 0, "buffers take turns");
 #pragma unroll
     for (int step = 0; step < steps; step++) {
         if constexpr (!S::shard)
@@ -125,14 +129,15 @@ __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsign
             f.load_probabilities(step, a[0]);
 #pragma unroll
         for (int n = 0; n < loads; n++) {
-            const int next = step * loads + n + 1;
-            if (next < steps * loads)
-                f.load_values(stage, next / loads, next % loads, b[next % 2]);
+            if (n + 1 < loads)
+                f.load_values(stage, step, n + 1, b[(n + 1) % 2]);
+            else if (step + 1 < steps)
+                f.load_values(stage, step + 1, 0, b[0]);
             if constexpr (S::shard && depth == 2)
                 if (n == 0 && step + 1 < steps)
                     f.load_probabilities(step + 1, a[(step + 1) % 2]);
             unsigned operand[S::output_span][2];
-            mla_value_operands<S>(b[(next + 1) % 2], operand);
+            mla_value_operands<S>(b[n % 2], operand);
 #pragma unroll
             for (int i = 0; i < S::output_span; i++)
 #pragma unroll
