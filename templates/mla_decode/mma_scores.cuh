@@ -146,23 +146,22 @@ __device__ __forceinline__ void mla_multiply_keys(int step, const unsigned (&a)[
     }
 }
 
-// The steps of 128 bytes of latent keys; behind the `last` ones nothing is asked for.
+// The steps along 128 bytes of latent keys, group `g` of them. Behind the `last` ones nothing is asked for: with a branch for that
+// ptxas would wait at it.
 template <class S, bool last, class Copy>
-__device__ __forceinline__ void mla_scores_of_group(int g, mla_score_fragments<S> &f, unsigned (&a)[S::ahead + 1][S::row_tiles][4],
-                                                    unsigned (&b)[S::ahead + 1][S::loads][4], mla_sums<S> &s,
+__device__ __forceinline__ void mla_scores_of_group(int g, mla_score_fragments<S> &f, unsigned (&a)[2][S::row_tiles][4],
+                                                    unsigned (&b)[2][S::loads][4], mla_sums<S> &s,
                                                     unsigned (&nan)[S::column_tiles], Copy &copy)
 {
-    constexpr int buffers = S::ahead + 1;
 #pragma unroll
     for (int step = 0; step < S::group; step++) {
-        const int next = step + S::ahead;
-        if (!last || next < S::group) {
-            f.load_queries(next, a[next % buffers]);
-            if (next % S::span == 0)
-                f.load_keys(next, b[next / S::span % buffers]);
+        if (!last || step + 1 < S::group) {
+            f.load_queries(step + 1, a[(step + 1) % 2]);
+            if ((step + 1) % S::span == 0)
+                f.load_keys(step + 1, b[(step + 1) / S::span % 2]);
         }
         copy.latent(g, step, S::group);
-        mla_multiply_keys<S>(step, a[step % buffers], b[step / S::span % buffers], s, nan);
+        mla_multiply_keys<S>(step, a[step % 2], b[step / S::span % 2], s, nan);
     }
     f.advance();
     copy.advance();
@@ -173,11 +172,9 @@ template <class S, class Copy>
 __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragments<S> &f, float kpe_factor,
                                            mla_sums<S> &s, Copy &copy)
 {
-    constexpr int span = S::span, rope_steps = S::rope_steps, group = S::group, groups = S::groups;
-    constexpr int ahead = S::ahead, buffers = ahead + 1;
-    constexpr int odd = rope_steps / span % buffers; // the buffer of keys that rotary steps begin with: latent ones begin with 0
-    static_assert(rope_steps % buffers == 0 && group % buffers == 0 && (span == 1 || ahead == 1), "buffers take turns");
-    unsigned a[buffers][S::row_tiles][4], b[buffers][S::loads][4], nan[S::column_tiles];
+    constexpr int span = S::span, rope_steps = S::rope_steps, groups = S::groups;
+    constexpr int odd = rope_steps / span % 2; // the buffer of keys that rotary steps begin with: latent ones begin with 0
+    unsigned a[2][S::row_tiles][4], b[2][S::loads][4], nan[S::column_tiles];
 #pragma unroll
     for (int n = 0; n < S::column_tiles; n++)
         nan[n] = 0;
@@ -185,24 +182,20 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
     for (int i = 0; i < S::chains * S::row_tiles * S::column_tiles * 4; i++)
         (&s[0][0][0][0])[i] = 0.f;
     if constexpr (S::rope) {
-#pragma unroll
-        for (int step = 0; step < ahead; step++) {
-            f.load_rotary_queries(step, a[step]);
-            f.load_rotary_keys(step, b[step + odd]);
-        }
+        f.load_rotary_queries(0, a[0]);
+        f.load_rotary_keys(0, b[odd]);
 #pragma unroll
         for (int step = 0; step < rope_steps; step++) {
-            const int next = step + ahead;
-            if (next < rope_steps) {
-                f.load_rotary_queries(next, a[next % buffers]);
-                if (next % span == 0)
-                    f.load_rotary_keys(next, b[(next / span + odd) % buffers]);
+            if (step + 1 < rope_steps) {
+                f.load_rotary_queries(step + 1, a[(step + 1) % 2]);
+                if ((step + 1) % span == 0)
+                    f.load_rotary_keys(step + 1, b[((step + 1) / span + odd) % 2]);
             } else {
-                f.load_queries(next - rope_steps, a[next % buffers]);
-                f.load_keys(next - rope_steps, b[next - rope_steps]);
+                f.load_queries(0, a[0]);
+                f.load_keys(0, b[0]);
             }
             copy.rotary(step, rope_steps);
-            mla_multiply_keys<S>(step, a[step % buffers], b[(step / span + odd) % buffers], s, nan);
+            mla_multiply_keys<S>(step, a[step % 2], b[(step / span + odd) % 2], s, nan);
         }
         if (S::overlay && w.part == 1)
             barrier_arrive(mla_overlay_barrier + w.column_group, 128); // the rotary keys have been read
@@ -211,13 +204,11 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
             for (int i = 0; i < S::chains * S::row_tiles * S::column_tiles * 4; i++)
                 (&s[0][0][0][0])[i] *= kpe_factor;
     } else {
-#pragma unroll
-        for (int step = 0; step < ahead; step++) {
-            f.load_queries(step, a[step]);
-            f.load_keys(step, b[step]);
-        }
+        f.load_queries(0, a[0]);
+        f.load_keys(0, b[0]);
     }
-#pragma unroll 1
+    // A score warp is alone on its scheduler: in a loop it would wait for the first fragments of every round, as ptxas has it.
+#pragma unroll(S::roles && !S::e4m3 ? groups - 1 : 1)
     for (int g = 0; g < groups - 1; g++)
         mla_scores_of_group<S, false>(g, f, a, b, s, nan, copy);
     mla_scores_of_group<S, true>(groups - 1, f, a, b, s, nan, copy);

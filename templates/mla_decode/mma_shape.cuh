@@ -40,9 +40,6 @@ template <class A> struct mla_shape {
     static constexpr int chains = row_tiles * column_tiles < 4 ? 2 : 1; // sums in turn, lest each product waits for the last
     static constexpr int span = e4m3 || column_tiles == 1 ? 2 : 1; // steps that one ldmatrix of keys covers
     static constexpr int loads = (column_tiles + 1) / 2;           // of them a span
-    // Steps that fragments are asked for before they are multiplied. A score warp is alone on its scheduler, and what it asks
-    // shared memory for waits behind what eleven others do.
-    static constexpr int ahead = roles && !e4m3 ? 3 : 1;
 
     // Of these column tiles a warp owns `own_tiles`: its first ones, as it numbers them.
     static constexpr int own_tiles = parts == 2 && column_tiles > 1 ? column_tiles / 2 : column_tiles;
