@@ -20,7 +20,7 @@ template <class S> struct mla_score_fragments {
         const unsigned line = w.lane % 16, chunk = w.lane / 16; // matrices: rows 0-7 and 8-15 of columns 0-7, then of 8-15
 #pragma unroll
         for (int m = 0; m < S::row_tiles; m++) {
-            const unsigned row = w.row_group * S::rows + m * 16 + line;
+            const unsigned row = w.row_group * S::rows + w.row_tile(m) * 16 + line;
             q[m] = swizzled<S::q_pitch>(memory, row, w.part * S::latent_steps * 2 + chunk);
             q_rope[m] = swizzled<S::q_rope_pitch>(memory + S::q_rope_at, row, w.part * S::rope_steps * 2 + chunk);
         }
@@ -208,7 +208,7 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
         f.load_keys(0, b[0]);
     }
     // A score warp is alone on its scheduler: in a loop it would wait for the first fragments of every round, as ptxas has it.
-#pragma unroll(S::roles && !S::e4m3 ? groups - 1 : 1)
+#pragma unroll(S::roles ? groups - 1 : 1)
     for (int g = 0; g < groups - 1; g++)
         mla_scores_of_group<S, false>(g, f, a, b, s, nan, copy);
     mla_scores_of_group<S, true>(groups - 1, f, a, b, s, nan, copy);
@@ -230,10 +230,11 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
     const unsigned out = (w.part ? early : late) + w.lane * 16, in = (w.part ? late : early) + w.lane * 16;
     if (S::overlay && w.part == 0)
         barrier_sync(mla_overlay_barrier + w.column_group, 128);
-    if (S::column_tiles > 1 || w.part == 1) {
+    if (S::by_rows || S::column_tiles > 1 || w.part == 1) {
 #pragma unroll
         for (int n = 0; n < tiles; n++) {
-            const float (&x)[4] = s[0][0][S::column_tiles > 1 ? tiles + n : 0];
+            const float (&x)[4] = S::by_rows ? s[0][S::row_tiles - 1][n]
+                                             : s[0][0][S::column_tiles > 1 ? tiles + n : 0];
             store_shared(out + n * 512, make_float4(x[0], x[1], x[2], x[3]));
         }
     }

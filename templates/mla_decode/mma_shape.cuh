@@ -9,13 +9,13 @@
 
 #include "mla_decode/args.h"
 
-// `A` has the axes: q, kv, stages, slab, shard, e4m3, rope, overlay, control_bytes, and the type `element`.
+// `A` has the axes: q, kv, stages, slab, shard, e4m3, rope, overlay, roles, and the type `element`.
 template <class A> struct mla_shape {
     using element = typename A::element;
     static constexpr int q = A::q, kv = A::kv, stages = A::stages, slab = A::slab;
     static constexpr bool shard = A::shard, e4m3 = A::e4m3, rope = A::rope;
     static constexpr bool overlay = A::overlay; // half of the scores that travel lie over the tile's rotary keys
-    static constexpr bool roles = shard && q == 64; // mla_decode_mma_roles.cu.in
+    static constexpr bool roles = A::roles; // mla_decode_mma_roles.cu.in
     static constexpr int warps = 8, output_threads = 32 * warps; // these copy, too
     static constexpr int score_threads = roles ? 128 : output_threads, threads = roles ? 384 : output_threads;
 
@@ -41,8 +41,9 @@ template <class A> struct mla_shape {
     static constexpr int span = e4m3 || column_tiles == 1 ? 2 : 1; // steps that one ldmatrix of keys covers
     static constexpr int loads = (column_tiles + 1) / 2;           // of them a span
 
-    // Of these column tiles a warp owns `own_tiles`: its first ones, as it numbers them.
-    static constexpr int own_tiles = parts == 2 && column_tiles > 1 ? column_tiles / 2 : column_tiles;
+    // Of these a warp owns one row tile (with roles, all) of `own_tiles` column tiles: its first ones, as it numbers them.
+    static constexpr bool by_rows = parts == 2 && row_tiles == 2; // the parts share the row tiles, else the column tiles
+    static constexpr int own_tiles = parts == 1 || by_rows ? column_tiles : (column_tiles > 1 ? column_tiles / 2 : 1);
     static constexpr int owners = shard ? kv / (8 * own_tiles) : 1; // of a row
 
     // Output.
@@ -51,7 +52,7 @@ template <class A> struct mla_shape {
     static constexpr int output_span = e4m3 ? 4 : 2; // tiles that one ldmatrix of values covers
     static constexpr int p_pitch = kv * 2;
 
-    static_assert(shard ? row_tiles == (roles ? 2 : 1) && kv >= 32 : slab == 16, "a warp owns 16 rows of scores, or both tiles of 32");
+    static_assert(shard ? row_tiles <= 2 && kv >= 32 : slab == 16, "a warp owns 16 rows of scores, or with roles 32");
     static_assert(!e4m3 || column_tiles % 2 == 0, "fragments of 8-bit keys are 16 columns wide");
     static_assert(!overlay || (rope && !e4m3 && q >= 32), "half of the scores are at most as large as the rotary keys");
     static_assert(slabs * output_groups == warps && slab_tiles * output_tiles <= 32, "128 registers of output at most");
@@ -88,9 +89,9 @@ template <class S> struct mla_warp {
             pair = warp % 4;
             row_group = pair % S::row_groups;
             column_group = pair / S::row_groups;
-            owns = S::column_tiles > 1 || part == 0;
-            row = row_group * S::rows;
-            owner = S::column_tiles == 1 ? column_group : 2 * column_group + part;
+            owns = S::by_rows || S::column_tiles > 1 || part == 0;
+            row = row_group * S::rows + (S::by_rows ? part * 16 : 0);
+            owner = S::by_rows || S::column_tiles == 1 ? column_group : 2 * column_group + part;
         } else {
             part = pair = column_group = owner = 0;
             row_group = slab;
@@ -100,9 +101,11 @@ template <class S> struct mla_warp {
         column = owner * S::own_tiles * 8;
     }
 
-    // Column tiles as the warp numbers them, its own ones first, to tiles of its columns.
+    // Tiles as the warp numbers them, its own ones first, to tiles of its rows and columns.
+    __device__ __forceinline__ unsigned row_tile(unsigned m) const { return S::by_rows ? m ^ part : m; }
+
     __device__ __forceinline__ unsigned column_tile(unsigned n) const
     {
-        return S::parts == 2 && S::column_tiles > 1 ? n ^ (part * (S::column_tiles / 2)) : n;
+        return S::parts == 2 && !S::by_rows && S::column_tiles > 1 ? n ^ (part * (S::column_tiles / 2)) : n;
     }
 };
