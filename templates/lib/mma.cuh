@@ -81,15 +81,3 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads)
 {
     asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }
-
-// Has the phase of the mbarrier with this parity ended? On every architecture; sm_90 can also wait (ptx.cuh).
-__device__ __forceinline__ bool mbarrier_test_wait(unsigned barrier, unsigned parity)
-{
-    unsigned done;
-    asm volatile("{\n\t"
-                 ".reg .pred p;\n\t"
-                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
-                 "selp.u32 %0, 1, 0, p;\n\t"
-                 "}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-    return done != 0;
-}

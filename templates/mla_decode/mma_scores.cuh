@@ -146,16 +146,15 @@ __device__ __forceinline__ void mla_multiply_keys(int step, const unsigned (&a)[
     }
 }
 
-// The steps along 128 bytes of latent keys, group `g` of them. Behind the `last` ones nothing is asked for: with a branch for that
-// ptxas would wait at it.
-template <class S, bool last, class Copy>
-__device__ __forceinline__ void mla_scores_of_group(int g, mla_score_fragments<S> &f, unsigned (&a)[2][S::row_tiles][4],
+// The steps along 128 bytes of latent keys, group `g` of them. Behind the `last` ones nothing is asked for.
+template <class S, class Copy>
+__device__ __forceinline__ void mla_scores_of_group(int g, bool last, mla_score_fragments<S> &f, unsigned (&a)[2][S::row_tiles][4],
                                                     unsigned (&b)[2][S::loads][4], mla_sums<S> &s,
                                                     unsigned (&nan)[S::column_tiles], Copy &copy)
 {
 #pragma unroll
     for (int step = 0; step < S::group; step++) {
-        if (!last || step + 1 < S::group) {
+        if (step + 1 < S::group || !last) {
             f.load_queries(step + 1, a[(step + 1) % 2]);
             if ((step + 1) % S::span == 0)
                 f.load_keys(step + 1, b[(step + 1) / S::span % 2]);
@@ -207,11 +206,14 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
         f.load_queries(0, a[0]);
         f.load_keys(0, b[0]);
     }
+    // The last group is a copy of its own, for ptxas would wait at the branch; beside conversions there are no registers for that.
+    constexpr int together = groups - (S::e4m3 ? 0 : 1);
     // A score warp is alone on its scheduler: in a loop it would wait for the first fragments of every round, as ptxas has it.
-#pragma unroll(S::roles ? groups - 1 : 1)
-    for (int g = 0; g < groups - 1; g++)
-        mla_scores_of_group<S, false>(g, f, a, b, s, nan, copy);
-    mla_scores_of_group<S, true>(groups - 1, f, a, b, s, nan, copy);
+#pragma unroll(S::roles ? together : 1)
+    for (int g = 0; g < together; g++)
+        mla_scores_of_group<S>(g, g + 1 == groups, f, a, b, s, nan, copy);
+    if (together < groups)
+        mla_scores_of_group<S>(groups - 1, true, f, a, b, s, nan, copy);
     if constexpr (S::chains == 2)
 #pragma unroll
         for (int i = 0; i < S::row_tiles * S::column_tiles * 4; i++)
