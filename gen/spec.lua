@@ -288,7 +288,7 @@ local function make_variant(family, arch, values, v)
   local name = variant_name(family, arch, values)
   local plan = family.plan(v, arch.shown)
   local facts = check_plan(family, arch, name, plan)
-  local template = family.template(v)
+  local template = family.template(v, arch.shown)
   if type(template) ~= "string" or not template:find("^%w[%w_.-]*$") then
     fail(family, core.line_of(family.template), "template of %s is %s; allowed: the name of a file in the folder", name,
       shown(template))

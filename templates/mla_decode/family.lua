@@ -17,28 +17,35 @@
 --           gather   the producer's threads copy 16 bytes each (wgmma, any page size)
 --   ahead   tiles that the copy engine is asked to bring to L2 before there is room for them (wgmma with tma)
 local LATENT, BLOCK_WARPS = 512, 8
-local CONTROL = 2048 -- of mma: schedule, maxima, factors
+local CONTROL, ROLES_CONTROL = 2048, 2304 -- of mma: schedule, maxima, factors
+
+-- Warps have roles, four the scores, eight the output and the copies: mla_decode_mma_roles.cu.in.
+local function mma_roles(v, arch)
+  return v.kernel == "mma" and v.qk == "shard" and v.q == 64 and v.cache == "same" and arch.cc >= 90
+end
 
 local function mma_stage_bytes(v)
   return v.kv * (LATENT + v.rope) * (v.cache == "e4m3" and 1 or 2)
 end
 
-local function mma_shared(v, overlay)
+local function mma_shared(v, arch, overlay)
   local q_bytes = v.q * (LATENT + v.rope) * 2
-  -- Scores in fp32 on their way between the two parts of the warps, later probabilities.
-  local exchange = v.qk == "shard" and v.q * v.kv * (overlay and 2 or 4) or 0
-  return q_bytes + v.stages * mma_stage_bytes(v) + exchange + CONTROL
+  -- Scores in fp32 on their way between the two parts of the warps, later probabilities; with roles these alone.
+  local exchange = v.qk == "shard" and v.q * v.kv * ((overlay or mma_roles(v, arch)) and 2 or 4) or 0
+  return q_bytes + v.stages * mma_stage_bytes(v) + exchange + (mma_roles(v, arch) and ROLES_CONTROL or CONTROL)
 end
 
--- Whether half of the scores travel through the tile's rotary keys, which are dead by then: where nothing else is left.
+-- Whether half of the scores travel through the tile's rotary keys, which are dead by then: where that makes room for a
+-- second block.
 local function mma_overlay(v, arch)
-  return v.qk == "shard" and v.q == 64 and v.rope == 64 and v.cache == "same"
-    and mma_shared(v, false) > arch.shared_per_block
+  return v.q == 32 and v.qk == "shard" and v.rope == 64 and v.cache == "same"
+    and 2 * (mma_shared(v, arch, false) + 1024) > arch.shared_per_sm and 2 * (mma_shared(v, arch, true) + 1024) <= arch.shared_per_sm
 end
 
 -- Blocks of an SM: small ones come in twos, so that one's products run beside the other's softmax.
 local function mma_blocks(v, arch)
-  return v.q == 16 and v.qk == "shard" and 2 * (mma_shared(v, false) + 1024) <= arch.shared_per_sm and 2 or 1
+  if v.q == 32 and (v.cache ~= "same" or arch.cc ~= 90) then return 1 end -- 128 registers are not enough everywhere
+  return v.q <= 32 and v.qk == "shard" and 2 * (mma_shared(v, arch, mma_overlay(v, arch)) + 1024) <= arch.shared_per_sm and 2 or 1
 end
 
 -- What the space leaves out to stay small; the arithmetic is in docs/perf/mla_decode.md.
@@ -51,9 +58,11 @@ local function mma_ill_sized(v, arch)
     return "slabs of 16 rows read the values as often as there are slabs"
   elseif v.cache == "e4m3" and v.slab < v.q then
     return "each slab would convert the values anew"
+  elseif mma_roles(v, arch) and v.slab ~= 32 then
+    return "beside 128 registers of output there are not enough for fragments of 64 rows"
   end
   if v.stages == 1 and not (v.qk == "dup" and v.q == 64 and v.kv == 16) then -- the fallback's shape
-    local two = mma_shared({ q = v.q, rope = v.rope, cache = v.cache, kv = v.kv, qk = v.qk, stages = 2 }, v.q == 64)
+    local two = mma_shared({ kernel = v.kernel, q = v.q, rope = v.rope, cache = v.cache, kv = v.kv, qk = v.qk, stages = 2 }, arch, false)
     if two <= arch.shared_per_block then return "a second stage fits: copies run beside the products" end
   end
   return nil
@@ -72,7 +81,7 @@ local function mma_legal(v, arch)
   end
   local problem = mma_ill_sized(v, arch)
   if problem then return problem end
-  local need = mma_shared(v, mma_overlay(v, arch))
+  local need = mma_shared(v, arch, mma_overlay(v, arch))
   if need > arch.shared_per_block then
     return string.format("needs %d bytes of shared memory (queries %d, %d x %d for tiles), %s allows %d", need,
       v.q * (LATENT + v.rope) * 2, v.stages, mma_stage_bytes(v), arch.name, arch.shared_per_block)
@@ -129,10 +138,10 @@ return family {
   plan = function(v, arch)
     local wgmma = v.kernel == "wgmma"
     return {
-      threads = wgmma and 384 or 32 * BLOCK_WARPS,
-      shared = wgmma and wgmma_shared(v) or mma_shared(v, mma_overlay(v, arch)),
+      threads = (wgmma or mma_roles(v, arch)) and 384 or 32 * BLOCK_WARPS,
+      shared = wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
       cluster = 1,
-      max_registers = wgmma and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
+      max_registers = (wgmma or mma_roles(v, arch)) and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.q,
         kv_rows = v.kv,
@@ -143,7 +152,7 @@ return family {
       },
     }
   end,
-  template = function(v) return "mla_decode_" .. v.kernel .. ".cu.in" end,
+  template = function(v, arch) return "mla_decode_" .. v.kernel .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
   constants = function(v, arch)
     if v.kernel == "wgmma" then
       -- 64,512 registers in all: 2 x 128 threads calculate, 128 feed.
@@ -151,7 +160,7 @@ return family {
     end
     return {
       OVERLAY = mma_overlay(v, arch),
-      BOUNDS = 32 * BLOCK_WARPS .. ", " .. mma_blocks(v, arch),
+      BOUNDS = mma_roles(v, arch) and "384, 1" or 32 * BLOCK_WARPS .. ", " .. mma_blocks(v, arch),
     }
   end,
   -- What fits everywhere: 99 KiB.

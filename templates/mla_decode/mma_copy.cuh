@@ -86,12 +86,12 @@ __device__ __forceinline__ void mla_copy_permuted(unsigned to, unsigned row, uns
 
 // The queries of a piece, zeros where the tile has no row. Asynchronous but for 8-bit caches.
 template <class S>
-__device__ __forceinline__ void mla_copy_queries(const gen_mla_decode_params &p, const mla_work &w, unsigned memory)
+__device__ __forceinline__ void mla_copy_queries(const gen_mla_decode_params &p, const mla_work &w, unsigned thread, unsigned memory)
 {
-    const unsigned lane = threadIdx.x % 8;
+    const unsigned lane = thread % 8;
     const unsigned rope = memory + S::q_rope_at;
 #pragma unroll 1
-    for (unsigned row = threadIdx.x / 8; row < S::q; row += S::threads / 8) {
+    for (unsigned row = thread / 8; row < S::q; row += S::score_threads / 8) {
         const bool valid = row < static_cast<unsigned>(w.num_rows);
         const mla_row at(p, w.tokens, w.first_row<S>() + static_cast<int>(valid ? row : 0));
         const unsigned short *const nope = at.q_nope(p), *const pe = S::rope ? at.q_pe(p) : nope;
@@ -115,7 +115,7 @@ __device__ __forceinline__ void mla_copy_queries(const gen_mla_decode_params &p,
 // much later, when they are there, its rows (mla_tile_copy).
 template <class S> struct mla_tile_pages {
     static constexpr int lanes = S::kv >= 32 ? 8 : 16;
-    static constexpr int lines = S::threads / lanes, passes = S::kv / lines; // rows of a pass
+    static constexpr int lines = S::output_threads / lanes, passes = S::kv / lines; // rows of a pass
     static_assert(passes * lines == S::kv, "threads share a tile evenly");
 
     int page[passes]; // of the thread's rows; none: -1
@@ -128,10 +128,9 @@ template <class S> struct mla_tile_pages {
 #pragma unroll
         for (int u = 0; u < passes; u++) {
             const int row = first + u * lines + static_cast<int>(thread / lanes);
-            const int there = min(row, end - 1); // an entry that may be read, without a branch
-            page[u] = load_global(indices + mla_quotient(there, p.page_mul, p.page_shift));
-            if (row >= end)
-                page[u] = -1;
+            page[u] = -1;
+            if (row < end)
+                page[u] = load_global(indices + mla_quotient(row, p.page_mul, p.page_shift));
         }
     }
 };
@@ -211,6 +210,34 @@ template <class S, int groups> struct mla_tile_copy {
         }
     }
 };
+
+// The same copies all at once, a row after the other, for threads that have few registers to spare.
+template <class S>
+__device__ __forceinline__ void mla_copy_tile(const gen_mla_decode_params &p, const mla_tile_pages<S> &found, unsigned thread,
+                                              unsigned stage, int first)
+{
+    using pages = mla_tile_pages<S>;
+    constexpr int lanes = pages::lanes, rope_chunks = S::rope_pitch / 16;
+    const unsigned line = thread / lanes, chunk = thread % lanes;
+#pragma unroll
+    for (int u = 0; u < pages::passes; u++) {
+        const bool valid = static_cast<unsigned>(found.page[u]) < p.num_pages;
+        const long long page = valid ? found.page[u] : 0;
+        const int row = first + u * pages::lines + static_cast<int>(line);
+        const int place = row - static_cast<int>(mla_quotient(row, p.page_mul, p.page_shift)) * p.page_size;
+        const unsigned char *const latents = static_cast<const unsigned char *>(p.ckv) +
+                                             (page * p.ckv_page_stride + place * p.ckv_row_stride) * S::element_bytes + chunk * 16;
+        const unsigned to = swizzled<S::pitch>(stage + u * pages::lines * S::pitch, line, chunk);
+#pragma unroll
+        for (int i = 0; i < S::pitch / 16 / lanes; i++) // a multiple of eight chunks further, the swizzle is the same
+            cp_async_16_or_zero(to + i * lanes * 16, latents + i * lanes * 16, valid);
+        if (S::rope && (rope_chunks == lanes || chunk < static_cast<unsigned>(rope_chunks))) {
+            const unsigned char *const keys = static_cast<const unsigned char *>(p.kpe) +
+                                              (page * p.kpe_page_stride + place * p.kpe_row_stride) * S::element_bytes + chunk * 16;
+            cp_async_16_or_zero(swizzled<S::rope_pitch>(stage + S::rope_at + u * pages::lines * S::rope_pitch, line, chunk), keys, valid);
+        }
+    }
+}
 
 // A tile that is not copied.
 struct mla_no_copy {

@@ -28,20 +28,38 @@ template <class S> struct mla_output {
                 for (int i = 0; i < 4; i++)
                     o[m][n][i] *= factor[m][i / 2];
     }
+
+    // `count` row tiles from `first` by factors in shared memory, the lane's first row's at `factors`; few at a time, for
+    // there are hardly registers beside the output.
+    template <int count> __device__ __forceinline__ void rescale(int first, const float *factors)
+    {
+#pragma unroll
+        for (int m = 0; m < count; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float factor = factors[16 * m + 8 * h];
+#pragma unroll
+                for (int n = 0; n < S::output_tiles; n++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        o[first + m][n][2 * h + i] *= factor;
+            }
+    }
 };
 
 // Where probabilities lie that others are to multiply: q x kv, 16 bits.
 template <class S>
-__device__ __forceinline__ void mla_store_probabilities(const mla_warp<S> &w, unsigned memory,
+__device__ __forceinline__ void mla_store_probabilities(const mla_warp<S> &w, unsigned its_row, unsigned memory,
                                                         const unsigned (&packed)[S::own_tiles][2])
 {
-    const unsigned row = w.row + w.lane / 4;
 #pragma unroll
-    for (int n = 0; n < S::own_tiles; n++)
+    for (int n = 0; n < S::own_tiles; n++) {
+        // Every eighth row has the same swizzle.
+        const unsigned to = swizzled<S::p_pitch>(memory + S::exchange_at, w.row + w.lane / 4, w.column / 8 + n) + w.lane % 4 * 4;
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            store_shared(swizzled<S::p_pitch>(memory + S::exchange_at, row + 8 * h, w.column / 8 + n) + w.lane % 4 * 4,
-                         packed[n][h]);
+            store_shared(to + (its_row - w.row + 8 * h) * S::p_pitch, packed[n][h]);
+    }
 }
 
 // Where a warp's fragments start.
@@ -91,33 +109,40 @@ template <class S>
 __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsigned memory, unsigned stage,
                                                     const unsigned (&packed)[S::own_tiles][2], mla_output<S> &x)
 {
-    const mla_output_fragments<S> f(w, memory);
+    mla_output_fragments<S> f(w, memory);
+    if constexpr (S::roles) // else what follows from them is kept in registers from tile to tile, which the output needs
+        asm volatile("" : "+r"(f.p), "+r"(f.v));
     constexpr int steps = S::kv / 16, loads = S::output_tiles / S::output_span;
-    unsigned a[2][S::slab_tiles][4], b[2][4];
-    if constexpr (S::shard)
+    constexpr int depth = S::roles ? 1 : 2; // registers are few there, and other warps multiply meanwhile
+    unsigned a[depth][S::slab_tiles][4], b[2][4];
+    if constexpr (S::shard && depth == 2)
         f.load_probabilities(0, a[0]);
     f.load_values(stage, 0, 0, b[0]);
+    static_assert(loads % 2 == 0, "buffers take turns");
 #pragma unroll
     for (int step = 0; step < steps; step++) {
         if constexpr (!S::shard)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                a[step % 2][0][i] = packed[2 * step + i / 2][i % 2];
+                a[step % depth][0][i] = packed[2 * step + i / 2][i % 2];
+        else if constexpr (depth == 1)
+            f.load_probabilities(step, a[0]);
 #pragma unroll
         for (int n = 0; n < loads; n++) {
-            const int next = step * loads + n + 1;
-            if (next < steps * loads)
-                f.load_values(stage, next / loads, next % loads, b[next % 2]);
-            if constexpr (S::shard)
+            if (n + 1 < loads)
+                f.load_values(stage, step, n + 1, b[(n + 1) % 2]);
+            else if (step + 1 < steps)
+                f.load_values(stage, step + 1, 0, b[0]);
+            if constexpr (S::shard && depth == 2)
                 if (n == 0 && step + 1 < steps)
                     f.load_probabilities(step + 1, a[(step + 1) % 2]);
             unsigned operand[S::output_span][2];
-            mla_value_operands<S>(b[(next + 1) % 2], operand);
+            mla_value_operands<S>(b[n % 2], operand);
 #pragma unroll
             for (int i = 0; i < S::output_span; i++)
 #pragma unroll
                 for (int m = 0; m < S::slab_tiles; m++)
-                    mma_m16n8k16<typename S::element>(x.o[m][n * S::output_span + i], a[step % 2][m], operand[i][0],
+                    mma_m16n8k16<typename S::element>(x.o[m][n * S::output_span + i], a[step % depth][m], operand[i][0],
                                                       operand[i][1]);
         }
     }

@@ -146,12 +146,32 @@ __device__ __forceinline__ void mla_multiply_keys(int step, const unsigned (&a)[
     }
 }
 
+// The steps along 128 bytes of latent keys, group `g` of them. Behind the `last` ones nothing is asked for.
+template <class S, class Copy>
+__device__ __forceinline__ void mla_scores_of_group(int g, bool last, mla_score_fragments<S> &f, unsigned (&a)[2][S::row_tiles][4],
+                                                    unsigned (&b)[2][S::loads][4], mla_sums<S> &s,
+                                                    unsigned (&nan)[S::column_tiles], Copy &copy)
+{
+#pragma unroll
+    for (int step = 0; step < S::group; step++) {
+        if (step + 1 < S::group || !last) {
+            f.load_queries(step + 1, a[(step + 1) % 2]);
+            if ((step + 1) % S::span == 0)
+                f.load_keys(step + 1, b[(step + 1) / S::span % 2]);
+        }
+        copy.latent(g, step, S::group);
+        mla_multiply_keys<S>(step, a[step % 2], b[step / S::span % 2], s, nan);
+    }
+    f.advance();
+    copy.advance();
+}
+
 // The warp's part of the scores of the tile in `stage`. The copies of another tile are issued between the products.
 template <class S, class Copy>
 __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragments<S> &f, float kpe_factor,
                                            mla_sums<S> &s, Copy &copy)
 {
-    constexpr int span = S::span, rope_steps = S::rope_steps, group = S::group, groups = S::groups;
+    constexpr int span = S::span, rope_steps = S::rope_steps, groups = S::groups;
     constexpr int odd = rope_steps / span % 2; // the buffer of keys that rotary steps begin with: latent ones begin with 0
     unsigned a[2][S::row_tiles][4], b[2][S::loads][4], nan[S::column_tiles];
 #pragma unroll
@@ -186,21 +206,14 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
         f.load_queries(0, a[0]);
         f.load_keys(0, b[0]);
     }
-#pragma unroll 1
-    for (int g = 0; g < groups; g++) {
-#pragma unroll
-        for (int step = 0; step < group; step++) {
-            if (step + 1 < group || g + 1 < groups) {
-                f.load_queries(step + 1, a[(step + 1) % 2]);
-                if ((step + 1) % span == 0)
-                    f.load_keys(step + 1, b[(step + 1) / span % 2]);
-            }
-            copy.latent(g, step, group);
-            mla_multiply_keys<S>(step, a[step % 2], b[step / span % 2], s, nan);
-        }
-        f.advance();
-        copy.advance();
-    }
+    // The last group is a copy of its own, for ptxas would wait at the branch; beside conversions there are no registers for that.
+    constexpr int together = groups - (S::e4m3 ? 0 : 1);
+    // A score warp is alone on its scheduler: in a loop it would wait for the first fragments of every round, as ptxas has it.
+#pragma unroll(S::roles ? together : 1)
+    for (int g = 0; g < together; g++)
+        mla_scores_of_group<S>(g, g + 1 == groups, f, a, b, s, nan, copy);
+    if (together < groups)
+        mla_scores_of_group<S>(groups - 1, true, f, a, b, s, nan, copy);
     if constexpr (S::chains == 2)
 #pragma unroll
         for (int i = 0; i < S::row_tiles * S::column_tiles * 4; i++)
@@ -260,29 +273,68 @@ struct mla_sum {
     __device__ __forceinline__ float exact(int h) const { return __shfl_sync(0xffffffffu, sum, 2 * h + 1, 4); }
 };
 
-// Scores to base 2, -infinity where they do not count; the greatest of each row's `tiles`.
-template <class S>
-__device__ __forceinline__ void mla_mask(const gen_mla_decode_params &p, const mla_work &work, const mla_warp<S> &w,
-                                         int first, float (&s)[S::column_tiles][4], float (&top)[2])
-{
-#pragma unroll
-    for (int n = 0; n < S::own_tiles; n++)
+// The same where a warp has registers for it: rounded ones by a product with ones, whose result every lane of four has, exact
+// ones by thread.
+template <class S> struct mla_own_sums {
+    float by_ones[4], by_thread[2];
+
+    __device__ __forceinline__ void reset()
+    {
+        by_ones[0] = by_ones[1] = by_ones[2] = by_ones[3] = by_thread[0] = by_thread[1] = 0.f;
+    }
+
+    __device__ __forceinline__ void rescale(const float (&factor)[2])
+    {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            s[n][i] *= p.scale_log2;
-    if (first + S::kv > work.whole) {
-        const int column = first + static_cast<int>(w.column + 2 * (w.lane % 4));
-        const int row = work.first_row<S>() + static_cast<int>(w.row + w.lane / 4);
+            by_ones[i] *= factor[i / 2];
+        by_thread[0] *= factor[0];
+        by_thread[1] *= factor[1];
+    }
+
+    // Rounded ones; exact ones the thread adds itself.
+    __device__ __forceinline__ void add(const unsigned (&packed)[S::own_tiles][2])
+    {
+        using T = typename S::element;
+        constexpr unsigned ones = T::is_bf16 ? 0x3f803f80u : 0x3c003c00u;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int limit = mla_limit(p, work.tokens, row + 8 * h, work.piece.kv_len) - column;
-#pragma unroll
-            for (int n = 0; n < S::own_tiles; n++)
-#pragma unroll
-                for (int i = 0; i < 2; i++)
-                    s[n][2 * h + i] = 8 * n + i < limit ? s[n][2 * h + i] : minus_infinity();
+        for (int n = 0; n < S::own_tiles; n += 2) { // probabilities are the fragments of a first operand as they are
+            const unsigned a[4] = {packed[n][0], packed[n][1], packed[n + 1][0], packed[n + 1][1]};
+            mma_m16n8k16<T>(by_ones, a, ones, ones);
         }
     }
+
+    __device__ __forceinline__ float rounded(int h) const { return by_ones[2 * h]; }
+
+    __device__ __forceinline__ float exact(int h) const
+    {
+        float sum = by_thread[h];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+    }
+};
+
+// -infinity where a score does not count. `its_row` is the row tile's first.
+template <class S>
+__device__ __forceinline__ void mla_mask(const gen_mla_decode_params &p, const mla_work &work, const mla_warp<S> &w,
+                                         unsigned its_row, int first, float (&s)[S::column_tiles][4])
+{
+    const int column = first + static_cast<int>(w.column + 2 * (w.lane % 4));
+    const int row = work.first_row<S>() + static_cast<int>(its_row + w.lane / 4);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int limit = mla_limit(p, work.tokens, row + 8 * h, work.piece.kv_len) - column;
+#pragma unroll
+        for (int n = 0; n < S::own_tiles; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                s[n][2 * h + i] = 8 * n + i < limit ? s[n][2 * h + i] : minus_infinity();
+    }
+}
+
+// The greatest of each row of the warp's own.
+template <class S> __device__ __forceinline__ void mla_greatest(const float (&s)[S::column_tiles][4], float (&top)[2])
+{
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         top[h] = fmaxf(s[0][2 * h], s[0][2 * h + 1]);
@@ -294,17 +346,39 @@ __device__ __forceinline__ void mla_mask(const gen_mla_decode_params &p, const m
     }
 }
 
+// Scores to base 2, -infinity where they do not count, and the greatest ones.
+template <class S>
+__device__ __forceinline__ void mla_scale(const gen_mla_decode_params &p, const mla_work &work, const mla_warp<S> &w, int first,
+                                          float (&s)[S::column_tiles][4], float (&top)[2])
+{
+#pragma unroll
+    for (int n = 0; n < S::own_tiles; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s[n][i] *= p.scale_log2;
+    if (first + S::kv > work.whole)
+        mla_mask<S>(p, work, w, w.row, first, s);
+    mla_greatest<S>(s, top);
+}
+
+template <class S> constexpr float mla_lift = S::element::is_bf16 ? 0.f : 6.f;
+constexpr float mla_lazy = 8.f;
+
+template <class S> __device__ __forceinline__ bool mla_above(float reference, float top)
+{
+    return top > reference + (mla_lift<S> + mla_lazy);
+}
+
 // The reference follows `top`; `factor` is what earlier sums and outputs are to be multiplied by. True if that is not 1.
 template <class S>
 __device__ __forceinline__ bool mla_follow(float (&reference)[2], const float (&top)[2], float (&factor)[2])
 {
-    constexpr float lift = S::element::is_bf16 ? 0.f : 6.f, lazy = 8.f;
     bool moved = false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         factor[h] = 1.f;
-        if (top[h] > reference[h] + (lift + lazy)) {
-            const float next = top[h] - lift;
+        if (mla_above<S>(reference[h], top[h])) {
+            const float next = top[h] - mla_lift<S>;
             if (reference[h] != minus_infinity()) { // else sums and outputs are zero
                 factor[h] = exp2_fast(reference[h] - next);
                 moved = true;
@@ -333,5 +407,25 @@ __device__ __forceinline__ void mla_exponentials(const float (&s)[S::column_tile
             sums[2 * h] += rounded.x + rounded.y;
             sums[2 * h + 1] += a + b;
         }
+    }
+}
+
+// The same of scores that are still to be multiplied by `scale`; the exact sums are added to `sums`.
+template <class S>
+__device__ __forceinline__ void mla_scaled_exponentials(const float (&s)[S::column_tiles][4], float scale, const float (&reference)[2],
+                                                        unsigned (&packed)[S::own_tiles][2], float (&sums)[2])
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float minus = reference[h] == minus_infinity() ? 0.f : reference[h];
+        float sum[2] = {0.f, 0.f};
+#pragma unroll
+        for (int n = 0; n < S::own_tiles; n++) {
+            const float a = exp2_fast(fmaf(s[n][2 * h], scale, -minus)), b = exp2_fast(fmaf(s[n][2 * h + 1], scale, -minus));
+            packed[n][h] = pack2<typename S::element>(a, b);
+            sum[0] += a;
+            sum[1] += b;
+        }
+        sums[h] += sum[0] + sum[1];
     }
 }
