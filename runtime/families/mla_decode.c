@@ -190,7 +190,7 @@ static const float enough_sms = 0.6f;   /* that draw all of the memory's bandwid
 static const float clock_mhz = 1700.0f;
 static const float wgmma_rate = 2048.0f * 0.75f; /* multiply-adds a cycle of an SM, achieved */
 static const float mma_rate = 1024.0f * 0.6f;
-enum { WGMMA_THREADS = 384, MMA_SLAB = 16, MMA_WARPS = 8 };
+enum { MMA_SLAB = 16, MMA_WARPS = 8 };
 
 struct costs {
     float block_us;     /* of one row tile, as many at once as the GPU holds */
@@ -217,7 +217,7 @@ static float multiply_adds(const gen_mla_decode_problem *p, const struct gen__fa
 static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *device,
                              const struct gen__facts *variant)
 {
-    const bool wgmma = variant->threads >= WGMMA_THREADS;
+    const bool wgmma = variant->fact[MLA_DECODE_WGMMA];
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;
     const float row_bytes =

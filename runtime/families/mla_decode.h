@@ -17,9 +17,10 @@ enum mla_decode_fact {
     MLA_DECODE_SHARD,      /* 1: the scores of a tile are shared out */
     MLA_DECODE_TENSOR_MAP, /* 1: the copy engine brings boxes of pages' rows */
     MLA_DECODE_DEPENDENT,  /* 1: waits on the device for the kernel before it */
+    MLA_DECODE_WGMMA,      /* 1: by the tensor cores' instructions of warp groups */
     MLA_DECODE_NUM_FACTS
 };
-#define MLA_DECODE_FACTS "q_rows,kv_rows,stages,shard,tensor_map,dependent"
+#define MLA_DECODE_FACTS "q_rows,kv_rows,stages,shard,tensor_map,dependent,wgmma"
 
 /* gen_plan.dims. */
 enum mla_decode_dim {

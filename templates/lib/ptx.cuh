@@ -31,12 +31,6 @@ __device__ __forceinline__ unsigned short load_global(const unsigned short *p)
     return x;
 }
 
-// Brings a line to L2.
-__device__ __forceinline__ void prefetch_global(const void *p)
-{
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(p) : "memory");
-}
-
 __device__ __forceinline__ uint2 load_global_8(const void *p)
 {
     uint2 x;
@@ -187,16 +181,6 @@ __device__ __forceinline__ void fence_proxy_async()
 }
 
 // ---- programmatic dependent launch (sm_90): no-ops where the launch did not ask for it ----
-
-// Has a parameter loaded here. Parameters are constants, and the first of a line is missed for a third of a microsecond:
-// before grid_dependency_wait() that costs nothing.
-template <class T> __device__ __forceinline__ void touch(const T &parameter)
-{
-    if constexpr (sizeof(T) == 8)
-        asm volatile("" :: "l"(parameter));
-    else
-        asm volatile("" :: "r"(parameter));
-}
 
 __device__ __forceinline__ void grid_dependency_wait()
 {

@@ -134,7 +134,7 @@ return family {
     if v.cache == "e4m3" and v.dtype == "fp16" then return "an e4m3 cache is offered with queries in bf16" end
     return true
   end,
-  facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent" },
+  facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
   plan = function(v, arch)
     local wgmma = v.kernel == "wgmma"
     return {
@@ -149,6 +149,7 @@ return family {
         shard = v.qk == "shard" and 1 or 0,
         tensor_map = v.load == "tma" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
+        wgmma = wgmma and 1 or 0,
       },
     }
   end,

@@ -3,6 +3,7 @@
 
 #include "mla_decode/args.h"
 #include "mla_decode/schedule.cuh"
+#include "lib/early.cuh"
 #include "lib/ptx.cuh"
 
 __device__ __forceinline__ float minus_infinity()

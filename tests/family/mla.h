@@ -49,7 +49,7 @@ static inline struct gen__facts mla_wgmma(void)
                                .shared_dynamic = 224 * 1024,
                                .registers = 168,
                                .cluster = 1,
-                               .fact = {64, 64, 2, 1, 1, 1}};
+                               .fact = {64, 64, 2, 1, 1, 1, 1}};
 }
 
 /* A portable one of 16 rows, two blocks an SM. */
@@ -60,7 +60,7 @@ static inline struct gen__facts mla_mma(void)
                                .shared_dynamic = 100 * 1024,
                                .registers = 128,
                                .cluster = 1,
-                               .fact = {16, 32, 2, 1, 0, 0}};
+                               .fact = {16, 32, 2, 1, 0, 0, 0}};
 }
 
 /* ---- wrong arguments ---------------------------------------------------- */
