@@ -23,7 +23,7 @@
 /* Chunks of a request, where results may not hang on the batch, and blocks of one. */
 #define MAX_CHUNKS 32
 #define MIN_CHUNK 8
-/* Rows of a page beyond which its size no longer matters. */
+/* Rows of a page beyond which its size no longer matters: a tile's. */
 #define LARGE_PAGE 64
 
 static const char *const dtype_names[] = {"bf16", "fp16"};
@@ -37,7 +37,9 @@ static const struct gen__axis required[] = {
     {"rope", rope_names, 2},
 };
 
-/* rows: of a request, query tokens x heads. page: rows of one, at most 64. */
+/* rows: of a request, query tokens x heads; above 16, in whole sixteens: 17 rows cost what 32 do.
+ * page: rows of one, at most 64, as boxes of the copy engine have them; 1 where they cannot, for
+ * then rows are looked up one by one. */
 static const char *const coords[] = {"requests", "kv_len", "rows", "page"};
 
 #define FIELD(name) #name, offsetof(gen_mla_decode_problem, name)
@@ -117,6 +119,13 @@ static int32_t usual_batch(const gen_mla_decode_problem *p)
 }
 
 /* In few comparisons; refuse() tells them apart. */
+/* Rows of a page that boxes of the copy engine have, which are whole pages or equal parts of one;
+ * 1 where they do not divide it. */
+static int32_t boxed_rows(int32_t page)
+{
+    return page % LARGE_PAGE == 0 ? LARGE_PAGE : page == 16 || page == 32 ? page : 1;
+}
+
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
@@ -135,8 +144,9 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     key->empty = batch == 0;
     key->counts[0] = (float)at_least_1(usual_batch(p));
     key->counts[1] = (float)at_least_1(usual_length(p));
-    key->counts[2] = (float)(p->q_len * p->num_heads);
-    key->counts[3] = (float)(p->page_size < LARGE_PAGE ? p->page_size : LARGE_PAGE);
+    const int32_t rows = p->q_len * p->num_heads;
+    key->counts[2] = (float)(rows <= 16 ? rows : (rows + 15) & ~15);
+    key->counts[3] = (float)boxed_rows(p->page_size);
     return GEN_OK;
 }
 
@@ -158,8 +168,7 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     (void)device;
     if (rows_of(p) > (int64_t)MLA_MAX_ROW_TILES * at_least_1(variant->fact[MLA_DECODE_Q_ROWS]))
         return "q_len * num_heads makes more than 2048 row tiles";
-    /* Boxes of the copy engine are whole pages or equal parts of one. */
-    if (variant->fact[MLA_DECODE_TENSOR_MAP] && page % 64 && page != 16 && page != 32)
+    if (variant->fact[MLA_DECODE_TENSOR_MAP] && boxed_rows(page) == 1)
         return "page_size is neither 16, 32, 64 nor a multiple of 64, as boxes of the copy engine "
                "want it";
     return NULL;
