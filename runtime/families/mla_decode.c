@@ -15,7 +15,8 @@
 #define MAX_BATCH (1 << 24)
 #define MAX_KV_LEN (1 << 24)
 #define MAX_PAGE_SIZE (1 << 16)
-/* Cache rows of a batch: 2^29 blocks and, with visits, less than the 2^31 that the device counts. */
+/* Cache rows of a batch: 2^29 blocks and, with visits, less than the 2^31 that the device counts.
+ */
 #define MAX_LINE (INT64_C(1) << 35)
 #define MAX_GRID_Y 46340 /* squared, below 2^31: schedule.cuh */
 /* Batch that a batch-invariant choice is made for. */

@@ -47,7 +47,9 @@ static double unit_at(const struct shape *s, int64_t place, int column)
     const int cell = column / 64;
     const uint32_t word = (uint32_t)s->args->partial_rows[place].exponents[cell / 4];
     const uint32_t exponent = word >> 8 * (cell % 4) & 0xff;
-    return exponent == 0 ? 0.0 : exponent == 0xff ? (double)INFINITY : ldexp(1.0, (int)exponent - 127);
+    return exponent == 0      ? 0.0
+           : exponent == 0xff ? (double)INFINITY
+                              : ldexp(1.0, (int)exponent - 127);
 }
 
 /* Token t and head h of the record's request; `token` counts through the batch. */

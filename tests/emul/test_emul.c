@@ -164,8 +164,9 @@ static void check_box(const int *at, const char *mode)
         for (int z = 0; z < PAGES; z++)
             for (int y = 0; y < ROWS; y++)
                 for (int x = 0; x < COLUMNS + 4; x++)
-                    data[w][z][y][x] =
-                        x < COLUMNS ? (unsigned short)(1 + x + 128 * y + 8192 * (z + 4 * w)) : 0xdead;
+                    data[w][z][y][x] = x < COLUMNS
+                                           ? (unsigned short)(1 + x + 128 * y + 8192 * (z + 4 * w))
+                                           : 0xdead;
     assert_int_equal(emul_tensor_map(p.a_map, 9, 4, data, dims, strides, box, element, 0, 3, 0), 0);
     memcpy(p.at, at, sizeof p.at);
     if (run("emul_matrix", mode, 1, 128, 5 * 8192, &p))

@@ -316,7 +316,8 @@ static void streamed_row(const struct mla_tensors *m, const struct gen_mla_recor
         d = d * f1 + f2;
         for (int c = 0; c < 512; c++)
             o[c] = o[c] * f1 +
-                   f2 * mla_partial(at, ((const uint16_t *)a->partial)[(slot * rows + row) * 512 + c], c);
+                   f2 * mla_partial(
+                            at, ((const uint16_t *)a->partial)[(slot * rows + row) * 512 + c], c);
         max = now;
     }
     for (int c = 0; c < 512; c++)

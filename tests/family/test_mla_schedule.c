@@ -308,8 +308,8 @@ static void check_merged(const struct mla_tensors *m, const struct gen_mla_sched
     gen__family_mla_merge.plan(&merge.base, &mla_h200, NULL, &plan);
     assert_int_equal(gen__family_mla_merge.params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     assert_int_equal(gen__family_mla_merge.reference(&plan, &a.base), GEN_OK);
-    /* One rounding to 16 bits may fall either way, and the pieces, which may be of either sign, have
-     * one of their own. */
+    /* One rounding to 16 bits may fall either way, and the pieces, which may be of either sign,
+     * have one of their own. */
     const double unit = p->dtype == GEN_DTYPE_FP16 ? 0x1p-10 : 0x1p-7;
     for (size_t row = 0; row < all; row++) {
         double most = 0;
