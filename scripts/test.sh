@@ -42,8 +42,9 @@ for stage in "$@"; do
     echo "== $stage"
     case $stage in
     format)
-        # CUDA sources (*.cu.in, *.cuh) keep their style by hand.
-        find gen runtime bench tests templates -name '*.[ch]' | xargs clang-format --dry-run -Werror
+        # Templates keep their style by hand, their headers, too: what the compiler reads of them is in the kernels'
+        # digests, so that a new line would expire what was measured.
+        find gen runtime bench tests -name '*.[ch]' | xargs clang-format --dry-run -Werror
         ;;
     gcc)
         cmake --preset default -B build-test -DATTNGEN_WERROR=ON -DCUDAToolkit_ROOT="$cuda"
