@@ -62,13 +62,15 @@ tables() {
 # Every path of the code once: one type and width of each family.
 sanitize() (
     set -f # the keys are globs
+    bad=0
     for tool in memcheck racecheck synccheck; do
         more= # the default number of barriers overflows
         [ "$tool" = synccheck ] && more="--num-cuda-barriers 65536"
         for key in ${SANITIZE_KEYS:-la_decode_bf16_d128_* mla_decode_bf16_*_r64 mla_merge_bf16}; do
-            compute-sanitizer --tool "$tool" $more --error-exitcode 9 "$BIN/attngen-verify" --sanitizer --keys "$key" $device || exit 1
+            compute-sanitizer --tool "$tool" $more --error-exitcode 9 "$BIN/attngen-verify" --sanitizer --keys "$key" $device || bad=1
         done
     done
+    exit $bad
 )
 
 run() {

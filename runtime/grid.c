@@ -5,8 +5,8 @@
 /* Blocks that are looked at together: their distances are kept. */
 #define MANY 32
 
-/* How far the rows of a block are, in floats, which take fewer steps where many are looked at:
- * exact as far as anything is looked for. */
+/* gen__grid_look() in floats, which take fewer steps where many rows are looked at (3 ns of 126 of
+ * mla_decode's selection): exact as far as anything is looked for. */
 __attribute__((always_inline)) static inline void look(const unsigned char *block,
                                                        uint32_t num_coords, gen__int_lanes logs,
                                                        gen__lanes d[GEN__GRID_VECTORS])

@@ -4,7 +4,7 @@
 #
 #     scripts/test.sh                 gcc, all tests
 #     scripts/test.sh STAGE...        in that order, of:
-#         format   C files are as clang-format writes them
+#         format   C files are as clang-format writes them, but for templates
 #         clang    builds with clang, runs the tests of the C code
 #         asan     the same with gcc's address and undefined-behaviour sanitizers
 #         tsan     the same with gcc's thread sanitizer (with either, gcc's

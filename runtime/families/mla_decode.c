@@ -119,7 +119,6 @@ static int32_t usual_batch(const gen_mla_decode_problem *p)
     return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
 }
 
-/* In few comparisons; refuse() tells them apart. */
 /* Rows of a page that boxes of the copy engine have, which are whole pages or equal parts of one;
  * 1 where they do not divide it. */
 static int32_t boxed_rows(int32_t page)
@@ -127,6 +126,7 @@ static int32_t boxed_rows(int32_t page)
     return page % LARGE_PAGE == 0 ? LARGE_PAGE : page == 16 || page == 32 ? page : 1;
 }
 
+/* In few comparisons; refuse() tells them apart. */
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;

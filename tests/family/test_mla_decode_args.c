@@ -192,6 +192,12 @@ static void plans_that_are_none(void **state)
     assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), MISMATCH,
                   "mla_decode: the plan's batch, num_heads, q_len, page_size, max_kv_len are 3, 7, "
                   "2, 0, 100000; not what gen_select() writes");
+    const struct gen__facts variant = mla_mma();
+    struct gen_mla_decode_params k;
+    plan = planned(p, &variant);
+    plan.dims[MLA_DECODE_NUM_PARTS] = 0;
+    assert_failed(family->params(&plan, 0, &a.base, mla_memory, &k), MISMATCH,
+                  "mla_decode: the plan's num_parts is 0; not what gen_select() writes");
 }
 
 /* ---- parameters --------------------------------------------------------- */
@@ -296,19 +302,20 @@ static void parameters_of_an_e4m3_cache(void **state)
     assert_true(m.out_scale == 0.5f);
 }
 
-/* Every page size and head count, divided by as the device does. */
+/* Every page size and head count, and the parts, divided by as the device does. */
 static void quotients(void **state)
 {
     (void)state;
+    const struct gen__facts variant = mla_mma();
     uint64_t seed = 5;
     for (int32_t page = 1; page <= 65536; page = page < 200 ? page + 1 : 2 * page - page % 3) {
         gen_mla_decode_problem p = usual_problem();
         struct gen_mla_decode_params k;
         p.page_size = page;
         p.num_heads = (page - 1) % 128 + 1;
-        const gen_plan plan = planned(p, NULL);
+        const gen_plan plan = planned(p, &variant);
         gen_mla_decode_args a = good_args(&p);
-        assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+        assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, &k), GEN_OK);
         assert_true((k.page_mul == 0) == ((page & (page - 1)) == 0));
         for (int i = 0; i < 200; i++) {
             const unsigned row = (unsigned)(random_bits(&seed) >> (33 + i % 24));
@@ -316,6 +323,8 @@ static void quotients(void **state)
             assert_int_equal(quotient(row, k.page_mul, k.page_shift), row / (unsigned)page);
             assert_int_equal(k.heads_mul ? quotient(row, k.heads_mul, k.heads_shift) : row,
                              row / heads);
+            assert_int_equal(quotient(row, k.schedule.parts_mul, k.schedule.parts_shift),
+                             row / (unsigned)k.schedule.num_parts);
         }
     }
 }

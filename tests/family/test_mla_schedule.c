@@ -318,7 +318,7 @@ static void check_merged(const struct mla_tensors *m, const struct gen_mla_sched
         for (size_t i = row * 512; i < (row + 1) * 512; i++) {
             const double x = mla_get((enum gen_dtype)p->dtype, o, i);
             const double y = mla_get((enum gen_dtype)p->dtype, whole, i);
-            if (!(fabs(x - y) <= unit * fabs(y) + 0x1p-10 * most))
+            if (!(fabs(x - y) <= unit * fabs(y) + 0x1p-12 * most))
                 fail_msg("o[%zu]: %g is not %g", i, x, y);
         }
     }

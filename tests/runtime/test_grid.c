@@ -3,6 +3,7 @@
  * come to the same plan as the rules at length, which search all rows, to the last
  * byte. An argument multiplies the number of problems.
  */
+#include "draw.h"
 #include "test.h"
 
 #include "grid_find.h"
@@ -15,16 +16,6 @@
 #define KIB_OF_8_KEYS 2048
 
 static unsigned multiple = 1;
-
-static uint64_t state_of_draw = 88172645463325252u;
-
-static unsigned draw(unsigned below)
-{
-    state_of_draw ^= state_of_draw << 13;
-    state_of_draw ^= state_of_draw >> 7;
-    state_of_draw ^= state_of_draw << 17;
-    return (unsigned)((state_of_draw >> 20) % below);
-}
 
 /* ---- logarithms -------------------------------------------------------- */
 

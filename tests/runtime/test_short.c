@@ -3,6 +3,7 @@
  * must come to the same plan as the rules at length, to the last byte, and to no plan
  * where they come to none. An argument multiplies the number of problems.
  */
+#include "draw.h"
 #include "test.h"
 
 #include "family.h"
@@ -16,16 +17,6 @@
 #include <stdarg.h>
 
 static unsigned multiple = 1;
-
-static uint64_t state_of_draw = 88172645463325252u;
-
-static unsigned draw(unsigned below)
-{
-    state_of_draw ^= state_of_draw << 13;
-    state_of_draw ^= state_of_draw >> 7;
-    state_of_draw ^= state_of_draw << 17;
-    return (unsigned)((state_of_draw >> 20) % below);
-}
 
 /* Evenly in the logarithm. */
 static int32_t draw_size(int32_t low, int32_t high)
@@ -57,20 +48,20 @@ static const struct made la = {
      {1, 1, 1024, 4096},
      {4, 0, 1024, 4096}},
 };
-/* q_rows, kv_rows, stages, shard, tensor_map, dependent: some that want pages as the copy engine
- * does, one for few rows, one for much shared memory. */
-#define MLA(dtype, cache)                                                       \
-    {                                                                           \
-        "mla_decode", "dtype,cache,rope", "mla_decode_" dtype "_" cache "_r64", \
-            dtype "," cache ",64", {256, 384, 384, 384, 256, 384},              \
-            {80000, 200000, 180000, 200000, 90000, 210000},                     \
-        {                                                                       \
-            {16, 64, 2, 1, 0, 0}, {64, 64, 2, 1, 1, 0}, {64, 64, 2, 1, 0, 1},   \
-                {64, 64, 2, 1, 1, 1}, {32, 64, 3, 0, 0, 0},                     \
-            {                                                                   \
-                64, 32, 2, 0, 1, 0                                              \
-            }                                                                   \
-        }                                                                       \
+/* q_rows, kv_rows, stages, shard, tensor_map, dependent, wgmma: some that want pages as the copy
+ * engine does, one for few rows, one for much shared memory. */
+#define MLA(dtype, cache)                                                              \
+    {                                                                                  \
+        "mla_decode", "dtype,cache,rope", "mla_decode_" dtype "_" cache "_r64",        \
+            dtype "," cache ",64", {256, 384, 384, 384, 256, 384},                     \
+            {80000, 200000, 180000, 200000, 90000, 210000},                            \
+        {                                                                              \
+            {16, 64, 2, 1, 0, 0, 0}, {64, 64, 2, 1, 1, 0, 1}, {64, 64, 2, 1, 0, 1, 1}, \
+                {64, 64, 2, 1, 1, 1, 1}, {32, 64, 3, 0, 0, 0, 0},                      \
+            {                                                                          \
+                64, 32, 2, 0, 1, 0, 1                                                  \
+            }                                                                          \
+        }                                                                              \
     }
 static const struct made mla_bf16 = MLA("bf16", "same"), mla_e4m3 = MLA("bf16", "e4m3"),
                          mla_fp16 = MLA("fp16", "same");

@@ -385,6 +385,10 @@ enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, co
         merge_params(dims, a, &s, workspace, out);
         return GEN_OK;
     }
+    if (dims[MLA_DECODE_NUM_PARTS] < 1) /* divided by, too; the reference has none */
+        return gen__fail(GEN_STATUS_MISMATCH,
+                         "%s: the plan's num_parts is %" PRId32 "; not what gen_select() writes",
+                         family, dims[MLA_DECODE_NUM_PARTS]);
     /* Aligned as the device wants it, which `out` need not be. */
     struct gen_mla_decode_params k;
     status = main_params(dims, a, &s, workspace, &k);
