@@ -259,7 +259,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     launch->grid[1] = 1;
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;
-    launch->shared = (uint32_t)p->num_tokens * (uint32_t)variant->fact[KDA_DECODE_TOKEN_BYTES];
+    launch->shared = (uint32_t)variant->fact[KDA_DECODE_BIAS_BYTES] +
+                     (uint32_t)p->num_tokens * (uint32_t)variant->fact[KDA_DECODE_TOKEN_BYTES];
     launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_DECODE_DEPENDENT];
 }
 

@@ -85,7 +85,7 @@ typedef struct gen_kda_decode_args {
     const void *beta;          /* [tokens, num_v_heads], beta_dtype, aligned as one */
     void *o;                   /* [tokens, num_v_heads, head_dim] */
     const float *a_log;        /* [num_v_heads], 4-byte aligned; NULL: 0 (LOWER_BOUND alone) */
-    const float *dt_bias;      /* [num_v_heads, head_dim], 4-byte aligned; NULL: 0 */
+    const float *dt_bias;      /* [num_v_heads, head_dim]; NULL: 0 */
     float *state;              /* the pool */
     const int32_t *slots;      /* [batch, slots_stride], 4-byte aligned. Row b's first state is in
                                   slot slots[b, accepted[b] - 1]; a slot < 0 or >= num_slots marks

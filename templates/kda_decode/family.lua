@@ -10,6 +10,14 @@
 --   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv)
 --   warps     per block
 --   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2
+-- Registers a thread may have: what leaves enough blocks on an SM to hide that a block must know its slot before it asks for
+-- its state.
+local function most_registers(v)
+  if v.tokens == "many" then return ({ [8] = 48, [16] = 56, [32] = 80, [64] = 128 })[v.floats] end
+  if v.floats == 16 then return v.layout == "vk" and v.lanes * 4 == v.head_dim and 40 or 48 end
+  return ({ [8] = 40, [32] = v.lanes > 8 and 72 or 80, [64] = 112 })[v.floats]
+end
+
 local function derived(v)
   local d = {}
   d.threads = 32 * v.warps
@@ -26,8 +34,10 @@ local function derived(v)
     d.loads = v.floats // 4
     d.ksplit = v.lanes * v.head_dim // (8 * v.floats) -- warps that share columns by splitting K
   end
-  -- A token's inputs and outputs in shared memory: q, k and decay (a quad with padding in kv), v and o of the slice.
-  d.token_bytes = 4 * ((v.layout == "vk" and 3 or 4) * v.head_dim + 2 * d.extent)
+  -- A token in shared memory (common.cuh): q, k and decay in fp32 (a quad with a gap in kv), o and v of the slice, and q, k,
+  -- gate as they come.
+  d.token_bytes = (v.layout == "vk" and 12 or 16) * v.head_dim + 4 * d.extent + (2 * d.extent + 15) // 16 * 16 + 8 * v.head_dim
+  d.bias_bytes = 4 * v.head_dim
   return d
 end
 
@@ -41,15 +51,18 @@ return family {
   free = {
     { name = "floats", values = { 8, 16, 32, 64 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
-    { name = "warps", values = { 2, 4, 8 }, tag = "w" },
+    { name = "warps", values = { 2, 4, 8, 16 }, tag = "w" },
     { name = "cache", values = { "def", "stream" } },
   },
   legal = function(v, arch)
     local d = derived(v)
     if d.blocks < 1 then return "a block holds more than a state" end
+    if d.extent < 8 then return "less than 16 bytes of v and o to a block" end
     if d.blocks > 16 then return "a slice has to be worth its block: 16 blocks a state at most" end
     if d.threads % v.head_dim ~= 0 then return "a thread's channel is the same for all tokens" end
     if v.layout == "vk" then
+      if d.vectors > 2 then return "more than two vectors of a row in a lane: they cost registers and gain nothing" end
+      if v.warps == 16 or v.floats == 64 then return "wide blocks spread the addresses in flight" end
       if d.vectors < 1 then return "more lanes than a row has vectors" end
       if d.loads < 1 then return "a lane holds no whole part of a row" end
       if 2 * d.loads > v.lanes then return "the sums of more rows than a reduction spreads over the lanes" end
@@ -60,17 +73,18 @@ return family {
     end
     return true
   end,
-  facts = { "blocks", "token_bytes", "thread_bytes", "streaming", "dependent" },
+  facts = { "blocks", "token_bytes", "bias_bytes", "thread_bytes", "streaming", "dependent" },
   plan = function(v, arch)
     local d = derived(v)
     return {
       threads = d.threads,
-      shared = d.max_tokens * d.token_bytes,
+      shared = d.bias_bytes + d.max_tokens * d.token_bytes,
       cluster = 1,
       max_registers = math.min(255, 65536 // d.threads),
       facts = {
         blocks = d.blocks,
         token_bytes = d.token_bytes,
+        bias_bytes = d.bias_bytes,
         thread_bytes = 4 * v.floats,
         streaming = v.cache == "stream" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
@@ -83,6 +97,9 @@ return family {
     return {
       MAX_TOKENS = d.max_tokens,
       KSPLIT = d.ksplit,
+      TOKEN_BYTES = d.token_bytes,
+      BIAS_BYTES = d.bias_bytes,
+      BOUNDS = d.threads .. ", " .. math.min(1536, 65536 // most_registers(v)) // d.threads,
       STREAM = v.cache == "stream" and "true" or "false",
     }
   end,

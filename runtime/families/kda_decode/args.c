@@ -62,7 +62,7 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_
         (status = check_pointer("beta", a->beta, beta_bytes)) != GEN_OK ||
         (status = check_pointer("o", a->o, 16)) != GEN_OK ||
         (status = check_optional("a_log", a->a_log, 4)) != GEN_OK ||
-        (status = check_optional("dt_bias", a->dt_bias, 4)) != GEN_OK ||
+        (status = check_optional("dt_bias", a->dt_bias, 16)) != GEN_OK ||
         (status = check_pointer("state", a->state, 16)) != GEN_OK ||
         (status = check_optional("slots", a->slots, 4)) != GEN_OK ||
         (status = check_optional("accepted", a->accepted, 4)) != GEN_OK)
