@@ -259,16 +259,15 @@ static void plan(const gen_problem *base, const gen_device *device,
     launch->grid[1] = 1;
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;
-    launch->shared = (uint32_t)variant->fact[KDA_DECODE_BIAS_BYTES] +
-                     (uint32_t)p->num_tokens * (uint32_t)variant->fact[KDA_DECODE_TOKEN_BYTES];
+    launch->shared = (uint32_t)p->num_tokens * (uint32_t)variant->fact[KDA_DECODE_TOKEN_BYTES];
     launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_DECODE_DEPENDENT];
 }
 
 static enum gen_status select_here(const gen_library *library, const gen_device *device,
                                    const gen_problem *problem, gen_plan *plan);
 
-/* Whole octaves of states, and of tokens. */
-static const uint8_t grid_steps[] = {2, 2};
+/* Half octaves: states doubled, tokens 1 and 4 (the shape file has others). */
+static const uint8_t grid_steps[] = {2, 4};
 
 const struct gen__family gen__family_kda_decode = {
     .name = "kda_decode",

@@ -12,13 +12,12 @@
 enum kda_decode_fact {
     KDA_DECODE_BLOCKS,       /* blocks per state */
     KDA_DECODE_TOKEN_BYTES,  /* shared memory of a token */
-    KDA_DECODE_BIAS_BYTES,   /* and of dt_bias */
     KDA_DECODE_THREAD_BYTES, /* of the state, a thread's */
     KDA_DECODE_STREAMING,    /* 1: marked as used once */
     KDA_DECODE_DEPENDENT,    /* 1: waits on the device for the kernel before it */
     KDA_DECODE_NUM_FACTS
 };
-#define KDA_DECODE_FACTS "blocks,token_bytes,bias_bytes,thread_bytes,streaming,dependent"
+#define KDA_DECODE_FACTS "blocks,token_bytes,thread_bytes,streaming,dependent"
 
 /* gen_plan.dims: the problem's fields, in their order. */
 enum kda_decode_dim {

@@ -115,7 +115,7 @@ struct kda_place {
     }
 };
 
-// ---- a block's tokens ----
+// ---- a block's inputs ----
 
 // Sums over a warp.
 __device__ __forceinline__ float warp_sum(float x)
@@ -126,38 +126,20 @@ __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
-// A block's inputs and outputs in shared memory. As they come: q, k, gate and v (of the block's slice) of each token, and
-// dt_bias once. Made of them, fp32: scale * q and k (normalised) and the decay; with BY_ROW those three of a channel stand
-// together with a gap, else they are rows of HEAD_DIM. And o of the slice, fp32; beta, (scale * q) . k, and the slot that the
-// state behind a token goes to.
-template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool BY_ROW> struct kda_tokens {
-    static constexpr int WARPS = THREADS / 32;
-    static constexpr int CHANNEL_BYTES = (BY_ROW ? 16 : 12) * HEAD_DIM;
-    static constexpr int O = CHANNEL_BYTES;          // bytes from a token's first
-    static constexpr int V = O + 4 * EXTENT;
-    static constexpr int Q = V + (2 * EXTENT + 15) / 16 * 16;
-    static constexpr int K = Q + 2 * HEAD_DIM;
-    static constexpr int GATE = K + 2 * HEAD_DIM;
-    static constexpr int TOKEN_BYTES = GATE + 4 * HEAD_DIM;
-    static constexpr int BIAS_BYTES = 4 * HEAD_DIM;  // before the tokens
-    static constexpr int CHUNKS = HEAD_DIM / 8;      // of 16 bytes, of 16-bit elements
-    static_assert(THREADS % HEAD_DIM == 0 && THREADS % EXTENT == 0, "a thread's channel is the same for all tokens");
-    static_assert(EXTENT % 8 == 0, "v of a slice is whole chunks");
-
-    unsigned char *base;
+// What the tokens bring, in shared memory, fp32: scale * q and k (normalised), the decay, v of the block's slice, beta,
+// (scale * q) . k, and the slot that the state behind a token goes to. A token takes TOKEN_FLOATS floats of `base`; with
+// BY_ROW (q, k, decay, 0) of a channel stand together, else q, k and decay are rows of HEAD_DIM, and there is room for the
+// slice's outputs.
+template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shared {
+    static constexpr int CHANNELS = (BY_ROW ? 4 : 3) * HEAD_DIM;
+    static constexpr int TOKEN_FLOATS = CHANNELS + (BY_ROW ? 1 : 2) * EXTENT;
+    float *base;
     float *beta, *qk; // [MAX_TOKENS]
     int *slots;       // [MAX_TOKENS]
 
-    static __device__ __forceinline__ unsigned warp() { return threadIdx.x / 32; }
-    static __device__ __forceinline__ unsigned lane() { return threadIdx.x % 32; }
-    __device__ __forceinline__ unsigned char *at(int token, int offset) const
-    {
-        return base + BIAS_BYTES + token * TOKEN_BYTES + offset;
-    }
-    // Part 0 is q, 1 k, 2 the decay.
     __device__ __forceinline__ float *channel(int token, int part, int d) const
     {
-        return reinterpret_cast<float *>(at(token, 0)) + (BY_ROW ? 4 * d + part : part * HEAD_DIM + d);
+        return base + token * TOKEN_FLOATS + (BY_ROW ? 4 * d + part : part * HEAD_DIM + d);
     }
     __device__ __forceinline__ float4 row(int token, int d) const
     {
@@ -169,169 +151,164 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool BY_ROW> st
         static_assert(!BY_ROW, "channels are neighbours");
         return *reinterpret_cast<const float4 *>(channel(token, part, d));
     }
-    __device__ __forceinline__ const unsigned short *v(int token) const
+    __device__ __forceinline__ float *v(int token) const { return base + token * TOKEN_FLOATS + CHANNELS; }
+    __device__ __forceinline__ float *o(int token) const
     {
-        return reinterpret_cast<const unsigned short *>(at(token, V));
+        static_assert(!BY_ROW, "outputs are collected");
+        return v(token) + EXTENT;
     }
-    __device__ __forceinline__ float *o(int token) const { return reinterpret_cast<float *>(at(token, O)); }
+};
 
-    // ---- bringing them in ----
+// A block asks for all inputs of its tokens at once and turns them to what kda_shared holds later, so that the state is
+// on its way meanwhile. Threads share out the channels, warps the tokens.
+template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inputs {
+    static constexpr int WARPS = THREADS / 32;
+    static constexpr int GATES = (MAX_TOKENS * HEAD_DIM + THREADS - 1) / THREADS; // a thread
+    static constexpr int VS = (MAX_TOKENS * EXTENT + THREADS - 1) / THREADS;      // a thread
+    static constexpr int QKS = (MAX_TOKENS + WARPS - 1) / WARPS;                  // a warp
+    static constexpr int WORDS = HEAD_DIM / 64; // of two channels: what a lane holds of q and of k
+    static_assert(THREADS % HEAD_DIM == 0 && THREADS % EXTENT == 0, "a thread's channel is the same for all tokens");
 
-    __device__ __forceinline__ static void copy(unsigned char *to, const void *from, long long bytes)
+    unsigned gate[GATES], q[QKS][WORDS], k[QKS][WORDS];
+    unsigned short v[VS]; // widened later: a conversion here would be waited for before the state is asked for
+    unsigned beta;
+    int slot;
+    float bias, a_log;
+
+    static __device__ __forceinline__ unsigned warp() { return threadIdx.x / 32; }
+    static __device__ __forceinline__ unsigned lane() { return threadIdx.x % 32; }
+    static __device__ __forceinline__ unsigned channel() { return threadIdx.x % HEAD_DIM; }
+    static __device__ __forceinline__ int gate_token(int n) { return n * (THREADS / HEAD_DIM) + threadIdx.x / HEAD_DIM; }
+    static __device__ __forceinline__ int v_token(int n) { return n * (THREADS / EXTENT) + threadIdx.x / EXTENT; }
+    static __device__ __forceinline__ int qk_token(int n) { return n * WARPS + warp(); }
+    // Does each token's state go to a slot of its own?
+    static __device__ __forceinline__ bool own_slots(const gen_kda_decode_params &p)
     {
-        cp_async_16<false>(shared_address(to), static_cast<const unsigned char *>(from) + bytes, 0);
+        return p.write == GEN_KDA_DECODE_WRITE_EACH && p.slots;
     }
+    // One lane a token, of the warp that has fewest of q and k.
+    static __device__ __forceinline__ bool is_scalar(int count) { return warp() == WARPS - 1 && static_cast<int>(lane()) < count; }
 
-    // Asks for everything of which there is more than an element. Warps share out the jobs: q and k, gate, v of each token,
-    // and dt_bias.
-    __device__ __forceinline__ void ask(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column) const
+    __device__ __forceinline__ void ask(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column)
     {
-        const unsigned v_start = place.v_head * HEAD_DIM;
-        if constexpr (MAX_TOKENS == 1) {
-            if (warp() == 0)
-                ask_qk(p, place, 0);
-            if (warp() == 1 % WARPS)
-                ask_gate(p, place, 0, v_start);
-            if (warp() == 2 % WARPS)
-                ask_v(p, place, 0, v_start + first_column);
-            if (warp() == 3 % WARPS)
-                ask_bias(p, v_start);
-        } else {
-#pragma unroll 1
-            for (int job = warp(); job <= 3 * place.count; job += WARPS) {
-                const int token = job / 3, kind = job % 3;
-                if (job == 3 * place.count)
-                    ask_bias(p, v_start);
-                else if (kind == 0)
-                    ask_qk(p, place, token);
-                else if (kind == 1)
-                    ask_gate(p, place, token, v_start);
-                else
-                    ask_v(p, place, token, v_start + first_column);
-            }
+        const int first = place.first, count = place.count;
+        const unsigned v_start = place.v_head * HEAD_DIM, qk_start = place.qk_head * HEAD_DIM;
+#pragma unroll
+        for (int n = 0; n < GATES; n++) {
+            gate[n] = 0;
+            if (gate_token(n) < count)
+                gate[n] = load_bits(p.gate, (first + gate_token(n)) * p.gate_stride + v_start + channel(), p.gate_dtype);
         }
-        cp_async_commit();
-    }
-
-    // Waits for them and makes of them what the recurrence wants. One thread a channel and token, one warp a token for q and
-    // k, one lane a token for what is one element: those are asked for here, behind the state.
-    __device__ __forceinline__ void settle(const gen_kda_decode_params &p, const kda_place &place) const
-    {
-        const bool scalar = warp() == WARPS - 1 && static_cast<int>(lane()) < (MAX_TOKENS == 1 ? 1 : place.count);
-        unsigned beta_bits = 0;
-        int slot = place.slot;
-        const float a_log = p.a_log ? load_global(p.a_log + place.v_head) : 0.f;
-        if (scalar) {
-            beta_bits = load_bits(p.beta, (place.first + static_cast<int>(lane())) * p.beta_stride + place.v_head, p.beta_dtype);
-            if (p.write == GEN_KDA_DECODE_WRITE_EACH && p.slots)
+        bias = p.dt_bias ? load_global(p.dt_bias + v_start + channel()) : 0.f;
+        a_log = p.a_log ? load_global(p.a_log + place.v_head) : 0.f;
+#pragma unroll
+        for (int n = 0; n < QKS; n++)
+            if (qk_token(n) < count) {
+                const long long token = first + qk_token(n);
+                const unsigned short *const q_row = static_cast<const unsigned short *>(p.q) + token * p.q_stride + qk_start;
+                const unsigned short *const k_row = static_cast<const unsigned short *>(p.k) + token * p.k_stride + qk_start;
+                ask_row(q[n], q_row);
+                ask_row(k[n], k_row);
+            }
+#pragma unroll
+        for (int n = 0; n < VS; n++)
+            if (v_token(n) < count)
+                v[n] = load_global(static_cast<const unsigned short *>(p.v) + (first + v_token(n)) * p.v_stride + v_start +
+                                   first_column + threadIdx.x % EXTENT);
+        if (is_scalar(count)) {
+            beta = load_bits(p.beta, (first + static_cast<int>(lane())) * p.beta_stride + place.v_head, p.beta_dtype);
+            if (own_slots(p))
                 slot = load_global(p.slots + static_cast<long long>(place.row) * p.slots_stride + lane());
         }
-        cp_async_wait<0>();
-        __syncthreads();
-        each_token<WARPS>(warp(), place.count, [&](int token) { settle_qk(p, token); });
-        const unsigned d = threadIdx.x % HEAD_DIM;
-        const float bias = p.dt_bias ? reinterpret_cast<const float *>(base)[d] : 0.f;
-        each_token<THREADS / HEAD_DIM>(threadIdx.x / HEAD_DIM, place.count, [&](int token) {
-            const unsigned char *const gates = at(token, GATE);
-            const unsigned bits = p.gate_dtype == kda_fp32 ? reinterpret_cast<const unsigned *>(gates)[d]
-                                                           : reinterpret_cast<const unsigned short *>(gates)[d];
-            *channel(token, 2, d) = decay_of(p, number(bits, p.gate_dtype), bias, a_log);
-        });
-        if (scalar) {
-            beta[lane()] = beta_of(p, number(beta_bits, p.beta_dtype));
-            slots[lane()] = slot;
-        }
-        __syncthreads();
     }
 
-    // What is to be done for every STEP-th token from `first` on; the tokens are there.
-    template <int STEP, class Work> static __device__ __forceinline__ void each_token(int first, int count, Work work)
+    template <class Shared>
+    __device__ __forceinline__ void settle(const gen_kda_decode_params &p, const kda_place &place, const Shared &shared) const
     {
-        if constexpr (MAX_TOKENS == 1) {
-            if (first == 0)
-                work(0);
-        } else {
-#pragma unroll 1
-            for (int token = first; token < count; token += STEP)
-                work(token);
+        const int count = place.count;
+#pragma unroll
+        for (int n = 0; n < QKS; n++)
+            if (qk_token(n) < count)
+                settle_qk(p, qk_token(n), q[n], k[n], shared);
+#pragma unroll
+        for (int n = 0; n < GATES; n++)
+            if (gate_token(n) < count)
+                *shared.channel(gate_token(n), 2, channel()) = decay_of(p, number(gate[n], p.gate_dtype), bias, a_log);
+#pragma unroll
+        for (int n = 0; n < VS; n++)
+            if (v_token(n) < count)
+                shared.v(v_token(n))[threadIdx.x % EXTENT] = number(v[n], p.dtype);
+        if (is_scalar(count)) {
+            shared.beta[lane()] = beta_of(p, number(beta, p.beta_dtype));
+            shared.slots[lane()] = own_slots(p) ? slot : place.slot;
         }
     }
 
 private:
-    __device__ __forceinline__ void ask_qk(const gen_kda_decode_params &p, const kda_place &place, int token) const
+    static __device__ __forceinline__ void ask_row(unsigned (&words)[WORDS], const unsigned short *row)
     {
-        const bool is_k = lane() >= CHUNKS;
-        const unsigned byte = 16 * (lane() % CHUNKS);
-        const long long row = (place.first + token) * (is_k ? p.k_stride : p.q_stride) + place.qk_head * HEAD_DIM;
-        if (lane() < 2 * CHUNKS)
-            copy(at(token, is_k ? K : Q) + byte, is_k ? p.k : p.q, 2 * row + byte);
-    }
-    __device__ __forceinline__ void ask_gate(const gen_kda_decode_params &p, const kda_place &place, int token,
-                                             unsigned v_start) const
-    {
-        const int shift = p.gate_dtype == kda_fp32 ? 2 : 1; // of an element's bytes
-        const long long row = (place.first + token) * p.gate_stride + v_start;
-        if (lane() < (CHUNKS / 2) << shift)
-            copy(at(token, GATE) + 16 * lane(), p.gate, (row << shift) + 16 * lane());
-    }
-    __device__ __forceinline__ void ask_v(const gen_kda_decode_params &p, const kda_place &place, int token,
-                                          unsigned start) const
-    {
-        if (lane() < EXTENT / 8)
-            copy(at(token, V) + 16 * lane(), p.v, 2 * ((place.first + token) * p.v_stride + start) + 16 * lane());
-    }
-    __device__ __forceinline__ void ask_bias(const gen_kda_decode_params &p, unsigned v_start) const
-    {
-        if (p.dt_bias && lane() < 2 * CHUNKS)
-            copy(base + 16 * lane(), p.dt_bias, 4ll * v_start + 16 * lane());
+        if constexpr (WORDS == 2) {
+            const uint2 x = load_global_8(row + lane() * 4);
+            words[0] = x.x;
+            words[1] = x.y;
+        } else {
+            words[0] = static_cast<unsigned>(load_global(reinterpret_cast<const int *>(row) + lane()));
+        }
     }
 
-    // A warp: q and k of one token. A lane has the same channels of both.
-    __device__ __forceinline__ void settle_qk(const gen_kda_decode_params &p, int token) const
+    // A warp: q and k of one token.
+    template <class Shared>
+    __device__ __forceinline__ void settle_qk(const gen_kda_decode_params &p, int token, const unsigned (&q_words)[WORDS],
+                                              const unsigned (&k_words)[WORDS], const Shared &shared) const
     {
-        constexpr int words = HEAD_DIM / 64; // of two channels
-        const unsigned *const q_words = reinterpret_cast<const unsigned *>(at(token, Q)) + lane() * words;
-        const unsigned *const k_words = reinterpret_cast<const unsigned *>(at(token, K)) + lane() * words;
-        float2 qs[words], ks[words];
-        float qq = 0.f, kk = 0.f, both = 0.f;
+        float2 qs[WORDS], ks[WORDS];
+        float qq = 0.f, kk = 0.f, qk = 0.f;
 #pragma unroll
-        for (int j = 0; j < words; j++) {
+        for (int j = 0; j < WORDS; j++) {
             qs[j] = numbers(q_words[j], p.dtype);
             ks[j] = numbers(k_words[j], p.dtype);
             qq += qs[j].x * qs[j].x + qs[j].y * qs[j].y;
             kk += ks[j].x * ks[j].x + ks[j].y * ks[j].y;
-            both += qs[j].x * ks[j].x + qs[j].y * ks[j].y;
+            qk += qs[j].x * ks[j].x + qs[j].y * ks[j].y;
         }
         float q_factor = p.scale, k_factor = 1.f;
-        both = warp_sum(both);
+        qk = warp_sum(qk);
         if (p.qk_l2norm) {
             q_factor *= rsqrtf(warp_sum(qq) + 1e-6f);
             k_factor = rsqrtf(warp_sum(kk) + 1e-6f);
         }
 #pragma unroll
-        for (int j = 0; j < words; j++) {
-            const int d = lane() * (2 * words) + 2 * j;
-            *channel(token, 0, d) = q_factor * qs[j].x;
-            *channel(token, 0, d + 1) = q_factor * qs[j].y;
-            *channel(token, 1, d) = k_factor * ks[j].x;
-            *channel(token, 1, d + 1) = k_factor * ks[j].y;
+        for (int j = 0; j < WORDS; j++) {
+            const int d = lane() * (2 * WORDS) + 2 * j;
+            *shared.channel(token, 0, d) = q_factor * qs[j].x;
+            *shared.channel(token, 0, d + 1) = q_factor * qs[j].y;
+            *shared.channel(token, 1, d) = k_factor * ks[j].x;
+            *shared.channel(token, 1, d + 1) = k_factor * ks[j].y;
         }
         if (lane() == 0)
-            qk[token] = q_factor * k_factor * both;
+            shared.qk[token] = q_factor * k_factor * qk;
     }
 };
 
 // ---- outputs ----
 
+// Four neighbours, 8-byte aligned.
+__device__ __forceinline__ void store_four(unsigned short *o, float4 x, int type)
+{
+    const unsigned low = rounded(x.x, type) | static_cast<unsigned>(rounded(x.y, type)) << 16;
+    const unsigned high = rounded(x.z, type) | static_cast<unsigned>(rounded(x.w, type)) << 16;
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(o), "r"(low), "r"(high) : "memory");
+}
+
 // The slice's outputs leave together, as whole sectors. After a barrier.
-template <int HEAD_DIM, int EXTENT, int THREADS, class Tokens>
+template <int HEAD_DIM, int EXTENT, int THREADS, class Shared>
 __device__ __forceinline__ void store_outputs(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column,
-                                              const Tokens &tokens)
+                                              const Shared &shared)
 {
     const unsigned i = threadIdx.x % EXTENT;
-    Tokens::template each_token<THREADS / EXTENT>(threadIdx.x / EXTENT, place.count, [&](int token) {
-        place.o<HEAD_DIM>(p, token)[first_column + i] = rounded(tokens.o(token)[i], p.dtype);
-    });
+#pragma unroll 1
+    for (int token = threadIdx.x / EXTENT; token < place.count; token += THREADS / EXTENT)
+        place.o<HEAD_DIM>(p, token)[first_column + i] = rounded(shared.o(token)[i], p.dtype);
 }
 
 template <int HEAD_DIM, int EXTENT, int THREADS>

@@ -10,13 +10,20 @@
 --   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv)
 --   warps     per block
 --   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2
--- Registers a thread may have: what leaves enough blocks on an SM to hide that a block must know its slot before it asks for
--- its state.
-local function most_registers(v)
-  if v.tokens == "many" then return ({ [8] = 48, [16] = 56, [32] = 80, [64] = 128 })[v.floats] end
-  if v.floats == 16 then return v.layout == "vk" and v.lanes * 4 == v.head_dim and 40 or 48 end
-  return ({ [8] = 40, [32] = v.lanes > 8 and 72 or 80, [64] = 112 })[v.floats]
-end
+--
+-- Floats a thread, lanes, warps. What the space leaves out lost on an H200 nearly everywhere (docs/perf/kda_decode.md), or
+-- is a neighbour that arithmetic puts with it: larger blocks spread the addresses in flight, smaller ones pay for their
+-- inputs, and in kv rows cut to less than 256 bytes cost bandwidth where there are many states.
+local shapes = {
+  vk = {
+    [64] = { "8 16 8", "16 8 4", "16 16 2", "16 16 4", "16 16 8", "32 16 2", "32 16 4" },
+    [128] = { "8 32 8", "16 16 4", "16 16 8", "16 32 4", "16 32 8", "32 16 4", "32 16 8" },
+  },
+  kv = {
+    [64] = { "16 4 4", "16 8 4", "16 16 8", "32 8 4", "32 16 4" },
+    [128] = { "16 4 4", "16 4 8", "16 8 8", "32 8 4", "32 8 8", "32 16 8", "64 16 4" },
+  },
+}
 
 local function derived(v)
   local d = {}
@@ -34,10 +41,8 @@ local function derived(v)
     d.loads = v.floats // 4
     d.ksplit = v.lanes * v.head_dim // (8 * v.floats) -- warps that share columns by splitting K
   end
-  -- A token in shared memory (common.cuh): q, k and decay in fp32 (a quad with a gap in kv), o and v of the slice, and q, k,
-  -- gate as they come.
-  d.token_bytes = (v.layout == "vk" and 12 or 16) * v.head_dim + 4 * d.extent + (2 * d.extent + 15) // 16 * 16 + 8 * v.head_dim
-  d.bias_bytes = 4 * v.head_dim
+  -- A token's inputs and outputs in shared memory: q, k, decay, v and o of the slice; in kv a quad with a gap, and v.
+  d.token_bytes = 4 * (v.layout == "vk" and 3 * v.head_dim + 2 * d.extent or 4 * v.head_dim + d.extent)
   return d
 end
 
@@ -51,7 +56,7 @@ return family {
   free = {
     { name = "floats", values = { 8, 16, 32, 64 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
-    { name = "warps", values = { 2, 4, 8, 16 }, tag = "w" },
+    { name = "warps", values = { 2, 4, 8 }, tag = "w" },
     { name = "cache", values = { "def", "stream" } },
   },
   legal = function(v, arch)
@@ -61,8 +66,6 @@ return family {
     if d.blocks > 16 then return "a slice has to be worth its block: 16 blocks a state at most" end
     if d.threads % v.head_dim ~= 0 then return "a thread's channel is the same for all tokens" end
     if v.layout == "vk" then
-      if d.vectors > 2 then return "more than two vectors of a row in a lane: they cost registers and gain nothing" end
-      if v.warps == 16 or v.floats == 64 then return "wide blocks spread the addresses in flight" end
       if d.vectors < 1 then return "more lanes than a row has vectors" end
       if d.loads < 1 then return "a lane holds no whole part of a row" end
       if 2 * d.loads > v.lanes then return "the sums of more rows than a reduction spreads over the lanes" end
@@ -71,20 +74,23 @@ return family {
       if d.ksplit > v.warps then return "more warps share columns than a block has" end
       if d.extent > v.head_dim then return "a block holds more columns than there are" end
     end
-    return true
+    local mine = string.format("%d %d %d", v.floats, v.lanes, v.warps)
+    for _, shape in ipairs(shapes[v.layout][v.head_dim]) do
+      if shape == mine then return true end
+    end
+    return "a shape that lost on an H200 nearly everywhere, or a neighbour of one"
   end,
-  facts = { "blocks", "token_bytes", "bias_bytes", "thread_bytes", "streaming", "dependent" },
+  facts = { "blocks", "token_bytes", "thread_bytes", "streaming", "dependent" },
   plan = function(v, arch)
     local d = derived(v)
     return {
       threads = d.threads,
-      shared = d.bias_bytes + d.max_tokens * d.token_bytes,
+      shared = d.max_tokens * d.token_bytes,
       cluster = 1,
       max_registers = math.min(255, 65536 // d.threads),
       facts = {
         blocks = d.blocks,
         token_bytes = d.token_bytes,
-        bias_bytes = d.bias_bytes,
         thread_bytes = 4 * v.floats,
         streaming = v.cache == "stream" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
@@ -98,8 +104,6 @@ return family {
       MAX_TOKENS = d.max_tokens,
       KSPLIT = d.ksplit,
       TOKEN_BYTES = d.token_bytes,
-      BIAS_BYTES = d.bias_bytes,
-      BOUNDS = d.threads .. ", " .. math.min(1536, 65536 // most_registers(v)) // d.threads,
       STREAM = v.cache == "stream" and "true" or "false",
     }
   end,
