@@ -1,0 +1,89 @@
+-- Attention, forward: what variants exist, and why not others. The arithmetic is in docs/perf/attn_fwd.md.
+--
+--   kernel  mma    four warps with mma.sync, 16 rows each, blocks of keys brought by 16-byte cp.async: every architecture
+--           wgmma  warp groups of 64 rows and a warp that feeds them by the copy engine: sm_90a
+--   m       query rows of a block
+--   n       keys of a block of them
+--   stages  blocks of keys and of values in shared memory
+--   turns   1: the groups ask the tensor cores in turn, one's softmax beside the other's products (wgmma)
+--   blocks  one   a block a tile
+--           pers  as many blocks as the GPU runs at once, each with its share of the tiles: copies for a tile begin while
+--                 the one before it ends (wgmma)
+local CONTROL = 1024 -- barriers
+
+local function bytes(v)
+  return (v.m + 2 * v.stages * v.n) * v.head_dim * 2
+end
+
+local function shared(v)
+  -- mma: queries are in registers and came through the place of the first keys
+  return v.kernel == "mma" and 2 * v.stages * v.n * v.head_dim * 2 or bytes(v) + CONTROL
+end
+
+local function mma_legal(v, arch)
+  if v.m ~= 64 or v.n ~= 64 or v.stages ~= 2 then return "warps with mma.sync: 64 rows, 64 keys, two stages fit everywhere" end
+  if v.turns == 1 then return "warps have no turns" end
+  if v.blocks ~= "one" then return "blocks are small: several run on an SM, and the next begins as one ends" end
+  return true
+end
+
+-- What the space holds: one or two shapes a width and mask, each with what it is compared with.
+local wgmma_shapes = {
+  [64] = { full = { "128x192", "192x128" }, causal = { "192x128", "128x128" }, any = { "192x128" } },
+  [128] = { full = { "128x176", "128x128" }, causal = { "128x128" }, any = { "128x128" } },
+}
+
+local function wgmma_legal(v, arch)
+  if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
+  if v.stages ~= 2 then return "two stages cover the copy engine's latency" end
+  local shape = v.m .. "x" .. v.n
+  for _, s in ipairs(wgmma_shapes[v.head_dim][v.mask]) do
+    if s == shape then return true end
+  end
+  return "not among the tile shapes that are worth it: docs/perf/attn_fwd.md"
+end
+
+return family {
+  name = "attn_fwd",
+  required = {
+    { name = "dtype", values = { "bf16", "fp16" } },
+    { name = "head_dim", values = { 64, 128 }, tag = "d" },
+    { name = "mask", values = { "full", "causal", "any" } },
+  },
+  free = {
+    { name = "kernel", values = { "mma", "wgmma" } },
+    { name = "m", values = { 64, 128, 192 }, tag = "m" },
+    { name = "n", values = { 64, 128, 176, 192 }, tag = "n" },
+    { name = "stages", values = { 2 }, tag = "st" },
+    { name = "turns", values = { 0, 1 }, tag = "t" },
+    { name = "blocks", values = { "one", "pers" } },
+  },
+  legal = function(v, arch)
+    if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
+    return mma_legal(v, arch)
+  end,
+  facts = { "q_rows", "kv_rows", "wgmma", "persistent", "dependent" },
+  plan = function(v, arch)
+    local wgmma = v.kernel == "wgmma"
+    local groups = v.m // 64
+    return {
+      threads = wgmma and 128 * (groups + 1) or 128,
+      shared = shared(v),
+      cluster = 1,
+      max_registers = wgmma and (groups == 2 and 168 or 128) or 255, -- wgmma: before the groups trade them
+      facts = {
+        q_rows = v.m,
+        kv_rows = v.n,
+        wgmma = wgmma and 1 or 0,
+        persistent = v.blocks == "pers" and 1 or 0,
+        dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
+      },
+    }
+  end,
+  template = function(v) return "attn_fwd_" .. v.kernel .. ".cu.in" end,
+  constants = function(v, arch)
+    -- Of 65,536 registers, those that the feeding group gives away.
+    return v.m == 192 and { REGISTERS = 160, FEEDER_REGISTERS = 32 } or { REGISTERS = 240, FEEDER_REGISTERS = 24 }
+  end,
+  fallback = function(v) return v.kernel == "mma" end,
+}
