@@ -250,12 +250,14 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (!variant || !plan->num_launches)
         return;
     const int32_t tiles = row_tiles(p, variant);
-    const uint64_t all = (uint64_t)p->batch * (uint64_t)p->num_q_heads * (uint64_t)tiles;
     const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
     const bool persistent = variant->fact[ATTN_FWD_PERSISTENT] && resident > 0;
+    const int32_t units = persistent && mask_of(p) == MASK_CAUSAL ? (tiles + 1) / 2 : tiles;
+    const uint64_t all = (uint64_t)p->batch * (uint64_t)p->num_q_heads * (uint64_t)units;
     plan->dims[ATTN_FWD_MAP_ROWS] =
         variant->fact[ATTN_FWD_WGMMA] ? variant->fact[ATTN_FWD_KV_ROWS] : 0;
     plan->dims[ATTN_FWD_ROW_TILES] = tiles;
+    plan->dims[ATTN_FWD_HEAD_UNITS] = units;
     plan->dims[ATTN_FWD_SECTION] = section_of(p, device);
     plan->launch[0] = (gen_plan_launch){
         .variant = variant->index,

@@ -38,6 +38,7 @@ enum attn_fwd_dim {
     /* What was made of it for the variant; struct gen_attn_schedule. */
     ATTN_FWD_MAP_ROWS = ATTN_FWD_NUM_FIELDS, /* keys of a box; 0: no tensor maps */
     ATTN_FWD_ROW_TILES,
+    ATTN_FWD_HEAD_UNITS, /* fewer: tiles go in pairs */
     ATTN_FWD_SECTION,
     ATTN_FWD_NUM_DIMS
 };
@@ -80,7 +81,7 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
                                      void *workspace, void *params);
 
 /* attn_fwd/inputs.c */
-enum { ATTN_FWD_NUM_FORMS = 4 };
+enum { ATTN_FWD_NUM_FORMS = 5 };
 extern const char *const gen__attn_fwd_forms[ATTN_FWD_NUM_FORMS];
 uint32_t gen__attn_fwd_tensors(const gen_problem *problem, struct gen__tensor *tensors);
 void gen__attn_fwd_default_args(const gen_problem *problem, gen_args *args);

@@ -100,18 +100,23 @@ struct gen_attn_strides {
 };
 
 /*
- * The work is a list of tiles: so many query rows of a head of a request. It is
- * cut into sections of `section` heads (of all requests), whose keys and values
- * fit into the L2 cache together; within a section tiles go row tile by row
- * tile, the heads of one next to each other. With `descending` the last row
- * tiles, which see most keys, come first.
+ * The work is a list of units: a tile of so many query rows of a head of a
+ * request, or with `paired` two of them, tile i from the end and tile i, which
+ * with causality are as much work together as any other two. The list is cut
+ * into sections of `section` heads (of all requests), whose keys and values fit
+ * into the L2 cache together; within a section units go row tile by row tile,
+ * the heads of one next to each other. With `descending` the last row tiles,
+ * which see most keys, come first.
  */
 struct gen_attn_schedule {
-    int num_tiles;
+    int num_units;
+    int head_units; /* of a head */
     int row_tiles;  /* of a head */
     int all_heads;  /* batch * num_q_heads */
     int section;    /* heads */
     int descending; /* 0 or 1 */
+    int paired;     /* 0 or 1 */
+    int reserved;   /* 0 */
 };
 
 struct gen_attn_fwd_params {

@@ -22,7 +22,7 @@ end
 
 local function mma_legal(v, arch)
   if v.m ~= 64 or v.n ~= 64 or v.stages ~= 2 then return "warps with mma.sync: 64 rows, 64 keys, two stages fit everywhere" end
-  if v.turns == 1 then return "warps have no turns" end
+  if v.turns > 0 or v.overlap > 0 or v.share > 0 then return "warps have no turns" end
   if v.blocks ~= "one" then return "blocks are small: several run on an SM, and the next begins as one ends" end
   return true
 end
@@ -36,6 +36,8 @@ local wgmma_shapes = {
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   if v.stages ~= 2 then return "two stages cover the copy engine's latency" end
+  if v.overlap == 1 and (v.turns == 2 or v.share > 0) then return "no registers" end
+  if v.share > 0 and v.head_dim == 128 then return "exponentials are not what bounds it" end
   local shape = v.m .. "x" .. v.n
   for _, s in ipairs(wgmma_shapes[v.head_dim][v.mask]) do
     if s == shape then return true end
@@ -55,7 +57,9 @@ return family {
     { name = "m", values = { 64, 128, 192 }, tag = "m" },
     { name = "n", values = { 64, 128, 176, 192 }, tag = "n" },
     { name = "stages", values = { 2 }, tag = "st" },
-    { name = "turns", values = { 0, 1 }, tag = "t" },
+    { name = "overlap", values = { 0, 1 }, tag = "o" },
+    { name = "turns", values = { 0, 1, 2 }, tag = "t" },
+    { name = "share", values = { 0, 1, 2, 4 }, tag = "x" },
     { name = "blocks", values = { "one", "pers" } },
   },
   legal = function(v, arch)

@@ -170,11 +170,12 @@ enum form {
     FORM_HEADS_FIRST, /* [batch, heads, rows, head_dim], with varlen [heads, rows, head_dim] */
     FORM_JOINT,       /* q, k and v in one buffer, as a projection writes them */
     FORM_STRIDES,     /* gaps everywhere */
-    FORM_NO_LSE
+    FORM_NO_LSE,
+    FORM_STEEP /* scores so far apart that a row's maximum moves from block to block */
 };
 
 const char *const gen__attn_fwd_forms[ATTN_FWD_NUM_FORMS] = {"heads_first", "joint", "strides",
-                                                             "no_lse"};
+                                                             "no_lse", "steep"};
 
 static void heads_first_form(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a)
 {
@@ -243,6 +244,9 @@ bool gen__attn_fwd_form(const gen_problem *base, uint32_t index, gen_args *args,
         return true;
     case FORM_NO_LSE:
         t[ATTN_FWD_LSE].count = 0;
+        return true;
+    case FORM_STEEP:
+        a->scale = 1.5f;
         return true;
     }
     return false;
