@@ -29,15 +29,15 @@ end
 
 -- What the space holds: one or two shapes a width and mask, each with what it is compared with.
 local wgmma_shapes = {
-  [64] = { full = { "128x192", "192x128" }, causal = { "192x128", "128x128" }, any = { "192x128" } },
-  [128] = { full = { "128x176", "128x128" }, causal = { "128x128" }, any = { "128x128" } },
+  [64] = { full = { "128x192", "192x128", "256x80", "192x112", "128x128" }, causal = { "192x128", "192x112", "128x128", "256x80" }, any = { "192x112" } },
+  [128] = { full = { "128x176", "128x160", "128x128" }, causal = { "128x128", "128x96", "128x160" }, any = { "128x128" } },
 }
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   if v.stages ~= 2 then return "two stages cover the copy engine's latency" end
-  if v.overlap == 1 and (v.turns == 2 or v.share > 0) then return "no registers" end
-  if v.share > 0 and v.head_dim == 128 then return "exponentials are not what bounds it" end
+  if v.overlap == 1 then return "no registers" end
+  if v.share > 0 then return "exponentials are not what bounds it" end
   local shape = v.m .. "x" .. v.n
   for _, s in ipairs(wgmma_shapes[v.head_dim][v.mask]) do
     if s == shape then return true end
@@ -54,10 +54,10 @@ return family {
   },
   free = {
     { name = "kernel", values = { "mma", "wgmma" } },
-    { name = "m", values = { 64, 128, 192 }, tag = "m" },
-    { name = "n", values = { 64, 128, 176, 192 }, tag = "n" },
+    { name = "m", values = { 64, 128, 192, 256 }, tag = "m" },
+    { name = "n", values = { 64, 80, 96, 112, 128, 160, 176, 192 }, tag = "n" },
     { name = "stages", values = { 2 }, tag = "st" },
-    { name = "overlap", values = { 0, 1 }, tag = "o" },
+    { name = "overlap", values = { 0 }, tag = "o" },
     { name = "turns", values = { 0, 1, 2 }, tag = "t" },
     { name = "share", values = { 0, 1, 2, 4 }, tag = "x" },
     { name = "blocks", values = { "one", "pers" } },
@@ -74,7 +74,7 @@ return family {
       threads = wgmma and 128 * (groups + 1) or 128,
       shared = shared(v),
       cluster = 1,
-      max_registers = wgmma and (groups == 2 and 168 or 128) or 255, -- wgmma: before the groups trade them
+      max_registers = wgmma and ({ 255, 168, 128, 96 })[groups] or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.m,
         kv_rows = v.n,
@@ -87,7 +87,8 @@ return family {
   template = function(v) return "attn_fwd_" .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
     -- Of 65,536 registers, those that the feeding group gives away.
-    return v.m == 192 and { REGISTERS = 160, FEEDER_REGISTERS = 32 } or { REGISTERS = 240, FEEDER_REGISTERS = 24 }
+    return v.m == 256 and { REGISTERS = 112, FEEDER_REGISTERS = 24 } or v.m == 192 and { REGISTERS = 160, FEEDER_REGISTERS = 32 }
+      or { REGISTERS = 240, FEEDER_REGISTERS = 24 }
   end,
   fallback = function(v) return v.kernel == "mma" end,
 }
