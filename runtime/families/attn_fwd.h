@@ -36,9 +36,11 @@ enum attn_fwd_dim {
     ATTN_FWD_SOFTCAP,
     ATTN_FWD_NUM_FIELDS,
     /* What was made of it for the variant; struct gen_attn_schedule. */
-    ATTN_FWD_MAP_ROWS = ATTN_FWD_NUM_FIELDS, /* keys of a box; 0: no tensor maps */
+    ATTN_FWD_MAP_ROWS =
+        ATTN_FWD_NUM_FIELDS, /* keys of a box, a cluster's block's part; 0: no tensor maps */
     ATTN_FWD_ROW_TILES,
-    ATTN_FWD_HEAD_UNITS, /* fewer: tiles go in pairs */
+    ATTN_FWD_HEAD_UNITS,
+    ATTN_FWD_PAIRED,
     ATTN_FWD_SECTION,
     ATTN_FWD_NUM_DIMS
 };

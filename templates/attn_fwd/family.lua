@@ -22,22 +22,22 @@ end
 
 local function mma_legal(v, arch)
   if v.m ~= 64 or v.n ~= 64 or v.stages ~= 2 then return "warps with mma.sync: 64 rows, 64 keys, two stages fit everywhere" end
-  if v.turns > 0 or v.overlap > 0 or v.share > 0 then return "warps have no turns" end
+  if v.turns > 0 or v.together > 1 then return "warps have no turns" end
   if v.blocks ~= "one" then return "blocks are small: several run on an SM, and the next begins as one ends" end
   return true
 end
 
 -- What the space holds: one or two shapes a width and mask, each with what it is compared with.
 local wgmma_shapes = {
-  [64] = { full = { "128x192", "192x128", "256x80", "192x112", "128x128" }, causal = { "192x128", "192x112", "128x128", "256x80" }, any = { "192x112" } },
+  [64] = { full = { "128x192", "192x128", "192x112", "128x128" }, causal = { "192x112", "128x128" }, any = { "192x112" } },
   [128] = { full = { "128x176", "128x160", "128x128" }, causal = { "128x128", "128x96", "128x160" }, any = { "128x128" } },
 }
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   if v.stages ~= 2 then return "two stages cover the copy engine's latency" end
-  if v.overlap == 1 then return "no registers" end
-  if v.share > 0 then return "exponentials are not what bounds it" end
+  if v.together > 1 and v.mask ~= "full" then return "the tiles of a cluster see the same keys" end
+  if v.together > 1 and v.n == 176 then return "copying for two blocks takes registers that 176 keys need" end
   local shape = v.m .. "x" .. v.n
   for _, s in ipairs(wgmma_shapes[v.head_dim][v.mask]) do
     if s == shape then return true end
@@ -54,12 +54,11 @@ return family {
   },
   free = {
     { name = "kernel", values = { "mma", "wgmma" } },
-    { name = "m", values = { 64, 128, 192, 256 }, tag = "m" },
-    { name = "n", values = { 64, 80, 96, 112, 128, 160, 176, 192 }, tag = "n" },
+    { name = "m", values = { 64, 128, 192 }, tag = "m" },
+    { name = "n", values = { 64, 96, 112, 128, 160, 176, 192 }, tag = "n" },
     { name = "stages", values = { 2 }, tag = "st" },
-    { name = "overlap", values = { 0 }, tag = "o" },
     { name = "turns", values = { 0, 1, 2 }, tag = "t" },
-    { name = "share", values = { 0, 1, 2, 4 }, tag = "x" },
+    { name = "together", values = { 1, 2 }, tag = "c" },
     { name = "blocks", values = { "one", "pers" } },
   },
   legal = function(v, arch)
@@ -73,8 +72,8 @@ return family {
     return {
       threads = wgmma and 128 * (groups + 1) or 128,
       shared = shared(v),
-      cluster = 1,
-      max_registers = wgmma and ({ 255, 168, 128, 96 })[groups] or 255, -- wgmma: before the groups trade them
+      cluster = v.together,
+      max_registers = wgmma and (groups == 2 and 168 or 128) or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.m,
         kv_rows = v.n,
@@ -87,8 +86,8 @@ return family {
   template = function(v) return "attn_fwd_" .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
     -- Of 65,536 registers, those that the feeding group gives away.
-    return v.m == 256 and { REGISTERS = 112, FEEDER_REGISTERS = 24 } or v.m == 192 and { REGISTERS = 160, FEEDER_REGISTERS = 32 }
-      or { REGISTERS = 240, FEEDER_REGISTERS = 24 }
+    return v.m == 192 and { REGISTERS = 160, FEEDER_REGISTERS = 32 }
+      or v.together > 1 and { REGISTERS = 232, FEEDER_REGISTERS = 40 } or { REGISTERS = 240, FEEDER_REGISTERS = 24 }
   end,
   fallback = function(v) return v.kernel == "mma" end,
 }

@@ -38,9 +38,10 @@ __device__ __forceinline__ int attn_rows(const int *cu, int b, int total, int mo
     return min(min(max(load_global(cu + b + 1), at), total) - at, most);
 }
 
-// Tile of unit `index`: the only one, or of two the second one too.
-template <attn_mask mask, int rows, int block>
-__device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p, int index, bool second)
+// Tile of unit `index`: the only one, or of two the second one too. With cluster > 1 a unit is as many neighbouring tiles, one
+// for each block of a cluster, and `rank` the block's; these walk over the same keys, also where the last has no rows.
+template <attn_mask mask, int rows, int block, int cluster>
+__device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p, int index, bool second, int rank)
 {
     attn_tile t;
     const gen_attn_schedule &s = p.schedule;
@@ -48,7 +49,7 @@ __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p
     const unsigned section = static_cast<unsigned>(index) / in_section, at = index - section * in_section;
     const unsigned heads = min(s.section, s.all_heads - static_cast<int>(section) * s.section); // the last section's are fewer
     const unsigned unit = at / heads, any_head = section * s.section + at - unit * heads;
-    const int row_tile = s.descending && !second ? s.row_tiles - 1 - static_cast<int>(unit) : static_cast<int>(unit);
+    const int row_tile = cluster > 1 ? static_cast<int>(unit) * cluster + rank : s.descending && !second ? s.row_tiles - 1 - static_cast<int>(unit) : static_cast<int>(unit);
     t.request = any_head / p.num_q_heads;
     t.head = any_head - t.request * p.num_q_heads;
     t.kv_head = static_cast<unsigned>(t.head) / p.group;
@@ -65,7 +66,7 @@ __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p
         end = min(end, t.first_row + t.num_rows + t.shift + (mask == mask_any ? p.right : 0));
     if (mask == mask_any)
         begin = max(0, t.first_row + t.shift - p.left);
-    t.last = end > 0 && t.num_rows > 0 ? (end + block - 1) / block : 0;
+    t.last = end > 0 && (cluster > 1 || t.num_rows > 0) ? (end + block - 1) / block : 0;
     t.first = min(begin / block, t.last);
     return t;
 }
@@ -115,7 +116,7 @@ __device__ __forceinline__ void attn_hide(float (&s)[n], int first, const int (&
     }
 }
 
-// The running maximum and sum of a thread's two rows. The maximum is of the raw scores; sums are the thread's own part.
+// The reference M (of the raw scores) and the sums of a thread's two rows; sums are the thread's own part.
 struct attn_rows_state {
     float maximum[2], sum[2];
 
@@ -126,56 +127,8 @@ struct attn_rows_state {
     }
 };
 
-__device__ __forceinline__ float attn_exp2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// 2^x without the unit for it: 2^n 2^f by a polynomial of degree three, off by 1e-4 of it at most, which is less than 16 bits
-// round. What is beyond 2^127 becomes that, below 2^-127 it is 0, as at minus infinity; NaN becomes too much for 16 bits.
-__device__ __forceinline__ float attn_exp2_by_products(float x)
-{
-    asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-127.f));
-    asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(127.f));
-    const float t = x + 12582912.f; // 1.5 * 2^23: the integer next to x is in the lowest bits
-    const float f = x - (t - 12582912.f);
-    const float y = fmaf(fmaf(fmaf(0.0550082899f, f, 0.2422110607f), f, 0.6932830072f), f, 1.f); // 1 at 0, or 2^-127 would be less than 0
-    return __uint_as_float(__float_as_uint(y) + (__float_as_uint(t) << 23));
-}
-
-// Scores become probabilities relative to the maximum so far; what was summed before is to be multiplied by `factor`.
-template <int n>
-__device__ __forceinline__ void attn_softmax(attn_rows_state &r, float (&s)[n], float scale, float (&factor)[2])
-{
-    float most[2][2] = {{s[0], s[1]}, {s[2], s[3]}}; // two chains a row
-#pragma unroll
-    for (int i = 4; i < n; i++)
-        most[i / 2 % 2][i % 2] = fmaxf(most[i / 2 % 2][i % 2], s[i]);
-    float minus[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float x = fmaxf(r.maximum[h], fmaxf(most[h][0], most[h][1]));
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-        minus[h] = x == minus_infinity() ? 0.f : -x * scale; // no key so far: all of them 2^-infinity
-        factor[h] = attn_exp2(fmaf(r.maximum[h], scale, minus[h]));
-        r.maximum[h] = x;
-    }
-    float sum[2][2] = {};
-#pragma unroll
-    for (int i = 0; i < n; i++) {
-        s[i] = attn_exp2(fmaf(s[i], scale, minus[i / 2 % 2]));
-        sum[i / 2 % 2][i % 2] += s[i];
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        r.sum[h] = fmaf(r.sum[h], factor[h], sum[h][0] + sum[h][1]);
-}
-
-// The same with a reference M in the maximum's place that follows it only where it must: while no probability relative to M
-// is above most_sum, which 16 bits hold, no maximum is looked for. Their sums tell. M cancels in the end.
+// Scores become probabilities relative to a reference M, which follows the rows' maxima only where it must: while no
+// probability is above attn_most_sum, which 16 bits hold, no maximum is looked for. Their sums tell. M cancels in the end.
 constexpr float attn_most_sum = 8192.f; // of a thread's probabilities of a row and block
 
 template <int n> __device__ __forceinline__ void attn_move_maximum(attn_rows_state &r, const float (&s)[n], float (&to)[2])
@@ -192,11 +145,10 @@ template <int n> __device__ __forceinline__ void attn_move_maximum(attn_rows_sta
     }
 }
 
-// Probabilities as 16 bits. True where M moved, and then `factor` is set. Of every 8 * `share` columns a thread has one
-// power of two worked out by products, where share > 0.
-template <class T, int share, int n>
-__device__ __forceinline__ bool attn_softmax_rare(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / 2],
-                                                  float (&factor)[2])
+// Probabilities as 16 bits. True where M moved, and then what was summed before is to be multiplied by `factor`.
+template <class T, int n>
+__device__ __forceinline__ bool attn_softmax(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / 2],
+                                             float (&factor)[2])
 {
     float to[2] = {r.maximum[0], r.maximum[1]}, sum[2][2];
     bool moved = __any_sync(0xffffffffu, fminf(to[0], to[1]) == minus_infinity());
@@ -209,9 +161,7 @@ __device__ __forceinline__ bool attn_softmax_rare(attn_rows_state &r, const floa
 #pragma unroll
         for (int i = 0; i < n; i += 2) {
             const int h = i / 2 % 2;
-            const float x = fmaf(s[i], scale, minus[h]), y = fmaf(s[i + 1], scale, minus[h]);
-            const float a = attn_exp2(x);
-            const float b = share && i / 4 % (share ? share : 1) == 0 ? attn_exp2_by_products(y) : attn_exp2(y);
+            const float a = exp2_fast(fmaf(s[i], scale, minus[h])), b = exp2_fast(fmaf(s[i + 1], scale, minus[h]));
             sum[h][0] += a;
             sum[h][1] += b;
             packed[i / 2] = pack2<T>(a, b);
@@ -225,7 +175,7 @@ __device__ __forceinline__ bool attn_softmax_rare(attn_rows_state &r, const floa
     if (moved) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            factor[h] = r.maximum[h] == to[h] ? 1.f : attn_exp2((r.maximum[h] - to[h]) * scale);
+            factor[h] = r.maximum[h] == to[h] ? 1.f : exp2_fast((r.maximum[h] - to[h]) * scale);
             r.sum[h] *= factor[h];
             r.maximum[h] = to[h];
         }

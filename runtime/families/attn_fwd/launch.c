@@ -284,7 +284,7 @@ static enum gen_status make_params(const int32_t *dims, const gen_attn_fwd_args 
                      .all_heads = all_heads,
                      .section = dims[ATTN_FWD_SECTION],
                      .descending = dims[ATTN_FWD_IS_CAUSAL],
-                     .paired = dims[ATTN_FWD_HEAD_UNITS] < dims[ATTN_FWD_ROW_TILES]},
+                     .paired = dims[ATTN_FWD_PAIRED] != 0},
         .q_len = dims[ATTN_FWD_Q_LEN],
         .kv_len = dims[ATTN_FWD_KV_LEN],
         .total_q = varlen ? a->total_q : 0,
