@@ -13,8 +13,8 @@
 #define MAX_LEN (1 << 24)
 #define MAX_HEADS 1024
 #define MAX_BATCH (1 << 24)
-/* A grid's first dimension, and what the device counts tiles with. */
-#define MAX_TILES (INT64_C(1) << 30)
+/* Four times as many are counted with 31 bits on the device. */
+#define MAX_TILES (INT64_C(1) << 28)
 /* The fewest rows of a tile that any variant has. */
 #define LEAST_ROWS 64
 /* Batch that a batch-invariant choice is made for. */
@@ -252,22 +252,18 @@ static void plan(const gen_problem *base, const gen_device *device,
     const int32_t tiles = row_tiles(p, variant);
     const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
     const bool persistent = variant->fact[ATTN_FWD_PERSISTENT] && resident > 0;
-    const uint32_t cluster = variant->cluster > 1 ? variant->cluster : 1;
     const bool in_pairs = persistent && mask_of(p) == MASK_CAUSAL;
-    const int32_t units = in_pairs      ? (tiles + 1) / 2
-                          : cluster > 1 ? (tiles + (int32_t)cluster - 1) / (int32_t)cluster
-                                        : tiles;
-    const uint64_t at_once = resident / cluster > 1 ? resident / cluster : 1;
+    const int32_t units = in_pairs ? (tiles + 1) / 2 : tiles;
     const uint64_t all = (uint64_t)p->batch * (uint64_t)p->num_q_heads * (uint64_t)units;
     plan->dims[ATTN_FWD_MAP_ROWS] =
-        variant->fact[ATTN_FWD_WGMMA] ? variant->fact[ATTN_FWD_KV_ROWS] / (int32_t)cluster : 0;
+        variant->fact[ATTN_FWD_WGMMA] ? variant->fact[ATTN_FWD_KV_ROWS] : 0;
     plan->dims[ATTN_FWD_ROW_TILES] = tiles;
     plan->dims[ATTN_FWD_HEAD_UNITS] = units;
     plan->dims[ATTN_FWD_PAIRED] = in_pairs;
     plan->dims[ATTN_FWD_SECTION] = section_of(p, device);
     plan->launch[0] = (gen_plan_launch){
         .variant = variant->index,
-        .grid = {(uint32_t)(persistent && at_once < all ? at_once : all) * cluster, 1, 1},
+        .grid = {(uint32_t)(persistent && resident < all ? resident : all), 1, 1},
         .threads = (uint16_t)variant->threads,
         .shared = variant->shared_dynamic,
         .dependent =

@@ -106,8 +106,7 @@ struct gen_attn_strides {
  * into sections of `section` heads (of all requests), whose keys and values fit
  * into the L2 cache together; within a section units go row tile by row tile,
  * the heads of one next to each other. With `descending` the last row tiles,
- * which see most keys, come first. For kernels with clusters a unit is as many
- * neighbouring tiles as a cluster has blocks.
+ * which see most keys, come first.
  */
 struct gen_attn_schedule {
     int num_units;

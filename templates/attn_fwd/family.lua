@@ -5,7 +5,8 @@
 --   m       query rows of a block
 --   n       keys of a block of them
 --   stages  blocks of keys and of values in shared memory
---   turns   1: the groups ask the tensor cores in turn, one's softmax beside the other's products (wgmma)
+--   queries shared  the products with keys read them from shared memory
+--           regs    a group has its queries in registers, and shared memory is free for the next tile's
 --   blocks  one   a block a tile
 --           pers  as many blocks as the GPU runs at once, each with its share of the tiles: copies for a tile begin while
 --                 the one before it ends (wgmma)
@@ -22,7 +23,7 @@ end
 
 local function mma_legal(v, arch)
   if v.m ~= 64 or v.n ~= 64 or v.stages ~= 2 then return "warps with mma.sync: 64 rows, 64 keys, two stages fit everywhere" end
-  if v.turns > 0 or v.together > 1 then return "warps have no turns" end
+  if v.queries ~= "regs" then return "a warp has its queries in registers" end
   if v.blocks ~= "one" then return "blocks are small: several run on an SM, and the next begins as one ends" end
   return true
 end
@@ -30,14 +31,13 @@ end
 -- What the space holds: one or two shapes a width and mask, each with what it is compared with.
 local wgmma_shapes = {
   [64] = { full = { "128x192", "192x128", "192x112", "128x128" }, causal = { "192x112", "128x128" }, any = { "192x112" } },
-  [128] = { full = { "128x176", "128x160", "128x128" }, causal = { "128x128", "128x96", "128x160" }, any = { "128x128" } },
+  [128] = { full = { "128x176", "128x128" }, causal = { "128x128" }, any = { "128x128" } },
 }
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   if v.stages ~= 2 then return "two stages cover the copy engine's latency" end
-  if v.together > 1 and v.mask ~= "full" then return "the tiles of a cluster see the same keys" end
-  if v.together > 1 and v.n == 176 then return "copying for two blocks takes registers that 176 keys need" end
+  if v.queries == "regs" and (v.n > 128 or v.m == 192) then return "beside 64 registers of output and 80 of scores there are none for queries" end
   local shape = v.m .. "x" .. v.n
   for _, s in ipairs(wgmma_shapes[v.head_dim][v.mask]) do
     if s == shape then return true end
@@ -55,10 +55,9 @@ return family {
   free = {
     { name = "kernel", values = { "mma", "wgmma" } },
     { name = "m", values = { 64, 128, 192 }, tag = "m" },
-    { name = "n", values = { 64, 96, 112, 128, 160, 176, 192 }, tag = "n" },
+    { name = "n", values = { 64, 96, 112, 128, 176, 192 }, tag = "n" },
     { name = "stages", values = { 2 }, tag = "st" },
-    { name = "turns", values = { 0, 1, 2 }, tag = "t" },
-    { name = "together", values = { 1, 2 }, tag = "c" },
+    { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers" } },
   },
   legal = function(v, arch)
@@ -72,7 +71,7 @@ return family {
     return {
       threads = wgmma and 128 * (groups + 1) or 128,
       shared = shared(v),
-      cluster = v.together,
+      cluster = 1,
       max_registers = wgmma and (groups == 2 and 168 or 128) or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.m,
@@ -87,7 +86,7 @@ return family {
   constants = function(v, arch)
     -- Of 65,536 registers, those that the feeding group gives away.
     return v.m == 192 and { REGISTERS = 160, FEEDER_REGISTERS = 32 }
-      or v.together > 1 and { REGISTERS = 232, FEEDER_REGISTERS = 40 } or { REGISTERS = 240, FEEDER_REGISTERS = 24 }
+      or { REGISTERS = 240, FEEDER_REGISTERS = 24 }
   end,
   fallback = function(v) return v.kernel == "mma" end,
 }

@@ -38,10 +38,9 @@ __device__ __forceinline__ int attn_rows(const int *cu, int b, int total, int mo
     return min(min(max(load_global(cu + b + 1), at), total) - at, most);
 }
 
-// Tile of unit `index`: the only one, or of two the second one too. With cluster > 1 a unit is as many neighbouring tiles, one
-// for each block of a cluster, and `rank` the block's; these walk over the same keys, also where the last has no rows.
-template <attn_mask mask, int rows, int block, int cluster>
-__device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p, int index, bool second, int rank)
+// Tile of unit `index`: the only one, or of two the second one too.
+template <attn_mask mask, int rows, int block>
+__device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p, int index, bool second)
 {
     attn_tile t;
     const gen_attn_schedule &s = p.schedule;
@@ -49,7 +48,7 @@ __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p
     const unsigned section = static_cast<unsigned>(index) / in_section, at = index - section * in_section;
     const unsigned heads = min(s.section, s.all_heads - static_cast<int>(section) * s.section); // the last section's are fewer
     const unsigned unit = at / heads, any_head = section * s.section + at - unit * heads;
-    const int row_tile = cluster > 1 ? static_cast<int>(unit) * cluster + rank : s.descending && !second ? s.row_tiles - 1 - static_cast<int>(unit) : static_cast<int>(unit);
+    const int row_tile = s.descending && !second ? s.row_tiles - 1 - static_cast<int>(unit) : static_cast<int>(unit);
     t.request = any_head / p.num_q_heads;
     t.head = any_head - t.request * p.num_q_heads;
     t.kv_head = static_cast<unsigned>(t.head) / p.group;
@@ -66,7 +65,7 @@ __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p
         end = min(end, t.first_row + t.num_rows + t.shift + (mask == mask_any ? p.right : 0));
     if (mask == mask_any)
         begin = max(0, t.first_row + t.shift - p.left);
-    t.last = end > 0 && (cluster > 1 || t.num_rows > 0) ? (end + block - 1) / block : 0;
+    t.last = end > 0 && t.num_rows > 0 ? (end + block - 1) / block : 0;
     t.first = min(begin / block, t.last);
     return t;
 }
