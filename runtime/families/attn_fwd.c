@@ -21,14 +21,14 @@
 #define INVARIANT_BATCH 4
 
 static const char *const dtype_names[] = {"bf16", "fp16"};
-static const char *const dim_names[] = {"64", "128"};
+static const char *const dim_names[] = {"64", "128", "256"};
 static const char *const mask_names[] = {"full", "causal", "any"};
 static const char *const flag_names[] = {"no", "yes"};
 enum { MASK_FULL, MASK_CAUSAL, MASK_ANY };
 
 static const struct gen__axis required[] = {
     {"dtype", dtype_names, 2},
-    {"head_dim", dim_names, 2},
+    {"head_dim", dim_names, 3},
     {"mask", mask_names, 3},
 };
 
@@ -79,8 +79,8 @@ static enum gen_status check_sizes(const gen_attn_fwd_problem *p)
         return invalid("q_len", p->q_len, "0 to 16777216");
     if (p->kv_len < 0 || p->kv_len > MAX_LEN)
         return invalid("kv_len", p->kv_len, "0 to 16777216");
-    if (p->head_dim != 64 && p->head_dim != 128)
-        return invalid("head_dim", p->head_dim, "64, 128");
+    if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
+        return invalid("head_dim", p->head_dim, "64, 128, 256");
     const int64_t tiles =
         (int64_t)p->batch * p->num_q_heads * ((p->q_len + LEAST_ROWS - 1) / LEAST_ROWS);
     if (tiles > MAX_TILES)
@@ -132,7 +132,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         return status;
     memset(key, 0, sizeof *key);
     key->codes[0] = p->dtype == GEN_DTYPE_FP16;
-    key->codes[1] = p->head_dim == 128;
+    key->codes[1] = p->head_dim == 64 ? 0 : p->head_dim == 128 ? 1 : 2;
     key->codes[2] = (uint8_t)mask_of(p);
     key->empty = p->batch == 0 || p->q_len == 0;
     const int64_t batch = p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;

@@ -44,7 +44,7 @@ typedef struct gen_attn_fwd_problem {
     int32_t num_kv_heads; /* 1 to 1024 */
     int32_t q_len;        /* query rows of a request, the most of any with varlen: 0 to 2^24 */
     int32_t kv_len;       /* key rows, likewise: 0 to 2^24 */
-    int32_t head_dim;     /* of q, k, v and o: 64 or 128 */
+    int32_t head_dim;     /* of q, k, v and o: 64, 128 or 256 */
     int32_t dtype;        /* of all tensors: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
     int32_t causal;       /* 0 or 1 */
     int32_t window_left;  /* keys before i': 0 to 2^24, or GEN_ATTN_NO_WINDOW */

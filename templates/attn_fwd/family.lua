@@ -1,6 +1,6 @@
 -- Attention, forward: what variants exist, and why not others. The arithmetic is in docs/perf/attn_fwd.md.
 --
---   kernel  mma    four warps with mma.sync, 16 rows each, blocks of keys brought by 16-byte cp.async: every architecture
+--   kernel  mma    four warps with mma.sync, 16 rows each (of width 256 eight, half of the columns each), blocks of keys brought by 16-byte cp.async: every architecture
 --           wgmma  warp groups of 64 rows and a warp that feeds them by the copy engine: sm_90a
 --   m       query rows of a block
 --   n       keys of a block of them
@@ -17,13 +17,14 @@ local function bytes(v)
 end
 
 local function shared(v)
-  -- mma: queries are in registers and came through the place of the first keys
-  return v.kernel == "mma" and 2 * v.stages * v.n * v.head_dim * 2 or bytes(v) + CONTROL
+  if v.kernel == "wgmma" then return bytes(v) + CONTROL end
+  return bytes(v) - (v.queries == "regs" and v.m * v.head_dim * 2 or 0) -- they come through the place of the first keys
 end
 
 local function mma_legal(v, arch)
-  if v.m ~= 64 or v.n ~= 64 or v.stages ~= 2 then return "warps with mma.sync: 64 rows, 64 keys, two stages fit everywhere" end
-  if v.queries ~= "regs" then return "a warp has its queries in registers" end
+  if v.m ~= 64 or v.stages ~= 2 then return "warps with mma.sync: 64 rows, two stages" end
+  if v.n ~= (v.head_dim == 256 and 32 or 64) then return "64 keys fit everywhere, of width 256 32" end
+  if v.queries ~= (v.head_dim == 256 and "shared" or "regs") then return "a warp has registers for queries up to width 128" end
   if v.blocks ~= "one" then return "blocks are small: several run on an SM, and the next begins as one ends" end
   return true
 end
@@ -36,9 +37,14 @@ local wgmma_shapes = {
     any = { ["192x112"] = "shared" },
   },
   [128] = {
-    full = { ["128x176"] = "shared", ["128x128"] = "regs" }, -- short requests: 128 keys
-    causal = { ["128x128"] = "regs" },
+    full = { ["192x64"] = "shared", ["128x176"] = "shared", ["128x128"] = "regs" }, -- short requests: 128 keys
+    causal = { ["128x128"] = "regs", ["192x64"] = "shared" },
     any = { ["128x128"] = "regs" },
+  },
+  [256] = {
+    full = { ["128x80"] = "shared" }, -- what fits
+    causal = { ["128x64"] = "shared" }, -- masks take registers
+    any = { ["128x64"] = "shared" },
   },
 }
 
@@ -55,13 +61,13 @@ return family {
   name = "attn_fwd",
   required = {
     { name = "dtype", values = { "bf16", "fp16" } },
-    { name = "head_dim", values = { 64, 128 }, tag = "d" },
+    { name = "head_dim", values = { 64, 128, 256 }, tag = "d" },
     { name = "mask", values = { "full", "causal", "any" } },
   },
   free = {
     { name = "kernel", values = { "mma", "wgmma" } },
     { name = "m", values = { 64, 128, 192 }, tag = "m" },
-    { name = "n", values = { 64, 112, 128, 176 }, tag = "n" },
+    { name = "n", values = { 32, 64, 80, 112, 128, 176 }, tag = "n" },
     { name = "stages", values = { 2 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers" } },
@@ -75,7 +81,7 @@ return family {
     local wgmma = v.kernel == "wgmma"
     local groups = v.m // 64
     return {
-      threads = wgmma and 128 * (groups + 1) or 128,
+      threads = wgmma and 128 * (groups + 1) or v.head_dim == 256 and 256 or 128, -- mma: a warp has at most 128 columns of output
       shared = shared(v),
       cluster = 1,
       max_registers = wgmma and (groups == 2 and 168 or 128) or 255, -- wgmma: before the groups trade them

@@ -141,7 +141,7 @@ static void check_errors(void **state)
         {AT(q_len), 16777217, "q_len = 16777217; allowed: 0 to 16777216"},
         {AT(kv_len), -5, "kv_len = -5; allowed: 0 to 16777216"},
         {AT(kv_len), 16777217, "kv_len = 16777217; allowed: 0 to 16777216"},
-        {AT(head_dim), 96, "head_dim = 96; allowed: 64, 128"},
+        {AT(head_dim), 96, "head_dim = 96; allowed: 64, 128, 256"},
         {AT(dtype), GEN_DTYPE_FP32, "dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
         {AT(causal), 2, "causal = 2; allowed: 0, 1"},
         {AT(window_left), -2, "window_left = -2; allowed: -1 (none), 0 to 16777216"},
