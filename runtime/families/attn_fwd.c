@@ -8,6 +8,7 @@
 #include "occupancy.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #define MAX_LEN (1 << 24)
@@ -179,31 +180,48 @@ static float usual_keys(const gen_attn_fwd_problem *p)
 
 /*
  * A tile's time is its multiply-adds at the rate that a block achieves, and a
- * start; tiles go in rounds over the blocks that run at once. To be fitted.
+ * start; tiles go in rounds over the blocks that run at once. A tile walks over
+ * whole blocks of keys, up to those that its last row sees. Fitted to an H200
+ * (docs/perf/attn_fwd.md): 1,024 to 8,192 rows within a seventh.
  */
 static const float clock_mhz = 1600.0f;
-static const float wgmma_rate = 2048.0f * 0.72f; /* multiply-adds a cycle of an SM, achieved */
-static const float mma_rate = 1024.0f * 0.55f;
 static const float launch_us = 4.0f;
-static const float start_us[2] = {1.5f, 0.8f}; /* of a tile; persistent */
+static const float start_us[2] = {1.5f, 0.8f};        /* of a tile; persistent */
+static const float three_groups_us[2] = {0.8f, 1.8f}; /* more of one of 192 rows; causal */
+
+/* Multiply-adds a cycle of an SM. Of width 64 exponentials take as long as products, so that two
+ * warp groups do worse beside three. */
+static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
+{
+    if (!variant->fact[ATTN_FWD_WGMMA])
+        return 1024.0f * 0.55f;
+    const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
+    if (p->head_dim == 64)
+        return 2048.0f * (two_groups ? 0.58f : 0.67f);
+    return 2048.0f * (two_groups && p->head_dim == 128 ? 0.79f : 0.83f);
+}
 
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
     const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
-    const bool wgmma = variant->fact[ATTN_FWD_WGMMA] != 0;
     const float blocks = (float)gen__blocks_per_sm(device, variant);
     const float resident = blocks * (device->num_sms ? (float)device->num_sms : 1.0f);
-    const float tiles = at_least_1(p->batch) * (float)p->num_q_heads * (float)row_tiles(p, variant);
-    const float work = (float)variant->fact[ATTN_FWD_Q_ROWS] *
-                       (usual_keys(p) + 0.5f * (float)variant->fact[ATTN_FWD_KV_ROWS]) * 2.0f *
-                       (float)p->head_dim;
-    const float rate = (wgmma ? wgmma_rate : mma_rate) / blocks * clock_mhz;
-    const float tile_us = work / rate + start_us[variant->fact[ATTN_FWD_PERSISTENT] != 0];
-    const float rounds = tiles / resident;
-    const int32_t whole = (int32_t)rounds;
-    /* Tiles of unequal length fill the last round better. */
-    const float paid = p->causal || (float)whole == rounds ? rounds + 0.3f : (float)whole + 1.0f;
+    const float heads = at_least_1(p->batch) * (float)p->num_q_heads / resident; /* of a block */
+    const int32_t tiles = row_tiles(p, variant);
+    const float rows = (float)variant->fact[ATTN_FWD_Q_ROWS];
+    const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);
+    const float work = rows * (usual_keys(p) + 0.5f * more) * 2.0f * (float)p->head_dim;
+    const float rate = rate_of(p, variant) / blocks * clock_mhz;
+    const float tile_us = work / rate + start_us[variant->fact[ATTN_FWD_PERSISTENT] != 0] +
+                          (rows >= 192 ? three_groups_us[p->causal != 0] : 0.0f);
+    /* Tiles of unequal length, handed out as blocks end, fill the last round; shares in pairs and
+     * tiles of equal length do not. */
+    float paid = ceilf(0.9999f * heads * (float)tiles);
+    if (p->causal && variant->fact[ATTN_FWD_PERSISTENT])
+        paid = 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));
+    else if (p->causal)
+        paid = heads * (float)tiles + 0.3f;
     return launch_us + (paid > 1.0f ? paid : 1.0f) * tile_us;
 }
 

@@ -36,8 +36,7 @@ enum attn_fwd_dim {
     ATTN_FWD_SOFTCAP,
     ATTN_FWD_NUM_FIELDS,
     /* What was made of it for the variant; struct gen_attn_schedule. */
-    ATTN_FWD_MAP_ROWS =
-        ATTN_FWD_NUM_FIELDS, /* keys of a box; 0: no tensor maps */
+    ATTN_FWD_MAP_ROWS = ATTN_FWD_NUM_FIELDS, /* keys of a box; 0: no tensor maps */
     ATTN_FWD_ROW_TILES,
     ATTN_FWD_HEAD_UNITS,
     ATTN_FWD_PAIRED,

@@ -1,6 +1,7 @@
 -- Attention, forward: what variants exist, and why not others. The arithmetic is in docs/perf/attn_fwd.md.
 --
---   kernel  mma    four warps with mma.sync, 16 rows each (of width 256 eight, half of the columns each), blocks of keys brought by 16-byte cp.async: every architecture
+--   kernel  mma    four warps with mma.sync, 16 rows each (of width 256 eight, half of the columns each), blocks of keys brought
+--                  by 16-byte cp.async: every architecture
 --           wgmma  warp groups of 64 rows and a warp that feeds them by the copy engine: sm_90a
 --   m       query rows of a block
 --   n       keys of a block of them
@@ -29,31 +30,32 @@ local function mma_legal(v, arch)
   return true
 end
 
--- What the space holds, with where it was the fastest on an H200: docs/perf/attn_fwd.md has the figures.
+-- What the space holds: where the queries are, stages. Each was the fastest somewhere on an H200; docs/perf/attn_fwd.md has the
+-- figures.
 local wgmma_shapes = {
   [64] = {
-    full = { ["192x128"] = "shared" },
-    causal = { ["192x112"] = "shared", ["128x128"] = "regs" }, -- up to about 2,048 rows the smaller one: less of the diagonal's blocks is masked
-    any = { ["192x112"] = "shared" },
+    full = { ["192x128"] = { "shared", 3 } },
+    causal = { ["192x112"] = { "shared", 3 }, ["128x128"] = { "regs", 2 } }, -- masks take registers; short requests: smaller tiles
+    any = { ["192x112"] = { "shared", 3 } },
   },
   [128] = {
-    full = { ["192x64"] = "shared", ["128x176"] = "shared", ["128x128"] = "regs" }, -- short requests: 128 keys
-    causal = { ["128x128"] = "regs", ["192x64"] = "shared" },
-    any = { ["128x128"] = "regs" },
+    full = { ["192x64"] = { "shared", 2 }, ["128x128"] = { "regs", 2 } }, -- from about 2,048 rows on the first
+    causal = { ["192x64"] = { "shared", 2 }, ["128x128"] = { "regs", 2 } },
+    any = { ["192x64"] = { "shared", 2 }, ["128x128"] = { "regs", 2 } },
   },
-  [256] = {
-    full = { ["128x80"] = "shared" }, -- what fits
-    causal = { ["128x64"] = "shared" }, -- masks take registers
-    any = { ["128x64"] = "shared" },
+  [256] = { -- what fits
+    full = { ["128x80"] = { "shared", 2 } },
+    causal = { ["128x64"] = { "shared", 2 } },
+    any = { ["128x64"] = { "shared", 2 } },
   },
 }
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-  if v.stages ~= 2 then return "two stages cover the copy engine's latency" end
-  local queries = wgmma_shapes[v.head_dim][v.mask][v.m .. "x" .. v.n]
-  if not queries then return "not among the tile shapes that were the fastest anywhere" end
-  if queries ~= v.queries then return "queries are in registers where these have room for them" end
+  local shape = wgmma_shapes[v.head_dim][v.mask][v.m .. "x" .. v.n]
+  if not shape then return "not among the tile shapes that were the fastest anywhere" end
+  if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
+  if v.stages ~= shape[2] then return "as many stages as were measured to help" end
   return true
 end
 
@@ -67,8 +69,8 @@ return family {
   free = {
     { name = "kernel", values = { "mma", "wgmma" } },
     { name = "m", values = { 64, 128, 192 }, tag = "m" },
-    { name = "n", values = { 32, 64, 80, 112, 128, 176 }, tag = "n" },
-    { name = "stages", values = { 2 }, tag = "st" },
+    { name = "n", values = { 32, 64, 80, 112, 128 }, tag = "n" },
+    { name = "stages", values = { 2, 3 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers" } },
   },
