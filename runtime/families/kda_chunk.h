@@ -123,13 +123,11 @@ enum gen_status gen__kda_check_cu_seqlens(const char *family, const int32_t *dim
 /* kda_intra: inputs and numbers; and the kernel's parameters. */
 enum gen_status gen__kda_check_intra(const char *family, const int32_t *dims,
                                      const gen_kda_intra_args *a);
-struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims,
-                                                  const gen_kda_intra_args *a);
+struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen_kda_intra_args *a);
 /* kda_inter: state, output. */
 enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
                                      const gen_kda_inter_args *a);
-struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims,
-                                                  const gen_kda_inter_args *a);
+struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a);
 
 /* ---- time -------------------------------------------------------------- */
 

@@ -20,12 +20,9 @@ static const char *const coords[] = {"states", "seq_len"};
 
 #define FIELD(name) #name, offsetof(gen_kda_inter_problem, name)
 static const struct gen__field fields[] = {
-    {FIELD(batch), NULL, 0, 1},
-    {FIELD(seq_len), NULL, 0, 1024},
-    {FIELD(num_tokens), NULL, 0, 0},
-    {FIELD(num_v_heads), NULL, 0, 64},
-    {FIELD(head_dim), NULL, 0, 128},
-    {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
+    {FIELD(batch), NULL, 0, 1},      {FIELD(seq_len), NULL, 0, 1024},
+    {FIELD(num_tokens), NULL, 0, 0}, {FIELD(num_v_heads), NULL, 0, 64},
+    {FIELD(head_dim), NULL, 0, 128}, {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
 };
 #undef FIELD
 
@@ -34,10 +31,10 @@ static void dims_of(const gen_problem *base, int32_t *dims)
 {
     const gen_kda_inter_problem *p = (const gen_kda_inter_problem *)base;
     const int32_t all[KDA_NUM_DIMS] = {
-        [KDA_BATCH] = p->batch,       [KDA_SEQ_LEN] = p->seq_len,
+        [KDA_BATCH] = p->batch,           [KDA_SEQ_LEN] = p->seq_len,
         [KDA_NUM_TOKENS] = p->num_tokens, [KDA_QK_HEADS] = 1,
-        [KDA_V_HEADS] = p->num_v_heads, [KDA_HEAD_DIM] = p->head_dim,
-        [KDA_DTYPE] = p->dtype,       [KDA_SAFE_GATE] = 1,
+        [KDA_V_HEADS] = p->num_v_heads,   [KDA_HEAD_DIM] = p->head_dim,
+        [KDA_DTYPE] = p->dtype,           [KDA_SAFE_GATE] = 1,
     };
     memcpy(dims, all, sizeof all);
 }

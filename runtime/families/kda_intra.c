@@ -35,7 +35,7 @@ static const struct gen__field fields[] = {
 #undef FIELD
 
 /* The dims are the problem's fields, copied whole. */
-#define SAME_PLACE(dim, field)                                                        \
+#define SAME_PLACE(dim, field)                                                           \
     _Static_assert(offsetof(gen_kda_intra_problem, field) ==                             \
                        offsetof(gen_kda_intra_problem, batch) + (dim) * sizeof(int32_t), \
                    "dims in the order of the problem's fields")
@@ -142,8 +142,8 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
  * rounding. Those of bf16 are measured to be near 0.003, and 0.008 and 0.005 are what
  * public tests of this operator allow.
  */
-static const double product_tolerance = 0.006, score_tolerance = 0.008,
-                    operand_tolerance = 0.004, decay_tolerance = 1e-4;
+static const double product_tolerance = 0.006, score_tolerance = 0.008, operand_tolerance = 0.004,
+                    decay_tolerance = 1e-4;
 
 #define TENSOR(...) GEN__TENSOR(gen_kda_intra_args, __VA_ARGS__)
 

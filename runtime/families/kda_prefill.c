@@ -35,7 +35,7 @@ static const struct gen__field fields[] = {
 #undef FIELD
 
 /* The dims are the problem's fields, copied whole. */
-#define SAME_PLACE(dim, field)                                                        \
+#define SAME_PLACE(dim, field)                                                             \
     _Static_assert(offsetof(gen_kda_prefill_problem, field) ==                             \
                        offsetof(gen_kda_prefill_problem, batch) + (dim) * sizeof(int32_t), \
                    "dims in the order of the problem's fields")
@@ -215,8 +215,8 @@ static enum gen_status check_lengths(const int32_t *dims, const int32_t *cu)
     for (int32_t n = 0; n < dims[KDA_BATCH]; n++)
         if (cu[n + 1] < cu[n] || (int64_t)cu[n + 1] - cu[n] > dims[KDA_SEQ_LEN])
             return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32
-                             " behind %" PRId32 "; allowed: 0 to seq_len = %" PRId32 " more",
+                             "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32 " behind %" PRId32
+                             "; allowed: 0 to seq_len = %" PRId32 " more",
                              family, n + 1, cu[n + 1], cu[n], dims[KDA_SEQ_LEN]);
     if (cu[dims[KDA_BATCH]] != dims[KDA_NUM_TOKENS])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -281,7 +281,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
         {TENSOR(final_state, fp32, GEN__OUT, GEN__FILL_POISON, 0, states),
          .tolerance = state_tolerance, .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
-         .row_tolerance = 6 * output_tolerance, .row = (uint32_t)d, .cold = true},
+         .cold = true},
     };
     memcpy(tensors, list, sizeof list);
     return KDA_PREFILL_NUM_TENSORS;
@@ -355,7 +355,6 @@ static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen
     t[KDA_PREFILL_G].count = s.g_count;
     t[KDA_PREFILL_BETA].count = s.beta_count;
     t[KDA_PREFILL_O].count = s.o_count;
-    t[KDA_PREFILL_O].row = 0;
 }
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)

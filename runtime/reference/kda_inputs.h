@@ -72,8 +72,8 @@ static inline void gen__kda_token(const int32_t *dims, const gen_kda_intra_args 
         t->q[i] = gen__kda_load(false, fp16, a->q, q_at + i);
         t->k[i] = gen__kda_load(false, fp16, a->k, k_at + i);
         t->v[i] = gen__kda_load(false, fp16, a->v, v_at + i);
-        t->g[i] = gen__kda_gate(
-            a, gen__kda_load(dims[KDA_GATE_DTYPE], fp16, a->g, g_at + i) + bias, rate);
+        t->g[i] = gen__kda_gate(a, gen__kda_load(dims[KDA_GATE_DTYPE], fp16, a->g, g_at + i) + bias,
+                                rate);
     }
     if (a->l2_norm) {
         gen__kda_normalize(t->q, d);

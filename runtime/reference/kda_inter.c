@@ -12,13 +12,11 @@ struct chain {
 };
 
 /* x = x + sum over k of row[k] state[k] */
-static void add_row_times_state(bool fp16, const void *tile,
-                                int64_t first, int64_t row, const struct chain *c, int64_t d,
-                                double *x)
+static void add_row_times_state(bool fp16, const void *tile, int64_t first, int64_t row,
+                                const struct chain *c, int64_t d, double *x)
 {
     for (int64_t k = 0; k < d; k++) {
-        const double factor =
-            gen__kda_load(false, fp16, tile, first + gen__kda_tile_at(row, k));
+        const double factor = gen__kda_load(false, fp16, tile, first + gen__kda_tile_at(row, k));
         for (int64_t v = 0; v < d; v++)
             x[v] += factor * c->state[k][v];
     }
@@ -80,10 +78,9 @@ enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *b
             const int64_t state = n * heads + head;
             for (int64_t k = 0; k < d; k++)
                 for (int64_t v = 0; v < d; v++)
-                    c->state[k][v] =
-                        a->initial_state
-                            ? (double)a->initial_state[state_at(dims, a, state, k, v)]
-                            : 0.0;
+                    c->state[k][v] = a->initial_state
+                                         ? (double)a->initial_state[state_at(dims, a, state, k, v)]
+                                         : 0.0;
             for (int64_t chunk = 0; chunk < gen__kda_chunks(s.length); chunk++) {
                 const int64_t row = chunk * KDA_CHUNK, left = s.length - row;
                 step(dims, a, (s.slot + chunk) * heads + head, s.first + row,

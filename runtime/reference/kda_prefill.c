@@ -74,9 +74,8 @@ static void run(const int32_t *dims, const gen_kda_prefill_args *a, int64_t n, i
     const int64_t o_stride = a->o_stride ? a->o_stride : heads * d;
     for (int64_t k = 0; k < d; k++)
         for (int64_t v = 0; v < d; v++)
-            x->s[k][v] = a->initial_state
-                             ? (double)a->initial_state[state_at(dims, a, state, k, v)]
-                             : 0.0;
+            x->s[k][v] =
+                a->initial_state ? (double)a->initial_state[state_at(dims, a, state, k, v)] : 0.0;
     for (int64_t i = 0; i < s.length; i++) {
         const int64_t at = (s.first + i) * o_stride + head * d;
         gen__kda_token(dims, &inputs, s.first + i, head, &x->token);

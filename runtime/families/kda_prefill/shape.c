@@ -219,9 +219,8 @@ enum gen_status gen__kda_check_stride(const char *family, const char *name, cons
     if (stride == 0 || (stride >= width && stride <= most && stride % unit == 0))
         return GEN_OK;
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "%s: %s = %" PRId64
-                     " elements; allowed: 0 (packed), or a multiple of %" PRId64 " from %" PRId64
-                     " (one token) to %" PRId64,
+                     "%s: %s = %" PRId64 " elements; allowed: 0 (packed), or a multiple of %" PRId64
+                     " from %" PRId64 " (one token) to %" PRId64,
                      family, name, stride, unit, width, most);
 }
 
@@ -443,7 +442,8 @@ float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
 void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
                            gen_plan_launch *launch)
 {
-    const int32_t groups = variant->fact[KDA_INTER_GROUPS] > 1 ? variant->fact[KDA_INTER_GROUPS] : 1;
+    const int32_t groups =
+        variant->fact[KDA_INTER_GROUPS] > 1 ? variant->fact[KDA_INTER_GROUPS] : 1;
     *launch = (gen_plan_launch){
         .variant = variant->index,
         .grid = {(uint32_t)dims[KDA_V_HEADS] * (uint32_t)(dims[KDA_HEAD_DIM] / 64 / groups),
