@@ -21,15 +21,17 @@
 #include "lib/transpose.cuh"
 #include "lib/wgmma_regs.cuh"
 
-template <class element, int head_dim, int groups, int stages, bool wgmma> struct kda_recurrence {
+// `ring`: operands of so many chunks of a state follow each other in memory, and the next ones take their places; 0: chunks
+// have slots (kda_intra/args.h).
+template <class element, int head_dim, int groups, int stages, bool wgmma, int ring = 0> struct kda_recurrence {
     static constexpr int rows = KDA_CHUNK, cell = rows * 128, tile = head_dim / 64 * cell;
     static constexpr int threads = groups * 128; // that calculate
 
     // A stage: the operands of a chunk.
     static constexpr int w = 0, qg = tile, kg = 2 * tile, a_qk = 3 * tile, u = a_qk + cell, decay = u + groups * cell;
     static constexpr int stage_bytes = decay + 1024;
-    // Behind the stages: outputs on their way, two of a group by turns with wgmma; barriers, full and empty by turns.
-    static constexpr int outputs = stages * stage_bytes, turns = wgmma ? 2 : 1;
+    // Behind the stages: outputs on their way, two of a group by turns where there is room; barriers, full and empty by turns.
+    static constexpr int outputs = stages * stage_bytes, turns = wgmma && !ring ? 2 : 1;
     static constexpr int barriers = outputs + groups * turns * cell;
     static constexpr int shared = barriers + 128;
 
@@ -43,6 +45,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
         __device__ __forceinline__ unsigned empty(int s) const { return base + barriers + s * 16 + 8; }
         __device__ __forceinline__ long long record(const gen_kda_inter_params &p, int chunk) const
         {
+            if constexpr (ring > 0)
+                return (static_cast<long long>(n) * p.num_v_heads + head) * ring + chunk % ring;
             return static_cast<long long>(sequence.slot + chunk) * p.num_v_heads + head;
         }
     };
@@ -68,7 +72,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
         bulk_load<true>(to + a_qk, part_of(p.a_qk, record, cell), cell, full, policy);
     }
 
-    static __device__ __forceinline__ void feed(const gen_kda_inter_params &p, const work &b)
+    // `ready` waits for a chunk's operands to be in memory.
+    template <class Ready> static __device__ __forceinline__ void feed(const gen_kda_inter_params &p, const work &b, Ready ready)
     {
         const unsigned long long policy = policy_evict_first();
         const int chunks = b.sequence.chunks();
@@ -76,6 +81,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
             const int s = chunk % stages;
             if (chunk >= stages)
                 mbarrier_wait(b.empty(s), (chunk / stages - 1) & 1);
+            ready(chunk);
             __syncwarp();
             if (elect_one())
                 ask(p, b, chunk, s, policy);
@@ -247,7 +253,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
 
     // ---- the chain ----
 
-    static __device__ __forceinline__ void calculate(const gen_kda_inter_params &p, const work &b, int group)
+    // `here` is called when a chunk's operands are in shared memory.
+    template <class Here> static __device__ __forceinline__ void calculate(const gen_kda_inter_params &p, const work &b, int group, Here here)
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         const int row = (b.part * groups + group) * 64 + warp * 16 + lane / 4; // of S'
@@ -262,6 +269,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
                 mbarrier_wait(b.full(chunk % stages), chunk / stages & 1);
             else
                 copy_all(p, b, chunk);
+            here(chunk);
             float vn[32], o[32];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -300,7 +308,9 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
                 if (lane == 0)
                     mbarrier_arrive(b.empty(chunk % stages));
             }
-            // Two places by turns: who writes one has passed the barrier behind which the others had read it.
+            // Of two places by turns, who writes one has passed the barrier behind which the others had read it.
+            if constexpr (wgmma && turns == 1)
+                barrier_sync(1 + group, 128); // the others have read the chunk before
             const unsigned place = b.base + outputs + (group * turns + chunk % turns) * cell;
             stage_output(place, o);
             barrier_sync(1 + group, 128);
@@ -348,14 +358,14 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
                 if constexpr (groups > 1)
                     registers_less<24>();
                 if (threadIdx.x % 128 < 32)
-                    feed(p, b);
+                    feed(p, b, [](int) {});
             } else {
                 if constexpr (groups > 1)
                     registers_more<240>();
-                calculate(p, b, group);
+                calculate(p, b, group, [](int) {});
             }
         } else {
-            calculate(p, b, 0);
+            calculate(p, b, 0, [](int) {});
         }
     }
 };
