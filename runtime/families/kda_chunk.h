@@ -22,11 +22,9 @@ enum kda_dim {
     KDA_GATE_DTYPE,
     KDA_BETA_DTYPE,
     KDA_SAFE_GATE,
-    KDA_NUM_DIMS,
-    KDA_RING_DIM = KDA_NUM_DIMS, /* kda_prefill: the variant's ring */
-    KDA_ALL_DIMS
+    KDA_NUM_DIMS
 };
-_Static_assert(KDA_ALL_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
 
 extern const struct gen__axis gen__kda_required[];
 enum { KDA_NUM_REQUIRED = 2 };
@@ -146,11 +144,6 @@ enum kda_intra_fact { KDA_INTRA_DEPENDENT };
 #define KDA_INTRA_FACTS "dependent"
 enum kda_inter_fact { KDA_INTER_GROUPS, KDA_INTER_WGMMA, KDA_INTER_DEPENDENT };
 #define KDA_INTER_FACTS "groups,wgmma,dependent"
-/* kda_prefill: the same, and */
-enum kda_prefill_fact {
-    KDA_PREFILL_RING = KDA_INTER_DEPENDENT + 1 /* not 0: one kernel, so many chunks in memory */
-};
-#define KDA_PREFILL_FACTS KDA_INTER_FACTS ",ring"
 
 /* Tensors in the order of tensors(). */
 enum kda_intra_tensor {

@@ -75,20 +75,6 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     return NULL;
 }
 
-/* One kernel: a cluster of blocks, an SM each, for every state; its blocks make the
- * operands of a chunk each at a time. */
-static const float pair_launch_us = 6.0f, pair_chunk_us = 5.0f;
-
-static float pair_us(const int32_t *dims, const gen_device *device)
-{
-    const float members = (float)dims[KDA_HEAD_DIM] / 64.0f, heads = (float)dims[KDA_V_HEADS];
-    const float clusters = floorf((device->num_sms ? (float)device->num_sms : 1.0f) / members);
-    const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
-    const float all = (float)gen__kda_all_chunks(dims) * heads;
-    const float rounds = ceilf(all / ((longest > 0 ? longest : 1) * (clusters > 0 ? clusters : 1)));
-    return pair_launch_us + rounds * longest * pair_chunk_us / members;
-}
-
 /* The first launch takes the same whatever the variant of the second. */
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
@@ -99,8 +85,6 @@ static float predict(const gen_problem *base, const gen_device *device,
         dims[KDA_BATCH] = INVARIANT_BATCH;
         dims[KDA_NUM_TOKENS] = 0;
     }
-    if (variant->fact[KDA_PREFILL_RING])
-        return pair_us(dims, device);
     const struct gen__facts small = {.threads = 256, .shared_dynamic = 100 << 10, .registers = 128};
     return gen__kda_intra_us(dims, device, &small) + gen__kda_inter_us(dims, device, variant);
 }
@@ -114,10 +98,7 @@ struct workspace {
 
 static struct workspace workspace_of(const int32_t *dims)
 {
-    const uint64_t places = dims[KDA_RING_DIM] > 0
-                                ? (uint64_t)dims[KDA_BATCH] * (uint64_t)dims[KDA_RING_DIM]
-                                : (uint64_t)gen__kda_slots(dims);
-    const uint64_t tiles = places * (uint64_t)dims[KDA_V_HEADS];
+    const uint64_t tiles = (uint64_t)gen__kda_slots(dims) * (uint64_t)dims[KDA_V_HEADS];
     const uint64_t tile = tiles * KDA_CHUNK * (uint64_t)dims[KDA_HEAD_DIM] * 2;
     struct workspace w = {.u = tile, .qg = 2 * tile, .kg = 3 * tile, .a_qk = 4 * tile};
     w.decay = w.a_qk + tiles * KDA_CHUNK * KDA_CHUNK * 2;
@@ -136,11 +117,9 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->num_launches = dims[KDA_BATCH] > 0;
     if (!variant || !dims[KDA_BATCH])
         return;
-    const bool pair = variant->fact[KDA_PREFILL_RING] != 0;
-    plan->dims[KDA_RING_DIM] = variant->fact[KDA_PREFILL_RING];
-    plan->num_launches = tokens && !pair ? 2 : 1;
-    plan->workspace_bytes = tokens ? workspace_of(plan->dims).size : 0;
-    gen__kda_inter_launch(dims, variant, base->flags, &plan->launch[plan->num_launches - 1]);
+    plan->num_launches = tokens ? 2 : 1;
+    plan->workspace_bytes = workspace_of(dims).size;
+    gen__kda_inter_launch(dims, variant, base->flags, &plan->launch[tokens]);
 }
 
 static uint32_t parts(const gen_problem *base, const gen_device *device,
@@ -157,6 +136,11 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
     memcpy(&parts[0].problem, &intra, sizeof intra);
     return 1;
 }
+
+union any_params {
+    struct gen_kda_intra_params intra;
+    struct gen_kda_inter_params inter;
+};
 
 static const uint32_t part_families[] = {GEN_KDA_INTRA};
 
@@ -256,13 +240,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         (status = gen__kda_check_inter(family, dims, &inter)) != GEN_OK ||
         (status = check_lengths(dims, a->cu_seqlens_host)) != GEN_OK || !out)
         return status;
-    if (dims[KDA_RING_DIM]) {
-        const struct gen_kda_prefill_params k = {
-            .intra = gen__kda_intra_params(dims, &intra),
-            .inter = gen__kda_inter_params(dims, &inter),
-        };
-        memcpy(out, &k, sizeof k);
-    } else if (launch + 1 < plan->num_launches) {
+    if (launch + 1 < plan->num_launches) {
         const struct gen_kda_intra_params k = gen__kda_intra_params(dims, &intra);
         memcpy(out, &k, sizeof k);
     } else {
@@ -429,10 +407,10 @@ const struct gen__family gen__family_kda_prefill = {
     .tag = GEN_KDA_PREFILL,
     .problem_size = sizeof(gen_kda_prefill_problem),
     .args_size = sizeof(gen_kda_prefill_args),
-    .params_size = sizeof(struct gen_kda_prefill_params),
+    .params_size = sizeof(union any_params),
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
-    .facts = KDA_PREFILL_FACTS,
+    .facts = KDA_INTER_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
     .fields = fields,

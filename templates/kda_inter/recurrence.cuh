@@ -21,17 +21,15 @@
 #include "lib/transpose.cuh"
 #include "lib/wgmma_regs.cuh"
 
-// `ring`: operands of so many chunks of a state follow each other in memory, and the next ones take their places; 0: chunks
-// have slots (kda_intra/args.h).
-template <class element, int head_dim, int groups, int stages, bool wgmma, int ring = 0> struct kda_recurrence {
+template <class element, int head_dim, int groups, int stages, bool wgmma> struct kda_recurrence {
     static constexpr int rows = KDA_CHUNK, cell = rows * 128, tile = head_dim / 64 * cell;
     static constexpr int threads = groups * 128; // that calculate
 
     // A stage: the operands of a chunk.
     static constexpr int w = 0, qg = tile, kg = 2 * tile, a_qk = 3 * tile, u = a_qk + cell, decay = u + groups * cell;
     static constexpr int stage_bytes = decay + 1024;
-    // Behind the stages: outputs on their way, two of a group by turns where there is room; barriers, full and empty by turns.
-    static constexpr int outputs = stages * stage_bytes, turns = wgmma && !ring ? 2 : 1;
+    // Behind the stages: outputs on their way, two of a group by turns with wgmma; barriers, full and empty by turns; a number.
+    static constexpr int outputs = stages * stage_bytes, turns = wgmma ? 2 : 1;
     static constexpr int barriers = outputs + groups * turns * cell;
     static constexpr int shared = barriers + 128;
 
@@ -45,8 +43,6 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, int r
         __device__ __forceinline__ unsigned empty(int s) const { return base + barriers + s * 16 + 8; }
         __device__ __forceinline__ long long record(const gen_kda_inter_params &p, int chunk) const
         {
-            if constexpr (ring > 0)
-                return (static_cast<long long>(n) * p.num_v_heads + head) * ring + chunk % ring;
             return static_cast<long long>(sequence.slot + chunk) * p.num_v_heads + head;
         }
     };
@@ -72,8 +68,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, int r
         bulk_load<true>(to + a_qk, part_of(p.a_qk, record, cell), cell, full, policy);
     }
 
-    // `ready` waits for a chunk's operands to be in memory.
-    template <class Ready> static __device__ __forceinline__ void feed(const gen_kda_inter_params &p, const work &b, Ready ready)
+    static __device__ __forceinline__ void feed(const gen_kda_inter_params &p, const work &b)
     {
         const unsigned long long policy = policy_evict_first();
         const int chunks = b.sequence.chunks();
@@ -81,7 +76,6 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, int r
             const int s = chunk % stages;
             if (chunk >= stages)
                 mbarrier_wait(b.empty(s), (chunk / stages - 1) & 1);
-            ready(chunk);
             __syncwarp();
             if (elect_one())
                 ask(p, b, chunk, s, policy);
@@ -253,8 +247,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, int r
 
     // ---- the chain ----
 
-    // `here` is called when a chunk's operands are in shared memory.
-    template <class Here> static __device__ __forceinline__ void calculate(const gen_kda_inter_params &p, const work &b, int group, Here here)
+    static __device__ __forceinline__ void calculate(const gen_kda_inter_params &p, const work &b, int group)
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         const int row = (b.part * groups + group) * 64 + warp * 16 + lane / 4; // of S'
@@ -269,7 +262,6 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, int r
                 mbarrier_wait(b.full(chunk % stages), chunk / stages & 1);
             else
                 copy_all(p, b, chunk);
-            here(chunk);
             float vn[32], o[32];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -308,9 +300,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, int r
                 if (lane == 0)
                     mbarrier_arrive(b.empty(chunk % stages));
             }
-            // Of two places by turns, who writes one has passed the barrier behind which the others had read it.
-            if constexpr (wgmma && turns == 1)
-                barrier_sync(1 + group, 128); // the others have read the chunk before
+            // Two places by turns: who writes one has passed the barrier behind which the others had read it.
             const unsigned place = b.base + outputs + (group * turns + chunk % turns) * cell;
             stage_output(place, o);
             barrier_sync(1 + group, 128);
@@ -335,6 +325,42 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, int r
         }
     }
 
+    // Blocks start in the order of their numbers, and the longest sequence had better start first: that of rank n is block
+    // n's. Of many sequences none is that much of the whole, and they stay in their order.
+    static constexpr int most_ranked = 128;
+
+    static __device__ __forceinline__ int ranked(const gen_kda_sequences &s, unsigned base, int rank)
+    {
+        if (!s.cu_seqlens || s.batch > most_ranked)
+            return rank;
+        const int n = threadIdx.x;
+        const unsigned lengths = base + outputs, chosen = base + barriers + 64;
+        int length = 0;
+        if (n < s.batch) {
+            length = kda_sequence_at(s, n).length;
+            store_shared(lengths + n * 4, static_cast<unsigned>(length));
+        }
+        __syncthreads();
+        if (n < s.batch) {
+            int before = 0;
+            for (int i = 0; i < s.batch; i++) {
+                const int other = load_shared_int(lengths + i * 4);
+                before += other > length || (other == length && i < n);
+            }
+            if (before == rank)
+                store_shared(chosen, static_cast<unsigned>(n));
+        }
+        __syncthreads();
+        return load_shared_int(chosen);
+    }
+
+    static __device__ __forceinline__ int load_shared_int(unsigned from)
+    {
+        int x;
+        asm volatile("ld.shared.s32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+        return x;
+    }
+
     static __device__ __forceinline__ void run(const gen_kda_inter_params &p, unsigned char *memory)
     {
         work b;
@@ -342,7 +368,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, int r
         b.base = shared_address(memory);
         b.part = blockIdx.x % parts;
         b.head = blockIdx.x / parts;
-        b.n = blockIdx.y;
+        b.n = ranked(p.sequences, b.base, blockIdx.y);
         b.sequence = kda_sequence_at(p.sequences, b.n);
         if constexpr (wgmma) {
             if (threadIdx.x == 0) {
@@ -358,14 +384,14 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, int r
                 if constexpr (groups > 1)
                     registers_less<24>();
                 if (threadIdx.x % 128 < 32)
-                    feed(p, b, [](int) {});
+                    feed(p, b);
             } else {
                 if constexpr (groups > 1)
                     registers_more<240>();
-                calculate(p, b, group, [](int) {});
+                calculate(p, b, group);
             }
         } else {
-            calculate(p, b, 0, [](int) {});
+            calculate(p, b, 0);
         }
     }
 };

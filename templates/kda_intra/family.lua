@@ -8,8 +8,8 @@ local ROWS = 64
 
 local function shared(v)
   local tile = ROWS * v.head_dim * 2
-  -- Rows of q and k, columns of k, values; A_kk, X; sums of gates or diagonal blocks; factors; beta
-  return 4 * tile + 2 * ROWS * ROWS * 2 + 4096 + 7 * v.head_dim * 4 + ROWS * 4
+  -- Rows of q and k, columns of k, values; A_qk, A_kk, X; sums of gates or diagonal blocks; factors; beta
+  return 4 * tile + 3 * ROWS * ROWS * 2 + 4096 + 7 * v.head_dim * 4 + ROWS * 4
 end
 
 return family {

@@ -73,13 +73,4 @@ typedef struct gen_kda_prefill_args {
 #endif
 #endif /* __CUDACC_RTC__ */
 
-/* Chunks of a state whose operands are in memory at a time, in the kernel that does both. */
-#define KDA_RING 4
-
-/* Of the kernel that does both; the other launches take the parameters of their family. */
-struct gen_kda_prefill_params {
-    struct gen_kda_intra_params intra;
-    struct gen_kda_inter_params inter;
-};
-
 #endif /* GEN_KDA_PREFILL_H */

@@ -6,7 +6,6 @@
 --
 --   kernel  mma    warps with mma.sync, operands brought by cp.async: every architecture
 --           wgmma  warp groups, operands brought by the copy engine: sm_90a
---           pair   both parts in one kernel, a cluster for each state: pair.cuh. No kda_intra before it
 --   groups  of a block; the operands but u are the same for all
 --   stages  chunks whose operands shared memory holds
 local shape = {}
@@ -16,19 +15,8 @@ function shape.stage_bytes(v)
   return 3 * 64 * v.head_dim * 2 + 64 * 64 * 2 + v.groups * 64 * 64 * 2 + 1024
 end
 
-local ROWS, RING = 64, 4
-
--- Of kda_intra, in whole KiB.
-function shape.intra_shared(v)
-  local bytes = 4 * ROWS * v.head_dim * 2 + 2 * ROWS * ROWS * 2 + 4096 + 7 * v.head_dim * 4 + ROWS * 4
-  return (bytes + 1023) // 1024 * 1024
-end
-
 -- And an output a group, and barriers.
 function shape.shared(v)
-  if v.kernel == "pair" then
-    return shape.intra_shared(v) + v.stages * shape.stage_bytes(v) + 64 * 64 * 2 + 128 + RING * 16 + 16
-  end
   return v.stages * shape.stage_bytes(v) + v.groups * 64 * 64 * 2 * (v.kernel == "wgmma" and 2 or 1) + 128
 end
 
@@ -36,9 +24,6 @@ function shape.legal(v, arch)
   if v.groups * 64 > v.head_dim then return "a group has 64 columns of V" end
   if v.kernel == "wgmma" then
     if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-  elseif v.kernel == "pair" then
-    if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-    if v.groups > 1 or v.stages ~= 2 then return "beside the operands' making there is room for one group, and two chunks" end
   elseif v.groups > 1 then
     return "without the copy engine blocks of one group fill a GPU"
   end
@@ -54,7 +39,6 @@ function shape.legal(v, arch)
 end
 
 function shape.threads(v)
-  if v.kernel == "pair" then return 512 end
   -- A warp asks for copies; beside two groups it is one of four, for registers are traded by fours.
   return 128 * v.groups + (v.kernel == "wgmma" and (v.groups > 1 and 128 or 32) or 0)
 end
@@ -66,22 +50,21 @@ return family {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
   },
   free = {
-    { name = "kernel", values = { "mma", "wgmma", "pair" } },
+    { name = "kernel", values = { "mma", "wgmma" } },
     { name = "groups", values = { 1, 2 }, tag = "g" },
     { name = "stages", values = { 1, 2, 3 }, tag = "st" },
   },
   legal = shape.legal,
-  facts = { "groups", "wgmma", "dependent", "ring" },
+  facts = { "groups", "wgmma", "dependent" },
   plan = function(v, arch)
     return {
       threads = shape.threads(v),
       shared = shape.shared(v),
-      cluster = v.kernel == "pair" and v.head_dim // 64 or 1,
+      cluster = 1,
       max_registers = math.min(255, 65536 // shape.threads(v) // 8 * 8),
-      facts = { groups = v.groups, wgmma = v.kernel == "mma" and 0 or 1, dependent = arch.cc >= 90 and 1 or 0, ring = v.kernel == "pair" and RING or 0 },
+      facts = { groups = v.groups, wgmma = v.kernel == "wgmma" and 1 or 0, dependent = arch.cc >= 90 and 1 or 0 },
     }
   end,
-  template = function(v) return v.kernel == "pair" and "kda_prefill_pair.cu.in" or "kda_prefill.cu.in" end,
-  constants = function(v) return { RING = RING } end,
+  template = function(v) return "kda_prefill.cu.in" end,
   fallback = function(v) return v.kernel == "mma" end,
 }
