@@ -400,7 +400,8 @@ struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen
 static const float launch_us = 3.0f;
 static const float achieved_bandwidth = 0.85f;
 static const float wgmma_chain_us = 0.8f, mma_chain_us = 3.0f;
-static const float group_us = 0.15f; /* a second group of a block, for each chunk */
+static const float apart = 1.1f;
+static const float group_us = 0.4f; /* a second group of a block, for each chunk */
 
 static float bytes_per_us(const gen_device *device)
 {
@@ -434,7 +435,9 @@ float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
     const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
     const float work = all * blocks / resident;
     const float bytes = all * (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] * 640.0f;
-    const float stream = bytes / bytes_per_us(device);
+    float stream = bytes / bytes_per_us(device);
+    if (groups < 2.0f && dims[KDA_HEAD_DIM] > 64 && blocks * (float)dims[KDA_BATCH] > resident)
+        stream *= apart; /* operands that both halves of a state need come twice */
     const float chain = (work > longest ? work : longest) * chunk_us;
     return launch_us + (chain > stream ? chain : stream);
 }
