@@ -31,10 +31,15 @@ static void dims_of(const gen_problem *base, int32_t *dims)
 {
     const gen_kda_inter_problem *p = (const gen_kda_inter_problem *)base;
     const int32_t all[KDA_NUM_DIMS] = {
-        [KDA_BATCH] = p->batch,           [KDA_SEQ_LEN] = p->seq_len,
-        [KDA_NUM_TOKENS] = p->num_tokens, [KDA_QK_HEADS] = 1,
-        [KDA_V_HEADS] = p->num_v_heads,   [KDA_HEAD_DIM] = p->head_dim,
-        [KDA_DTYPE] = p->dtype,           [KDA_SAFE_GATE] = 1,
+        [KDA_BATCH] = p->batch,
+        [KDA_SEQ_LEN] = p->seq_len,
+        [KDA_NUM_TOKENS] = p->num_tokens,
+        [KDA_QK_HEADS] = 1,
+        [KDA_V_HEADS] = p->num_v_heads,
+        [KDA_HEAD_DIM] = p->head_dim,
+        [KDA_DTYPE] = p->dtype,
+        [KDA_BETA_DTYPE] = GEN_KDA_DTYPE_FP32,
+        [KDA_SAFE_GATE] = 1,
     };
     memcpy(dims, all, sizeof all);
 }

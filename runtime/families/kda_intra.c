@@ -30,7 +30,7 @@ static const struct gen__field fields[] = {
     {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
     {FIELD(gate_dtype), gen__kda_others, 2, GEN_KDA_DTYPE_SAME},
     {FIELD(beta_dtype), gen__kda_others, 2, GEN_KDA_DTYPE_FP32},
-    {FIELD(safe_gate), gen__kda_flags, 2, 1},
+    {FIELD(safe_gate), gen__kda_gates, 2, 1},
 };
 #undef FIELD
 
@@ -61,6 +61,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     const enum gen_status status = gen__kda_check(family, dims, key);
     if (status)
         return status;
+    key->codes[2] = (uint8_t)dims[KDA_SAFE_GATE];
     key->empty = gen__kda_slots(dims) == 0;
     const int64_t chunks = base->flags & GEN_BATCH_INVARIANT
                                ? INVARIANT_BATCH * gen__kda_chunks(dims[KDA_SEQ_LEN])
@@ -238,16 +239,17 @@ static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid",
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
     gen_kda_intra_args *a = (gen_kda_intra_args *)args;
+    const bool safe = dims_of(base)[KDA_SAFE_GATE];
     switch ((enum form)index) {
-    case FORM_SOFTPLUS: /* exp(A_log) at most 1, so that no gate is below -5 */
+    case FORM_SOFTPLUS: /* exp(A_log) at most 1, so that no gate is below -5, or at least */
         a->gate = GEN_KDA_GATE_SOFTPLUS;
         t[KDA_INTRA_A_LOG].fill = GEN__FILL_UNIFORM;
-        t[KDA_INTRA_A_LOG].amount = -4;
+        t[KDA_INTRA_A_LOG].amount = safe ? -4 : 1.5;
         return true;
     case FORM_ACTIVATED:
         a->gate = GEN_KDA_GATE_ACTIVATED;
         t[KDA_INTRA_G].fill = GEN__FILL_UNIFORM;
-        t[KDA_INTRA_G].amount = -5;
+        t[KDA_INTRA_G].amount = safe ? -5 : -60;
         t[KDA_INTRA_A_LOG].count = t[KDA_INTRA_DT_BIAS].count = 0;
         return true;
     case FORM_SIGMOID:
@@ -291,7 +293,7 @@ const struct gen__family gen__family_kda_intra = {
     .args_size = sizeof(gen_kda_intra_args),
     .params_size = sizeof(struct gen_kda_intra_params),
     .required = gen__kda_required,
-    .num_required = KDA_NUM_REQUIRED,
+    .num_required = KDA_INTRA_NUM_REQUIRED,
     .facts = KDA_INTRA_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,

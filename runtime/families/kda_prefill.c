@@ -30,7 +30,7 @@ static const struct gen__field fields[] = {
     {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
     {FIELD(gate_dtype), gen__kda_others, 2, GEN_KDA_DTYPE_SAME},
     {FIELD(beta_dtype), gen__kda_others, 2, GEN_KDA_DTYPE_FP32},
-    {FIELD(safe_gate), gen__kda_flags, 2, 1},
+    {FIELD(safe_gate), gen__kda_gates, 2, 1},
 };
 #undef FIELD
 
@@ -362,16 +362,17 @@ static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
     gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
+    const bool safe = dims_of(base)[KDA_SAFE_GATE];
     switch ((enum form)index) {
-    case FORM_SOFTPLUS: /* exp(A_log) at most 1, so that no gate is below -5 */
+    case FORM_SOFTPLUS: /* exp(A_log) at most 1, so that no gate is below -5, or at least */
         a->gate = GEN_KDA_GATE_SOFTPLUS;
         t[KDA_PREFILL_A_LOG].fill = GEN__FILL_UNIFORM;
-        t[KDA_PREFILL_A_LOG].amount = -4;
+        t[KDA_PREFILL_A_LOG].amount = safe ? -4 : 1.5;
         return true;
     case FORM_ACTIVATED:
         a->gate = GEN_KDA_GATE_ACTIVATED;
         t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
-        t[KDA_PREFILL_G].amount = -5;
+        t[KDA_PREFILL_G].amount = safe ? -5 : -60;
         t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
         return true;
     case FORM_SIGMOID:

@@ -6,10 +6,16 @@
 --   blocks  of an SM that registers are counted out for
 local ROWS = 64
 
+-- Unbounded gates: also q and k as they came, sums of gates and norms.
+local function unbounded(v, bytes)
+  return (bytes + 2 * ROWS * 4 + ROWS * v.head_dim * 4 + 1023) // 1024 * 1024 + 2 * ROWS * v.head_dim * 2
+end
+
 local function shared(v)
   local tile = ROWS * v.head_dim * 2
   -- Rows of q and k, columns of k, values; A_qk, A_kk, X; sums of gates or diagonal blocks; factors; beta
-  return 4 * tile + 3 * ROWS * ROWS * 2 + 4096 + 7 * v.head_dim * 4 + ROWS * 4
+  local bytes = 4 * tile + 3 * ROWS * ROWS * 2 + 4096 + 7 * v.head_dim * 4 + ROWS * 4
+  return v.safe_gate == "safe" and bytes or unbounded(v, bytes)
 end
 
 return family {
@@ -17,10 +23,18 @@ return family {
   required = {
     { name = "dtype", values = { "bf16", "fp16" } },
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
+    { name = "safe_gate", values = { "safe", "any" } },
   },
   free = {
     { name = "blocks", values = { 1, 2 }, tag = "b" },
   },
+  -- Where shared memory is 99 KiB a block, unbounded gates have variants of 64 channels.
+  serves = function(v, arch)
+    if shared(v) > arch.shared_per_block then
+      return string.format("unbounded gates need %d bytes of shared memory, %s allows %d", shared(v), arch.name, arch.shared_per_block)
+    end
+    return true
+  end,
   legal = function(v, arch)
     local fit = arch.shared_per_sm // (shared(v) + 1024)
     if shared(v) > arch.shared_per_block then

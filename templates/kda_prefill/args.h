@@ -36,7 +36,7 @@ typedef struct gen_kda_prefill_problem {
     int32_t dtype;        /* of q, k, v, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
     int32_t gate_dtype;   /* of g: enum gen_kda_dtype */
     int32_t beta_dtype;   /* of beta: enum gen_kda_dtype */
-    int32_t safe_gate;    /* 1: no activated gate is below -5 */
+    int32_t safe_gate;    /* 1: no activated gate is below -5; 0: any gates, slower */
 } gen_kda_prefill_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned, but where

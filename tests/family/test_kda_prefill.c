@@ -67,6 +67,16 @@ static void key_of_a_problem(void **state)
     assert_string_equal(family->required[0].values[key.codes[0]], "fp16");
     assert_string_equal(family->required[1].values[key.codes[1]], "64");
     assert_true(key.counts[0] == 24 && key.counts[1] == 100 && !key.empty);
+    assert_int_equal(key.codes[2], 0); /* of an axis that it has not */
+    gen_kda_intra_problem intra = {.base = {sizeof intra, GEN_KDA_INTRA, 0, 0}};
+    memcpy(&intra.batch, &p.batch, KDA_NUM_DIMS * sizeof(int32_t));
+    for (intra.safe_gate = 0; intra.safe_gate < 2; intra.safe_gate++) {
+        const struct gen__family *other = &gen__family_kda_intra;
+        assert_int_equal(other->check(&intra.base, &key), GEN_OK);
+        assert_string_equal(other->required[2].values[key.codes[2]],
+                            intra.safe_gate ? "safe" : "any");
+        assert_true(key.counts[0] == 48); /* 3 sequences, 2 chunks, 8 heads */
+    }
     p.seq_len = 0; /* states are handed on */
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     assert_true(!key.empty);
@@ -110,8 +120,7 @@ static void check_errors(void **state)
          "kda_prefill: gate_dtype = 2; allowed: GEN_KDA_DTYPE_SAME (0), GEN_KDA_DTYPE_FP32 (1)"},
         {AT(beta_dtype), -1,
          "kda_prefill: beta_dtype = -1; allowed: GEN_KDA_DTYPE_SAME (0), GEN_KDA_DTYPE_FP32 (1)"},
-        {AT(safe_gate), 0,
-         "kda_prefill: safe_gate = 0; allowed: 1: gates below -5 are not supported"},
+        {AT(safe_gate), 2, "kda_prefill: safe_gate = 2; allowed: 0, 1"},
 #undef AT
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -15,11 +15,12 @@
 
 const char *const gen__kda_dtypes[] = {"bf16", "fp16"};
 const char *const gen__kda_others[] = {"same", "fp32"};
-const char *const gen__kda_flags[] = {"no", "yes"};
+const char *const gen__kda_gates[] = {"any", "safe"};
 static const char *const head_dims[] = {"64", "128"};
-const struct gen__axis gen__kda_required[KDA_NUM_REQUIRED] = {
+const struct gen__axis gen__kda_required[KDA_INTRA_NUM_REQUIRED] = {
     {"dtype", gen__kda_dtypes, 2},
     {"head_dim", head_dims, 2},
+    {"safe_gate", gen__kda_gates, 2},
 };
 
 /* ---- the problem ------------------------------------------------------- */
@@ -81,9 +82,8 @@ enum gen_status gen__kda_check(const char *family, const int32_t *d, struct gen_
     if (d[KDA_BETA_DTYPE] < 0 || d[KDA_BETA_DTYPE] > 1)
         return gen__kda_invalid(family, "beta_dtype", d[KDA_BETA_DTYPE],
                                 "GEN_KDA_DTYPE_SAME (0), GEN_KDA_DTYPE_FP32 (1)");
-    if (d[KDA_SAFE_GATE] != 1)
-        return gen__kda_invalid(family, "safe_gate", d[KDA_SAFE_GATE],
-                                "1: gates below -5 are not supported");
+    if (d[KDA_SAFE_GATE] < 0 || d[KDA_SAFE_GATE] > 1)
+        return gen__kda_invalid(family, "safe_gate", d[KDA_SAFE_GATE], "0, 1");
     memset(key, 0, sizeof *key);
     key->codes[0] = (uint8_t)d[KDA_DTYPE];
     key->codes[1] = d[KDA_HEAD_DIM] == 128;
@@ -163,14 +163,14 @@ static const char *spread(const int32_t *d)
 
 void gen__kda_case_name(const int32_t *d, char *text, size_t capacity)
 {
-    char heads[48], other[48] = "";
+    char heads[48], other[64] = "";
     if (d[KDA_V_HEADS] != d[KDA_QK_HEADS])
         snprintf(heads, sizeof heads, "HQK%" PRId32 "-HV%" PRId32, d[KDA_QK_HEADS], d[KDA_V_HEADS]);
     else
         snprintf(heads, sizeof heads, "H%" PRId32, d[KDA_V_HEADS]);
-    snprintf(other, sizeof other, "%s%s%s%s", d[KDA_HEAD_DIM] == 64 ? "-D64" : "",
+    snprintf(other, sizeof other, "%s%s%s%s%s", d[KDA_HEAD_DIM] == 64 ? "-D64" : "",
              d[KDA_DTYPE] == GEN_DTYPE_FP16 ? "-fp16" : "", d[KDA_GATE_DTYPE] ? "-g32" : "",
-             d[KDA_BETA_DTYPE] ? "" : "-b16");
+             d[KDA_BETA_DTYPE] ? "" : "-b16", d[KDA_SAFE_GATE] ? "" : "-any");
     if (d[KDA_NUM_TOKENS])
         snprintf(text, capacity, "varlen-%s-N%" PRId32 "-T%" PRId32 "-%s%s", spread(d),
                  d[KDA_BATCH], d[KDA_NUM_TOKENS], heads, other);
