@@ -192,6 +192,7 @@ static void default_args(const gen_problem *base, gen_args *args)
     a->base.size = sizeof *a;
     a->base.family = GEN_KDA_INTRA;
     a->scale = 1.0f / sqrtf((float)dims_of(base)[KDA_HEAD_DIM]);
+    a->gate = GEN_KDA_GATE_LOWER_BOUND;
     a->lower_bound = -5.0f;
     a->l2_norm = 1;
 }
@@ -247,7 +248,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         t[KDA_INTRA_A_LOG].amount = safe ? -4 : 1.5;
         return true;
     case FORM_ACTIVATED:
-        a->gate = GEN_KDA_GATE_ACTIVATED;
+        a->gate = GEN_KDA_GATE_GIVEN;
         t[KDA_INTRA_G].fill = GEN__FILL_UNIFORM;
         t[KDA_INTRA_G].amount = safe ? -5 : -60;
         t[KDA_INTRA_A_LOG].count = t[KDA_INTRA_DT_BIAS].count = 0;
@@ -255,7 +256,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     case FORM_SIGMOID:
     case FORM_NEGATIVE:
         a->beta_activation =
-            index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWICE_SIGMOID;
+            index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
         t[KDA_INTRA_BETA].fill = GEN__FILL_NORMAL;
         return true;
     case FORM_STRIDES: {

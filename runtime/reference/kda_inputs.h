@@ -80,9 +80,9 @@ static inline void gen__kda_token(const int32_t *dims, const gen_kda_intra_args 
         gen__kda_normalize(t->k, d);
     }
     t->beta = gen__kda_load(dims[KDA_BETA_DTYPE], fp16, a->beta, beta_at);
-    if (a->beta_activation != GEN_KDA_BETA_ACTIVATED)
+    if (a->beta_activation != GEN_KDA_BETA_GIVEN)
         t->beta = gen__kda_sigmoid(t->beta);
-    if (a->beta_activation == GEN_KDA_BETA_TWICE_SIGMOID)
+    if (a->beta_activation == GEN_KDA_BETA_TWO_SIGMOID)
         t->beta *= 2.0;
 }
 

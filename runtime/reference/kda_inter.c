@@ -60,7 +60,7 @@ static int64_t state_at(const int32_t *dims, const gen_kda_inter_args *a, int64_
                         int64_t v)
 {
     const int64_t d = dims[KDA_HEAD_DIM];
-    return state * d * d + (a->state_layout == GEN_KDA_VK ? v * d + k : k * d + v);
+    return state * d * d + (a->state_layout == GEN_KDA_DECODE_VK ? v * d + k : k * d + v);
 }
 
 enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *base)

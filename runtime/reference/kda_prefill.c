@@ -61,7 +61,7 @@ static int64_t state_at(const int32_t *dims, const gen_kda_prefill_args *a, int6
                         int64_t k, int64_t v)
 {
     const int64_t d = dims[KDA_HEAD_DIM];
-    return state * d * d + (a->state_layout == GEN_KDA_VK ? v * d + k : k * d + v);
+    return state * d * d + (a->state_layout == GEN_KDA_DECODE_VK ? v * d + k : k * d + v);
 }
 
 /* The sequence's states are read before and written after, so they may be the same. */

@@ -24,12 +24,6 @@ extern "C" {
 
 #define GEN_KDA_INTER 0x4b444153u /* "KDAS" */
 
-/* Of initial_state and final_state. */
-enum gen_kda_layout {
-    GEN_KDA_KV = 0, /* [batch, num_v_heads, K, V] */
-    GEN_KDA_VK = 1  /* [batch, num_v_heads, V, K] */
-};
-
 typedef struct gen_kda_inter_problem {
     gen_problem base;    /* size, GEN_KDA_INTER, flags */
     int32_t batch;       /* sequences; 0 is legal and launches nothing */
@@ -55,7 +49,7 @@ typedef struct gen_kda_inter_args {
                                    initial_state */
     void *o;                    /* [tokens, num_v_heads, head_dim] */
     int64_t o_stride;           /* between tokens in elements, a multiple of 8; 0: packed */
-    int32_t state_layout;       /* enum gen_kda_layout */
+    int32_t state_layout;       /* enum gen_kda_decode_layout */
     int32_t pad;
 } gen_kda_inter_args;
 

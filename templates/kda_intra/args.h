@@ -30,6 +30,8 @@
 #ifndef GEN_KDA_INTRA_H
 #define GEN_KDA_INTRA_H
 
+#include "kda_decode/args.h" /* forms of the gate and of beta, layouts of the state */
+
 #define KDA_CHUNK 64
 
 #ifndef __CUDACC_RTC__
@@ -40,20 +42,6 @@ extern "C" {
 #endif
 
 #define GEN_KDA_INTRA 0x4b444149u /* "KDAI" */
-
-/* How g becomes the logarithm of the decay; x = g + dt_bias. */
-enum gen_kda_gate {
-    GEN_KDA_GATE_LOWER_BOUND = 0, /* lower_bound * sigmoid(exp(A_log) * x) */
-    GEN_KDA_GATE_SOFTPLUS = 1,    /* -exp(A_log) * softplus(x) */
-    GEN_KDA_GATE_ACTIVATED = 2    /* g itself, <= 0 */
-};
-
-/* How beta becomes the weight of the update. */
-enum gen_kda_beta {
-    GEN_KDA_BETA_ACTIVATED = 0, /* beta itself */
-    GEN_KDA_BETA_SIGMOID = 1,
-    GEN_KDA_BETA_TWICE_SIGMOID = 2 /* allows negative eigenvalues */
-};
 
 /* Type of g and of beta. */
 enum gen_kda_dtype {
@@ -101,8 +89,8 @@ typedef struct gen_kda_intra_args {
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride;
     float scale;             /* of the output; head_dim^-0.5 is usual */
     float lower_bound;       /* of the gate, -5 <= lower_bound < 0; -5 is usual */
-    int32_t gate;            /* enum gen_kda_gate */
-    int32_t beta_activation; /* enum gen_kda_beta */
+    int32_t gate;            /* enum gen_kda_gate_form; x = g + dt_bias */
+    int32_t beta_activation; /* enum gen_kda_beta_form */
     int32_t l2_norm;         /* 1: q and k are divided by sqrt(sum of squares + 1e-6) first */
     int32_t pad;
 } gen_kda_intra_args;
@@ -131,7 +119,8 @@ struct gen_kda_intra_params {
     unsigned heads_mul, heads_shift; /* / num_v_heads: block -> slot */
     unsigned group_mul, group_shift; /* / group: value head -> query head */
     float scale, lower_bound;
-    int gate, gate_fp32, beta_activation, beta_fp32, l2_norm;
+    int gate; /* 0: with a lower bound; 1: softplus; 2: given */
+    int gate_fp32, beta_activation, beta_fp32, l2_norm;
 };
 
 #ifdef __cplusplus

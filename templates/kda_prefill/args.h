@@ -62,10 +62,10 @@ typedef struct gen_kda_prefill_args {
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
     float scale;             /* of the output; head_dim^-0.5 is usual */
     float lower_bound;       /* of the gate, -5 <= lower_bound < 0; -5 is usual */
-    int32_t gate;            /* enum gen_kda_gate */
-    int32_t beta_activation; /* enum gen_kda_beta */
+    int32_t gate;            /* enum gen_kda_gate_form; x = g + dt_bias */
+    int32_t beta_activation; /* enum gen_kda_beta_form */
     int32_t l2_norm;         /* 1: q and k are divided by sqrt(sum of squares + 1e-6) first */
-    int32_t state_layout;    /* enum gen_kda_layout */
+    int32_t state_layout;    /* enum gen_kda_decode_layout */
 } gen_kda_prefill_args;
 
 #ifdef __cplusplus

@@ -270,15 +270,16 @@ static void argument_errors(void **state)
     WRONG(a.scale = NAN, "scale = nan; allowed: a finite number");
     WRONG(a.lower_bound = 0, "lower_bound = 0; allowed: -5 <= lower_bound < 0");
     WRONG(a.lower_bound = -5.5f, "lower_bound = -5.5; allowed: -5 <= lower_bound < 0");
-    WRONG(a.gate = 3, "gate = 3; allowed: GEN_KDA_GATE_LOWER_BOUND (0), GEN_KDA_GATE_SOFTPLUS (1), "
-                      "GEN_KDA_GATE_ACTIVATED (2)");
+    WRONG(a.gate = 3, "gate = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
+                      "GEN_KDA_GATE_LOWER_BOUND (2)");
     WRONG((a.gate = GEN_KDA_GATE_SOFTPLUS, a.A_log = NULL),
           "A_log is NULL with the gate GEN_KDA_GATE_SOFTPLUS; allowed: num_v_heads numbers");
     WRONG(a.beta_activation = -1,
-          "beta_activation = -1; allowed: GEN_KDA_BETA_ACTIVATED (0), GEN_KDA_BETA_SIGMOID (1), "
-          "GEN_KDA_BETA_TWICE_SIGMOID (2)");
+          "beta_activation = -1; allowed: GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
+          "GEN_KDA_BETA_TWO_SIGMOID (2)");
     WRONG(a.l2_norm = 2, "l2_norm = 2; allowed: 0, 1");
-    WRONG(a.state_layout = 2, "state_layout = 2; allowed: GEN_KDA_KV (0), GEN_KDA_VK (1)");
+    WRONG(a.state_layout = 2,
+          "state_layout = 2; allowed: GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
     static const int32_t good[3] = {0, 30, 90}, late[3] = {1, 30, 90}, back[3] = {0, 95, 90},
                          far[3] = {0, 30, 131}, few[3] = {0, 30, 80};
     plan.dims[KDA_NUM_TOKENS] = 90;
@@ -370,7 +371,7 @@ static void reference_by_hand(void **state)
     gen_kda_prefill_problem p = problem(1, 2, 1);
     p.head_dim = 64;
     set_up(&r, p);
-    r.a.gate = GEN_KDA_GATE_ACTIVATED;
+    r.a.gate = GEN_KDA_GATE_GIVEN;
     r.a.l2_norm = 0;
     r.a.scale = 0.5f;
     memset(r.initial, 0, (size_t)r.states * sizeof *r.initial);
@@ -391,7 +392,7 @@ static void reference_by_hand(void **state)
     assert_true(fabs(r.exact[1] - 1.5) < 1e-6 && fabs(r.exact[65] - 2.5625) < 1e-6);
     assert_true(fabs((double)r.final[0] - 3.3125) < 1e-6 &&
                 fabs((double)r.final[1] - 2.5625) < 1e-6);
-    r.a.state_layout = GEN_KDA_VK;
+    r.a.state_layout = GEN_KDA_DECODE_VK;
     exact_reference(&r);
     assert_true(fabs((double)r.final[0] - 3.3125) < 1e-6 &&
                 fabs((double)r.final[64] - 2.5625) < 1e-6);
@@ -409,8 +410,8 @@ static void chunks_against_recurrence(gen_kda_prefill_problem p, const int32_t *
     r.a.gate = gate;
     r.a.beta_activation = gate == GEN_KDA_GATE_SOFTPLUS ? GEN_KDA_BETA_SIGMOID : 0;
     float rates[4] = {-1, 0, -2, 0.5f};
-    r.a.A_log = gate == GEN_KDA_GATE_ACTIVATED ? NULL : rates;
-    if (gate == GEN_KDA_GATE_ACTIVATED)
+    r.a.A_log = gate == GEN_KDA_GATE_GIVEN ? NULL : rates;
+    if (gate == GEN_KDA_GATE_GIVEN)
         for (int64_t i = 0; i < r.elements; i++)
             r.g[i] = -fabsf(r.g[i]);
     exact_reference(&r);
@@ -461,6 +462,7 @@ static void chunks_against_recurrence(gen_kda_prefill_problem p, const int32_t *
         .initial_state = r.initial,
         .final_state = r.final,
         .o = r.o,
+        .state_layout = r.a.state_layout,
     };
     assert_int_equal(gen__kda_inter_reference(&plan, &inter.base), GEN_OK);
     double difference = 0, all = 0;
@@ -492,7 +494,7 @@ static void chunked_form(void **state)
     p = problem(5, 65, 2);
     p.num_tokens = 193;
     p.head_dim = 64;
-    chunks_against_recurrence(p, cu, GEN_KDA_GATE_ACTIVATED, 0.004);
+    chunks_against_recurrence(p, cu, GEN_KDA_GATE_GIVEN, 0.004);
 }
 
 int main(void)

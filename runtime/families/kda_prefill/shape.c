@@ -266,24 +266,23 @@ static enum gen_status check_intra_numbers(const char *family, const gen_kda_int
     if (!isfinite(a->scale))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: scale = %g; allowed: a finite number",
                          family, (double)a->scale);
-    if (a->gate < GEN_KDA_GATE_LOWER_BOUND || a->gate > GEN_KDA_GATE_ACTIVATED)
+    if (a->gate < GEN_KDA_GATE_GIVEN || a->gate > GEN_KDA_GATE_LOWER_BOUND)
         return gen__kda_invalid(family, "gate", a->gate,
-                                "GEN_KDA_GATE_LOWER_BOUND (0), GEN_KDA_GATE_SOFTPLUS (1), "
-                                "GEN_KDA_GATE_ACTIVATED (2)");
+                                "GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
+                                "GEN_KDA_GATE_LOWER_BOUND (2)");
     if (a->gate == GEN_KDA_GATE_LOWER_BOUND && !(a->lower_bound >= -5.0f && a->lower_bound < 0.0f))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: lower_bound = %g; allowed: -5 <= lower_bound < 0", family,
                          (double)a->lower_bound);
-    if (a->gate == GEN_KDA_GATE_ACTIVATED && (a->A_log || a->dt_bias))
+    if (a->gate == GEN_KDA_GATE_GIVEN && (a->A_log || a->dt_bias))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: %s = %p with the gate GEN_KDA_GATE_ACTIVATED; allowed: NULL", family,
+                         "%s: %s = %p with the gate GEN_KDA_GATE_GIVEN; allowed: NULL", family,
                          a->A_log ? "A_log" : "dt_bias",
                          a->A_log ? (const void *)a->A_log : (const void *)a->dt_bias);
-    if (a->beta_activation < GEN_KDA_BETA_ACTIVATED ||
-        a->beta_activation > GEN_KDA_BETA_TWICE_SIGMOID)
+    if (a->beta_activation < GEN_KDA_BETA_GIVEN || a->beta_activation > GEN_KDA_BETA_TWO_SIGMOID)
         return gen__kda_invalid(family, "beta_activation", a->beta_activation,
-                                "GEN_KDA_BETA_ACTIVATED (0), GEN_KDA_BETA_SIGMOID (1), "
-                                "GEN_KDA_BETA_TWICE_SIGMOID (2)");
+                                "GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
+                                "GEN_KDA_BETA_TWO_SIGMOID (2)");
     if (a->l2_norm != 0 && a->l2_norm != 1)
         return gen__kda_invalid(family, "l2_norm", a->l2_norm, "0, 1");
     return GEN_OK;
@@ -311,6 +310,9 @@ enum gen_status gen__kda_check_intra(const char *family, const int32_t *dims,
 
 struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen_kda_intra_args *a)
 {
+    static const int gates[] = {[GEN_KDA_GATE_LOWER_BOUND] = 0,
+                                [GEN_KDA_GATE_SOFTPLUS] = 1,
+                                [GEN_KDA_GATE_GIVEN] = 2}; /* as the kernel has them */
     const int64_t qk = width(dims, KDA_QK_HEADS), v = width(dims, KDA_V_HEADS);
     const struct gen__fastdiv heads = gen__fastdiv((uint32_t)dims[KDA_V_HEADS]);
     const struct gen__fastdiv group =
@@ -342,7 +344,7 @@ struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen
         .group_shift = group.shift,
         .scale = a->scale,
         .lower_bound = a->lower_bound,
-        .gate = a->gate,
+        .gate = gates[a->gate],
         .gate_fp32 = dims[KDA_GATE_DTYPE] == GEN_KDA_DTYPE_FP32,
         .beta_activation = a->beta_activation,
         .beta_fp32 = dims[KDA_BETA_DTYPE] == GEN_KDA_DTYPE_FP32,
@@ -364,9 +366,9 @@ enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
         (status = gen__kda_check_stride(family, "o_stride", dims, a->o_stride, 8,
                                         width(dims, KDA_V_HEADS))) != GEN_OK)
         return status;
-    if (a->state_layout != GEN_KDA_KV && a->state_layout != GEN_KDA_VK)
+    if (a->state_layout != GEN_KDA_DECODE_KV && a->state_layout != GEN_KDA_DECODE_VK)
         return gen__kda_invalid(family, "state_layout", a->state_layout,
-                                "GEN_KDA_KV (0), GEN_KDA_VK (1)");
+                                "GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
     return GEN_OK;
 }
 
@@ -385,7 +387,7 @@ struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen
         .o_stride = a->o_stride ? a->o_stride : width(dims, KDA_V_HEADS),
         .sequences = gen__kda_sequences(dims, a->cu_seqlens),
         .num_v_heads = dims[KDA_V_HEADS],
-        .state_vk = a->state_layout == GEN_KDA_VK,
+        .state_vk = a->state_layout == GEN_KDA_DECODE_VK,
     };
 }
 
