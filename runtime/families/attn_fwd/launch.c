@@ -136,8 +136,10 @@ static enum gen_status check_strides(const int32_t *dims, const gen_attn_fwd_arg
 }
 
 /* Packed strides of an enormous problem may be beyond what is allowed, too. */
-static enum gen_status check_packed(const struct gen__attn_strides *s)
+static enum gen_status check_packed(const int32_t *dims, const struct gen__attn_strides *s)
 {
+    if (dims[ATTN_FWD_VARLEN]) /* batch strides are nobody's */
+        return GEN_OK;
     const struct gen_attn_strides *const list[] = {&s->q, &s->k, &s->v, &s->o};
     static const char *const names[] = {"q", "k", "v", "o"};
     for (int i = 0; i < 4; i++)
@@ -310,7 +312,7 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
         (status = check_pointers(dims, a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK)
         return status;
     const struct gen__attn_strides s = gen__attn_fwd_strides(dims, a);
-    if ((status = check_packed(&s)) != GEN_OK || !out)
+    if ((status = check_packed(dims, &s)) != GEN_OK || !out)
         return status;
     /* Aligned as the device wants it, which `out` need not be. */
     struct gen_attn_fwd_params k;
