@@ -149,9 +149,9 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 }
 
 /*
- * Where requests are packed, a box of the copy engine that reaches beyond a request's end brings the
- * next one's queries. Their rows are not written, but they decide with the others of their warp when
- * the reference of the softmax moves (attn_softmax() in tiles.cuh), and so how the others'
+ * Where requests are packed, a box of the copy engine that reaches beyond a request's end brings
+ * the next one's queries. Their rows are not written, but they decide with the others of their warp
+ * when the reference of the softmax moves (attn_softmax() in tiles.cuh), and so how the others'
  * probabilities are rounded.
  */
 static const char *fits(const gen_problem *problem, const gen_device *device,

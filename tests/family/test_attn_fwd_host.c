@@ -396,7 +396,11 @@ static void wrong_numbers(void **state)
     plan = planned(&p, &v);
     a = good_args(&p);
     a.softcap = 0;
-    expect(&plan, &a, "softcap = 0; allowed: a finite number > 0, as the problem has a softcap");
+    expect(&plan, &a, "softcap = 0; allowed: > 0 and <= 1024, as the problem has a softcap");
+    a.softcap = NAN;
+    expect(&plan, &a, "softcap = nan; allowed: > 0 and <= 1024, as the problem has a softcap");
+    a.softcap = 1025;
+    expect(&plan, &a, "softcap = 1025; allowed: > 0 and <= 1024, as the problem has a softcap");
     a.softcap = 1e-30f;
     a.scale = 1e10f;
     expect(&plan, &a,
@@ -414,6 +418,54 @@ static void wrong_numbers(void **state)
     char message[128];
     snprintf(message, sizeof message, "total_q, total_k = %d, -1; allowed: >= 0", a.total_q);
     expect(&plan, &a, message);
+}
+
+/* Of as many steps as a problem may have: no offset overflows 64 bits. */
+static void strides_of_many(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts v = portable();
+    p.batch = 1 << 24;
+    p.num_q_heads = p.num_kv_heads = 8;
+    p.q_len = 1;
+    p.kv_len = 1 << 24;
+    gen_plan plan = planned(&p, &v);
+    gen_attn_fwd_args a = good_args(&p);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    a.o_batch_stride = (INT64_C(1) << 35) + 8;
+    expect(&plan, &a,
+           "o_batch_stride = 34359738376 elements; allowed: 0 (packed), or a multiple of 8 from "
+           "128 to 34359738368");
+    a.o_batch_stride = 0;
+    a.k_row_stride = (INT64_C(1) << 35) + 8;
+    expect(&plan, &a,
+           "k_row_stride = 34359738376 elements; allowed: 0 (packed), or a multiple of 8 from 128 "
+           "to 34359738368");
+    a.k_row_stride = 0;
+    a.lse_batch_stride = -(INT64_C(1) << 35) - 1;
+    expect(&plan, &a,
+           "lse_batch_stride = -34359738369 elements; allowed: 0 (packed), or -34359738368 to "
+           "34359738368");
+    p.num_q_heads = p.num_kv_heads = 16;
+    p.head_dim = 256;
+    plan = planned(&p, &v);
+    a = good_args(&p);
+    expect(&plan, &a, "the packed k_batch_stride is 68719476736 elements; allowed: <= 34359738368");
+    p.batch = 1; /* packed batch strides that are too great are not looked at with varlen */
+    p.num_q_heads = p.num_kv_heads = 1024;
+    plan = planned(&p, &v);
+    expect(&plan, &a,
+           "the packed k_batch_stride is 4398046511104 elements; allowed: <= 549755813880");
+    p.varlen = 1;
+    plan = planned(&p, &v);
+    a = good_args(&p);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    a.total_k = INT32_MAX;
+    a.v_row_stride = INT64_C(1) << 29;
+    expect(&plan, &a,
+           "v_row_stride = 536870912 elements; allowed: 0 (packed), or a multiple of 8 from 256 to "
+           "268435456");
 }
 
 static void plans_of_others(void **state)
@@ -535,6 +587,7 @@ int main(void)
         cmocka_unit_test(estimates),
         cmocka_unit_test(wrong_pointers),
         cmocka_unit_test(wrong_numbers),
+        cmocka_unit_test(strides_of_many),
         cmocka_unit_test(plans_of_others),
         cmocka_unit_test(parameters),
         cmocka_unit_test(costs),
