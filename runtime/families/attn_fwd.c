@@ -113,7 +113,9 @@ static enum gen_status check_masks(const gen_attn_fwd_problem *p)
 
 static int mask_of(const gen_attn_fwd_problem *p)
 {
-    if (p->window_left >= 0 || p->window_right >= 0 || p->varlen || p->softcap)
+    const bool right =
+        p->window_right >= 0 && !p->causal; /* with causality it is 0: no bound more */
+    if (p->window_left >= 0 || right || p->varlen || p->softcap)
         return MASK_ANY;
     return p->causal ? MASK_CAUSAL : MASK_FULL;
 }

@@ -109,9 +109,12 @@ static void masks(void **state)
     p.window_left = 0;
     assert_string_equal(mask_of(&p), "any");
     p.window_left = GEN_ATTN_NO_WINDOW;
-    p.window_right = 0;
+    p.window_right = 0; /* says no more than causal */
+    assert_string_equal(mask_of(&p), "causal");
+    p.causal = 0;
     assert_string_equal(mask_of(&p), "any");
     p.window_right = GEN_ATTN_NO_WINDOW;
+    p.causal = 1;
     p.varlen = 1;
     assert_string_equal(mask_of(&p), "any");
     p.varlen = 0;
