@@ -113,7 +113,9 @@ static enum gen_status check_masks(const gen_attn_fwd_problem *p)
 
 static int mask_of(const gen_attn_fwd_problem *p)
 {
-    if (p->window_left >= 0 || p->window_right >= 0 || p->varlen || p->softcap)
+    const bool right =
+        p->window_right >= 0 && !p->causal; /* with causality it is 0: no bound more */
+    if (p->window_left >= 0 || right || p->varlen || p->softcap)
         return MASK_ANY;
     return p->causal ? MASK_CAUSAL : MASK_FULL;
 }
@@ -121,6 +123,12 @@ static int mask_of(const gen_attn_fwd_problem *p)
 static float at_least_1(int64_t x)
 {
     return x > 1 ? (float)x : 1.0f;
+}
+
+/* Requests that selection goes by; a batch-invariant one may not know how many there are. */
+static int64_t usual_batch(const gen_attn_fwd_problem *p)
+{
+    return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
 }
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
@@ -136,24 +144,32 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     key->codes[1] = p->head_dim == 64 ? 0 : p->head_dim == 128 ? 1 : 2;
     key->codes[2] = (uint8_t)mask_of(p);
     key->empty = p->batch == 0 || p->q_len == 0;
-    const int64_t batch = p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
-    key->counts[0] = at_least_1(batch * p->num_q_heads);
+    key->counts[0] = at_least_1(usual_batch(p) * p->num_q_heads);
     key->counts[1] = at_least_1(p->q_len);
     key->counts[2] = at_least_1(p->kv_len);
     return GEN_OK;
 }
 
+/*
+ * Where requests are packed, a box of the copy engine that reaches beyond a request's end brings
+ * the next one's queries. Their rows are not written, but they decide with the others of their warp
+ * when the reference of the softmax moves (attn_softmax() in tiles.cuh), and so how the others'
+ * probabilities are rounded.
+ */
 static const char *fits(const gen_problem *problem, const gen_device *device,
                         const struct gen__facts *variant)
 {
-    (void)problem, (void)device, (void)variant;
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)problem;
+    (void)device;
+    if (p->varlen && p->base.flags & GEN_BATCH_INVARIANT && variant->fact[ATTN_FWD_WGMMA])
+        return "with varlen a request's last bits hang on the next request's queries: not "
+               "batch-invariant";
     return NULL;
 }
 
 static bool fits_all(const struct gen__facts *variant)
 {
-    (void)variant;
-    return true;
+    return !variant->fact[ATTN_FWD_WGMMA];
 }
 
 /* ---- time -------------------------------------------------------------- */
@@ -207,7 +223,8 @@ static float predict(const gen_problem *base, const gen_device *device,
     const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
     const float blocks = (float)gen__blocks_per_sm(device, variant);
     const float resident = blocks * (device->num_sms ? (float)device->num_sms : 1.0f);
-    const float heads = at_least_1(p->batch) * (float)p->num_q_heads / resident; /* of a block */
+    const float batch = at_least_1(usual_batch(p));
+    const float heads = batch * (float)p->num_q_heads / resident; /* of a block */
     const int32_t tiles = row_tiles(p, variant);
     const float rows = (float)variant->fact[ATTN_FWD_Q_ROWS];
     const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);

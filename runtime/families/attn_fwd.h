@@ -82,7 +82,7 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
                                      void *workspace, void *params);
 
 /* attn_fwd/inputs.c */
-enum { ATTN_FWD_NUM_FORMS = 5 };
+enum { ATTN_FWD_NUM_FORMS = 6 };
 extern const char *const gen__attn_fwd_forms[ATTN_FWD_NUM_FORMS];
 uint32_t gen__attn_fwd_tensors(const gen_problem *problem, struct gen__tensor *tensors);
 void gen__attn_fwd_default_args(const gen_problem *problem, gen_args *args);

@@ -171,11 +171,12 @@ enum form {
     FORM_JOINT,       /* q, k and v in one buffer, as a projection writes them */
     FORM_STRIDES,     /* gaps everywhere */
     FORM_NO_LSE,
-    FORM_STEEP /* scores so far apart that a row's maximum moves from block to block */
+    FORM_STEEP, /* scores so far apart that a row's maximum moves from block to block */
+    FORM_CUT    /* varlen: fewer rows in all than the lists name; what is beyond is not touched */
 };
 
 const char *const gen__attn_fwd_forms[ATTN_FWD_NUM_FORMS] = {"heads_first", "joint", "strides",
-                                                             "no_lse", "steep"};
+                                                             "no_lse",      "steep", "cut"};
 
 static void heads_first_form(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a)
 {
@@ -248,6 +249,10 @@ bool gen__attn_fwd_form(const gen_problem *base, uint32_t index, gen_args *args,
     case FORM_STEEP:
         a->scale = 1.5f;
         return true;
+    case FORM_CUT:
+        a->total_q -= a->total_q / 3;
+        a->total_k -= a->total_k / 3;
+        return p->varlen;
     }
     return false;
 }

@@ -12,9 +12,11 @@
 
 static const char family[] = "attn_fwd";
 
-/* Of a stride, in elements: what the copy engine's 40 bits hold, and so little that no offset
- * overflows. */
+/* Of a stride, in elements: what the copy engine's 40 bits hold. */
 #define MOST_STRIDE ((INT64_C(1) << 39) - 8)
+/* tanh(s / cap) is 1 - 2 / (1 + e^(2 s / cap)) in fp32, off by some 2^-24, and the score by cap
+ * times that. */
+#define MOST_SOFTCAP 1024.0f
 
 static int64_t or_packed(int64_t stride, int64_t packed)
 {
@@ -100,52 +102,89 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_attn_fwd_ar
     return status;
 }
 
+/* The same of a stride with `count` steps, which stay below 2^59 elements, so that a sum of three
+ * such offsets is below 2^62 bytes. */
+static int64_t most_of(int64_t count)
+{
+    const int64_t most = (INT64_C(1) << 59) / (count > 0 ? count : 1) / 8 * 8;
+    return most < MOST_STRIDE ? most : MOST_STRIDE;
+}
+
+static int64_t q_rows(const int32_t *dims, const gen_attn_fwd_args *a)
+{
+    return dims[ATTN_FWD_VARLEN] ? a->total_q : dims[ATTN_FWD_Q_LEN];
+}
+
+static int64_t kv_rows(const int32_t *dims, const gen_attn_fwd_args *a)
+{
+    return dims[ATTN_FWD_VARLEN] ? a->total_k : dims[ATTN_FWD_KV_LEN];
+}
+
+static enum gen_status check_lse_strides(const int32_t *dims, const gen_attn_fwd_args *a)
+{
+    const bool dense = !dims[ATTN_FWD_VARLEN];
+    const int64_t lse[2] = {dense ? a->lse_batch_stride : 0, a->lse_head_stride};
+    for (int i = 0; i < 2; i++) {
+        const int64_t most = most_of(dims[i ? ATTN_FWD_NUM_Q_HEADS : ATTN_FWD_BATCH]);
+        if (lse[i] < -most || lse[i] > most)
+            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                             "%s: lse_%s_stride = %" PRId64
+                             " elements; allowed: 0 (packed), or -%" PRId64 " to %" PRId64,
+                             family, i ? "head" : "batch", lse[i], most, most);
+    }
+    return GEN_OK;
+}
+
 static enum gen_status check_strides(const int32_t *dims, const gen_attn_fwd_args *a)
 {
     const bool dense = !dims[ATTN_FWD_VARLEN];
-    const int64_t width = dims[ATTN_FWD_HEAD_DIM];
+    const int64_t width = dims[ATTN_FWD_HEAD_DIM], batch = dims[ATTN_FWD_BATCH];
+    const int64_t q = q_rows(dims, a), heads = dims[ATTN_FWD_NUM_Q_HEADS];
+    const int64_t kv = kv_rows(dims, a), kv_heads = dims[ATTN_FWD_NUM_KV_HEADS];
     const struct {
         const char *name;
-        int64_t stride;
+        int64_t stride, count;
         bool used;
     } list[] = {
-        {"q_batch_stride", a->q_batch_stride, dense}, {"q_row_stride", a->q_row_stride, true},
-        {"q_head_stride", a->q_head_stride, true},    {"k_batch_stride", a->k_batch_stride, dense},
-        {"k_row_stride", a->k_row_stride, true},      {"k_head_stride", a->k_head_stride, true},
-        {"v_batch_stride", a->v_batch_stride, dense}, {"v_row_stride", a->v_row_stride, true},
-        {"v_head_stride", a->v_head_stride, true},    {"o_batch_stride", a->o_batch_stride, dense},
-        {"o_row_stride", a->o_row_stride, true},      {"o_head_stride", a->o_head_stride, true},
+        {"q_batch_stride", a->q_batch_stride, batch, dense},
+        {"q_row_stride", a->q_row_stride, q, true},
+        {"q_head_stride", a->q_head_stride, heads, true},
+        {"k_batch_stride", a->k_batch_stride, batch, dense},
+        {"k_row_stride", a->k_row_stride, kv, true},
+        {"k_head_stride", a->k_head_stride, kv_heads, true},
+        {"v_batch_stride", a->v_batch_stride, batch, dense},
+        {"v_row_stride", a->v_row_stride, kv, true},
+        {"v_head_stride", a->v_head_stride, kv_heads, true},
+        {"o_batch_stride", a->o_batch_stride, batch, dense},
+        {"o_row_stride", a->o_row_stride, q, true},
+        {"o_head_stride", a->o_head_stride, heads, true},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        const int64_t s = list[i].stride;
-        if (list[i].used && s != 0 && (s < width || s > MOST_STRIDE || s % 8))
+        const int64_t s = list[i].stride, most = most_of(list[i].count);
+        if (list[i].used && s != 0 && (s < width || s > most || s % 8))
             return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                              "%s: %s = %" PRId64
                              " elements; allowed: 0 (packed), or a multiple of 8 from %" PRId64
                              " to %" PRId64,
-                             family, list[i].name, s, width, MOST_STRIDE);
+                             family, list[i].name, s, width, most);
     }
-    const int64_t lse[2] = {dense ? a->lse_batch_stride : 0, a->lse_head_stride};
-    for (int i = 0; i < 2; i++)
-        if (lse[i] < -MOST_STRIDE || lse[i] > MOST_STRIDE)
-            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "%s: lse_%s_stride = %" PRId64
-                             " elements; allowed: 0 (packed), or -%" PRId64 " to %" PRId64,
-                             family, i ? "head" : "batch", lse[i], MOST_STRIDE, MOST_STRIDE);
-    return GEN_OK;
+    return check_lse_strides(dims, a);
 }
 
 /* Packed strides of an enormous problem may be beyond what is allowed, too. */
-static enum gen_status check_packed(const struct gen__attn_strides *s)
+static enum gen_status check_packed(const int32_t *dims, const struct gen__attn_strides *s)
 {
     const struct gen_attn_strides *const list[] = {&s->q, &s->k, &s->v, &s->o};
     static const char *const names[] = {"q", "k", "v", "o"};
+    const int64_t most = most_of(dims[ATTN_FWD_BATCH]);
+    if (dims[ATTN_FWD_VARLEN]) /* batch strides are nobody's */
+        return GEN_OK;
     for (int i = 0; i < 4; i++)
-        if (list[i]->batch > MOST_STRIDE)
+        if (list[i]->batch > most)
             return gen__fail(
                 GEN_STATUS_INVALID_ARGUMENT,
                 "%s: the packed %s_batch_stride is %lld elements; allowed: <= %" PRId64, family,
-                names[i], list[i]->batch, MOST_STRIDE);
+                names[i], list[i]->batch, most);
     return GEN_OK;
 }
 
@@ -166,10 +205,10 @@ static enum gen_status check_scalars(const int32_t *dims, const gen_attn_fwd_arg
     if (!isfinite(a->scale) || a->scale <= 0)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: scale = %g; allowed: a finite number > 0", family, (double)a->scale);
-    if (cap ? !isfinite(a->softcap) || a->softcap <= 0 : a->softcap != 0)
+    if (cap ? !(a->softcap > 0 && a->softcap <= MOST_SOFTCAP) : a->softcap != 0)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: softcap = %g; allowed: %s", family,
                          (double)a->softcap,
-                         cap ? "a finite number > 0, as the problem has a softcap"
+                         cap ? "> 0 and <= 1024, as the problem has a softcap"
                              : "0, as the problem has no softcap");
     scales_of(dims, a, &scale_log2, &cap_scale);
     if (!isfinite(scale_log2) || scale_log2 <= 0 || !isfinite(cap_scale) || (cap && cap_scale <= 0))
@@ -244,17 +283,15 @@ static enum gen_status encode_maps(const int32_t *dims, const gen_attn_fwd_args 
                          "%s: the CUDA driver has no function cuTensorMapEncodeTiled, which this "
                          "variant needs; a driver of CUDA 12.0 or newer has it",
                          family);
-    const bool varlen = dims[ATTN_FWD_VARLEN] != 0;
-    const int64_t q_rows = varlen ? a->total_q : dims[ATTN_FWD_Q_LEN];
-    const int64_t kv_rows = varlen ? a->total_k : dims[ATTN_FWD_KV_LEN];
+    const int64_t rows = kv_rows(dims, a);
     const int32_t kv_heads = dims[ATTN_FWD_NUM_KV_HEADS];
     const uint32_t box_rows = (uint32_t)dims[ATTN_FWD_MAP_ROWS];
-    status = encode_map(driver, "q", a->q, &s->q, dims, q_rows, dims[ATTN_FWD_NUM_Q_HEADS], 64,
-                        k->q_map);
+    status = encode_map(driver, "q", a->q, &s->q, dims, q_rows(dims, a), dims[ATTN_FWD_NUM_Q_HEADS],
+                        64, k->q_map);
     if (!status)
-        status = encode_map(driver, "k", a->k, &s->k, dims, kv_rows, kv_heads, box_rows, k->k_map);
+        status = encode_map(driver, "k", a->k, &s->k, dims, rows, kv_heads, box_rows, k->k_map);
     if (!status)
-        status = encode_map(driver, "v", a->v, &s->v, dims, kv_rows, kv_heads, box_rows, k->v_map);
+        status = encode_map(driver, "v", a->v, &s->v, dims, rows, kv_heads, box_rows, k->v_map);
     return status;
 }
 
@@ -310,7 +347,7 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
         (status = check_pointers(dims, a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK)
         return status;
     const struct gen__attn_strides s = gen__attn_fwd_strides(dims, a);
-    if ((status = check_packed(&s)) != GEN_OK || !out)
+    if ((status = check_packed(dims, &s)) != GEN_OK || !out)
         return status;
     /* Aligned as the device wants it, which `out` need not be. */
     struct gen_attn_fwd_params k;
