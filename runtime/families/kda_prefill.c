@@ -308,9 +308,9 @@ static enum gen_status fill(const gen_problem *base, const gen_args *args,
                             const struct gen__tensor *list, const struct gen__fill_options *options,
                             void *const *data)
 {
-    (void)args, (void)list;
-    if (data[KDA_PREFILL_CU_SEQLENS])
-        gen__kda_fill_cu_seqlens(dims_of(base), options->padding, data[KDA_PREFILL_CU_SEQLENS]);
+    (void)args;
+    gen__kda_fill(dims_of(base), &list[KDA_PREFILL_CU_SEQLENS], options,
+                  data[KDA_PREFILL_CU_SEQLENS]);
     return GEN_OK;
 }
 
@@ -342,10 +342,11 @@ enum form {
     FORM_BARE,
     FORM_VK,
     FORM_NO_STATE,
+    FORM_LOOSE,
     NUM_FORMS
 };
-static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid", "negative",
-                                             "strides",  "bare",      "vk",      "no_state"};
+static const char *const forms[NUM_FORMS] = {
+    "softplus", "activated", "sigmoid", "negative", "strides", "bare", "vk", "no_state", "loose"};
 
 static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
 {
@@ -398,6 +399,8 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     case FORM_NO_STATE:
         t[KDA_PREFILL_INITIAL_STATE].count = t[KDA_PREFILL_FINAL_STATE].count = 0;
         return true;
+    case FORM_LOOSE:
+        return gen__kda_loose_form(dims_of(base), &t[KDA_PREFILL_CU_SEQLENS]);
     case NUM_FORMS:
         break;
     }
