@@ -256,8 +256,8 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
  * tests of this operator allow 0.005 of both; 0.0045 is the most that was seen of the
  * verify list. Rounded operands are off by a share of |q| |k|, not of the product, so a
  * problem of few numbers may have more: two tokens of four heads without an initial state
- * have 0.0065. A state has more, for the verifier holds single elements to 16 times that of the whole's size,
- * and nearly all of a state may be in a few channels that hardly decay. */
+ * have 0.0065. A state has more, for the verifier holds single elements to 16 times that of the
+ * whole's size, and nearly all of a state may be in a few channels that hardly decay. */
 static const double output_tolerance = 0.005, state_tolerance = 0.0075;
 
 #define TENSOR(...) GEN__TENSOR(gen_kda_prefill_args, __VA_ARGS__)
