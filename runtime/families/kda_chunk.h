@@ -80,6 +80,14 @@ struct gen_kda_sequences gen__kda_sequences(const int32_t *dims, const int32_t *
  * irregular: 0, 1, 63, 64, 65, ... */
 void gen__kda_fill_cu_seqlens(const int32_t *dims, bool irregular, int32_t *cu_seqlens);
 
+/* The form "loose": cu_seqlens as nobody should pass it, though sequences do not overlap.
+ * It begins below 0 and ends beyond the tokens, and the first sequence is too long. The
+ * tensor's `amount` tells gen__kda_fill(). */
+bool gen__kda_loose_form(const int32_t *dims, struct gen__tensor *cu_seqlens);
+/* gen__family.fill of `tensor` on the host, NULL where it is not there. */
+void gen__kda_fill(const int32_t *dims, const struct gen__tensor *tensor,
+                   const struct gen__fill_options *options, int32_t *cu_seqlens);
+
 /* "B1-T8192-H64", "varlen-skewed-N20-T16384-H64", ... */
 void gen__kda_case_name(const int32_t *dims, char *text, size_t capacity);
 

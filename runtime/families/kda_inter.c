@@ -171,9 +171,8 @@ static enum gen_status fill(const gen_problem *base, const gen_args *args,
 {
     int32_t dims[KDA_NUM_DIMS];
     dims_of(base, dims);
-    (void)args, (void)list;
-    if (data[KDA_INTER_CU_SEQLENS])
-        gen__kda_fill_cu_seqlens(dims, options->padding, data[KDA_INTER_CU_SEQLENS]);
+    (void)args;
+    gen__kda_fill(dims, &list[KDA_INTER_CU_SEQLENS], options, data[KDA_INTER_CU_SEQLENS]);
     return GEN_OK;
 }
 
@@ -196,8 +195,8 @@ static void case_name(const gen_problem *base, char *text, size_t capacity)
     gen__kda_case_name(dims, text, capacity);
 }
 
-enum form { FORM_VK, FORM_NO_STATE, FORM_STRIDES, NUM_FORMS };
-static const char *const forms[NUM_FORMS] = {"vk", "no_state", "strides"};
+enum form { FORM_VK, FORM_NO_STATE, FORM_STRIDES, FORM_LOOSE, NUM_FORMS };
+static const char *const forms[NUM_FORMS] = {"vk", "no_state", "strides", "loose"};
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
@@ -218,6 +217,8 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         t[KDA_INTER_O].row = 0;
         return true;
     }
+    case FORM_LOOSE:
+        return gen__kda_loose_form(dims, &t[KDA_INTER_CU_SEQLENS]);
     case NUM_FORMS:
         break;
     }

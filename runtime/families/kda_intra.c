@@ -201,9 +201,8 @@ static enum gen_status fill(const gen_problem *base, const gen_args *args,
                             const struct gen__tensor *list, const struct gen__fill_options *options,
                             void *const *data)
 {
-    (void)args, (void)list;
-    if (data[KDA_INTRA_CU_SEQLENS])
-        gen__kda_fill_cu_seqlens(dims_of(base), options->padding, data[KDA_INTRA_CU_SEQLENS]);
+    (void)args;
+    gen__kda_fill(dims_of(base), &list[KDA_INTRA_CU_SEQLENS], options, data[KDA_INTRA_CU_SEQLENS]);
     return GEN_OK;
 }
 
@@ -232,10 +231,11 @@ enum form {
     FORM_NEGATIVE,
     FORM_STRIDES,
     FORM_BARE,
+    FORM_LOOSE,
     NUM_FORMS
 };
-static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid",
-                                             "negative", "strides",   "bare"};
+static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid", "negative",
+                                             "strides",  "bare",      "loose"};
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
@@ -276,6 +276,8 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         t[KDA_INTRA_K].amount = 0.1;
         t[KDA_INTRA_A_LOG].count = t[KDA_INTRA_DT_BIAS].count = 0;
         return true;
+    case FORM_LOOSE:
+        return gen__kda_loose_form(dims_of(base), &t[KDA_INTRA_CU_SEQLENS]);
     case NUM_FORMS:
         break;
     }

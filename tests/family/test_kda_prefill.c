@@ -9,6 +9,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -210,6 +211,73 @@ static void slots(void **state)
     assert_true(cu[1] == 129 && cu[2] == 162 && cu[7] == 330);
 }
 
+/* The form "loose": cu_seqlens that is wrong in every way, and sequences all the same lie
+ * within the tokens, do not overlap, and have slots of their own. */
+static void loose_form(void **state)
+{
+    (void)state;
+    gen_kda_prefill_problem p = problem(7, 129, 2);
+    struct gen__tensor list[GEN__MAX_TENSORS];
+    const struct gen__fill_options options = {.padding = true};
+    gen_kda_prefill_args a;
+    int32_t cu[8];
+    void *data[KDA_PREFILL_NUM_TENSORS] = {NULL};
+    data[KDA_PREFILL_CU_SEQLENS] = cu;
+    uint32_t loose = 0;
+    while (strcmp(family->forms[loose], "loose"))
+        assert_true(++loose < family->num_forms);
+    assert_false(family->form(&p.base, loose, &a.base, list)); /* all of one length */
+    p.num_tokens = 330;
+    family->default_args(&p.base, &a.base);
+    assert_int_equal(family->tensors(&p.base, list), KDA_PREFILL_NUM_TENSORS);
+    assert_true(family->form(&p.base, loose, &a.base, list));
+    assert_int_equal(family->fill(&p.base, &a.base, list, &options, data), GEN_OK);
+    assert_true(cu[0] < 0 && cu[1] > 129 && cu[2] < cu[1] && cu[7] > 330);
+    int64_t end = 0, next = 0;
+    for (int n = 0; n < 7; n++) {
+        const struct gen__kda_sequence s = gen__kda_sequence(&p.batch, cu, n);
+        assert_true(s.length <= 129 && s.first + s.length <= 330);
+        if (!s.length)
+            continue;
+        assert_true(s.first >= end && s.slot >= next);
+        end = s.first + s.length;
+        next = s.slot + gen__kda_chunks(s.length);
+    }
+    assert_true(next <= gen__kda_slots(&p.batch));
+    p.batch = 1;
+    assert_false(family->form(&p.base, loose, &a.base, list));
+}
+
+static void assert_named(gen_kda_prefill_problem p, int32_t num_tokens, const char *expected)
+{
+    char name[128];
+    p.num_tokens = num_tokens;
+    family->case_name(&p.base, name, sizeof name);
+    assert_string_equal(name, expected);
+}
+
+/* Problems that differ have names that do. */
+static void case_names(void **state)
+{
+    (void)state;
+    gen_kda_prefill_problem p = problem(20, 820, 64);
+    p.gate_dtype = GEN_KDA_DTYPE_SAME;
+    assert_named(p, 0, "B20-T820-H64");
+    assert_named(p, 16384, "varlen-uniform-N20-T16384-H64");
+    p.seq_len = 8192;
+    assert_named(p, 16384, "varlen-skewed-N20-T16384-H64");
+    p.seq_len = 821; /* nearly as the first, and another problem */
+    assert_named(p, 16384, "varlen-max821-N20-T16384-H64");
+    p.seq_len = 4000;
+    p.num_qk_heads = 16;
+    p.head_dim = 64;
+    p.dtype = GEN_DTYPE_FP16;
+    p.gate_dtype = GEN_KDA_DTYPE_FP32;
+    p.beta_dtype = GEN_KDA_DTYPE_SAME;
+    p.safe_gate = 0;
+    assert_named(p, 16384, "varlen-max4000-N20-T16384-HQK16-HV64-D64-fp16-g32-b16-any");
+}
+
 /* Every element has a place of its own. */
 static void layouts(void **state)
 {
@@ -297,6 +365,69 @@ static void argument_errors(void **state)
     a = good_args(&p);
     assert_failed(family->params(&plan, 0, &a.base, memory, out), MISMATCH,
                   "kda_prefill: the plan's problem is not what gen_select() writes");
+}
+
+/* A message with an address in it. */
+static void assert_begins(enum gen_status status, enum gen_status expected, const char *message)
+{
+    char text[96];
+    assert_int_equal(status, expected);
+    snprintf(text, sizeof text, "%.*s", (int)strlen(message), gen_last_error());
+    assert_string_equal(text, message);
+}
+
+/* What the stages check of arguments that are theirs alone. */
+static void stage_argument_errors(void **state)
+{
+    (void)state;
+    const gen_kda_prefill_problem p = problem(2, 100, 2);
+    const gen_kda_prefill_args a = good_args(&p);
+    gen_plan plan = {.num_launches = 1};
+    memcpy(plan.dims, &p.batch, KDA_NUM_DIMS * sizeof(int32_t));
+    gen_kda_intra_args intra;
+    gen_kda_inter_args inter;
+#define INTRA(change, status, message)                                                         \
+    do {                                                                                       \
+        intra = (gen_kda_intra_args){.base = {sizeof intra, GEN_KDA_INTRA}, .q = a.q};         \
+        intra.k = a.k, intra.v = a.v, intra.g = a.g, intra.beta = a.beta;                      \
+        intra.w = intra.u = intra.qg = intra.kg = intra.a_qk = memory;                         \
+        intra.decay = a.final_state;                                                           \
+        change;                                                                                \
+        assert_begins(gen__family_kda_intra.params(&plan, 0, &intra.base, NULL, NULL), status, \
+                      "kda_intra: " message);                                                  \
+    } while (0)
+#define INTER(change, status, message)                                                         \
+    do {                                                                                       \
+        inter = (gen_kda_inter_args){.base = {sizeof inter, GEN_KDA_INTER}, .o = a.o};         \
+        inter.w = inter.u = inter.qg = inter.kg = inter.a_qk = memory;                         \
+        inter.decay = a.initial_state;                                                         \
+        change;                                                                                \
+        assert_begins(gen__family_kda_inter.params(&plan, 0, &inter.base, NULL, NULL), status, \
+                      "kda_inter: " message);                                                  \
+    } while (0)
+    static const int32_t cu[3] = {0, 50, 90};
+    INTRA(intra.w = NULL, GEN_STATUS_INVALID_ARGUMENT, "w is NULL");
+    INTRA(intra.decay = NULL, GEN_STATUS_INVALID_ARGUMENT, "decay is NULL");
+    INTRA(intra.dt_bias = a.dt_bias, GEN_STATUS_INVALID_ARGUMENT, "dt_bias = ");
+    INTRA(intra.A_log = a.A_log, GEN_STATUS_INVALID_ARGUMENT, "A_log = ");
+    INTRA(intra.q = memory + 8, GEN_STATUS_INVALID_ARGUMENT, "q = ");
+    INTRA(intra.beta = memory + 2, GEN_STATUS_INVALID_ARGUMENT, "beta = "); /* fp32 */
+    INTRA(intra.cu_seqlens = cu, GEN_STATUS_INVALID_ARGUMENT, "cu_seqlens = ");
+    INTRA(intra.g_stride = INT64_MAX - 7, GEN_STATUS_INVALID_ARGUMENT, "g_stride = ");
+    INTRA(intra.g_stride = -256, GEN_STATUS_INVALID_ARGUMENT, "g_stride = -256 ");
+    INTER(inter.u = NULL, GEN_STATUS_INVALID_ARGUMENT, "u is NULL");
+    INTER(inter.decay = NULL, GEN_STATUS_INVALID_ARGUMENT, "decay is NULL");
+    INTER(inter.kg = memory + 8, GEN_STATUS_INVALID_ARGUMENT, "kg = ");
+    INTER(inter.o = NULL, GEN_STATUS_INVALID_ARGUMENT, "o is NULL");
+    INTER(inter.cu_seqlens = cu, GEN_STATUS_INVALID_ARGUMENT, "cu_seqlens = ");
+    plan.dims[KDA_NUM_TOKENS] = 90;
+    INTRA((void)0, GEN_STATUS_INVALID_ARGUMENT, "cu_seqlens is NULL");
+    INTER((void)0, GEN_STATUS_INVALID_ARGUMENT, "cu_seqlens is NULL");
+    plan.dims[KDA_HEAD_DIM] = 96;
+    INTRA((void)0, GEN_STATUS_MISMATCH, "the plan's problem is not what gen_select() writes");
+    INTER((void)0, GEN_STATUS_MISMATCH, "the plan's problem is not what gen_select() writes");
+#undef INTRA
+#undef INTER
 }
 
 /* ---- references ---------------------------------------------------------- */
@@ -500,10 +631,17 @@ static void chunked_form(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(key_of_a_problem),  cmocka_unit_test(check_errors),
-        cmocka_unit_test(geometry),          cmocka_unit_test(slots),
-        cmocka_unit_test(layouts),           cmocka_unit_test(argument_errors),
-        cmocka_unit_test(reference_by_hand), cmocka_unit_test(chunked_form),
+        cmocka_unit_test(key_of_a_problem),
+        cmocka_unit_test(check_errors),
+        cmocka_unit_test(geometry),
+        cmocka_unit_test(slots),
+        cmocka_unit_test(layouts),
+        cmocka_unit_test(argument_errors),
+        cmocka_unit_test(reference_by_hand),
+        cmocka_unit_test(chunked_form),
+        cmocka_unit_test(loose_form),
+        cmocka_unit_test(case_names),
+        cmocka_unit_test(stage_argument_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

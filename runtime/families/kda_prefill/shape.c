@@ -154,16 +154,41 @@ void gen__kda_fill_cu_seqlens(const int32_t *d, bool irregular, int32_t *cu_seql
     }
 }
 
-/* Varlen: the longest sequence is as long as the others, has half of all tokens, or neither. */
-static const char *spread(const int32_t *d)
+bool gen__kda_loose_form(const int32_t *d, struct gen__tensor *cu_seqlens)
+{
+    cu_seqlens->amount = 1;
+    return d[KDA_NUM_TOKENS] && d[KDA_BATCH] > 1;
+}
+
+void gen__kda_fill(const int32_t *d, const struct gen__tensor *tensor,
+                   const struct gen__fill_options *options, int32_t *cu_seqlens)
+{
+    if (!cu_seqlens)
+        return;
+    gen__kda_fill_cu_seqlens(d, options->padding, cu_seqlens);
+    if (tensor->amount == 0)
+        return;
+    cu_seqlens[0] = -7;
+    cu_seqlens[1] += 5; /* who begins here begins later, or has nothing */
+    cu_seqlens[d[KDA_BATCH]] = INT32_MAX;
+}
+
+/* Varlen: the longest sequence is as long as the others, has half of all tokens, or
+ * so many tokens. No two problems have one name. */
+static void add_spread(const int32_t *d, char *text, size_t capacity)
 {
     const int64_t longest = d[KDA_SEQ_LEN], tokens = d[KDA_NUM_TOKENS], batch = d[KDA_BATCH];
-    return longest < tokens / batch + batch ? "uniform" : 2 * longest == tokens ? "skewed" : "any";
+    if (longest == (tokens + batch - 1) / batch)
+        snprintf(text, capacity, "uniform");
+    else if (2 * longest == tokens)
+        snprintf(text, capacity, "skewed");
+    else
+        snprintf(text, capacity, "max%" PRId64, longest);
 }
 
 void gen__kda_case_name(const int32_t *d, char *text, size_t capacity)
 {
-    char heads[48], other[64] = "";
+    char heads[48], spread[24], other[64] = "";
     if (d[KDA_V_HEADS] != d[KDA_QK_HEADS])
         snprintf(heads, sizeof heads, "HQK%" PRId32 "-HV%" PRId32, d[KDA_QK_HEADS], d[KDA_V_HEADS]);
     else
@@ -171,12 +196,14 @@ void gen__kda_case_name(const int32_t *d, char *text, size_t capacity)
     snprintf(other, sizeof other, "%s%s%s%s%s", d[KDA_HEAD_DIM] == 64 ? "-D64" : "",
              d[KDA_DTYPE] == GEN_DTYPE_FP16 ? "-fp16" : "", d[KDA_GATE_DTYPE] ? "-g32" : "",
              d[KDA_BETA_DTYPE] ? "" : "-b16", d[KDA_SAFE_GATE] ? "" : "-any");
-    if (d[KDA_NUM_TOKENS])
-        snprintf(text, capacity, "varlen-%s-N%" PRId32 "-T%" PRId32 "-%s%s", spread(d),
-                 d[KDA_BATCH], d[KDA_NUM_TOKENS], heads, other);
-    else
+    if (d[KDA_NUM_TOKENS]) {
+        add_spread(d, spread, sizeof spread);
+        snprintf(text, capacity, "varlen-%s-N%" PRId32 "-T%" PRId32 "-%s%s", spread, d[KDA_BATCH],
+                 d[KDA_NUM_TOKENS], heads, other);
+    } else {
         snprintf(text, capacity, "B%" PRId32 "-T%" PRId32 "-%s%s", d[KDA_BATCH], d[KDA_SEQ_LEN],
                  heads, other);
+    }
 }
 
 static uint64_t strided(int64_t tokens, int64_t stride, int64_t width)
