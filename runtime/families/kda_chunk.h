@@ -29,7 +29,7 @@ _Static_assert(KDA_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
 extern const struct gen__axis gen__kda_required[];
 enum { KDA_NUM_REQUIRED = 2, KDA_INTRA_NUM_REQUIRED = 3 /* and safe_gate */ };
 extern const char *const gen__kda_dtypes[]; /* of q, k, v: 2 */
-extern const char *const gen__kda_others[]; /* of g, beta: enum gen_kda_dtype */
+extern const char *const gen__kda_others[]; /* of g, beta: 3 */
 extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
 
 /* Is the problem allowed? On GEN_OK key->codes are set. */

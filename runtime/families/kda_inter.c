@@ -38,7 +38,8 @@ static void dims_of(const gen_problem *base, int32_t *dims)
         [KDA_V_HEADS] = p->num_v_heads,
         [KDA_HEAD_DIM] = p->head_dim,
         [KDA_DTYPE] = p->dtype,
-        [KDA_BETA_DTYPE] = GEN_KDA_DTYPE_FP32,
+        [KDA_GATE_DTYPE] = GEN_DTYPE_FP32,
+        [KDA_BETA_DTYPE] = GEN_DTYPE_FP32,
         [KDA_SAFE_GATE] = 1,
     };
     memcpy(dims, all, sizeof all);

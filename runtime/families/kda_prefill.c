@@ -28,8 +28,8 @@ static const struct gen__field fields[] = {
     {FIELD(num_v_heads), NULL, 0, GEN__PRESET_SAME},
     {FIELD(head_dim), NULL, 0, 128},
     {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
-    {FIELD(gate_dtype), gen__kda_others, 2, GEN_KDA_DTYPE_SAME},
-    {FIELD(beta_dtype), gen__kda_others, 2, GEN_KDA_DTYPE_FP32},
+    {FIELD(gate_dtype), gen__kda_others, 3, GEN__PRESET_SAME},
+    {FIELD(beta_dtype), gen__kda_others, 3, GEN_DTYPE_FP32},
     {FIELD(safe_gate), gen__kda_gates, 2, 1},
 };
 #undef FIELD
@@ -270,8 +270,8 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
     const int64_t d = dims[KDA_HEAD_DIM], qk = tokens * dims[KDA_QK_HEADS] * d;
     const int64_t v = tokens * heads * d, states = dims[KDA_BATCH] * heads * d * d;
     const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
-    const enum gen_dtype g = dims[KDA_GATE_DTYPE] ? fp32 : dtype;
-    const enum gen_dtype beta = dims[KDA_BETA_DTYPE] ? fp32 : dtype;
+    const enum gen_dtype g = (enum gen_dtype)dims[KDA_GATE_DTYPE];
+    const enum gen_dtype beta = (enum gen_dtype)dims[KDA_BETA_DTYPE];
     const struct gen__tensor list[KDA_PREFILL_NUM_TENSORS] = {
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
         {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
@@ -321,7 +321,8 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
     const int32_t *dims = dims_of(base);
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
     const double tiles = (double)gen__kda_all_chunks(dims) * heads;
-    const double g = dims[KDA_GATE_DTYPE] ? 4 : 2, beta = dims[KDA_BETA_DTYPE] ? 4 : 2;
+    const double g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const double beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     /* Inputs and outputs alone. */
     *bytes = (double)gen__kda_tokens(dims) *
                  (dims[KDA_QK_HEADS] * 4 * d + heads * (d * (4 + g) + beta)) +

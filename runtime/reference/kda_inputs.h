@@ -59,6 +59,7 @@ static inline void gen__kda_token(const int32_t *dims, const gen_kda_intra_args 
                                   int64_t head, struct gen__kda_token *t)
 {
     const bool fp16 = dims[KDA_DTYPE] == GEN_DTYPE_FP16;
+    const bool g32 = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32;
     const int64_t d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
     const int64_t qk_heads = dims[KDA_QK_HEADS], qk_head = head / (heads / qk_heads);
     const int64_t q_at = token * (a->q_stride ? a->q_stride : qk_heads * d) + qk_head * d;
@@ -72,14 +73,13 @@ static inline void gen__kda_token(const int32_t *dims, const gen_kda_intra_args 
         t->q[i] = gen__kda_load(false, fp16, a->q, q_at + i);
         t->k[i] = gen__kda_load(false, fp16, a->k, k_at + i);
         t->v[i] = gen__kda_load(false, fp16, a->v, v_at + i);
-        t->g[i] = gen__kda_gate(a, gen__kda_load(dims[KDA_GATE_DTYPE], fp16, a->g, g_at + i) + bias,
-                                rate);
+        t->g[i] = gen__kda_gate(a, gen__kda_load(g32, fp16, a->g, g_at + i) + bias, rate);
     }
     if (a->l2_norm) {
         gen__kda_normalize(t->q, d);
         gen__kda_normalize(t->k, d);
     }
-    t->beta = gen__kda_load(dims[KDA_BETA_DTYPE], fp16, a->beta, beta_at);
+    t->beta = gen__kda_load(dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32, fp16, a->beta, beta_at);
     if (a->beta_activation != GEN_KDA_BETA_GIVEN)
         t->beta = gen__kda_sigmoid(t->beta);
     if (a->beta_activation == GEN_KDA_BETA_TWO_SIGMOID)

@@ -43,12 +43,6 @@ extern "C" {
 
 #define GEN_KDA_INTRA 0x4b444149u /* "KDAI" */
 
-/* Type of g and of beta. */
-enum gen_kda_dtype {
-    GEN_KDA_DTYPE_SAME = 0, /* as q, k, v */
-    GEN_KDA_DTYPE_FP32 = 1
-};
-
 typedef struct gen_kda_intra_problem {
     gen_problem base;     /* size, GEN_KDA_INTRA, flags */
     int32_t batch;        /* sequences; 0 is legal and launches nothing */
@@ -59,8 +53,8 @@ typedef struct gen_kda_intra_problem {
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536 */
     int32_t head_dim;     /* K = V: 64 or 128 */
     int32_t dtype;        /* of q, k, v and the results: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
-    int32_t gate_dtype;   /* of g: enum gen_kda_dtype */
-    int32_t beta_dtype;   /* of beta: enum gen_kda_dtype */
+    int32_t gate_dtype;   /* of g: dtype or GEN_DTYPE_FP32 */
+    int32_t beta_dtype;   /* of beta: dtype or GEN_DTYPE_FP32 */
     int32_t safe_gate;    /* 1: no activated gate is below -5; 0: any gates, slower */
 } gen_kda_intra_problem;
 
@@ -71,7 +65,7 @@ typedef struct gen_kda_intra_args {
     const void *q;             /* [tokens, num_qk_heads, head_dim] */
     const void *k;             /* [tokens, num_qk_heads, head_dim] */
     const void *v;             /* [tokens, num_v_heads, head_dim] */
-    const void *g;             /* [tokens, num_v_heads, head_dim] */
+    const void *g;             /* [tokens, num_v_heads, head_dim]; activated gates are finite */
     const void *beta;          /* [tokens, num_v_heads], aligned to its type */
     const float *A_log;        /* [num_v_heads], 4-byte aligned. NULL: exp(A_log) = 1; not with
                                   the softplus gate */

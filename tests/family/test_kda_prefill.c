@@ -39,8 +39,8 @@ static gen_kda_prefill_problem problem(int32_t batch, int32_t seq_len, int32_t h
         .num_v_heads = heads,
         .head_dim = 128,
         .dtype = GEN_DTYPE_BF16,
-        .gate_dtype = GEN_KDA_DTYPE_FP32,
-        .beta_dtype = GEN_KDA_DTYPE_FP32,
+        .gate_dtype = GEN_DTYPE_FP32,
+        .beta_dtype = GEN_DTYPE_FP32,
         .safe_gate = 1,
     };
 }
@@ -117,10 +117,10 @@ static void check_errors(void **state)
          "kda_prefill: head count num_v_heads = 5; allowed: a multiple of num_qk_heads = 3"},
         {AT(head_dim), 96, "kda_prefill: head_dim = 96; allowed: 64, 128"},
         {AT(dtype), 2, "kda_prefill: dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
-        {AT(gate_dtype), 2,
-         "kda_prefill: gate_dtype = 2; allowed: GEN_KDA_DTYPE_SAME (0), GEN_KDA_DTYPE_FP32 (1)"},
+        {AT(gate_dtype), GEN_DTYPE_FP16, /* beside bf16 */
+         "kda_prefill: gate_dtype = 1; allowed: that of q, k, v, or GEN_DTYPE_FP32 (2)"},
         {AT(beta_dtype), -1,
-         "kda_prefill: beta_dtype = -1; allowed: GEN_KDA_DTYPE_SAME (0), GEN_KDA_DTYPE_FP32 (1)"},
+         "kda_prefill: beta_dtype = -1; allowed: that of q, k, v, or GEN_DTYPE_FP32 (2)"},
         {AT(safe_gate), 2, "kda_prefill: safe_gate = 2; allowed: 0, 1"},
 #undef AT
     };
@@ -261,7 +261,7 @@ static void case_names(void **state)
 {
     (void)state;
     gen_kda_prefill_problem p = problem(20, 820, 64);
-    p.gate_dtype = GEN_KDA_DTYPE_SAME;
+    p.gate_dtype = GEN_DTYPE_BF16;
     assert_named(p, 0, "B20-T820-H64");
     assert_named(p, 16384, "varlen-uniform-N20-T16384-H64");
     p.seq_len = 8192;
@@ -272,8 +272,8 @@ static void case_names(void **state)
     p.num_qk_heads = 16;
     p.head_dim = 64;
     p.dtype = GEN_DTYPE_FP16;
-    p.gate_dtype = GEN_KDA_DTYPE_FP32;
-    p.beta_dtype = GEN_KDA_DTYPE_SAME;
+    p.gate_dtype = GEN_DTYPE_FP32;
+    p.beta_dtype = GEN_DTYPE_FP16;
     p.safe_gate = 0;
     assert_named(p, 16384, "varlen-max4000-N20-T16384-HQK16-HV64-D64-fp16-g32-b16-any");
 }

@@ -14,7 +14,7 @@
 #define MAX_TOKENS (1 << 30)
 
 const char *const gen__kda_dtypes[] = {"bf16", "fp16"};
-const char *const gen__kda_others[] = {"same", "fp32"};
+const char *const gen__kda_others[] = {"bf16", "fp16", "fp32"};
 const char *const gen__kda_gates[] = {"any", "safe"};
 static const char *const head_dims[] = {"64", "128"};
 const struct gen__axis gen__kda_required[KDA_INTRA_NUM_REQUIRED] = {
@@ -68,6 +68,7 @@ static enum gen_status check_tokens(const char *family, const int32_t *d)
 
 enum gen_status gen__kda_check(const char *family, const int32_t *d, struct gen__key *key)
 {
+    static const char side_dtypes[] = "that of q, k, v, or GEN_DTYPE_FP32 (2)";
     enum gen_status status;
     if ((status = check_heads(family, d)) != GEN_OK || (status = check_tokens(family, d)) != GEN_OK)
         return status;
@@ -76,12 +77,10 @@ enum gen_status gen__kda_check(const char *family, const int32_t *d, struct gen_
     if (d[KDA_DTYPE] != GEN_DTYPE_BF16 && d[KDA_DTYPE] != GEN_DTYPE_FP16)
         return gen__kda_invalid(family, "dtype", d[KDA_DTYPE],
                                 "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
-    if (d[KDA_GATE_DTYPE] < 0 || d[KDA_GATE_DTYPE] > 1)
-        return gen__kda_invalid(family, "gate_dtype", d[KDA_GATE_DTYPE],
-                                "GEN_KDA_DTYPE_SAME (0), GEN_KDA_DTYPE_FP32 (1)");
-    if (d[KDA_BETA_DTYPE] < 0 || d[KDA_BETA_DTYPE] > 1)
-        return gen__kda_invalid(family, "beta_dtype", d[KDA_BETA_DTYPE],
-                                "GEN_KDA_DTYPE_SAME (0), GEN_KDA_DTYPE_FP32 (1)");
+    if (d[KDA_GATE_DTYPE] != d[KDA_DTYPE] && d[KDA_GATE_DTYPE] != GEN_DTYPE_FP32)
+        return gen__kda_invalid(family, "gate_dtype", d[KDA_GATE_DTYPE], side_dtypes);
+    if (d[KDA_BETA_DTYPE] != d[KDA_DTYPE] && d[KDA_BETA_DTYPE] != GEN_DTYPE_FP32)
+        return gen__kda_invalid(family, "beta_dtype", d[KDA_BETA_DTYPE], side_dtypes);
     if (d[KDA_SAFE_GATE] < 0 || d[KDA_SAFE_GATE] > 1)
         return gen__kda_invalid(family, "safe_gate", d[KDA_SAFE_GATE], "0, 1");
     memset(key, 0, sizeof *key);
@@ -194,8 +193,9 @@ void gen__kda_case_name(const int32_t *d, char *text, size_t capacity)
     else
         snprintf(heads, sizeof heads, "H%" PRId32, d[KDA_V_HEADS]);
     snprintf(other, sizeof other, "%s%s%s%s%s", d[KDA_HEAD_DIM] == 64 ? "-D64" : "",
-             d[KDA_DTYPE] == GEN_DTYPE_FP16 ? "-fp16" : "", d[KDA_GATE_DTYPE] ? "-g32" : "",
-             d[KDA_BETA_DTYPE] ? "" : "-b16", d[KDA_SAFE_GATE] ? "" : "-any");
+             d[KDA_DTYPE] == GEN_DTYPE_FP16 ? "-fp16" : "",
+             d[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? "-g32" : "",
+             d[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? "" : "-b16", d[KDA_SAFE_GATE] ? "" : "-any");
     if (d[KDA_NUM_TOKENS]) {
         add_spread(d, spread, sizeof spread);
         snprintf(text, capacity, "varlen-%s-N%" PRId32 "-T%" PRId32 "-%s%s", spread, d[KDA_BATCH],
@@ -269,7 +269,7 @@ static enum gen_status check_intra_pointers(const char *family, const int32_t *d
 {
     const bool none = !gen__kda_tokens(dims); /* then nobody looks */
     const bool softplus = a->gate == GEN_KDA_GATE_SOFTPLUS;
-    const uintptr_t beta = dims[KDA_BETA_DTYPE] == GEN_KDA_DTYPE_FP32 ? 4 : 2;
+    const uintptr_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     enum gen_status status;
     if ((status = gen__kda_check_pointer(family, "q", a->q, 16, none)) != GEN_OK ||
         (status = gen__kda_check_pointer(family, "k", a->k, 16, none)) != GEN_OK ||
@@ -372,9 +372,9 @@ struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen
         .scale = a->scale,
         .lower_bound = a->lower_bound,
         .gate = gates[a->gate],
-        .gate_fp32 = dims[KDA_GATE_DTYPE] == GEN_KDA_DTYPE_FP32,
+        .gate_fp32 = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32,
         .beta_activation = a->beta_activation,
-        .beta_fp32 = dims[KDA_BETA_DTYPE] == GEN_KDA_DTYPE_FP32,
+        .beta_fp32 = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32,
         .l2_norm = a->l2_norm,
     };
 }
