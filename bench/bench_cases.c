@@ -152,7 +152,7 @@ static void add_rows(struct text *text, const struct shape *shape, const struct 
     }
     for (size_t i = 0; i < peers->count; i++) {
         const struct peer_time *p = &peers->item[i];
-        if (strcmp(p->name, shape->name) != 0)
+        if (strcmp(p->name, shape->name) != 0 || !peer_is_for(p->family, shape->family->name))
             continue;
         add_row(text, shape, out, peer_is_eager(p) ? out->eager_us : out->us, p->peer, p->ms,
                 p->err);
@@ -163,7 +163,7 @@ static void add_rows(struct text *text, const struct shape *shape, const struct 
 }
 
 /* What readers must know of the peers that some case is compared with. */
-static void add_notes(struct text *text, const struct shape_list *shapes,
+static void add_notes(struct text *text, const char *family, const struct shape_list *shapes,
                       const struct peer_list *peers)
 {
     for (size_t n = 0; n < peers->num_notes; n++) {
@@ -172,8 +172,9 @@ static void add_notes(struct text *text, const struct shape_list *shapes,
         for (size_t i = 0; i < peers->count && !used; i++)
             for (size_t k = 0; k < shapes->count && !used; k++)
                 used = !strcmp(peers->item[i].peer, note->peer) &&
+                       !strcmp(peers->item[i].family, note->family) &&
                        !strcmp(peers->item[i].name, shapes->item[k].name);
-        if (used)
+        if (used && peer_is_for(note->family, family))
             text_add(text, "# peer: %s: %s\n", note->peer, note->text);
     }
 }
@@ -189,7 +190,7 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     size_t cases = 0;
     shapes_load(&shapes, family, SHAPES_TIMED, o->list);
     bench_header(&text, o, method);
-    add_notes(&text, &shapes, peers);
+    add_notes(&text, family->name, &shapes, peers);
     text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
     for (size_t i = 0; i < shapes.count; i++) {
         const struct shape *shape = &shapes.item[i];

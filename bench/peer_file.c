@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int read_line(struct peer_list *list, char *line)
+static int read_line(struct peer_list *list, char *line, const char *family)
 {
     char *field[5];
     int n = 0;
@@ -28,13 +28,23 @@ static int read_line(struct peer_list *list, char *line)
     }
     snprintf(t.peer, sizeof t.peer, "%s", field[0]);
     snprintf(t.name, sizeof t.name, "%s", field[1]);
+    snprintf(t.family, sizeof t.family, "%s", family);
     list->item = xrealloc(list->item, (list->count + 1) * sizeof *list->item);
     list->item[list->count++] = t;
     return 0;
 }
 
+/* "# family: <family>" */
+static void read_family(const char *line, char family[48])
+{
+    static const char head[] = "# family: ";
+    if (strncmp(line, head, sizeof head - 1) == 0)
+        snprintf(family, 48, "%.*s", (int)strcspn(line + sizeof head - 1, " \r"),
+                 line + sizeof head - 1);
+}
+
 /* "# note: <peer>: <text>"; other comments are none. */
-static void read_note(struct peer_list *list, const char *line)
+static void read_note(struct peer_list *list, const char *line, const char *family)
 {
     static const char head[] = "# note: ";
     const char *peer = line + sizeof head - 1;
@@ -46,6 +56,7 @@ static void read_note(struct peer_list *list, const char *line)
         return;
     memcpy(note.peer, peer, length);
     note.peer[length] = '\0';
+    snprintf(note.family, sizeof note.family, "%s", family);
     note.text = xasprintf("%s", peer + length + 1 + strspn(peer + length + 1, " "));
     text_trim(note.text);
     list->note = xrealloc(list->note, (list->num_notes + 1) * sizeof *list->note);
@@ -64,6 +75,7 @@ void peers_free(struct peer_list *list)
 int peers_read(struct peer_list *list, const char *path)
 {
     int bad = 0;
+    char family[48] = "";
     char *data = file_read(path, NULL);
     if (!data)
         return -1;
@@ -71,13 +83,19 @@ int peers_read(struct peer_list *list, const char *path)
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        read_note(list, line);
+        read_family(line, family);
+        read_note(list, line, family);
         line = text_trim(text_cut(line, '#'));
         if (*line && strncmp(line, "peer\t", 5) != 0)
-            bad += read_line(list, line);
+            bad += read_line(list, line, family);
     }
     free(data);
     return bad;
+}
+
+bool peer_is_for(const char *of, const char *family)
+{
+    return !*of || strcmp(of, family) == 0;
 }
 
 int peer_is_eager(const struct peer_time *peer)

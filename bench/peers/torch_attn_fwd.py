@@ -110,12 +110,14 @@ def main():
     parser.add_argument("--list", default=os.path.join(HERE, "..", "shapes", "attn_fwd.txt"))
     parser.add_argument("--replays", type=int, default=7)
     parser.add_argument("--backends", default="cudnn,fa2")
+    parser.add_argument("--device", type=int, default=0, help="CUDA device (default 0)")
     options = parser.parse_args()
     import torch
     from torch.nn.attention import SDPBackend
 
     backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
-    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+    torch.cuda.set_device(options.device)
+    l2_bytes = torch.cuda.get_device_properties(options.device).L2_cache_size
     versions = f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
     print("# peer: cudnn:", versions, "scaled_dot_product_attention, cuDNN backend, device time by graph replay")
     print("# peer: fa2:", versions, "scaled_dot_product_attention, FlashAttention-2 backend, likewise")

@@ -167,15 +167,20 @@ static void peer_files_are_read(void **state)
     (void)state;
     write_text(path, "# made by hand\n# note: fla-graph:  by replay \n# note: nobody\n"
                      "peer\tcase\tms\terr\nfla-graph\tB1\t0.5\t1e-3\n"
-                     "fla-eager\tB1\t0.7\t-\nbroken\tB1\t-3\n\n");
+                     "fla-eager\tB1\t0.7\t-\nbroken\tB1\t-3\n\n"
+                     "# family: whole\n# note: cula: earlier\ncula\tB1\t0.9\n");
     assert_int_equal(peers_read(&list, path), 1);
-    assert_int_equal(list.count, 2);
+    assert_int_equal(list.count, 3);
     assert_near(list.item[0].ms, 0.5);
     assert_near(list.item[0].err, 1e-3);
     assert_true(list.item[1].err < 0);
     assert_false(peer_is_eager(&list.item[0]));
     assert_true(peer_is_eager(&list.item[1]));
-    assert_int_equal(list.num_notes, 1);
+    assert_true(peer_is_for(list.item[0].family, "stage"));
+    assert_true(peer_is_for(list.item[2].family, "whole"));
+    assert_false(peer_is_for(list.item[2].family, "stage"));
+    assert_int_equal(list.num_notes, 2);
+    assert_string_equal(list.note[1].family, "whole");
     assert_string_equal(list.note[0].peer, "fla-graph");
     assert_string_equal(list.note[0].text, "by replay");
     peers_free(&list);
