@@ -3,6 +3,7 @@
  * of a launch, and an estimate of its time. The arguments are in
  * attn_fwd/launch.c, what the tuner and the tests need in attn_fwd/inputs.c.
  */
+#include "families/arguments.h"
 #include "families/attn_fwd.h"
 
 #include "occupancy.h"
@@ -57,10 +58,9 @@ static const char family[] = "attn_fwd";
 
 /* ---- the problem ------------------------------------------------------- */
 
-static enum gen_status invalid(const char *name, int32_t value, const char *allowed)
+static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
 {
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = %" PRId32 "; allowed: %s", family, name,
-                     value, allowed);
+    return gen__invalid(family, name, value, allowed);
 }
 
 static enum gen_status check_sizes(const gen_attn_fwd_problem *p)

@@ -6,7 +6,7 @@
 #ifndef GEN_FAMILIES_KDA_CHUNK_H
 #define GEN_FAMILIES_KDA_CHUNK_H
 
-#include "family.h"
+#include "families/arguments.h"
 #include "kda_inter/args.h"
 
 /* gen_plan.dims: the fields of the problems of kda_intra and kda_prefill, in their
@@ -118,10 +118,6 @@ static inline int64_t gen__kda_u_at(int64_t v, int64_t token)
 
 /* ---- checks ------------------------------------------------------------ */
 
-enum gen_status gen__kda_invalid(const char *family, const char *name, int64_t value,
-                                 const char *allowed);
-enum gen_status gen__kda_check_pointer(const char *family, const char *name, const void *pointer,
-                                       uintptr_t alignment, bool optional);
 /* 0, or a multiple of `unit` elements from `width` on. */
 enum gen_status gen__kda_check_stride(const char *family, const char *name, const int32_t *dims,
                                       int64_t stride, int64_t unit, int64_t width);

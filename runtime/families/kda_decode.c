@@ -3,6 +3,7 @@
  * geometry of a launch, and an estimate of its time. Arguments are in
  * kda_decode/args.c, tensors and forms in kda_decode/inputs.c.
  */
+#include "families/arguments.h"
 #include "families/kda_decode.h"
 
 #include "approx.h"
@@ -55,8 +56,7 @@ static const struct gen__field fields[] = {
 /* One number is not what it may be. */
 static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
 {
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "kda_decode: %s = %" PRId64 "; allowed: %s", name,
-                     value, allowed);
+    return gen__invalid("kda_decode", name, value, allowed);
 }
 
 /* Rows x value heads that selection goes by, of a problem that is allowed. */

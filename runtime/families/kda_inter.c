@@ -4,7 +4,6 @@
  */
 #include "families/kda_chunk.h"
 
-#include "occupancy.h"
 #include "short.h"
 
 #include <inttypes.h>
@@ -92,13 +91,13 @@ static enum gen_status check_operands(const int32_t *dims, const gen_kda_inter_a
 {
     const bool none = !gen__kda_tokens(dims);
     enum gen_status status;
-    if ((status = gen__kda_check_pointer(family, "w", a->w, 16, none)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "u", a->u, 16, none)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "qg", a->qg, 16, none)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "kg", a->kg, 16, none)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "a_qk", a->a_qk, 16, none)) != GEN_OK)
+    if ((status = gen__check_pointer(family, "w", a->w, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "u", a->u, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "qg", a->qg, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "kg", a->kg, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "a_qk", a->a_qk, 16, none)) != GEN_OK)
         return status;
-    return gen__kda_check_pointer(family, "decay", a->decay, 16, none);
+    return gen__check_pointer(family, "decay", a->decay, 16, none);
 }
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,

@@ -4,7 +4,6 @@
  */
 #include "families/kda_chunk.h"
 
-#include "occupancy.h"
 #include "short.h"
 
 #include <inttypes.h>
@@ -52,7 +51,8 @@ SAME_PLACE(KDA_SAFE_GATE, safe_gate);
 
 static const int32_t *dims_of(const gen_problem *base)
 {
-    return &((const gen_kda_intra_problem *)base)->batch;
+    return (const int32_t *)(const void *)((const char *)base +
+                                           offsetof(gen_kda_intra_problem, batch));
 }
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
@@ -111,13 +111,13 @@ static void plan(const gen_problem *base, const gen_device *device,
 static enum gen_status check_results(const gen_kda_intra_args *a)
 {
     enum gen_status status;
-    if ((status = gen__kda_check_pointer(family, "w", a->w, 16, false)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "u", a->u, 16, false)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "qg", a->qg, 16, false)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "kg", a->kg, 16, false)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "a_qk", a->a_qk, 16, false)) != GEN_OK)
+    if ((status = gen__check_pointer(family, "w", a->w, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "u", a->u, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "qg", a->qg, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "kg", a->kg, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "a_qk", a->a_qk, 16, false)) != GEN_OK)
         return status;
-    return gen__kda_check_pointer(family, "decay", a->decay, 16, false);
+    return gen__check_pointer(family, "decay", a->decay, 16, false);
 }
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,

@@ -52,7 +52,8 @@ SAME_PLACE(KDA_SAFE_GATE, safe_gate);
 
 static const int32_t *dims_of(const gen_problem *base)
 {
-    return &((const gen_kda_prefill_problem *)base)->batch;
+    return (const int32_t *)(const void *)((const char *)base +
+                                           offsetof(gen_kda_prefill_problem, batch));
 }
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
@@ -130,7 +131,8 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
     if (plan->num_launches < 2)
         return 0;
     gen_kda_intra_problem intra = {.base = {sizeof intra, GEN_KDA_INTRA, base->flags, 0}};
-    memcpy(&intra.batch, dims_of(base), KDA_NUM_DIMS * sizeof(int32_t));
+    memcpy((char *)&intra + offsetof(gen_kda_intra_problem, batch), dims_of(base),
+           KDA_NUM_DIMS * sizeof(int32_t));
     _Static_assert(sizeof intra <= sizeof parts->problem, "a part holds the problem");
     parts[0].launch = 0;
     memcpy(&parts[0].problem, &intra, sizeof intra);
@@ -211,7 +213,7 @@ static enum gen_status check_lengths(const int32_t *dims, const int32_t *cu)
                          "%s: cu_seqlens_host = %p with num_tokens = 0; allowed: NULL", family,
                          (const void *)cu);
     if (cu[0] != 0)
-        return gen__kda_invalid(family, "cu_seqlens_host[0]", cu[0], "0");
+        return gen__invalid(family, "cu_seqlens_host[0]", cu[0], "0");
     for (int32_t n = 0; n < dims[KDA_BATCH]; n++)
         if (cu[n + 1] < cu[n] || (int64_t)cu[n + 1] - cu[n] > dims[KDA_SEQ_LEN])
             return gen__fail(GEN_STATUS_INVALID_ARGUMENT,

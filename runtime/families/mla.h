@@ -2,7 +2,7 @@
 #ifndef GEN_FAMILIES_MLA_H
 #define GEN_FAMILIES_MLA_H
 
-#include "family.h"
+#include "families/arguments.h"
 #include "fastdiv.h"
 #include "mla_decode/args.h"
 
@@ -26,27 +26,6 @@ static inline void gen__mla_set_codes(struct gen__key *key, uint32_t a, uint32_t
         uint64_t word;
     } required = {.codes = {(uint8_t)a, (uint8_t)b, (uint8_t)c}};
     memcpy(key->codes, &required.word, sizeof key->codes);
-}
-
-/* One number is not what it may be. */
-static inline enum gen_status gen__mla_invalid(const char *family, const char *name, int64_t value,
-                                               const char *allowed)
-{
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = %" PRId64 "; allowed: %s", family, name,
-                     value, allowed);
-}
-
-static inline enum gen_status gen__mla_check_pointer(const char *family, const char *name,
-                                                     const void *pointer, uintptr_t alignment,
-                                                     bool optional)
-{
-    if (!pointer && !optional)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s is NULL", family, name);
-    if ((uintptr_t)pointer & (alignment - 1))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: %s = %p; allowed: %sa multiple of %u bytes", family, name, pointer,
-                         optional ? "NULL, or " : "", (unsigned)alignment);
-    return GEN_OK;
 }
 
 /* `count` steps of a stride stay below 2^59 elements, so that the sum of two such

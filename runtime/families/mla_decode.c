@@ -64,7 +64,7 @@ static const char family[] = "mla_decode";
 
 static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
 {
-    return gen__mla_invalid(family, name, value, allowed);
+    return gen__invalid(family, name, value, allowed);
 }
 
 /* Which field of a problem that check() refuses is wrong. */

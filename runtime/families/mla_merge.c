@@ -51,14 +51,14 @@ static int64_t usual_records(const gen_mla_merge_problem *p)
 __attribute__((noinline, cold)) static enum gen_status refuse(const gen_mla_merge_problem *p)
 {
     if (p->num_records < 0 || p->num_records > MAX_RECORDS)
-        return gen__mla_invalid(family, "num_records", p->num_records, "0 to 16777216");
+        return gen__invalid(family, "num_records", p->num_records, "0 to 16777216");
     if (p->num_heads < 1 || p->num_heads > MLA_MAX_HEADS)
-        return gen__mla_invalid(family, "head count num_heads", p->num_heads, "1 to 128");
+        return gen__invalid(family, "head count num_heads", p->num_heads, "1 to 128");
     if (p->q_len < 1 || p->q_len > MLA_MAX_Q_LEN)
-        return gen__mla_invalid(family, "q_len", p->q_len, "1 to 1024");
+        return gen__invalid(family, "q_len", p->q_len, "1 to 1024");
     if (p->num_pieces < 1 || p->num_pieces > MAX_PIECES)
-        return gen__mla_invalid(family, "num_pieces", p->num_pieces, "1 to 65536");
-    return gen__mla_invalid(family, "dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+        return gen__invalid(family, "num_pieces", p->num_pieces, "1 to 65536");
+    return gen__invalid(family, "dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
 }
 
 /* In few comparisons; refuse() tells them apart. */
@@ -194,24 +194,24 @@ struct gen__mla_merge_strides gen__mla_merge_strides(const int32_t *dims,
 static enum gen_status check_pointers(const gen_mla_merge_args *a)
 {
     enum gen_status status;
-    if ((status = gen__mla_check_pointer(family, "partial", a->partial, 16, false)) != GEN_OK ||
-        (status = gen__mla_check_pointer(family, "partial_rows", a->partial_rows, 16, false)) !=
+    if ((status = gen__check_pointer(family, "partial", a->partial, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "partial_rows", a->partial_rows, 16, false)) !=
             GEN_OK ||
-        (status = gen__mla_check_pointer(family, "records", a->records, 16, false)) != GEN_OK ||
-        (status = gen__mla_check_pointer(family, "q_indptr", a->q_indptr, 4, true)) != GEN_OK ||
-        (status = gen__mla_check_pointer(family, "o", a->o, 16, false)) != GEN_OK)
+        (status = gen__check_pointer(family, "records", a->records, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "q_indptr", a->q_indptr, 4, true)) != GEN_OK ||
+        (status = gen__check_pointer(family, "o", a->o, 16, false)) != GEN_OK)
         return status;
-    return gen__mla_check_pointer(family, "lse", a->lse, 4, true);
+    return gen__check_pointer(family, "lse", a->lse, 4, true);
 }
 
 static enum gen_status check_scalars(const gen_mla_merge_args *a)
 {
     if (a->num_slots < 1)
-        return gen__mla_invalid(family, "num_slots", a->num_slots, ">= 1");
+        return gen__invalid(family, "num_slots", a->num_slots, ">= 1");
     if (a->chunked != 0 && a->chunked != 1)
-        return gen__mla_invalid(family, "chunked", a->chunked, "0, 1");
+        return gen__invalid(family, "chunked", a->chunked, "0, 1");
     if (a->lse_base_2 != 0 && a->lse_base_2 != 1)
-        return gen__mla_invalid(family, "lse_base_2", a->lse_base_2, "0, 1");
+        return gen__invalid(family, "lse_base_2", a->lse_base_2, "0, 1");
     if (!isfinite(a->out_scale))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: out_scale = %g; allowed: a finite number", family,

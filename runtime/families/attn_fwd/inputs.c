@@ -3,6 +3,7 @@
  * they have, what stands in them, and the other ways to pass them.
  */
 #include "families/attn_fwd.h"
+#include "families/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,29 +15,20 @@
 
 /* ---- lengths ----------------------------------------------------------- */
 
-/* Uniform in [0, 1), of no pattern. */
-static double scatter(uint64_t seed, int64_t index)
-{
-    uint64_t z = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)index;
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
-}
-
 /* With varlen the first request has the greatest lengths, the second no keys, the fourth no
  * queries, the others any. The same for every fill: the tensors' sizes hang on it. */
 static int32_t q_rows(const gen_attn_fwd_problem *p, int64_t b)
 {
     if (!p->varlen || b == 0)
         return p->q_len;
-    return b == 3 ? 0 : (int32_t)(scatter(0, b) * (p->q_len + 1.0));
+    return b == 3 ? 0 : (int32_t)(gen__scatter(0, b) * (p->q_len + 1.0));
 }
 
 static int32_t kv_rows(const gen_attn_fwd_problem *p, int64_t b)
 {
     if (!p->varlen || b == 0)
         return p->kv_len;
-    return b == 1 ? 0 : (int32_t)(scatter(1, b) * (p->kv_len + 1.0));
+    return b == 1 ? 0 : (int32_t)(gen__scatter(1, b) * (p->kv_len + 1.0));
 }
 
 static int64_t all_rows(const gen_attn_fwd_problem *p,

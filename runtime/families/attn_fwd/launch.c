@@ -3,6 +3,7 @@
  * where things lie, and what the copy engine is told of queries, keys and values.
  */
 #include "driver.h"
+#include "families/arguments.h"
 #include "families/attn_fwd.h"
 
 #include <inttypes.h>
@@ -54,18 +55,6 @@ struct gen__attn_strides gen__attn_fwd_strides(const int32_t *dims, const gen_at
 
 /* ---- checks ------------------------------------------------------------ */
 
-static enum gen_status check_pointer(const char *name, const void *pointer, uintptr_t alignment,
-                                     bool optional)
-{
-    if (!pointer && !optional)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s is NULL", family, name);
-    if ((uintptr_t)pointer & (alignment - 1))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: %s = %p; allowed: %sa multiple of %u bytes", family, name, pointer,
-                         optional ? "NULL, or " : "", (unsigned)alignment);
-    return GEN_OK;
-}
-
 /* No keys at all: k and v may be absent. */
 static bool no_keys(const int32_t *dims, const gen_attn_fwd_args *a)
 {
@@ -97,8 +86,8 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_attn_fwd_ar
     enum gen_status status = GEN_OK;
     for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
         if (!list[i].unused)
-            status =
-                check_pointer(list[i].name, list[i].pointer, list[i].alignment, list[i].optional);
+            status = gen__check_pointer(family, list[i].name, list[i].pointer, list[i].alignment,
+                                        list[i].optional);
     return status;
 }
 

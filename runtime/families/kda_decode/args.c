@@ -2,6 +2,7 @@
  * The arguments of kda_decode: what is allowed, and the parameters that the
  * kernels get.
  */
+#include "families/arguments.h"
 #include "families/kda_decode.h"
 
 #include "fastdiv.h"
@@ -14,8 +15,7 @@
 
 static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
 {
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "kda_decode: %s = %" PRId64 "; allowed: %s", name,
-                     value, allowed);
+    return gen__invalid("kda_decode", name, value, allowed);
 }
 
 /* What is divided by below, in case the plan was not kept well. */

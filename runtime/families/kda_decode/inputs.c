@@ -7,6 +7,7 @@
  * of its own, as speculative decoding wants it.
  */
 #include "families/kda_decode.h"
+#include "families/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,15 +20,6 @@
 #define EXTRA_SLOTS 3
 /* Columns of a table that is wider than it must be. */
 #define EXTRA_COLUMNS 2
-
-/* Uniform in [0, 1), of no pattern. */
-static double scatter(uint64_t seed, int64_t index)
-{
-    uint64_t z = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)index;
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
-}
 
 static int64_t all_tokens(const gen_kda_decode_problem *p)
 {
@@ -117,7 +109,7 @@ static void fill_accepted(const gen_kda_decode_problem *p, const gen_kda_decode_
     const int32_t columns = (int32_t)columns_of(p, a);
     const int32_t bad[] = {0, columns + 1, -1, INT32_MIN, INT32_MAX};
     for (int64_t b = 0; b < p->batch; b++) {
-        accepted[b] = 1 + (int32_t)(scatter(options->seed, b) * columns);
+        accepted[b] = 1 + (int32_t)(gen__scatter(options->seed, b) * columns);
         if (options->padding && b % 3 == 2)
             accepted[b] = bad[b / 3 % (int64_t)(sizeof bad / sizeof *bad)];
     }
@@ -130,7 +122,7 @@ static void fill_cu_seqlens(const gen_kda_decode_problem *p, const gen_kda_decod
 {
     cu_seqlens[0] = 0;
     for (int64_t b = 0; b < p->batch; b++) {
-        int32_t count = (int32_t)(scatter(options->seed + 1, b) * (p->num_tokens + 1));
+        int32_t count = (int32_t)(gen__scatter(options->seed + 1, b) * (p->num_tokens + 1));
         if (b < 2)
             count = b == 0 ? p->num_tokens : 0;
         else if (options->padding && b == 2)

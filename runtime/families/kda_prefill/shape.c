@@ -25,19 +25,12 @@ const struct gen__axis gen__kda_required[KDA_INTRA_NUM_REQUIRED] = {
 
 /* ---- the problem ------------------------------------------------------- */
 
-enum gen_status gen__kda_invalid(const char *family, const char *name, int64_t value,
-                                 const char *allowed)
-{
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = %" PRId64 "; allowed: %s", family, name,
-                     value, allowed);
-}
-
 static enum gen_status check_heads(const char *family, const int32_t *d)
 {
     if (d[KDA_QK_HEADS] < 1 || d[KDA_QK_HEADS] > MAX_HEADS)
-        return gen__kda_invalid(family, "head count num_qk_heads", d[KDA_QK_HEADS], "1 to 65536");
+        return gen__invalid(family, "head count num_qk_heads", d[KDA_QK_HEADS], "1 to 65536");
     if (d[KDA_V_HEADS] < 1 || d[KDA_V_HEADS] > MAX_HEADS)
-        return gen__kda_invalid(family, "head count num_v_heads", d[KDA_V_HEADS], "1 to 65536");
+        return gen__invalid(family, "head count num_v_heads", d[KDA_V_HEADS], "1 to 65536");
     if (d[KDA_V_HEADS] % d[KDA_QK_HEADS])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: head count num_v_heads = %" PRId32
@@ -49,9 +42,9 @@ static enum gen_status check_heads(const char *family, const int32_t *d)
 static enum gen_status check_tokens(const char *family, const int32_t *d)
 {
     if (d[KDA_BATCH] < 0 || d[KDA_BATCH] > MAX_BATCH)
-        return gen__kda_invalid(family, "batch", d[KDA_BATCH], "0 to 65535");
+        return gen__invalid(family, "batch", d[KDA_BATCH], "0 to 65535");
     if (d[KDA_SEQ_LEN] < 0 || d[KDA_SEQ_LEN] > MAX_TOKENS)
-        return gen__kda_invalid(family, "seq_len", d[KDA_SEQ_LEN], "0 to 1073741824");
+        return gen__invalid(family, "seq_len", d[KDA_SEQ_LEN], "0 to 1073741824");
     const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
     if (d[KDA_NUM_TOKENS] < 0 || d[KDA_NUM_TOKENS] > MAX_TOKENS || d[KDA_NUM_TOKENS] > most)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -59,10 +52,10 @@ static enum gen_status check_tokens(const char *family, const int32_t *d)
                          "; allowed: 0 to 1073741824, and at most batch * seq_len = %" PRId64,
                          family, d[KDA_NUM_TOKENS], most);
     if (!d[KDA_NUM_TOKENS] && most > MAX_TOKENS)
-        return gen__kda_invalid(family, "batch * seq_len", most, "<= 1073741824");
+        return gen__invalid(family, "batch * seq_len", most, "<= 1073741824");
     const int64_t tiles = gen__kda_slots(d) * d[KDA_V_HEADS];
     if (tiles > INT32_MAX)
-        return gen__kda_invalid(family, "chunks * num_v_heads", tiles, "<= 2147483647");
+        return gen__invalid(family, "chunks * num_v_heads", tiles, "<= 2147483647");
     return GEN_OK;
 }
 
@@ -73,16 +66,16 @@ enum gen_status gen__kda_check(const char *family, const int32_t *d, struct gen_
     if ((status = check_heads(family, d)) != GEN_OK || (status = check_tokens(family, d)) != GEN_OK)
         return status;
     if (d[KDA_HEAD_DIM] != 64 && d[KDA_HEAD_DIM] != 128)
-        return gen__kda_invalid(family, "head_dim", d[KDA_HEAD_DIM], "64, 128");
+        return gen__invalid(family, "head_dim", d[KDA_HEAD_DIM], "64, 128");
     if (d[KDA_DTYPE] != GEN_DTYPE_BF16 && d[KDA_DTYPE] != GEN_DTYPE_FP16)
-        return gen__kda_invalid(family, "dtype", d[KDA_DTYPE],
-                                "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+        return gen__invalid(family, "dtype", d[KDA_DTYPE],
+                            "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
     if (d[KDA_GATE_DTYPE] != d[KDA_DTYPE] && d[KDA_GATE_DTYPE] != GEN_DTYPE_FP32)
-        return gen__kda_invalid(family, "gate_dtype", d[KDA_GATE_DTYPE], side_dtypes);
+        return gen__invalid(family, "gate_dtype", d[KDA_GATE_DTYPE], side_dtypes);
     if (d[KDA_BETA_DTYPE] != d[KDA_DTYPE] && d[KDA_BETA_DTYPE] != GEN_DTYPE_FP32)
-        return gen__kda_invalid(family, "beta_dtype", d[KDA_BETA_DTYPE], side_dtypes);
+        return gen__invalid(family, "beta_dtype", d[KDA_BETA_DTYPE], side_dtypes);
     if (d[KDA_SAFE_GATE] < 0 || d[KDA_SAFE_GATE] > 1)
-        return gen__kda_invalid(family, "safe_gate", d[KDA_SAFE_GATE], "0, 1");
+        return gen__invalid(family, "safe_gate", d[KDA_SAFE_GATE], "0, 1");
     memset(key, 0, sizeof *key);
     key->codes[0] = (uint8_t)d[KDA_DTYPE];
     key->codes[1] = d[KDA_HEAD_DIM] == 128;
@@ -226,18 +219,6 @@ struct gen__kda_strides gen__kda_stride_form(const int32_t *d)
 
 /* ---- arguments --------------------------------------------------------- */
 
-enum gen_status gen__kda_check_pointer(const char *family, const char *name, const void *pointer,
-                                       uintptr_t alignment, bool optional)
-{
-    if (!pointer && !optional)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s is NULL", family, name);
-    if ((uintptr_t)pointer & (alignment - 1))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: %s = %p; allowed: %sa multiple of %u bytes", family, name, pointer,
-                         optional ? "NULL, or " : "", (unsigned)alignment);
-    return GEN_OK;
-}
-
 enum gen_status gen__kda_check_stride(const char *family, const char *name, const int32_t *dims,
                                       int64_t stride, int64_t unit, int64_t width)
 {
@@ -255,7 +236,7 @@ enum gen_status gen__kda_check_cu_seqlens(const char *family, const int32_t *dim
                                           const int32_t *cu_seqlens)
 {
     if (dims[KDA_NUM_TOKENS])
-        return gen__kda_check_pointer(family, "cu_seqlens", cu_seqlens, 4, false);
+        return gen__check_pointer(family, "cu_seqlens", cu_seqlens, 4, false);
     if (cu_seqlens)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: cu_seqlens = %p with num_tokens = 0; allowed: NULL, for all "
@@ -271,19 +252,19 @@ static enum gen_status check_intra_pointers(const char *family, const int32_t *d
     const bool softplus = a->gate == GEN_KDA_GATE_SOFTPLUS;
     const uintptr_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     enum gen_status status;
-    if ((status = gen__kda_check_pointer(family, "q", a->q, 16, none)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "k", a->k, 16, none)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "v", a->v, 16, none)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "g", a->g, 16, none)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "beta", a->beta, beta, none)) != GEN_OK)
+    if ((status = gen__check_pointer(family, "q", a->q, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "k", a->k, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "v", a->v, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "g", a->g, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "beta", a->beta, beta, none)) != GEN_OK)
         return status;
     if (softplus && !a->A_log)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: A_log is NULL with the gate GEN_KDA_GATE_SOFTPLUS; allowed: "
                          "num_v_heads numbers",
                          family);
-    if ((status = gen__kda_check_pointer(family, "A_log", a->A_log, 4, true)) != GEN_OK ||
-        (status = gen__kda_check_pointer(family, "dt_bias", a->dt_bias, 16, true)) != GEN_OK)
+    if ((status = gen__check_pointer(family, "A_log", a->A_log, 4, true)) != GEN_OK ||
+        (status = gen__check_pointer(family, "dt_bias", a->dt_bias, 16, true)) != GEN_OK)
         return status;
     return gen__kda_check_cu_seqlens(family, dims, a->cu_seqlens);
 }
@@ -294,9 +275,9 @@ static enum gen_status check_intra_numbers(const char *family, const gen_kda_int
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: scale = %g; allowed: a finite number",
                          family, (double)a->scale);
     if (a->gate < GEN_KDA_GATE_GIVEN || a->gate > GEN_KDA_GATE_LOWER_BOUND)
-        return gen__kda_invalid(family, "gate", a->gate,
-                                "GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
-                                "GEN_KDA_GATE_LOWER_BOUND (2)");
+        return gen__invalid(family, "gate", a->gate,
+                            "GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
+                            "GEN_KDA_GATE_LOWER_BOUND (2)");
     if (a->gate == GEN_KDA_GATE_LOWER_BOUND && !(a->lower_bound >= -5.0f && a->lower_bound < 0.0f))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: lower_bound = %g; allowed: -5 <= lower_bound < 0", family,
@@ -307,11 +288,11 @@ static enum gen_status check_intra_numbers(const char *family, const gen_kda_int
                          a->A_log ? "A_log" : "dt_bias",
                          a->A_log ? (const void *)a->A_log : (const void *)a->dt_bias);
     if (a->beta_activation < GEN_KDA_BETA_GIVEN || a->beta_activation > GEN_KDA_BETA_TWO_SIGMOID)
-        return gen__kda_invalid(family, "beta_activation", a->beta_activation,
-                                "GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
-                                "GEN_KDA_BETA_TWO_SIGMOID (2)");
+        return gen__invalid(family, "beta_activation", a->beta_activation,
+                            "GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
+                            "GEN_KDA_BETA_TWO_SIGMOID (2)");
     if (a->l2_norm != 0 && a->l2_norm != 1)
-        return gen__kda_invalid(family, "l2_norm", a->l2_norm, "0, 1");
+        return gen__invalid(family, "l2_norm", a->l2_norm, "0, 1");
     return GEN_OK;
 }
 
@@ -384,18 +365,17 @@ enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
 {
     const bool none = !gen__kda_tokens(dims);
     enum gen_status status;
-    if ((status = gen__kda_check_pointer(family, "initial_state", a->initial_state, 16, true)) !=
+    if ((status = gen__check_pointer(family, "initial_state", a->initial_state, 16, true)) !=
             GEN_OK ||
-        (status = gen__kda_check_pointer(family, "final_state", a->final_state, 16, true)) !=
-            GEN_OK ||
-        (status = gen__kda_check_pointer(family, "o", a->o, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "final_state", a->final_state, 16, true)) != GEN_OK ||
+        (status = gen__check_pointer(family, "o", a->o, 16, none)) != GEN_OK ||
         (status = gen__kda_check_cu_seqlens(family, dims, a->cu_seqlens)) != GEN_OK ||
         (status = gen__kda_check_stride(family, "o_stride", dims, a->o_stride, 8,
                                         width(dims, KDA_V_HEADS))) != GEN_OK)
         return status;
     if (a->state_layout != GEN_KDA_DECODE_KV && a->state_layout != GEN_KDA_DECODE_VK)
-        return gen__kda_invalid(family, "state_layout", a->state_layout,
-                                "GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
+        return gen__invalid(family, "state_layout", a->state_layout,
+                            "GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
     return GEN_OK;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "families/mla_decode.h"
 #include "families/mla.h"
+#include "families/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -26,15 +27,6 @@ static const float ckv_scale = 0.45f, kpe_scale = 0.35f;
 
 /* ---- lengths and tokens ------------------------------------------------ */
 
-/* Uniform in [0, 1), of no pattern. */
-static double scatter(uint64_t seed, int64_t index)
-{
-    uint64_t z = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)index;
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
-}
-
 /* All kv_len where that is the greatest; else from 0 to max_kv_len with about that
  * mean, the first and the second request at the ends. The same for every fill: the
  * cache's size and the problem's cost hang on it. */
@@ -47,7 +39,7 @@ static int32_t length_of(const gen_mla_decode_problem *p, int64_t b)
     if (p->kv_len == 0)
         return 0;
     const double skew = (double)p->max_kv_len / p->kv_len - 1; /* E[u^skew] = 1 / (skew + 1) */
-    return (int32_t)((p->max_kv_len + 1) * pow(scatter(0, b), skew));
+    return (int32_t)((p->max_kv_len + 1) * pow(gen__scatter(0, b), skew));
 }
 
 static int64_t pages_of(const gen_mla_decode_problem *p, int64_t b)
@@ -68,7 +60,7 @@ static int32_t tokens_of(const gen_mla_decode_problem *p, int64_t b)
 {
     if (b < 2)
         return b == 0 ? p->q_len : 0;
-    return (int32_t)(scatter(1, b) * (p->q_len + 1));
+    return (int32_t)(gen__scatter(1, b) * (p->q_len + 1));
 }
 
 /* ---- tensors ----------------------------------------------------------- */
@@ -156,7 +148,7 @@ static int32_t *deal_pages(const gen_mla_decode_args *a, const struct gen__fill_
     for (int64_t i = 0; i < count; i++)
         pages[i] = (int32_t)i;
     for (int64_t i = 0; i < count && !options->ordered; i++) {
-        const int64_t j = i + (int64_t)(scatter(options->seed, i) * (double)(count - i));
+        const int64_t j = i + (int64_t)(gen__scatter(options->seed, i) * (double)(count - i));
         const int32_t page = pages[j];
         pages[j] = pages[i];
         pages[i] = page;

@@ -99,8 +99,8 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_mla_decode_
     enum gen_status status = GEN_OK;
     for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
         if (!list[i].unused)
-            status = gen__mla_check_pointer(family, list[i].name, list[i].pointer,
-                                            list[i].alignment, list[i].optional);
+            status = gen__check_pointer(family, list[i].name, list[i].pointer, list[i].alignment,
+                                        list[i].optional);
     return status;
 }
 
@@ -165,9 +165,9 @@ static enum gen_status check_scalars(const int32_t *dims, const gen_mla_decode_a
 {
     enum gen_status status = GEN_OK;
     if (a->num_pages < 1)
-        return gen__mla_invalid(family, "num_pages", a->num_pages, ">= 1");
+        return gen__invalid(family, "num_pages", a->num_pages, ">= 1");
     if (a->lse_base_2 != 0 && a->lse_base_2 != 1)
-        return gen__mla_invalid(family, "lse_base_2", a->lse_base_2, "0, 1");
+        return gen__invalid(family, "lse_base_2", a->lse_base_2, "0, 1");
     if (!isfinite(a->scale))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: scale = %g; allowed: a finite number",
                          family, (double)a->scale);
