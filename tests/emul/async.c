@@ -20,11 +20,10 @@ const struct mbarrier *emul__mbarrier(const struct block *b, unsigned index)
 }
 
 /* The barrier's word says which it is; what else lies there is no barrier. */
-static struct mbarrier *mbarrier_at(unsigned address, const char *who)
+static struct mbarrier *mbarrier_at(const struct block *b, unsigned address, const char *who)
 {
-    struct block *b = emul__block;
     uint64_t word;
-    memcpy(&word, emul_shared(address, 8, 8, who), 8);
+    memcpy(&word, emul__memory(b, address, 8, 8, who), 8);
     struct mbarrier *m = (struct mbarrier *)b->mbarriers.items + (uint32_t)word;
     if ((word & ~0xffffffffull) != MBARRIER_WORD || (uint32_t)word >= b->mbarriers.count ||
         m->address != address)
@@ -80,36 +79,43 @@ void emul_mbarrier_fence(void)
         ((struct mbarrier *)b->mbarriers.items)[i].fenced = true;
 }
 
-void emul_mbarrier_expect(unsigned barrier, unsigned bytes, int arrives)
+void emul_mbarrier_expect(unsigned barrier, unsigned bytes, int arrives, int cluster)
 {
-    struct mbarrier *m = mbarrier_at(barrier, "mbarrier.arrive.expect_tx");
+    struct block *b = cluster ? emul__owner(&barrier, "mbarrier.arrive.expect_tx") : emul__block;
+    struct mbarrier *m = mbarrier_at(b, barrier, "mbarrier.arrive.expect_tx");
     if (bytes > MAX_ARRIVALS)
         emul_fault("mbarrier.arrive.expect_tx: %u bytes; allowed are up to %u", bytes,
                    MAX_ARRIVALS);
     m->tx += (long)bytes;
     if (arrives)
         arrive(m, "mbarrier.arrive.expect_tx");
-    check_phase(emul__block, m);
+    check_phase(b, m);
 }
 
-void emul_mbarrier_arrive(unsigned barrier)
+static void arrive_at(struct block *b, unsigned barrier)
 {
-    struct mbarrier *m = mbarrier_at(barrier, "mbarrier.arrive");
+    struct mbarrier *m = mbarrier_at(b, barrier, "mbarrier.arrive");
     arrive(m, "mbarrier.arrive");
-    check_phase(emul__block, m);
+    check_phase(b, m);
 }
 
-static void complete(unsigned barrier, unsigned bytes)
+void emul_mbarrier_arrive(unsigned barrier, int cluster)
 {
-    struct mbarrier *m = mbarrier_at(barrier, "a copy's completion");
+    struct block *b = cluster ? emul__owner(&barrier, "mbarrier.arrive") : emul__block;
+    arrive_at(b, barrier);
+}
+
+static void complete(struct block *b, unsigned barrier, unsigned bytes)
+{
+    struct mbarrier *m = mbarrier_at(b, barrier, "a copy's completion");
     m->tx -= (long)bytes;
-    check_phase(emul__block, m);
+    check_phase(b, m);
 }
 
 void emul_mbarrier_wait(unsigned barrier, unsigned parity)
 {
     struct block *b = emul__block;
-    const struct mbarrier *m = mbarrier_at(barrier, "mbarrier wait");
+    const struct mbarrier *m = mbarrier_at(b, barrier, "mbarrier wait");
     const unsigned index = (unsigned)(m - (const struct mbarrier *)b->mbarriers.items);
     if ((m->phase & 1) == parity)
         emul__sleep(WAIT_MBARRIER, "mbarrier wait", index, parity);
@@ -118,7 +124,7 @@ void emul_mbarrier_wait(unsigned barrier, unsigned parity)
 int emul_mbarrier_try_wait(unsigned barrier, unsigned parity)
 {
     struct block *b = emul__block;
-    const struct mbarrier *m = mbarrier_at(barrier, "mbarrier.try_wait");
+    const struct mbarrier *m = mbarrier_at(b, barrier, "mbarrier.try_wait");
     const unsigned index = (unsigned)(m - (const struct mbarrier *)b->mbarriers.items);
     if ((m->phase & 1) == parity)
         emul__poll("poll", index, parity);
@@ -128,9 +134,9 @@ int emul_mbarrier_try_wait(unsigned barrier, unsigned parity)
 
 /* ---- cp.async ---------------------------------------------------------------- */
 
-static void land(const struct cp_async *c)
+static void land(const struct block *b, const struct cp_async *c)
 {
-    uint8_t *to = emul_shared(c->shared, c->bytes, c->bytes, "cp.async");
+    uint8_t *to = emul__memory(b, c->shared, c->bytes, c->bytes, "cp.async");
     if (c->given)
         memcpy(to, c->global, c->given);
     memset(to + c->given, 0, c->bytes - c->given);
@@ -142,7 +148,7 @@ static void land_until(struct fiber *f, uint64_t group, uint64_t sequence)
     struct cp_async *c = f->copies.items;
     size_t n = 0;
     for (; n < f->copies.count && c[n].group < group && c[n].sequence < sequence; n++)
-        land(&c[n]);
+        land(f->block, &c[n]);
     if (n)
         emul__list_cut(&f->copies, 0, n);
 }
@@ -155,10 +161,10 @@ void emul_cp_async(unsigned shared, const void *global, unsigned bytes, unsigned
     emul_shared(shared, bytes, bytes, "cp.async");
     if (given)
         emul_global(global, bytes, "cp.async");
-    if (b->options.late)
+    if (b->cluster->options.late)
         *(struct cp_async *)emul__list_add(&f->copies, sizeof c) = c;
     else
-        land(&c);
+        land(b, &c);
 }
 
 void emul_cp_async_commit(void)
@@ -176,9 +182,12 @@ void emul_cp_async_wait(unsigned pending)
 void emul_cp_async_arrive(unsigned barrier)
 {
     struct fiber *f = emul__block->self;
-    mbarrier_at(barrier, "cp.async.mbarrier.arrive");
-    emul__issue(&(struct task){
-        .kind = TASK_CP_ARRIVE, .fiber = f, .barrier = barrier, .sequence = f->copy_sequence});
+    mbarrier_at(f->block, barrier, "cp.async.mbarrier.arrive");
+    emul__issue(&(struct task){.kind = TASK_CP_ARRIVE,
+                               .block = f->block,
+                               .fiber = f,
+                               .barrier = barrier,
+                               .sequence = f->copy_sequence});
 }
 
 /* ---- loads that an mbarrier tells of ------------------------------------------ */
@@ -187,50 +196,73 @@ static void run_task(const struct task *t)
 {
     if (t->kind == TASK_CP_ARRIVE) {
         land_until(t->fiber, UINT64_MAX, t->sequence);
-        emul_mbarrier_arrive(t->barrier);
+        arrive_at(t->block, t->barrier);
         return;
     }
     if (t->kind == TASK_BULK)
-        emul__async_write(t->shared, t->from, t->bytes, "cp.async.bulk");
+        emul__async_write(t->block, t->shared, t->from, t->bytes, "cp.async.bulk");
     else
         emul__land_tensor(t);
-    complete(t->barrier, t->bytes);
+    complete(t->block, t->barrier, t->bytes);
 }
 
 void emul__issue(const struct task *task)
 {
-    struct block *b = emul__block;
-    if (task->kind != TASK_CP_ARRIVE && !mbarrier_at(task->barrier, "a bulk copy")->fenced)
+    struct cluster *c = task->block->cluster;
+    if (task->kind != TASK_CP_ARRIVE &&
+        !mbarrier_at(task->block, task->barrier, "a bulk copy")->fenced)
         emul_fault("a bulk copy with mbarrier %#x, which no fence.mbarrier_init made visible",
                    task->barrier);
-    if (b->options.late)
-        *(struct task *)emul__list_add(&b->tasks, sizeof *task) = *task;
+    if (c->options.late)
+        *(struct task *)emul__list_add(&c->tasks, sizeof *task) = *task;
     else
         run_task(task);
 }
 
-bool emul__pump(struct block *b)
+void emul__issue_load(struct task *t, unsigned alignment, unsigned blocks, const char *who)
 {
-    struct task *all = b->tasks.items;
+    const struct cluster *c = emul__block->cluster;
+    if (blocks >> c->size)
+        emul_fault("%s: to the blocks %#x of a cluster of %u", who, blocks, c->size);
+    if (!blocks) {
+        t->block = emul__owner(&t->shared, who);
+        if (emul__owner(&t->barrier, who) != t->block)
+            emul_fault("%s: to shared memory of one block, with an mbarrier of another", who);
+        emul__memory(t->block, t->shared, t->bytes, alignment, who);
+        emul__issue(t);
+    }
+    for (unsigned rank = 0; rank < c->size; rank++) {
+        if (!(blocks >> rank & 1))
+            continue;
+        t->block = emul__peer(rank, who);
+        emul__memory(t->block, t->shared, t->bytes, alignment, who);
+        emul__issue(t);
+    }
+}
+
+bool emul__pump(struct cluster *c)
+{
+    struct task *all = c->tasks.items;
     size_t i = 0;
-    if (!b->tasks.count)
+    if (!c->tasks.count)
         return false;
-    if (b->options.random)
-        i = emul__random(b) % b->tasks.count;
+    if (c->options.random)
+        i = emul__random(c) % c->tasks.count;
     const struct task t = all[i];
-    emul__list_cut(&b->tasks, i, 1);
+    emul__list_cut(&c->tasks, i, 1);
     run_task(&t);
     return true;
 }
 
-void emul_bulk_load(unsigned shared, const void *global, unsigned bytes, unsigned barrier)
+void emul_bulk_load(unsigned shared, const void *global, unsigned bytes, unsigned barrier,
+                    unsigned blocks)
 {
-    emul_shared(shared, bytes, 16, "cp.async.bulk");
+    struct task t = {
+        .kind = TASK_BULK, .shared = shared, .from = global, .bytes = bytes, .barrier = barrier};
     emul_global(global, 16, "cp.async.bulk");
     if (!bytes || bytes % 16)
         emul_fault("cp.async.bulk: %u bytes; allowed are multiples of 16", bytes);
-    emul__issue(&(struct task){
-        .kind = TASK_BULK, .shared = shared, .from = global, .bytes = bytes, .barrier = barrier});
+    emul__issue_load(&t, 16, blocks, "cp.async.bulk");
 }
 
 /* ---- bulk stores ------------------------------------------------------------------ */
@@ -262,7 +294,7 @@ void emul_bulk_store(void *global, unsigned shared, unsigned bytes)
     emul_global(global, 16, "cp.async.bulk (store)");
     if (!bytes || bytes % 16)
         emul_fault("cp.async.bulk (store): %u bytes; allowed are multiples of 16", bytes);
-    if (b->options.late)
+    if (b->cluster->options.late)
         *(struct bulk_store *)emul__list_add(&f->stores, sizeof s) = s;
     else
         write_store(&s);
@@ -311,17 +343,21 @@ static void end_stores(struct block *b)
 
 void emul__block_ends(struct block *b)
 {
-    if (b->tasks.count)
+    const struct task *t = b->cluster->tasks.items;
+    size_t copies = 0;
+    for (size_t i = 0; i < b->cluster->tasks.count; i++)
+        copies += t[i].block == b;
+    if (copies)
         emul__fail(b,
                    "block (%u, %u, %u) ended with %zu copies into its shared memory on their way",
-                   b->index.x, b->index.y, b->index.z, b->tasks.count);
+                   b->index.x, b->index.y, b->index.z, copies);
     end_stores(b);
     emul__wgmma_ends(b);
 }
 
 void emul__async_reset(struct block *b)
 {
-    b->mbarriers.count = b->tasks.count = 0;
+    b->mbarriers.count = 0;
 }
 
 void emul__async_free(struct block *b)
@@ -334,5 +370,4 @@ void emul__async_free(struct block *b)
         emul__list_free(&b->fiber[i].copies);
     }
     emul__list_free(&b->mbarriers);
-    emul__list_free(&b->tasks);
 }

@@ -44,10 +44,16 @@ compile_one() {
         cc=$(echo "$name" | sed -n 's/.*__[a-z]*_*\([0-9]*\)a\{0,1\}_.*/\1/p')
         ring=$(sed -n 's/.*extern __shared__ *\(__align__(\([0-9]*\))\)* .* \([A-Za-z_][A-Za-z_0-9]*\)\[\];.*/EMUL_RING(\3, \2)/p' "$source" |
             sed 's/, )/, 16)/' | head -n 1)
+        cluster=$(sed -n 's/.*__cluster_dims__ *(\([^()]*\)).*/\1/p' "$source" | head -n 1)
+        if [ -z "$cluster" ] && grep -q '__cluster_dims__ *(' "$source"; then
+            echo "compile.sh: $1: __cluster_dims__ wants its numbers on its line, without parentheses of their own" >&2
+            return 1
+        fi
         {
             echo '#include "emul/prelude.cuh"'
             echo "#include \"$source\""
             echo '#include "emul/kernel.cuh"'
+            echo "EMUL_CLUSTER($cluster)"
             echo "${ring:-EMUL_NO_RING}"
             echo "EMUL_KERNEL($symbol)"
         } >"$object.$$.cpp"

@@ -3,9 +3,10 @@
  * it call, and how a driver launches them. Read by C and by the C++ prelude of
  * kernels, whose name space it must not fill, so it includes nothing.
  *
- * Threads of a block are fibers on one thread of the host; blocks run one after
- * another. Shared memory is the kernel's thread-local storage; its addresses are
- * 32-bit numbers as on a GPU, statics from 1024 up and the dynamic part behind.
+ * Threads of a block are fibers on one thread of the host; clusters of blocks run
+ * one after another, and the blocks of a cluster at the same time. Shared memory
+ * is the kernel's thread-local storage; its addresses are 32-bit numbers as on a
+ * GPU, statics from 1024 up and the dynamic part behind.
  */
 #ifndef EMUL_ENGINE_H
 #define EMUL_ENGINE_H
@@ -18,10 +19,12 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-#define EMUL_ABI 1
+#define EMUL_ABI 2
 /* The most that a block may have, static and dynamic together. */
 #define EMUL_MAX_SHARED 232448
 #define EMUL_MAX_THREADS 1024
+/* Blocks of a cluster; more than 8 are what a launch has to ask for. */
+#define EMUL_MAX_CLUSTER 16
 
 struct emul_dim {
     unsigned x, y, z;
@@ -37,6 +40,7 @@ struct emul_kernel {
     unsigned abi;
     unsigned num_params;
     const unsigned *param_bytes;
+    struct emul_dim cluster;          /* what __cluster_dims__ says, else 1 x 1 x 1 */
     void (*run)(void *const *params); /* one thread */
     /* The dynamic shared memory of the calling thread of the host, or NULL; makes that thread's
      * thread-local storage exist. */
@@ -109,26 +113,38 @@ unsigned emul_match(unsigned mask, unsigned long long value);
 /* Others run first: what a loop that polls memory must call. */
 void emul_yield(void);
 
+/* The cluster: which of its blocks this one is, and how many there are. */
+unsigned emul_cluster_rank(void);
+unsigned emul_cluster_size(void);
+/* The address of the same place in another block's shared memory; of the own block as it is. */
+unsigned emul_cluster_map(unsigned address, unsigned rank);
+/* The memory behind an address of that kind, or behind one of the own block. */
+void *emul_cluster_shared(unsigned address, unsigned bytes, unsigned alignment, const char *who);
+void emul_cluster_arrive(int aligned);
+void emul_cluster_wait(int aligned);
+
 /* cp.async: `given` of the `bytes` are read, the others are zeros. */
 void emul_cp_async(unsigned shared, const void *global, unsigned bytes, unsigned given);
 void emul_cp_async_commit(void);
 void emul_cp_async_wait(unsigned pending);
 void emul_cp_async_arrive(unsigned barrier);
 
-/* mbarriers, bulk and tensor copies. */
+/* mbarriers, bulk and tensor copies. `cluster`: the address may be of another block of the cluster;
+ * `blocks`: a copy goes to these of the cluster, one bit each, or 0: to where the address says. */
 void emul_mbarrier_init(unsigned barrier, unsigned arrivals);
 void emul_mbarrier_fence(void);
-void emul_mbarrier_expect(unsigned barrier, unsigned bytes, int arrives);
-void emul_mbarrier_arrive(unsigned barrier);
+void emul_mbarrier_expect(unsigned barrier, unsigned bytes, int arrives, int cluster);
+void emul_mbarrier_arrive(unsigned barrier, int cluster);
 void emul_mbarrier_wait(unsigned barrier, unsigned parity);
 int emul_mbarrier_try_wait(unsigned barrier, unsigned parity);
-void emul_bulk_load(unsigned shared, const void *global, unsigned bytes, unsigned barrier);
+void emul_bulk_load(unsigned shared, const void *global, unsigned bytes, unsigned barrier,
+                    unsigned blocks);
 void emul_bulk_store(void *global, unsigned shared, unsigned bytes);
 void emul_bulk_commit(void);
 void emul_bulk_wait(unsigned pending, int read);
-void emul_fence_proxy_async(void);
+void emul_fence_proxy_async(int cluster);
 void emul_tensor_load(unsigned shared, const void *map, const int *at, unsigned rank,
-                      unsigned barrier);
+                      unsigned barrier, unsigned blocks);
 void emul_tensor_check(const void *map, unsigned rank);
 
 /* Tensor cores. */

@@ -18,6 +18,10 @@
 #define FORGET(stack) (void)(stack)
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
 #if !defined(__x86_64__) && !defined(__aarch64__)
 #error "fibers are written for x86-64 and aarch64"
 #endif
@@ -29,20 +33,20 @@ static void stacks_fail(const char *what)
 }
 
 /* Kept from launch to launch; each thread of the host has its own. */
-void *emul__stack(unsigned number)
+void *emul__stack(unsigned block, unsigned number)
 {
-    static _Thread_local uint8_t *stacks;
-    static _Thread_local bool guarded[EMUL_MAX_THREADS];
-    if (!stacks) {
-        stacks = mmap(NULL, (size_t)EMUL_MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (stacks == MAP_FAILED)
+    static _Thread_local uint8_t *stacks[EMUL_MAX_CLUSTER];
+    static _Thread_local bool guarded[EMUL_MAX_CLUSTER][EMUL_MAX_THREADS];
+    if (!stacks[block]) {
+        stacks[block] = mmap(NULL, (size_t)EMUL_MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (stacks[block] == MAP_FAILED)
             stacks_fail("mmap");
     }
-    uint8_t *stack = stacks + (size_t)number * STACK_BYTES;
-    if (!guarded[number] && mprotect(stack, GUARD_BYTES, PROT_NONE))
+    uint8_t *stack = stacks[block] + (size_t)number * STACK_BYTES;
+    if (!guarded[block][number] && mprotect(stack, GUARD_BYTES, PROT_NONE))
         stacks_fail("mprotect");
-    guarded[number] = true;
+    guarded[block][number] = true;
     FORGET(stack);
     return stack + STACK_BYTES;
 }
@@ -104,3 +108,18 @@ void *emul__fiber_new(void *top, void (*entry)(void))
     return sp;
 }
 #endif
+
+/* A fiber that is left for good had calls there that do not return: for the thread sanitizer they
+ * are of a stack that goes when the cluster's fibers do. */
+void emul__enter(void **save, void *load)
+{
+#if defined(__SANITIZE_THREAD__)
+    void *const outer = __tsan_get_current_fiber(), *const inner = __tsan_create_fiber(0);
+    __tsan_switch_to_fiber(inner, 0);
+    emul__switch(save, load);
+    __tsan_switch_to_fiber(outer, 0);
+    __tsan_destroy_fiber(inner);
+#else
+    emul__switch(save, load);
+#endif
+}

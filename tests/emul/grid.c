@@ -1,7 +1,6 @@
 /*
- * Running a grid: its blocks one after another, the threads of a block by turns.
- * A fiber runs until it must wait. When none can go on, what was issued and has
- * not happened yet happens; when there is no such thing either, the block is stuck.
+ * Running a grid: its clusters one after another, each of one block unless the
+ * kernel says otherwise, and what a block is at its begin and at its end.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -10,12 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* How often threads that poll may find nothing new before that counts as stuck. */
-#define MAX_SPIN_ROUNDS 1000
-/* In random mode, one of so many waits lets something issued happen, and changes a rank. */
-#define RANDOM_SHARE 8
-#define RANK_SHARE 256
 
 _Thread_local struct block *emul__block;
 
@@ -48,130 +41,7 @@ void emul__list_free(struct list *list)
     memset(list, 0, sizeof *list);
 }
 
-/* ---- taking turns -------------------------------------------------------- */
-
-uint64_t emul__random(struct block *block)
-{
-    block->random ^= block->random << 13;
-    block->random ^= block->random >> 7;
-    block->random ^= block->random << 17;
-    return block->random;
-}
-
-static void make_ready(struct block *b, struct fiber *fiber)
-{
-    fiber->state = READY;
-    fiber->wait.kind = WAIT_NONE;
-    b->ready[(b->ready_first + b->ready_count++) % EMUL_MAX_THREADS] = fiber->number;
-}
-
-/* The thread that is made ready n-th of all: with `ahead` the last one of these goes first. */
-unsigned emul__nth(const struct block *b, unsigned n)
-{
-    return b->options.reverse != b->options.ahead ? b->num_threads - 1 - n : n;
-}
-
-void emul__wake(struct fiber *fiber)
-{
-    emul__block->spin_rounds = 0;
-    make_ready(emul__block, fiber);
-}
-
-/* Warps have random ranks, and one of them changes now and then: a warp runs far ahead of
- * others, which orders that are random at every step would hardly ever have. */
-static unsigned choose(struct block *b)
-{
-    unsigned best = 0;
-    if (emul__random(b) % RANK_SHARE == 0)
-        b->rank[emul__random(b) % b->num_warps] = (unsigned)(emul__random(b) >> 32);
-    for (unsigned i = 1; i < b->ready_count; i++)
-        if (b->rank[b->ready[(b->ready_first + i) % EMUL_MAX_THREADS] / WARP] >=
-            b->rank[b->ready[(b->ready_first + best) % EMUL_MAX_THREADS] / WARP])
-            best = i;
-    return best;
-}
-
-static struct fiber *take_ready(struct block *b)
-{
-    unsigned *first = &b->ready[b->ready_first % EMUL_MAX_THREADS];
-    unsigned *last = &b->ready[(b->ready_first + b->ready_count - 1) % EMUL_MAX_THREADS];
-    if (b->options.random) {
-        unsigned *other = &b->ready[(b->ready_first + choose(b)) % EMUL_MAX_THREADS];
-        const unsigned number = *other;
-        *other = *last;
-        *last = number;
-    }
-    b->ready_count--;
-    if (b->options.random || b->options.ahead)
-        return &b->fiber[*last];
-    b->ready_first++;
-    return &b->fiber[*first];
-}
-
-/* Threads that poll run again, when nothing else can. */
-static bool wake_spinning(struct block *b)
-{
-    bool any = false;
-    if (b->spin_rounds++ == MAX_SPIN_ROUNDS)
-        return false;
-    for (unsigned n = 0; n < b->num_threads; n++) {
-        struct fiber *f = &b->fiber[emul__nth(b, n)];
-        if (f->state == SPINNING) {
-            make_ready(b, f);
-            any = true;
-        }
-    }
-    return any;
-}
-
-static struct fiber *next_fiber(struct block *b)
-{
-    if (b->options.random && b->live && emul__random(b) % RANDOM_SHARE == 0)
-        emul__pump(b);
-    for (;;) {
-        if (b->ready_count)
-            return take_ready(b);
-        if (!b->live)
-            return NULL;
-        if (emul__pump(b))
-            b->spin_rounds = 0;
-        else if (!wake_spinning(b))
-            return NULL;
-    }
-}
-
-/* Leaves the fiber that runs for another, or for run_block() where none can go on. */
-static void leave(struct block *b)
-{
-    struct fiber *self = b->self, *next = next_fiber(b);
-    if (next == self)
-        return;
-    b->self = next;
-    emul__switch(&self->sp, next ? next->sp : b->main_sp);
-}
-
-static void pause_as(enum state state, struct wait wait)
-{
-    struct block *b = emul__block;
-    b->self->state = state;
-    b->self->wait = wait;
-    leave(b);
-}
-
-void emul__sleep(enum wait_kind kind, const char *who, unsigned id, unsigned parity)
-{
-    pause_as(WAITING, (struct wait){kind, who, id, parity});
-}
-
-void emul__poll(const char *who, unsigned id, unsigned parity)
-{
-    pause_as(SPINNING, (struct wait){WAIT_MBARRIER, who, id, parity});
-}
-
-void emul_yield(void)
-{
-    pause_as(SPINNING, (struct wait){.kind = WAIT_NONE, .who = "poll"});
-}
+/* ---- threads ---------------------------------------------------------------- */
 
 const struct emul_thread *emul_self(void)
 {
@@ -189,34 +59,41 @@ void emul_fault(const char *format, ...)
     va_end(args);
     emul__fail(b, "block (%u, %u, %u), thread %u: %s", b->index.x, b->index.y, b->index.z,
                b->self->number, text);
-    emul__switch(&unused, b->main_sp);
+    emul__switch(&unused, b->cluster->main_sp);
     abort();
 }
 
 void emul__fail(struct block *b, const char *format, ...)
 {
+    struct cluster *c = b->cluster;
     va_list args;
-    if (b->failed)
+    if (c->failed)
         return; /* the first reason stands */
     va_start(args, format);
-    vsnprintf(b->message, b->capacity, format, args);
+    vsnprintf(c->message, c->capacity, format, args);
     va_end(args);
-    b->failed = true;
+    c->failed = true;
 }
 
 static void thread_main(void)
 {
     struct block *b = emul__block;
+    struct cluster *c = b->cluster;
     struct fiber *self = b->self;
-    b->launch->kernel->run(b->launch->params);
+    b->kernel->run(c->launch->params);
     self->state = DONE;
     b->live--;
     emul__thread_ends(b, self);
-    leave(b);
+    emul__cluster_thread_ends(c, self);
+    if (!b->live)
+        emul__block_ends(b);
+    if (c->failed)
+        emul__switch(&self->sp, c->main_sp);
+    emul__leave(b);
     abort();
 }
 
-/* ---- a block that is stuck ------------------------------------------------ */
+/* ---- blocks that are stuck ------------------------------------------------ */
 
 static bool same_wait(const struct fiber *a, const struct fiber *b)
 {
@@ -237,6 +114,9 @@ static void describe(const struct block *b, const struct fiber *f, char *text, s
         const struct barrier *barrier = &b->barrier[w->id];
         snprintf(text, capacity, "%s of barrier %u: %u of %u threads came", w->who, w->id,
                  barrier->arrived, w->id ? barrier->expected : b->live);
+    } else if (w->kind == WAIT_CLUSTER) {
+        snprintf(text, capacity, "%s: %u of %u threads came", w->who, b->cluster->arrived,
+                 b->cluster->live);
     } else {
         const struct mbarrier *m = emul__mbarrier(b, w->id);
         snprintf(text, capacity,
@@ -245,12 +125,17 @@ static void describe(const struct block *b, const struct fiber *f, char *text, s
     }
 }
 
-static void report_stuck(struct block *b)
+__attribute__((format(printf, 2, 3))) static void append(struct cluster *c, const char *format, ...)
 {
-    size_t used =
-        (size_t)snprintf(b->message, b->capacity, "block (%u, %u, %u) is stuck:", b->index.x,
-                         b->index.y, b->index.z);
-    b->failed = true;
+    const size_t used = strnlen(c->message, c->capacity);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->message + used, c->capacity - used, format, args);
+    va_end(args);
+}
+
+static void report_threads(const struct block *b)
+{
     for (unsigned first = 0, next; first < b->num_threads; first = next) {
         char text[256];
         const struct fiber *f = &b->fiber[first];
@@ -260,38 +145,51 @@ static void report_stuck(struct block *b)
             snprintf(text, sizeof text, "ended");
         else
             describe(b, f, text, sizeof text);
-        if (used < b->capacity)
-            used += (size_t)snprintf(b->message + used, b->capacity - used, " threads %u-%u: %s;",
-                                     first, next - 1, text);
+        append(b->cluster, " threads %u-%u: %s;", first, next - 1, text);
     }
 }
 
-/* ---- blocks --------------------------------------------------------------- */
+static void report_stuck(struct cluster *c)
+{
+    c->failed = true;
+    c->message[0] = '\0';
+    for (unsigned i = 0; i < c->size; i++) {
+        const struct block *b = c->block[i];
+        if (!b->live)
+            continue;
+        append(c, "%sblock (%u, %u, %u) is stuck:", c->message[0] ? " " : "", b->index.x,
+               b->index.y, b->index.z);
+        report_threads(b);
+    }
+}
+
+/* ---- blocks and clusters ----------------------------------------------------- */
 
 static void start_threads(struct block *b)
 {
-    const struct emul_dim t = b->launch->threads;
+    const struct emul_launch *l = b->cluster->launch;
+    const struct emul_dim t = l->threads;
     for (unsigned n = 0; n < b->num_threads; n++) {
         const unsigned i = emul__nth(b, n);
         struct fiber *f = &b->fiber[i];
+        f->block = b;
         f->number = i;
         f->where.thread = (struct emul_dim){i % t.x, i / t.x % t.y, i / t.x / t.y};
         f->where.block = b->index;
         f->where.threads = t;
-        f->where.blocks = b->launch->blocks;
+        f->where.blocks = l->blocks;
         f->copy_groups = f->copy_sequence = f->store_groups = 0;
         f->copies.count = f->stores.count = 0;
-        f->sp = emul__fiber_new(emul__stack(i), thread_main);
+        f->cluster_arrived = false;
+        f->sp = emul__fiber_new(emul__stack(b->cluster_rank, i), thread_main);
         emul__wake(f);
     }
 }
 
-static void run_block(struct block *b)
+static void reset_block(struct block *b)
 {
     b->live = b->num_threads;
-    b->ready_first = b->ready_count = b->spin_rounds = 0;
-    for (unsigned w = 0; w < b->num_warps; w++)
-        b->rank[w] = (unsigned)(emul__random(b) >> 32);
+    b->self = NULL;
     memset(b->meeting, 0, sizeof b->meeting);
     memset(b->barrier, 0, sizeof b->barrier);
     for (unsigned w = 0; w < b->num_warps; w++) {
@@ -301,16 +199,72 @@ static void run_block(struct block *b)
     emul__async_reset(b);
     emul__wgmma_open(b);
     emul__shared_poison(b);
-    start_threads(b);
-    b->self = next_fiber(b);
-    emul__switch(&b->main_sp, b->self->sp);
-    b->self = NULL;
-    if (b->failed)
-        return;
-    if (b->live)
-        report_stuck(b);
-    else
-        emul__block_ends(b);
+}
+
+/* `first` is the index of its block of rank 0. */
+static void run_cluster(struct cluster *c, struct emul_dim first)
+{
+    c->live = c->arrived = c->phase = 0;
+    c->tasks.count = 0;
+    emul__turns_reset(c);
+    for (unsigned i = 0; i < c->size; i++) {
+        struct block *b = c->block[i];
+        b->index = (struct emul_dim){first.x + i % c->dim.x, first.y + i / c->dim.x % c->dim.y,
+                                     first.z + i / c->dim.x / c->dim.y};
+        reset_block(b);
+        c->live += b->live;
+    }
+    for (unsigned i = 0; i < c->size; i++)
+        start_threads(emul__nth_block(c, i));
+    struct fiber *f = emul__next(c);
+    emul__block = f->block;
+    f->block->self = f;
+    emul__enter(&c->main_sp, f->sp);
+    if (!c->failed && c->live)
+        report_stuck(c);
+}
+
+static struct block *open_block(struct cluster *c, unsigned rank)
+{
+    const struct emul_launch *l = c->launch;
+    struct block *b = calloc(1, sizeof *b);
+    if (!b)
+        abort();
+    b->cluster = c;
+    b->cluster_rank = rank;
+    b->num_threads = l->threads.x * l->threads.y * l->threads.z;
+    b->num_warps = (b->num_threads + WARP - 1) / WARP;
+    b->kernel = emul__copy(l->kernel, rank, c->message, c->capacity);
+    if (!b->kernel)
+        c->failed = true;
+    else if (!emul__shared_open(b))
+        c->failed = true;
+    return b;
+}
+
+static void open_cluster(struct cluster *c)
+{
+    c->dim = c->launch->kernel->cluster;
+    const unsigned size = c->dim.x * c->dim.y * c->dim.z;
+    for (unsigned i = 0; i < size && !c->failed; i++) {
+        struct block *b = c->block[c->size++] = open_block(c, i);
+        for (int s = 0; s < 3 && !c->failed; s++)
+            if (b->segment[s].address != c->block[0]->segment[s].address)
+                emul__fail(b, "shared memory lies elsewhere in the cluster's block %u than in 0",
+                           i);
+    }
+}
+
+static void close_cluster(struct cluster *c)
+{
+    for (unsigned i = 0; i < c->size; i++) {
+        emul__async_free(c->block[i]);
+        emul__wgmma_free(c->block[i]);
+        free(c->block[i]->view);
+        free(c->block[i]);
+    }
+    emul__list_free(&c->tasks);
+    free(c);
 }
 
 static bool read_mode(struct options *options, char *message, size_t capacity)
@@ -346,6 +300,8 @@ static bool check_launch(const struct emul_launch *l, char *message, size_t capa
 {
     const unsigned long long threads =
         (unsigned long long)l->threads.x * l->threads.y * l->threads.z;
+    const struct emul_dim c =
+        l->kernel->abi == EMUL_ABI ? l->kernel->cluster : (struct emul_dim){1, 1, 1};
     if (l->kernel->abi != EMUL_ABI)
         snprintf(message, capacity,
                  "the kernel was compiled for interface %u of the engine, it is %d", l->kernel->abi,
@@ -357,6 +313,14 @@ static bool check_launch(const struct emul_launch *l, char *message, size_t capa
              l->blocks.z > 65535)
         snprintf(message, capacity, "a grid of %u x %u x %u", l->blocks.x, l->blocks.y,
                  l->blocks.z);
+    else if (!c.x || !c.y || !c.z || c.x > EMUL_MAX_CLUSTER || c.y > EMUL_MAX_CLUSTER ||
+             c.z > EMUL_MAX_CLUSTER || c.x * c.y * c.z > EMUL_MAX_CLUSTER)
+        snprintf(message, capacity, "clusters of %u x %u x %u blocks; allowed: up to %d", c.x, c.y,
+                 c.z, EMUL_MAX_CLUSTER);
+    else if (l->blocks.x % c.x || l->blocks.y % c.y || l->blocks.z % c.z)
+        snprintf(message, capacity,
+                 "a grid of %u x %u x %u is no multiple of clusters of %u x %u x %u", l->blocks.x,
+                 l->blocks.y, l->blocks.z, c.x, c.y, c.z);
     else
         return true;
     return false;
@@ -367,33 +331,28 @@ int emul_run(const struct emul_launch *launch, char *message, unsigned long capa
     struct options options;
     if (!check_launch(launch, message, capacity) || !read_mode(&options, message, capacity))
         return -1;
-    struct block *b = calloc(1, sizeof *b);
+    struct cluster *c = calloc(1, sizeof *c);
     struct block *outer = emul__block;
-    if (!b)
+    if (!c)
         abort();
-    b->launch = launch;
-    b->options = options;
-    b->random = options.seed * 0x9e3779b97f4a7c15u + 1;
-    b->message = message;
-    b->capacity = capacity;
-    b->num_threads = launch->threads.x * launch->threads.y * launch->threads.z;
-    b->num_warps = (b->num_threads + WARP - 1) / WARP;
-    emul__block = b;
-    if (!emul__shared_open(b))
-        b->failed = true;
-    const struct emul_dim n = launch->blocks;
-    const uint64_t blocks = (uint64_t)n.x * n.y * n.z;
-    for (uint64_t i = 0; i < blocks && !b->failed; i++) {
-        const uint64_t at = options.reverse ? blocks - 1 - i : i;
-        b->index = (struct emul_dim){(unsigned)(at % n.x), (unsigned)(at / n.x % n.y),
-                                     (unsigned)(at / n.x / n.y)};
-        run_block(b);
+    c->launch = launch;
+    c->options = options;
+    c->random = options.seed * 0x9e3779b97f4a7c15u + 1;
+    c->message = message;
+    c->capacity = capacity;
+    open_cluster(c);
+    const struct emul_dim d = c->dim;
+    const struct emul_dim n = {launch->blocks.x / d.x, launch->blocks.y / d.y,
+                               launch->blocks.z / d.z};
+    const uint64_t clusters = (uint64_t)n.x * n.y * n.z;
+    for (uint64_t i = 0; i < clusters && !c->failed; i++) {
+        const uint64_t at = options.reverse ? clusters - 1 - i : i;
+        run_cluster(c,
+                    (struct emul_dim){(unsigned)(at % n.x) * d.x, (unsigned)(at / n.x % n.y) * d.y,
+                                      (unsigned)(at / n.x / n.y) * d.z});
     }
-    const int result = b->failed ? -1 : 0;
-    emul__async_free(b);
-    emul__wgmma_free(b);
-    free(b->view);
-    free(b);
+    const int result = c->failed ? -1 : 0;
+    close_cluster(c);
     emul__block = outer;
     return result;
 }

@@ -1,6 +1,6 @@
 /*
- * What the engine's files share: the block that is running, its fibers and what
- * they wait for.
+ * What the engine's files share: the blocks that are running, their fibers and
+ * what they wait for.
  */
 #ifndef EMUL_INTERNAL_H
 #define EMUL_INTERNAL_H
@@ -19,7 +19,7 @@
 #define FULL_MASK 0xffffffffu
 
 enum state { READY, WAITING, SPINNING, DONE };
-enum wait_kind { WAIT_NONE, WAIT_MEETING, WAIT_BARRIER, WAIT_MBARRIER };
+enum wait_kind { WAIT_NONE, WAIT_MEETING, WAIT_BARRIER, WAIT_MBARRIER, WAIT_CLUSTER };
 
 /* What a fiber that cannot go on waits for. */
 struct wait {
@@ -50,13 +50,18 @@ struct list {
     size_t count, capacity, size;
 };
 
+struct block;
 struct fiber {
+    struct block *block;
     struct emul_thread where;
     unsigned number; /* within the block */
     void *sp;
     enum state state;
     struct wait wait;
     int result; /* of a vote, set by who releases */
+    /* Came to the cluster's barrier in this phase, and has not waited since. */
+    bool cluster_arrived;
+    unsigned cluster_phase;
     struct list copies, stores;
     uint64_t copy_groups, copy_sequence, store_groups;
 };
@@ -88,6 +93,7 @@ struct mbarrier {
 enum task_kind { TASK_BULK, TASK_TENSOR, TASK_CP_ARRIVE };
 struct task {
     enum task_kind kind;
+    struct block *block; /* whose shared memory it is about */
     struct fiber *fiber;
     unsigned shared, bytes, barrier;
     const void *from; /* global memory, or the tensor map */
@@ -110,30 +116,44 @@ struct segment {
 };
 
 struct block {
-    const struct emul_launch *launch;
-    struct options options;
+    struct cluster *cluster;
+    const struct emul_kernel *kernel; /* a copy of its own, for the shared memory */
     struct emul_dim index;
+    unsigned cluster_rank;
     unsigned num_threads, num_warps, live;
     unsigned live_lanes[MAX_WARPS];
     struct fiber fiber[EMUL_MAX_THREADS];
-    struct fiber *self;
-    void *main_sp;
-    unsigned ready[EMUL_MAX_THREADS]; /* a ring */
-    unsigned ready_first, ready_count;
-    unsigned spin_rounds;
-    unsigned rank[MAX_WARPS];
+    struct fiber *self; /* who runs, or ran last; NULL: nobody yet */
     struct meeting meeting[MAX_WARPS][WARP];
     struct barrier barrier[NUM_BARRIERS];
-    struct list mbarriers, tasks;
+    struct list mbarriers;
     struct segment segment[3]; /* static, static, dynamic */
     uint8_t *view;             /* shared memory as the async proxy sees it, by address */
     struct wgmma_state *wgmma; /* one a warp */
+};
+
+/* Blocks that run at the same time, most often one. */
+struct cluster {
+    const struct emul_launch *launch;
+    struct options options;
+    struct emul_dim dim;
+    unsigned size, live; /* blocks, threads of all of them */
+    struct block *block[EMUL_MAX_CLUSTER];
+    void *main_sp;
+    /* A ring of threads, numbered through: block x EMUL_MAX_THREADS + thread. */
+    unsigned ready[EMUL_MAX_CLUSTER * EMUL_MAX_THREADS];
+    unsigned ready_mask, ready_first, ready_count;
+    unsigned spin_rounds;
+    unsigned rank[EMUL_MAX_CLUSTER * MAX_WARPS];
+    unsigned arrived, phase; /* of its barrier */
+    struct list tasks;
     uint64_t random;
     bool failed;
     char *message;
     size_t capacity;
 };
 
+/* The one that the thread which runs is of. */
 extern _Thread_local struct block *emul__block;
 
 /* grid.c */
@@ -142,18 +162,25 @@ void emul__list_cut(struct list *list, size_t first, size_t count);
 void emul__list_free(struct list *list);
 
 /* fiber.c */
-void *emul__stack(unsigned number); /* the top of a fiber's stack */
+void *emul__stack(unsigned block, unsigned number); /* the top of a fiber's stack */
 void *emul__fiber_new(void *top, void (*entry)(void));
 void emul__switch(void **save, void *load);
+void emul__enter(void **save, void *load); /* the same, from what runs a cluster */
 
 /* grid.c */
 /* Ends the launch once the block's threads are out of the way; emul_fault() ends it at once. */
 void emul__fail(struct block *block, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* turns.c */
+void emul__turns_reset(struct cluster *cluster);
 void emul__wake(struct fiber *fiber);
+struct fiber *emul__next(struct cluster *cluster); /* NULL: none can go on */
+void emul__leave(struct block *block);             /* the fiber that runs goes, others go on */
 unsigned emul__nth(const struct block *block, unsigned n);
+struct block *emul__nth_block(const struct cluster *cluster, unsigned n);
 void emul__sleep(enum wait_kind kind, const char *who, unsigned id, unsigned parity);
 void emul__poll(const char *who, unsigned id, unsigned parity); /* an mbarrier, while others run */
-uint64_t emul__random(struct block *block);
+uint64_t emul__random(struct cluster *cluster);
 
 /* sync.c */
 void emul__meet(unsigned mask, const struct meeting_kind *kind, void *payload);
@@ -161,22 +188,38 @@ void emul__thread_ends(struct block *block, struct fiber *fiber);
 unsigned emul__lane(void);
 unsigned emul__warp(void);
 
+/* cluster.c */
+/* The block that an address of shared memory is of, and its address there. */
+struct block *emul__owner(unsigned *address, const char *who);
+struct block *emul__peer(unsigned rank, const char *who); /* faults unless it is running */
+void emul__cluster_thread_ends(struct cluster *cluster, struct fiber *fiber);
+
+/* copies.c: a kernel as if compiled `number` times, each with shared memory of its own; NULL with a
+ * message. */
+const struct emul_kernel *emul__copy(const struct emul_kernel *kernel, unsigned number,
+                                     char *message, size_t capacity);
+
 /* shared.c */
 bool emul__shared_open(struct block *block);
 void emul__shared_poison(struct block *block);
+void *emul__memory(const struct block *block, unsigned address, unsigned bytes, unsigned alignment,
+                   const char *who);
 /* For the async proxy: a write goes to both views; a read faults where a thread's write was not
  * followed by a proxy fence. */
-void emul__async_write(unsigned address, const void *data, unsigned bytes, const char *who);
+void emul__async_write(struct block *block, unsigned address, const void *data, unsigned bytes,
+                       const char *who);
 const void *emul__async_read(unsigned address, unsigned bytes, const char *who);
 
 /* async.c */
-bool emul__pump(struct block *block);
+bool emul__pump(struct cluster *cluster);
 void emul__block_ends(struct block *block);
 void emul__async_reset(struct block *block);
 void emul__async_free(struct block *block);
 const struct mbarrier *emul__mbarrier(const struct block *block, unsigned index);
 void emul__land_tensor(const struct task *task);
-void emul__issue(const struct task *task); /* runs it now or lets it lie, as the mode says */
+/* Runs it now or lets it lie, as the mode says; one for each block of a multicast. */
+void emul__issue(const struct task *task);
+void emul__issue_load(struct task *task, unsigned alignment, unsigned blocks, const char *who);
 
 /* wgmma.c */
 void emul__wgmma_open(struct block *block);

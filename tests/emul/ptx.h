@@ -15,7 +15,7 @@ enum element_kind {
     ELEMENT_NONE,
     ELEMENT_SPECIAL
 };
-enum special { SPECIAL_LANE, SPECIAL_WARP, SPECIAL_SM };
+enum special { SPECIAL_LANE, SPECIAL_WARP, SPECIAL_SM, SPECIAL_CLUSTER_RANK, SPECIAL_CLUSTER_SIZE };
 
 struct element {
     enum element_kind kind;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SRC_SIZE = 1, READ = 2, EXPECT = 4, ARRIVE = 8, BLOCKS = 16 };
+enum { SRC_SIZE = 1, READ = 2, EXPECT = 4, ARRIVE = 8, CLUSTER = 16 };
 
 static bool starts(const struct ptx_instruction *i, const char *name)
 {
@@ -47,10 +47,21 @@ static void run_cp_arrive(struct ptx_frame *f, const struct ptx_instruction *i)
     emul_cp_async_arrive(ptx_address(f, &i->arg[0]));
 }
 
-/* With cache hints there is one argument more. */
+/* With cache hints there is one argument more, and one more for the blocks of a multicast. */
 static unsigned num_plain_args(const struct ptx_instruction *i)
 {
-    return i->num_args - (ptx_has(i, "L2::cache_hint") ? 1 : 0);
+    return i->num_args - ptx_has(i, "L2::cache_hint") - ptx_has(i, "multicast::cluster");
+}
+
+/* Those blocks, where the argument is the n-th; 0 without. */
+static unsigned multicast(const struct ptx_frame *f, const struct ptx_instruction *i, unsigned n)
+{
+    if (!ptx_has(i, "multicast::cluster"))
+        return 0;
+    const unsigned blocks = (unsigned)ptx_get(f, &i->arg[n], 0) & 0xffff;
+    if (!blocks)
+        emul_fault("%s: to no block", i->name);
+    return blocks;
 }
 
 static bool prepare_cp_async(struct ptx_instruction *i)
@@ -76,7 +87,8 @@ static bool prepare_cp_async(struct ptx_instruction *i)
 static void run_bulk_load(struct ptx_frame *f, const struct ptx_instruction *i)
 {
     emul_bulk_load(ptx_address(f, &i->arg[0]), ptx_pointer(f, &i->arg[1]),
-                   (unsigned)ptx_get(f, &i->arg[2], 0), ptx_address(f, &i->arg[3]));
+                   (unsigned)ptx_get(f, &i->arg[2], 0), ptx_address(f, &i->arg[3]),
+                   multicast(f, i, 4));
 }
 
 static void run_bulk_store(struct ptx_frame *f, const struct ptx_instruction *i)
@@ -102,7 +114,7 @@ static void run_tensor_load(struct ptx_frame *f, const struct ptx_instruction *i
     for (unsigned n = 0; n < i->lanes; n++)
         at[n] = (int)ptx_get(f, &i->arg[1], n + 1);
     emul_tensor_load(ptx_address(f, &i->arg[0]), ptx_pointer(f, &i->arg[1]), at, i->lanes,
-                     ptx_address(f, &i->arg[2]));
+                     ptx_address(f, &i->arg[2]), multicast(f, i, 3));
 }
 
 static void run_tensor_check(struct ptx_frame *f, const struct ptx_instruction *i)
@@ -132,7 +144,7 @@ static bool prepare_tensor(struct ptx_instruction *i)
     return i->lanes >= 1 && i->lanes <= 5 && map->memory && map->count == i->lanes + 1 &&
            num_plain_args(i) == (prefetch ? 1 : 3) &&
            (prefetch || ptx_has(i, "mbarrier::complete_tx::bytes")) && ptx_has(i, "global") &&
-           !ptx_has(i, "multicast::cluster") && !ptx_has(i, "im2col");
+           !ptx_has(i, "im2col");
 }
 
 static bool prepare_bulk(struct ptx_instruction *i)
@@ -151,7 +163,7 @@ static bool prepare_bulk(struct ptx_instruction *i)
         i->run = num_plain_args(i) == 4 ? run_bulk_load : NULL;
     else if (starts(i, "cp.async.bulk.global.shared::cta.bulk_group"))
         i->run = num_plain_args(i) == 3 ? run_bulk_store : NULL;
-    return i->run && !ptx_has(i, "multicast::cluster");
+    return i->run != NULL;
 }
 
 /* ---- mbarriers ---------------------------------------------------------------------- */
@@ -166,9 +178,9 @@ static void run_arrive(struct ptx_frame *f, const struct ptx_instruction *i)
     const unsigned barrier = ptx_address(f, &i->arg[i->lanes]);
     if (i->flags & EXPECT)
         emul_mbarrier_expect(barrier, (unsigned)ptx_get(f, &i->arg[i->lanes + 1], 0),
-                             i->flags & ARRIVE);
+                             i->flags & ARRIVE, i->flags & CLUSTER);
     else
-        emul_mbarrier_arrive(barrier);
+        emul_mbarrier_arrive(barrier, i->flags & CLUSTER);
 }
 
 static void run_wait(struct ptx_frame *f, const struct ptx_instruction *i)
@@ -194,7 +206,8 @@ static bool prepare_mbarrier(struct ptx_instruction *i)
         i->run = run_init;
     } else if (arrives || starts(i, "mbarrier.expect_tx")) {
         i->run = run_arrive;
-        i->flags = (arrives ? ARRIVE : 0) | (ptx_has(i, "expect_tx") ? EXPECT : 0);
+        i->flags = (arrives ? ARRIVE : 0) | (ptx_has(i, "expect_tx") ? EXPECT : 0) |
+                   (ptx_has(i, "shared::cluster") ? CLUSTER : 0);
         i->lanes = arrives; /* the state stands before the address */
         return i->num_args == i->lanes + (i->flags & EXPECT ? 2u : 1u) && i->arg[i->lanes].memory &&
                !ptx_has(i, "noComplete");

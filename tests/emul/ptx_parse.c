@@ -74,7 +74,8 @@ static uint64_t read_number(const struct emul_code *code, const char *p, char **
 
 static const char *read_special(struct emul_code *code, const char *p, struct element *e)
 {
-    static const char *const names[] = {"laneid", "warpid", "smid"};
+    static const char *const names[] = {"laneid", "warpid", "smid", "cluster_ctarank",
+                                        "cluster_nctarank"};
     char name[32];
     const char *end = read_name(p, name, sizeof name);
     e->kind = ELEMENT_SPECIAL;

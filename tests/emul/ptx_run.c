@@ -26,8 +26,18 @@ struct emul_operand ptx_operand(const struct ptx_frame *f, const struct ptx_arg 
 
 static uint64_t special(uint64_t which)
 {
-    const struct emul_thread *t = emul_self();
-    return which == SPECIAL_LANE ? emul__lane() : which == SPECIAL_WARP ? emul__warp() : t->block.x;
+    switch (which) {
+    case SPECIAL_LANE:
+        return emul__lane();
+    case SPECIAL_WARP:
+        return emul__warp();
+    case SPECIAL_CLUSTER_RANK:
+        return emul_cluster_rank();
+    case SPECIAL_CLUSTER_SIZE:
+        return emul_cluster_size();
+    default:
+        return emul_self()->block.x;
+    }
 }
 
 uint64_t ptx_get(const struct ptx_frame *f, const struct ptx_arg *arg, unsigned n)
@@ -76,12 +86,17 @@ unsigned ptx_address(const struct ptx_frame *f, const struct ptx_arg *arg)
 
 /* ---- loads and stores ----------------------------------------------------------- */
 
+enum space { GLOBAL, SHARED_CTA, SHARED_CLUSTER };
+
 static void *memory(const struct ptx_frame *f, const struct ptx_instruction *i,
                     const struct ptx_arg *arg)
 {
     const unsigned bytes = i->lanes * i->bits / 8;
-    return i->flags ? emul_shared(ptx_address(f, arg), bytes, bytes, i->name)
-                    : (void *)(uintptr_t)emul_global(ptx_pointer(f, arg), bytes, i->name);
+    if (i->flags == SHARED_CTA)
+        return emul_shared(ptx_address(f, arg), bytes, bytes, i->name);
+    if (i->flags == SHARED_CLUSTER)
+        return emul_cluster_shared(ptx_address(f, arg), bytes, bytes, i->name);
+    return (void *)(uintptr_t)emul_global(ptx_pointer(f, arg), bytes, i->name);
 }
 
 static void run_ld(struct ptx_frame *f, const struct ptx_instruction *i)
@@ -111,11 +126,12 @@ static void run_st(struct ptx_frame *f, const struct ptx_instruction *i)
 static bool prepare_memory(struct ptx_instruction *i)
 {
     const char *type = i->token[i->num_tokens - 1];
-    const bool shared = ptx_has(i, "shared") || ptx_has(i, "shared::cta");
+    const bool cluster = ptx_has(i, "shared::cluster");
+    const bool shared = ptx_has(i, "shared") || ptx_has(i, "shared::cta") || cluster;
     i->type = type[0];
     i->bits = (unsigned)atoi(type + 1);
     i->lanes = ptx_has(i, "v2") ? 2 : ptx_has(i, "v4") ? 4 : ptx_has(i, "v8") ? 8 : 1;
-    i->flags = shared;
+    i->flags = cluster ? SHARED_CLUSTER : shared ? SHARED_CTA : GLOBAL;
     i->run = i->token[0][0] == 'l' ? run_ld : run_st;
     return (shared || ptx_has(i, "global")) && i->num_args == 2 && i->bits >= 8 && i->bits <= 64 &&
            i->arg[i->token[0][0] == 'l'].memory;
@@ -152,8 +168,8 @@ static void run_createpolicy(struct ptx_frame *f, const struct ptx_instruction *
 
 static void run_fence_proxy(struct ptx_frame *f, const struct ptx_instruction *i)
 {
-    (void)f, (void)i;
-    emul_fence_proxy_async();
+    (void)f;
+    emul_fence_proxy_async(i->flags);
 }
 
 static void run_fence_mbarrier(struct ptx_frame *f, const struct ptx_instruction *i)
@@ -164,7 +180,9 @@ static void run_fence_mbarrier(struct ptx_frame *f, const struct ptx_instruction
 
 static bool prepare_fence(struct ptx_instruction *i)
 {
-    const bool shared = i->num_tokens == 3 || ptx_has(i, "shared::cta");
+    const bool cluster = i->num_tokens == 3 || ptx_has(i, "shared::cluster");
+    const bool shared = cluster || ptx_has(i, "shared::cta");
+    i->flags = cluster;
     if (!ptx_has(i, "proxy"))
         i->run = ptx_has(i, "mbarrier_init") ? run_fence_mbarrier : run_nothing;
     else if (ptx_has(i, "async"))
@@ -202,8 +220,44 @@ static void run_bar(struct ptx_frame *f, const struct ptx_instruction *i)
         emul_barrier(id, i->num_args > 1 ? (int)ptx_get(f, &i->arg[1], 0) : all, i->flags);
 }
 
+static void run_cluster_arrive(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    (void)f;
+    emul_cluster_arrive(i->flags);
+}
+
+static void run_cluster_wait(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    (void)f;
+    emul_cluster_wait(i->flags);
+}
+
+static bool prepare_cluster_barrier(struct ptx_instruction *i)
+{
+    i->flags = ptx_has(i, "aligned");
+    i->run = ptx_has(i, "arrive") ? run_cluster_arrive
+             : ptx_has(i, "wait") ? run_cluster_wait
+                                  : NULL;
+    return i->run && i->num_args == 0;
+}
+
+static void run_mapa(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    ptx_set(
+        f, &i->arg[0], 0,
+        emul_cluster_map((unsigned)ptx_get(f, &i->arg[1], 0), (unsigned)ptx_get(f, &i->arg[2], 0)));
+}
+
+static bool prepare_mapa(struct ptx_instruction *i)
+{
+    i->run = run_mapa;
+    return strcmp(i->name, "mapa.shared::cluster.u32") == 0 && i->num_args == 3;
+}
+
 static bool prepare_bar(struct ptx_instruction *i)
 {
+    if (strncmp(i->name, "barrier.cluster.", 16) == 0)
+        return prepare_cluster_barrier(i);
     i->flags = ptx_has(i, "sync");
     i->run = run_bar;
     return (i->flags || (ptx_has(i, "arrive") && i->num_args == 2)) && i->num_args >= 1 &&
@@ -240,6 +294,7 @@ bool ptx_prepare(struct ptx_instruction *i)
         {"elect", 2, run_elect, NULL},
         {"bar", 0, NULL, prepare_bar},
         {"barrier", 0, NULL, prepare_bar},
+        {"mapa", 0, NULL, prepare_mapa},
     };
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         if (strcmp(i->token[0], table[n].name) != 0)

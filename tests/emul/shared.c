@@ -59,25 +59,26 @@ static unsigned place(struct segment *segment, unsigned from, uint8_t *host, siz
 
 bool emul__shared_open(struct block *b)
 {
-    uint8_t *const ring = b->launch->kernel->ring();
-    struct search s = {.code = (uintptr_t)b->launch->kernel};
+    const unsigned dynamic = b->cluster->launch->shared;
+    uint8_t *const ring = b->kernel->ring();
+    struct search s = {.code = (uintptr_t)b->kernel};
     dl_iterate_phdr(visit_module, &s);
     uint8_t *const end = s.storage + s.bytes;
     const size_t before = ring ? (size_t)(ring - s.storage) : s.bytes;
     size_t behind = ring ? (size_t)(end - ring) : 0;
     behind = behind > EMUL_MAX_SHARED ? behind - EMUL_MAX_SHARED : 0;
     b->view = NULL;
-    if (before + behind + b->launch->shared > EMUL_MAX_SHARED) {
+    if (before + behind + dynamic > EMUL_MAX_SHARED) {
         emul__fail(b,
                    "%zu bytes of static and %u of dynamic shared memory; allowed are %u together",
-                   before + behind, b->launch->shared, EMUL_MAX_SHARED);
+                   before + behind, dynamic, EMUL_MAX_SHARED);
         return false;
     }
     unsigned at = place(&b->segment[0], FIRST_ADDRESS, s.storage, before);
     if (behind)
         at = place(&b->segment[1], at, end - behind, behind);
     if (ring)
-        place(&b->segment[2], at, ring, b->launch->shared);
+        place(&b->segment[2], at, ring, dynamic);
     b->view = malloc(SHARED_SPACE);
     if (!b->view)
         abort();
@@ -120,10 +121,14 @@ static uint8_t *find(const struct block *b, unsigned address, unsigned bytes)
     return NULL;
 }
 
-void *emul_shared(unsigned address, unsigned bytes, unsigned alignment, const char *who)
+void *emul__memory(const struct block *b, unsigned address, unsigned bytes, unsigned alignment,
+                   const char *who)
 {
-    const struct block *b = emul__block;
     uint8_t *p = find(b, address, bytes);
+    if (!p && address >= SHARED_SPACE)
+        emul_fault("%s: shared address %#x is not of the block itself; of another one of its "
+                   "cluster it wants .shared::cluster",
+                   who, address);
     if (!p)
         emul_fault(
             "%s: %u bytes at shared address %#x, outside of the block's (dynamic: %u bytes at "
@@ -132,6 +137,11 @@ void *emul_shared(unsigned address, unsigned bytes, unsigned alignment, const ch
     if (address % alignment)
         emul_fault("%s: shared address %#x is no multiple of %u", who, address, alignment);
     return p;
+}
+
+void *emul_shared(unsigned address, unsigned bytes, unsigned alignment, const char *who)
+{
+    return emul__memory(emul__block, address, bytes, alignment, who);
 }
 
 const void *emul_global(const void *pointer, unsigned alignment, const char *who)
@@ -143,10 +153,11 @@ const void *emul_global(const void *pointer, unsigned alignment, const char *who
 
 /* ---- the async proxy ------------------------------------------------------------ */
 
-void emul__async_write(unsigned address, const void *data, unsigned bytes, const char *who)
+void emul__async_write(struct block *b, unsigned address, const void *data, unsigned bytes,
+                       const char *who)
 {
-    memcpy(emul_shared(address, bytes, 1, who), data, bytes);
-    memcpy(emul__block->view + address, data, bytes);
+    memcpy(emul__memory(b, address, bytes, 1, who), data, bytes);
+    memcpy(b->view + address, data, bytes);
 }
 
 const void *emul__async_read(unsigned address, unsigned bytes, const char *who)
@@ -161,10 +172,18 @@ const void *emul__async_read(unsigned address, unsigned bytes, const char *who)
     return view;
 }
 
-void emul_fence_proxy_async(void)
+static void renew_view(struct block *b)
 {
-    struct block *b = emul__block;
     for (int i = 0; i < 3; i++)
         if (b->segment[i].bytes)
             memcpy(b->view + b->segment[i].address, b->segment[i].host, b->segment[i].bytes);
+}
+
+void emul_fence_proxy_async(int cluster)
+{
+    const struct cluster *c = emul__block->cluster;
+    if (!cluster)
+        renew_view(emul__block);
+    for (unsigned i = 0; cluster && i < c->size; i++)
+        renew_view(c->block[i]);
 }

@@ -73,7 +73,7 @@ void emul_tensor_check(const void *map, unsigned rank)
 }
 
 void emul_tensor_load(unsigned shared, const void *map, const int *at, unsigned rank,
-                      unsigned barrier)
+                      unsigned barrier, unsigned blocks)
 {
     const struct map m = read_map(map, rank);
     struct task t = {
@@ -83,8 +83,7 @@ void emul_tensor_load(unsigned shared, const void *map, const int *at, unsigned 
         t.at[i] = at[i];
         t.bytes *= m.box[i];
     }
-    emul_shared(shared, t.bytes, 128, "cp.async.bulk.tensor");
-    emul__issue(&t);
+    emul__issue_load(&t, 128, blocks, "cp.async.bulk.tensor");
 }
 
 /* A row of the box: `bytes` from coordinates `at`, zeros where the tensor has none. */
@@ -121,7 +120,7 @@ void emul__land_tensor(const struct task *t)
             unsigned to = t->shared + r * row_bytes + c;
             if (m.swizzle == SWIZZLE_128B)
                 to ^= (to >> 7 & 7) << 4;
-            emul__async_write(to, row + c, 16, "cp.async.bulk.tensor");
+            emul__async_write(t->block, to, row + c, 16, "cp.async.bulk.tensor");
         }
     }
 }

@@ -4,22 +4,15 @@
  * compiled by compile.sh to the folder that the first argument names.
  */
 #define _GNU_SOURCE
-#include "engine.h"
-#include "kernels/params.h"
+#include "test_emul.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-#include <dlfcn.h>
-
 static const char *folder;
-static char message[1024];
+char message[1024];
 
 static const struct emul_kernel *load(const char *name)
 {
@@ -33,12 +26,12 @@ static const struct emul_kernel *load(const char *name)
     return kernel;
 }
 
-static int run(const char *name, const char *mode, unsigned blocks, unsigned threads,
-               unsigned shared, void *params)
+int run_grid(const char *name, const char *mode, struct emul_dim blocks, unsigned threads,
+             unsigned shared, void *params)
 {
     void *list[] = {params};
     const struct emul_launch launch = {.kernel = load(name),
-                                       .blocks = {blocks, 1, 1},
+                                       .blocks = blocks,
                                        .threads = {threads, 1, 1},
                                        .shared = shared,
                                        .params = list};
@@ -47,9 +40,14 @@ static int run(const char *name, const char *mode, unsigned blocks, unsigned thr
     return emul_run(&launch, message, sizeof message);
 }
 
-static const char *const modes[] = {
+int run(const char *name, const char *mode, unsigned blocks, unsigned threads, unsigned shared,
+        void *params)
+{
+    return run_grid(name, mode, (struct emul_dim){blocks, 1, 1}, threads, shared, params);
+}
+
+const char *const modes[NUM_MODES] = {
     "eager", "eager,ahead", "late", "late,reverse", "random", "random=7", "late,ahead,reverse"};
-#define NUM_MODES (sizeof modes / sizeof *modes)
 
 /* ---- matrices ------------------------------------------------------------- */
 
@@ -409,10 +407,17 @@ static void test_conversions(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conversions), cmocka_unit_test(test_products),
-        cmocka_unit_test(test_boxes),       cmocka_unit_test(test_refused_maps),
-        cmocka_unit_test(test_sync),        cmocka_unit_test(test_hazards),
+        cmocka_unit_test(test_conversions),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_refused_maps),
+        cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_hazards),
         cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_cluster_data),
+        cmocka_unit_test(test_cluster_multicast),
+        cmocka_unit_test(test_cluster_shapes),
+        cmocka_unit_test(test_cluster_hazards),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: test_emul FOLDER\n");

@@ -247,7 +247,7 @@ static void run_wgmma(unsigned warp, unsigned lanes, void *const *payload)
     s->hash = mix(
         mix(mix(s->hash, first->b), o.a_in_registers ? 1 : first->a),
         (uint64_t)(first->columns * 8 + first->b_mn * 4 + first->accumulate * 2 + first->is_bf16));
-    if (b->options.late) {
+    if (b->cluster->options.late) {
         x->running++;
         hide(x);
         *(struct operation *)emul__list_add(&s->operations, sizeof o) = o;

@@ -25,6 +25,38 @@ struct sync_params {
     int what;
 };
 
+#define CLUSTER_BLOCKS 4
+#define CLUSTER_THREADS 128
+#define CLUSTER_ROUNDS 3
+#define CLUSTER_OUT 1024 /* words of a block's output, and of its dynamic shared memory */
+enum cluster_what {
+    CLUSTER_EXCHANGE,
+    CLUSTER_HANDSHAKE,
+    CLUSTER_MULTICAST,
+    CLUSTER_EXITS,
+    /* What kernels get wrong. */
+    CLUSTER_NO_BARRIER,      /* reads another block's memory before it is written */
+    CLUSTER_RUN_AHEAD,       /* writes a second time what others have yet to read */
+    CLUSTER_LEAVE_EARLY,     /* ends while others may still read */
+    CLUSTER_NOT_BEGUN,       /* writes to a block that may not have begun */
+    CLUSTER_NO_ARRIVAL,      /* one block does not hand on */
+    CLUSTER_REMOTE_WAIT,     /* waits for another block's mbarrier */
+    CLUSTER_MULTICAST_EARLY, /* copies to all before they are ready for it */
+    CLUSTER_ARRIVE_TWICE,
+    CLUSTER_WAIT_ALONE,
+    CLUSTER_DIVERGED,    /* half of a warp at an aligned barrier */
+    CLUSTER_CTA_ADDRESS, /* another block's address in an instruction for the own block's */
+    CLUSTER_OUTSIDE,     /* reads behind another block's shared memory */
+    CLUSTER_NO_SUCH_RANK,
+    CLUSTER_NO_MBARRIER /* arrives at what is no mbarrier */
+};
+struct cluster_params {
+    unsigned long long map[16]; /* 64-byte aligned; bytes in boxes of 64 x 16 */
+    const unsigned *in;         /* CLUSTER_OUT / 2 words */
+    unsigned *out;              /* CLUSTER_OUT words of each block */
+    int what;
+};
+
 #define HAZARD_BYTES 1024 /* of the data that a hazard's kernel hands through */
 /* Each is something that a kernel gets wrong, but for the first of all. */
 #define HAZARD_MAP(X)                                                                    \

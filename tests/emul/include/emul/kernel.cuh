@@ -35,9 +35,13 @@ template <class... P> void emul_call(void (*kernel)(P...), void *const *params)
     extern "C" __attribute__((visibility("hidden"))) thread_local unsigned char emul_ring_bytes[] __asm__(#name);        \
     static void *emul_ring() { return emul_ring_bytes; }
 
-// Storage without a ring exists once it is touched.
+// What __cluster_dims__ has in its parentheses, at the end of the source, which may give names to it.
+constexpr emul_dim emul_cluster_of(unsigned x = 1, unsigned y = 1, unsigned z = 1) { return {x, y, z}; }
+#define EMUL_CLUSTER(...) static constexpr emul_dim emul_cluster_dim = emul_cluster_of(__VA_ARGS__);
+
+// Storage without a ring exists once it is touched. In a cluster it lies at the same addresses in all blocks.
 #define EMUL_NO_RING                                                                                                     \
-    static thread_local volatile char emul_touched;                                                                      \
+    alignas(emul_cluster_dim.x * emul_cluster_dim.y * emul_cluster_dim.z > 1 ? 1024 : 1) static thread_local volatile char emul_touched;                                                                      \
     static void *emul_ring()                                                                                             \
     {                                                                                                                    \
         emul_touched = 1;                                                                                                \
@@ -46,5 +50,5 @@ template <class... P> void emul_call(void (*kernel)(P...), void *const *params)
 
 #define EMUL_KERNEL(name)                                                                                                \
     extern "C" __attribute__((visibility("default"))) const emul_kernel emul_kernel = {                                  \
-        EMUL_ABI, emul_num_params(&name), decltype(emul_entry_of(&name))::bytes,                                         \
+        EMUL_ABI, emul_num_params(&name), decltype(emul_entry_of(&name))::bytes, emul_cluster_dim,                       \
         [](void *const *params) { emul_call(&name, params); }, emul_ring};

@@ -21,7 +21,7 @@
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
-#define __cluster_dims__(...)
+#define __cluster_dims__(...) // compile.sh reads it
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
