@@ -107,7 +107,7 @@ static enum gen_status measure(struct bench_options *o, struct arena *arena,
     enum gen_status status = gen_select(s->library, &s->gpu.device, shape->problem, &plan);
     if (status != GEN_OK)
         return status;
-    out->variant = session_variant(s, plan.launch[0].variant).name;
+    out->variant = session_main(s, &plan).name;
     status = stage_open(&stage, &s->gpu, arena, shape, plan.workspace_bytes);
     if (status != GEN_OK)
         return status;
@@ -293,7 +293,7 @@ int bench_profile(struct bench_options *o, const char *name)
         status = gpu_sync(&s->gpu);
     if (status != GEN_OK)
         die(1, "%s: %s", name, gen_last_error());
-    printf("%s\t%s\n", name, session_variant(s, plan.launch[0].variant).name);
+    printf("%s\t%s\n", name, session_main(s, &plan).name);
     stage_close(&stage);
     arena_free(&arena, &s->gpu);
     session_close(s);

@@ -29,8 +29,9 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
         return false;
     }
     contest_find(&c, s, shape, &all, NULL);
+    const char *main_variant = session_main(s, &plan).name;
     for (size_t i = 0; i < c.count; i++)
-        if (c.candidate[i].variant == plan.launch[0].variant)
+        if (strcmp(session_variant(s, c.candidate[i].variant).name, main_variant) == 0)
             chosen = (int)i;
     bool ok = chosen >= 0 && contest_stage(&c, arena) == GEN_OK;
     if (chosen >= 0 && !ok)

@@ -44,6 +44,17 @@ static const struct gen__field *field_named(const struct gen__family *family, co
     return NULL;
 }
 
+/* What is the same as the field before it unless it is named stays the same. */
+static void assign(const struct gen__family *family, gen_problem *problem,
+                   const struct gen__field *field, int32_t value)
+{
+    const struct gen__field *const end = family->fields + family->num_fields;
+    const int32_t old = *field_at(problem, field);
+    *field_at(problem, field) = value;
+    while (++field < end && field->preset == GEN__PRESET_SAME && *field_at(problem, field) == old)
+        *field_at(problem, field) = value;
+}
+
 bool problem_set(const struct gen__family *family, gen_problem *problem, const char *field,
                  const char *value)
 {
@@ -55,12 +66,12 @@ bool problem_set(const struct gen__family *family, gen_problem *problem, const c
         long n = strtol(value, &end, 10);
         if (end == value || *end || n < INT32_MIN || n > INT32_MAX)
             return false;
-        *field_at(problem, f) = (int32_t)n;
+        assign(family, problem, f, (int32_t)n);
         return true;
     }
     for (uint32_t i = 0; i < f->num_values; i++) {
         if (strcmp(f->values[i], value) == 0) {
-            *field_at(problem, f) = (int32_t)i;
+            assign(family, problem, f, (int32_t)i);
             return true;
         }
     }

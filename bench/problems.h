@@ -59,8 +59,9 @@ int shapes_read_default(struct shape_list *list, const struct gen__family *famil
 void shapes_load(struct shape_list *list, const struct gen__family *family, enum shape_use use,
                  const char *path);
 
-/* Sets a field from text as in a problem line ("bf16", "128"); false if the
- * family has no such field or value. */
+/* Sets a field from text as in a problem line ("bf16", "128"), and with it those
+ * behind it that are the same unless named; false if the family has no such field
+ * or value. */
 bool problem_set(const struct gen__family *family, gen_problem *problem, const char *field,
                  const char *value);
 

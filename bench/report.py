@@ -112,6 +112,10 @@ def family_tables(header, rows):
     return out
 
 
+def device_peers(rows):
+    return sorted({r["peer"] for r in rows if r["peer"] != "-" and not r["peer"].endswith("-eager")})
+
+
 def roofline(path, rows, header):
     """Bandwidth reached over bytes moved, beside what an in-place update of the same bytes reaches."""
     import matplotlib.pyplot as plt
@@ -137,7 +141,7 @@ def roofline(path, rows, header):
 def speedups(path, rows, header):
     import matplotlib.pyplot as plt
 
-    peers = sorted({r["peer"] for r in rows if r["peer"] != "-" and not r["peer"].endswith("-eager")})
+    peers = device_peers(rows)
     cases = list(by_case(rows))
     figure, axes = plt.subplots(figsize=(max(8, 0.32 * len(cases)), 4.8))
     for peer in peers:
@@ -228,7 +232,8 @@ def class_sections(folder, plots, plot_link, with_plots):
             out += [f"## {stem[:-4]}: profile ({name})", ""] + profile_table(header, rows)
         elif "case" in rows[0]:
             out += [f"## {stem} ({name})", ""] + family_tables(header, rows)
-            for kind, draw in (("roofline", roofline), ("speedup", speedups)) if with_plots else ():
+            kinds = [("roofline", roofline)] + [("speedup", speedups)] * bool(device_peers(rows))
+            for kind, draw in kinds if with_plots else ():
                 file = f"{stem}_{name}_{kind}.svg"
                 draw(os.path.join(plots, file), rows, header)
                 out += [f"![{kind}]({plot_link}/{file})", ""]

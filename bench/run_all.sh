@@ -30,11 +30,12 @@ mkdir -p "$OUT" && cd "$OUT" || exit 1
 # From here on relative: the files' headers tell the commands.
 results=bench/results
 tuning=generated/tuning
-peers=fla_la_decode.tsv
-# Figures of peers that are not measured in this run.
-recorded=bench/peers/flashmla_recorded.tsv
 mkdir -p "$results" "$tuning" bench/peers
-[ "$recorded" -ef "$here/peers/flashmla_recorded.tsv" ] || cp "$here/peers/flashmla_recorded.tsv" "$recorded"
+# Figures of peers that are not measured in this run.
+for file in "$here"/peers/*_recorded.tsv; do
+    to=bench/peers/$(basename "$file")
+    [ "$to" -ef "$file" ] || cp "$file" "$to"
+done
 
 all="verify sanitize tune tune-80 peers bench bench-80 columns host regret ncu report"
 steps=${*:-$all}
@@ -66,9 +67,20 @@ sanitize() (
     for tool in memcheck racecheck synccheck; do
         more= # the default number of barriers overflows
         [ "$tool" = synccheck ] && more="--num-cuda-barriers 65536"
-        for key in ${SANITIZE_KEYS:-la_decode_bf16_d128_* mla_decode_bf16_*_r64 mla_merge_bf16}; do
+        for key in ${SANITIZE_KEYS:-la_decode_bf16_d128_* mla_decode_bf16_*_r64 mla_merge_bf16 kda_decode_* kda_intra_bf16_* kda_inter_bf16_* kda_prefill_bf16_* attn_fwd_bf16_*}; do
             compute-sanitizer --tool "$tool" $more --error-exitcode 9 "$BIN/attngen-verify" --sanitizer --keys "$key" $device || bad=1
         done
+    done
+    exit $bad
+)
+
+# What runs on this machine beside ours: a file of figures for each program in peers/.
+peers() (
+    bad=0
+    for program in "$here"/peers/*.py; do
+        file=$(basename "$program" .py)_peers.tsv
+        rm -f "$file"
+        if python3 "$program" $device >"$file.tmp"; then mv "$file.tmp" "$file"; else bad=1; fi
     done
     exit $bad
 )
@@ -79,10 +91,12 @@ run() {
     sanitize) sanitize ;;
     tune) "$BIN/attngen-tune" $families --seconds "$seconds" --commit "$COMMIT" $device ;;
     tune-80) "$BIN/attngen-tune" --sms 80 $families --seconds "$seconds" --commit "$COMMIT" $device ;;
-    peers) rm -f "$peers"; python3 "$here/peers/fla_la_decode.py" $device >"$peers.tmp" && mv "$peers.tmp" "$peers" ;;
+    peers) peers ;;
     bench)
-        from="--peer-file $recorded"
-        [ -r "$peers" ] && from="$from --peer-file $peers"
+        from=
+        for file in bench/peers/*_recorded.tsv *_peers.tsv; do
+            [ -r "$file" ] && from="$from --peer-file $file"
+        done
         "$BIN/attngen-bench" cases $families --results "$results" --commit "$COMMIT" $device $(tables) $from
         ;;
     bench-80) "$BIN/attngen-bench" cases --sms 80 $families --results "$results" --commit "$COMMIT" $device $(tables) ;;

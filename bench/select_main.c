@@ -175,8 +175,7 @@ static void run_on_gpu(struct session *s, const struct shape *shape)
     gen_plan plan = {.size = sizeof plan};
     if (gen_select(s->library, &s->gpu.device, shape->problem, &plan) != GEN_OK)
         die(1, "%s", gen_last_error());
-    printf("ran       %s on %s\n", session_variant(s, plan.launch[0].variant).name,
-           s->gpu.device.name);
+    printf("ran       %s on %s\n", session_main(s, &plan).name, s->gpu.device.name);
     (void)verify_prepare(&check, shape, "", s->library);
     if (verify_upload(&check, &s->gpu) != GEN_OK)
         die(1, "%s", gen_last_error());

@@ -61,6 +61,17 @@ gen_variant_info session_variant(const struct session *s, uint32_t index)
     return info;
 }
 
+gen_variant_info session_main(const struct session *s, const gen_plan *plan)
+{
+    const struct gen__family *family = gen__family_by_tag(plan->family);
+    for (uint32_t i = 0; i < plan->num_launches; i++) {
+        const gen_variant_info info = session_variant(s, plan->launch[i].variant);
+        if (family && strcmp(info.family, family->name) == 0)
+            return info;
+    }
+    return session_variant(s, plan->launch[0].variant);
+}
+
 bool session_find_variant(const struct session *s, const char *name, gen_variant_info *info)
 {
     for (uint32_t i = 0; i < s->info.num_variants; i++) {

@@ -42,6 +42,8 @@ void session_open_library(struct session *s);
 void session_open_gpu(struct session *s);
 /* The product's variant by index; dies if there is no such. */
 gen_variant_info session_variant(const struct session *s, uint32_t index);
+/* The variant of the plan's own family: its first launch may be another's (a part). */
+gen_variant_info session_main(const struct session *s, const gen_plan *plan);
 /* Variant by name; false if unknown. */
 bool session_find_variant(const struct session *s, const char *name, gen_variant_info *info);
 void session_close(struct session *s);

@@ -102,7 +102,7 @@ def family_table(path):
     cases = collections.defaultdict(dict)
     for row in rows:
         cases[row["case"]][row["peer"]] = row
-    peers = sorted({p for c in cases.values() for p in c if p})
+    peers = sorted({p for c in cases.values() for p in c if p not in ("", "-")})
     body = []
     # README shows what a shape file begins with, its model's own problems; the report has them all.
     for case in sorted(list(cases)[:SHOWN], key=case_order):
@@ -179,7 +179,8 @@ def figures():
     if reports:
         parts.append("All cases, with plots, profiles and how to repeat each: " + ", ".join(reports) + ".")
     return (
-        "Device times (median, inputs rotated beyond L2); a speedup is a peer's time over ours in the same run; the "
+        "Device times (median, inputs rotated beyond L2); a speedup is a peer's time over ours in the same run, or, "
+        "where the command reads bench/peers/*_recorded.tsv, its time recorded in an earlier run on such a GPU; the "
         "class names architecture and SMs: `sm90_132sm` is an H200, `sm90_80sm` 80 SMs of it (a green context), close to an "
         "H20. A problem is named by batch, heads (HV: value heads where they differ), K, V and state "
         "layout.\n\n" + "\n\n".join(parts)

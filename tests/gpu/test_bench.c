@@ -134,6 +134,25 @@ static void unknown_words_are_errors(void **state)
     shapes_free(&list);
 }
 
+/* A line's problem of another dtype: what follows the dtype goes along, what was set does not. */
+static void what_follows_a_field_goes_along(void **state)
+{
+    const struct gen__family *prefill = gen__family_by_name("kda_prefill");
+    gen_problem *p = xmalloc(prefill->problem_size);
+    char text[512];
+    (void)state;
+    assert_int_equal(gen__problem_parse(prefill, "beta_dtype=bf16", p), GEN_OK);
+    assert_true(problem_set(prefill, p, "dtype", "fp16"));
+    gen__problem_format(prefill, p, text, sizeof text);
+    assert_non_null(strstr(text, " dtype=fp16 gate_dtype=fp16 beta_dtype=bf16 "));
+    assert_int_equal(gen__problem_parse(prefill, "gate_dtype=fp32", p), GEN_OK);
+    assert_true(problem_set(prefill, p, "dtype", "fp16"));
+    gen__problem_format(prefill, p, text, sizeof text);
+    assert_non_null(strstr(text, " dtype=fp16 gate_dtype=fp32 beta_dtype=fp32 "));
+    assert_false(problem_set(prefill, p, "dtype", "fp8"));
+    free(p);
+}
+
 static void the_shape_file_holds_the_published_cases(void **state)
 {
     static const int batches[] = {1, 4, 16, 32, 64, 128, 256};
@@ -355,6 +374,7 @@ int main(void)
         cmocka_unit_test(random_numbers_repeat_and_stay_inside),
         cmocka_unit_test(shape_files_name_their_bad_lines),
         cmocka_unit_test(unknown_words_are_errors),
+        cmocka_unit_test(what_follows_a_field_goes_along),
         cmocka_unit_test(the_shape_file_holds_the_published_cases),
         cmocka_unit_test(the_grid_spans_the_shapes),
         cmocka_unit_test(random_problems_are_new_and_repeatable),

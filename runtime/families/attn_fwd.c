@@ -1,0 +1,340 @@
+/*
+ * Dense attention, forward, on the host: which problems are allowed, the geometry
+ * of a launch, and an estimate of its time. The arguments are in
+ * attn_fwd/launch.c, what the tuner and the tests need in attn_fwd/inputs.c.
+ */
+#include "families/attn_fwd.h"
+
+#include "occupancy.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define MAX_LEN (1 << 24)
+#define MAX_HEADS 1024
+#define MAX_BATCH (1 << 24)
+/* Four times as many are counted with 31 bits on the device. */
+#define MAX_TILES (INT64_C(1) << 28)
+/* The fewest rows of a tile that any variant has. */
+#define LEAST_ROWS 64
+/* Batch that a batch-invariant choice is made for. */
+#define INVARIANT_BATCH 4
+
+static const char *const dtype_names[] = {"bf16", "fp16"};
+static const char *const dim_names[] = {"64", "128", "256"};
+static const char *const mask_names[] = {"full", "causal", "any"};
+static const char *const flag_names[] = {"no", "yes"};
+enum { MASK_FULL, MASK_CAUSAL, MASK_ANY };
+
+static const struct gen__axis required[] = {
+    {"dtype", dtype_names, 2},
+    {"head_dim", dim_names, 3},
+    {"mask", mask_names, 3},
+};
+
+/* heads: of all requests. */
+static const char *const coords[] = {"heads", "q_len", "kv_len"};
+
+#define FIELD(name) #name, offsetof(gen_attn_fwd_problem, name)
+static const struct gen__field fields[] = {
+    {FIELD(batch), NULL, 0, 1},
+    {FIELD(num_q_heads), NULL, 0, 32},
+    {FIELD(num_kv_heads), NULL, 0, GEN__PRESET_SAME},
+    {FIELD(q_len), NULL, 0, 1024},
+    {FIELD(kv_len), NULL, 0, GEN__PRESET_SAME},
+    {FIELD(head_dim), NULL, 0, 128},
+    {FIELD(dtype), dtype_names, 2, GEN_DTYPE_BF16},
+    {FIELD(causal), flag_names, 2, 0},
+    {FIELD(window_left), NULL, 0, GEN_ATTN_NO_WINDOW},
+    {FIELD(window_right), NULL, 0, GEN_ATTN_NO_WINDOW},
+    {FIELD(varlen), flag_names, 2, 0},
+    {FIELD(softcap), flag_names, 2, 0},
+};
+#undef FIELD
+
+static const char family[] = "attn_fwd";
+
+/* ---- the problem ------------------------------------------------------- */
+
+static enum gen_status invalid(const char *name, int32_t value, const char *allowed)
+{
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = %" PRId32 "; allowed: %s", family, name,
+                     value, allowed);
+}
+
+static enum gen_status check_sizes(const gen_attn_fwd_problem *p)
+{
+    if (p->batch < 0 || p->batch > MAX_BATCH)
+        return invalid("batch", p->batch, "0 to 16777216");
+    if (p->num_q_heads < 1 || p->num_q_heads > MAX_HEADS)
+        return invalid("head count num_q_heads", p->num_q_heads, "1 to 1024");
+    if (p->num_kv_heads < 1 || p->num_kv_heads > MAX_HEADS)
+        return invalid("head count num_kv_heads", p->num_kv_heads, "1 to 1024");
+    if (p->num_q_heads % p->num_kv_heads)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: num_q_heads = %" PRId32 ", num_kv_heads = %" PRId32
+                         "; allowed: a multiple of num_kv_heads",
+                         family, p->num_q_heads, p->num_kv_heads);
+    if (p->q_len < 0 || p->q_len > MAX_LEN)
+        return invalid("q_len", p->q_len, "0 to 16777216");
+    if (p->kv_len < 0 || p->kv_len > MAX_LEN)
+        return invalid("kv_len", p->kv_len, "0 to 16777216");
+    if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
+        return invalid("head_dim", p->head_dim, "64, 128, 256");
+    const int64_t tiles =
+        (int64_t)p->batch * p->num_q_heads * ((p->q_len + LEAST_ROWS - 1) / LEAST_ROWS);
+    if (tiles > MAX_TILES)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: batch * num_q_heads * ceil(q_len / 64) = %" PRId64
+                         "; allowed: <= %" PRId64,
+                         family, tiles, MAX_TILES);
+    return GEN_OK;
+}
+
+static enum gen_status check_masks(const gen_attn_fwd_problem *p)
+{
+    if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
+        return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+    if (p->causal != 0 && p->causal != 1)
+        return invalid("causal", p->causal, "0, 1");
+    if (p->window_left < GEN_ATTN_NO_WINDOW || p->window_left > MAX_LEN)
+        return invalid("window_left", p->window_left, "-1 (none), 0 to 16777216");
+    if (p->window_right < GEN_ATTN_NO_WINDOW || p->window_right > MAX_LEN)
+        return invalid("window_right", p->window_right, "-1 (none), 0 to 16777216");
+    if (p->causal && p->window_right > 0)
+        return invalid("window_right", p->window_right, "-1 (none), 0 with causal");
+    if (p->varlen != 0 && p->varlen != 1)
+        return invalid("varlen", p->varlen, "0, 1");
+    if (p->softcap != 0 && p->softcap != 1)
+        return invalid("softcap", p->softcap, "0, 1");
+    return GEN_OK;
+}
+
+static int mask_of(const gen_attn_fwd_problem *p)
+{
+    const bool right =
+        p->window_right >= 0 && !p->causal; /* with causality it is 0: no bound more */
+    if (p->window_left >= 0 || right || p->varlen || p->softcap)
+        return MASK_ANY;
+    return p->causal ? MASK_CAUSAL : MASK_FULL;
+}
+
+static float at_least_1(int64_t x)
+{
+    return x > 1 ? (float)x : 1.0f;
+}
+
+/* Requests that selection goes by; a batch-invariant one may not know how many there are. */
+static int64_t usual_batch(const gen_attn_fwd_problem *p)
+{
+    return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
+}
+
+static enum gen_status check(const gen_problem *base, struct gen__key *key)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    enum gen_status status = check_sizes(p);
+    if (!status)
+        status = check_masks(p);
+    if (status)
+        return status;
+    memset(key, 0, sizeof *key);
+    key->codes[0] = p->dtype == GEN_DTYPE_FP16;
+    key->codes[1] = p->head_dim == 64 ? 0 : p->head_dim == 128 ? 1 : 2;
+    key->codes[2] = (uint8_t)mask_of(p);
+    key->empty = p->batch == 0 || p->q_len == 0;
+    key->counts[0] = at_least_1(usual_batch(p) * p->num_q_heads);
+    key->counts[1] = at_least_1(p->q_len);
+    key->counts[2] = at_least_1(p->kv_len);
+    return GEN_OK;
+}
+
+/*
+ * Where requests are packed, a box of the copy engine that reaches beyond a request's end brings
+ * the next one's queries. Their rows are not written, but they decide with the others of their warp
+ * when the reference of the softmax moves (attn_softmax() in tiles.cuh), and so how the others'
+ * probabilities are rounded.
+ */
+static const char *fits(const gen_problem *problem, const gen_device *device,
+                        const struct gen__facts *variant)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)problem;
+    (void)device;
+    if (p->varlen && p->base.flags & GEN_BATCH_INVARIANT && variant->fact[ATTN_FWD_WGMMA])
+        return "with varlen a request's last bits hang on the next request's queries: not "
+               "batch-invariant";
+    return NULL;
+}
+
+static bool fits_all(const struct gen__facts *variant)
+{
+    return !variant->fact[ATTN_FWD_WGMMA];
+}
+
+/* ---- time -------------------------------------------------------------- */
+
+static int32_t row_tiles(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
+{
+    const int32_t rows =
+        variant->fact[ATTN_FWD_Q_ROWS] > 0 ? variant->fact[ATTN_FWD_Q_ROWS] : LEAST_ROWS;
+    return (p->q_len + rows - 1) / rows;
+}
+
+/* Keys that a query row sees on average, were all requests of the greatest length. */
+static float usual_keys(const gen_attn_fwd_problem *p)
+{
+    const float q = (float)p->q_len, k = (float)p->kv_len;
+    const float left = p->window_left >= 0 ? (float)p->window_left : k;
+    const float right = p->causal ? 0.0f : p->window_right >= 0 ? (float)p->window_right : k;
+    float keys = k;
+    if (p->causal)
+        keys = k > q ? k - q / 2 : k * k / (2 * (q > 1 ? q : 1));
+    const float window = left + right + 1;
+    return keys < window ? keys : window;
+}
+
+/*
+ * A tile's time is its multiply-adds at the rate that a block achieves, and a
+ * start; tiles go in rounds over the blocks that run at once. A tile walks over
+ * whole blocks of keys, up to those that its last row sees. Fitted to an H200
+ * (docs/perf/attn_fwd.md): 1,024 to 8,192 rows within a seventh.
+ */
+static const float clock_mhz = 1600.0f;
+static const float launch_us = 4.0f;
+static const float start_us[2] = {1.5f, 0.8f};        /* of a tile; persistent */
+static const float three_groups_us[2] = {0.8f, 1.8f}; /* more of one of 192 rows; causal */
+
+/* Multiply-adds a cycle of an SM. Of width 64 exponentials take as long as products, so that two
+ * warp groups do worse beside three. */
+static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
+{
+    if (!variant->fact[ATTN_FWD_WGMMA])
+        return 1024.0f * 0.55f;
+    const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
+    if (p->head_dim == 64)
+        return 2048.0f * (two_groups ? 0.58f : 0.67f);
+    return 2048.0f * (two_groups && p->head_dim == 128 ? 0.79f : 0.83f);
+}
+
+static float predict(const gen_problem *base, const gen_device *device,
+                     const struct gen__facts *variant)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    const float blocks = (float)gen__blocks_per_sm(device, variant);
+    const float resident = blocks * (device->num_sms ? (float)device->num_sms : 1.0f);
+    const float batch = at_least_1(usual_batch(p));
+    const float heads = batch * (float)p->num_q_heads / resident; /* of a block */
+    const int32_t tiles = row_tiles(p, variant);
+    const float rows = (float)variant->fact[ATTN_FWD_Q_ROWS];
+    const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);
+    const float work = rows * (usual_keys(p) + 0.5f * more) * 2.0f * (float)p->head_dim;
+    const float rate = rate_of(p, variant) / blocks * clock_mhz;
+    const float tile_us = work / rate + start_us[variant->fact[ATTN_FWD_PERSISTENT] != 0] +
+                          (rows >= 192 ? three_groups_us[p->causal != 0] : 0.0f);
+    /* Tiles of unequal length, handed out as blocks end, fill the last round; shares in pairs and
+     * tiles of equal length do not. */
+    float paid = ceilf(0.9999f * heads * (float)tiles);
+    if (p->causal && variant->fact[ATTN_FWD_PERSISTENT])
+        paid = 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));
+    else if (p->causal)
+        paid = heads * (float)tiles + 0.3f;
+    return launch_us + (paid > 1.0f ? paid : 1.0f) * tile_us;
+}
+
+/* ---- the launch -------------------------------------------------------- */
+
+/* The first dims are the problem's fields, copied whole. */
+#define SAME_PLACE(dim, field)                                                          \
+    _Static_assert(offsetof(gen_attn_fwd_problem, field) ==                             \
+                       offsetof(gen_attn_fwd_problem, batch) + (dim) * sizeof(int32_t), \
+                   "dims in the order of the problem's fields")
+SAME_PLACE(ATTN_FWD_NUM_Q_HEADS, num_q_heads);
+SAME_PLACE(ATTN_FWD_NUM_KV_HEADS, num_kv_heads);
+SAME_PLACE(ATTN_FWD_Q_LEN, q_len);
+SAME_PLACE(ATTN_FWD_KV_LEN, kv_len);
+SAME_PLACE(ATTN_FWD_HEAD_DIM, head_dim);
+SAME_PLACE(ATTN_FWD_DTYPE, dtype);
+SAME_PLACE(ATTN_FWD_IS_CAUSAL, causal);
+SAME_PLACE(ATTN_FWD_WINDOW_LEFT, window_left);
+SAME_PLACE(ATTN_FWD_WINDOW_RIGHT, window_right);
+SAME_PLACE(ATTN_FWD_VARLEN, varlen);
+SAME_PLACE(ATTN_FWD_SOFTCAP, softcap);
+#undef SAME_PLACE
+
+/* Query heads whose keys and values fit into the L2 cache together, with room for what passes
+ * through: a power of two, times the heads that share keys. */
+static int32_t section_of(const gen_attn_fwd_problem *p, const gen_device *device)
+{
+    const int64_t cache = device->l2_bytes ? (int64_t)device->l2_bytes / 8 * 5 : 16 << 20;
+    const int64_t bytes = 4 * (int64_t)p->head_dim * (p->kv_len > 0 ? p->kv_len : 1);
+    const int64_t all = (int64_t)p->batch * p->num_q_heads;
+    int64_t heads = p->num_q_heads / p->num_kv_heads;
+    for (int64_t room = cache / bytes; room >= 2 && heads < all; room /= 2)
+        heads *= 2;
+    return (int32_t)(heads < all ? heads : all);
+}
+
+static void plan(const gen_problem *base, const gen_device *device,
+                 const struct gen__facts *variant, gen_plan *plan)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    memcpy(plan->dims, (const char *)p + offsetof(gen_attn_fwd_problem, batch),
+           ATTN_FWD_NUM_FIELDS * sizeof plan->dims[0]);
+    plan->num_launches = p->batch > 0 && p->q_len > 0;
+    if (!variant || !plan->num_launches)
+        return;
+    const int32_t tiles = row_tiles(p, variant);
+    const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
+    const bool persistent = variant->fact[ATTN_FWD_PERSISTENT] && resident > 0;
+    const bool in_pairs = persistent && mask_of(p) == MASK_CAUSAL;
+    const int32_t units = in_pairs ? (tiles + 1) / 2 : tiles;
+    const uint64_t all = (uint64_t)p->batch * (uint64_t)p->num_q_heads * (uint64_t)units;
+    plan->dims[ATTN_FWD_MAP_ROWS] =
+        variant->fact[ATTN_FWD_WGMMA] ? variant->fact[ATTN_FWD_KV_ROWS] : 0;
+    plan->dims[ATTN_FWD_ROW_TILES] = tiles;
+    plan->dims[ATTN_FWD_HEAD_UNITS] = units;
+    plan->dims[ATTN_FWD_PAIRED] = in_pairs;
+    plan->dims[ATTN_FWD_SECTION] = section_of(p, device);
+    plan->launch[0] = (gen_plan_launch){
+        .variant = variant->index,
+        .grid = {(uint32_t)(persistent && resident < all ? resident : all), 1, 1},
+        .threads = (uint16_t)variant->threads,
+        .shared = variant->shared_dynamic,
+        .dependent =
+            !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[ATTN_FWD_DEPENDENT] ? 1 : 0,
+    };
+}
+
+const struct gen__family gen__family_attn_fwd = {
+    .name = family,
+    .tag = GEN_ATTN_FWD,
+    .problem_size = sizeof(gen_attn_fwd_problem),
+    .args_size = sizeof(gen_attn_fwd_args),
+    .params_size = sizeof(struct gen_attn_fwd_params),
+    .required = required,
+    .num_required = sizeof required / sizeof *required,
+    .facts = ATTN_FWD_FACTS,
+    .coords = coords,
+    .num_coords = sizeof coords / sizeof *coords,
+    .fields = fields,
+    .num_fields = sizeof fields / sizeof *fields,
+    .check = check,
+    .fits = fits,
+    .fits_all = fits_all,
+    .predict = predict,
+    .plan = plan,
+    .params = gen__attn_fwd_params,
+    .reference = gen__attn_fwd_reference,
+    .exact = gen__attn_fwd_exact,
+    .tensors = gen__attn_fwd_tensors,
+    .default_args = gen__attn_fwd_default_args,
+    .fill = gen__attn_fwd_fill,
+    .cost = gen__attn_fwd_cost,
+    .case_name = gen__attn_fwd_case_name,
+    .forms = gen__attn_fwd_forms,
+    .num_forms = ATTN_FWD_NUM_FORMS,
+    .form = gen__attn_fwd_form,
+    .grid_steps = gen__attn_fwd_grid,
+    .set_counts = gen__attn_fwd_set_counts,
+};

@@ -1,0 +1,332 @@
+/*
+ * Problems of attn_fwd for the tuner, the verifier and the tests: which tensors
+ * they have, what stands in them, and the other ways to pass them.
+ */
+#include "families/attn_fwd.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Rows of packed tensors behind the last request: nobody's. */
+#define EXTRA_ROWS 5
+
+/* ---- lengths ----------------------------------------------------------- */
+
+/* Uniform in [0, 1), of no pattern. */
+static double scatter(uint64_t seed, int64_t index)
+{
+    uint64_t z = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)index;
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+/* With varlen the first request has the greatest lengths, the second no keys, the fourth no
+ * queries, the others any. The same for every fill: the tensors' sizes hang on it. */
+static int32_t q_rows(const gen_attn_fwd_problem *p, int64_t b)
+{
+    if (!p->varlen || b == 0)
+        return p->q_len;
+    return b == 3 ? 0 : (int32_t)(scatter(0, b) * (p->q_len + 1.0));
+}
+
+static int32_t kv_rows(const gen_attn_fwd_problem *p, int64_t b)
+{
+    if (!p->varlen || b == 0)
+        return p->kv_len;
+    return b == 1 ? 0 : (int32_t)(scatter(1, b) * (p->kv_len + 1.0));
+}
+
+static int64_t all_rows(const gen_attn_fwd_problem *p,
+                        int32_t (*rows)(const gen_attn_fwd_problem *, int64_t))
+{
+    int64_t sum = p->varlen ? EXTRA_ROWS : 0;
+    for (int64_t b = 0; b < p->batch; b++)
+        sum += rows(p, b);
+    return sum;
+}
+
+/* ---- tensors ----------------------------------------------------------- */
+
+/*
+ * Tolerances. A kernel that does everything in fp32, but rounds the probabilities
+ * to 16 bits before it multiplies the values, and the output once more, is off
+ * by about half a unit of the output's last place, however many keys there are:
+ * 2^-p of the whole, where the type has p significant bits, is allowed, and 1.5
+ * times that of every row. The log-sum-exp is a sum in fp32.
+ */
+static const double bf16_tolerance = 0x1p-8;
+static const double fp16_tolerance = 0x1p-11;
+static const double row_factor = 1.5;
+static const double lse_tolerance = 1e-3;
+
+#define TENSOR(...) GEN__TENSOR(gen_attn_fwd_args, __VA_ARGS__)
+
+uint32_t gen__attn_fwd_tensors(const gen_problem *base, struct gen__tensor *tensors)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    const enum gen_dtype dtype = (enum gen_dtype)p->dtype, index = GEN_DTYPE_INT32;
+    const int64_t q = all_rows(p, q_rows) * p->num_q_heads, width = p->head_dim;
+    const int64_t kv = all_rows(p, kv_rows) * p->num_kv_heads;
+    const int64_t list_length = p->varlen && p->batch ? p->batch + 1 : 0;
+    const double tolerance = dtype == GEN_DTYPE_FP16 ? fp16_tolerance : bf16_tolerance;
+    const struct gen__tensor list[ATTN_FWD_NUM_TENSORS] = {
+        {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1, q * width), .cold = true},
+        {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1, kv * width), .cold = true},
+        {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1, kv * width), .cold = true},
+        {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, q * width), .tolerance = tolerance,
+         .row_tolerance = row_factor * tolerance, .row = (uint32_t)width},
+        {TENSOR(lse, GEN_DTYPE_FP32, GEN__OUT, GEN__FILL_POISON, 0, q), .absolute = lse_tolerance},
+        {TENSOR(cu_seqlens_q, index, GEN__IN, GEN__FILL_FAMILY, 0, list_length), .cold = true},
+        {TENSOR(cu_seqlens_k, index, GEN__IN, GEN__FILL_FAMILY, 0, list_length), .cold = true},
+    };
+    memcpy(tensors, list, sizeof list);
+    return ATTN_FWD_NUM_TENSORS;
+}
+
+#undef TENSOR
+
+void gen__attn_fwd_default_args(const gen_problem *base, gen_args *args)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    gen_attn_fwd_args *a = (gen_attn_fwd_args *)args;
+    memset(a, 0, sizeof *a);
+    a->base.size = sizeof *a;
+    a->base.family = GEN_ATTN_FWD;
+    a->scale = (float)(1 / sqrt(p->head_dim));
+    a->softcap = p->softcap ? 1.5f : 0.0f; /* low enough to bend normal scores */
+    if (p->varlen) {
+        a->total_q = (int32_t)all_rows(p, q_rows);
+        a->total_k = (int32_t)all_rows(p, kv_rows);
+    }
+}
+
+/* ---- what stands in them ----------------------------------------------- */
+
+static void fill_list(const gen_attn_fwd_problem *p,
+                      int32_t (*rows)(const gen_attn_fwd_problem *, int64_t), int32_t *list)
+{
+    list[0] = 0;
+    for (int64_t b = 0; b < p->batch; b++)
+        list[b + 1] = list[b] + rows(p, b);
+}
+
+/* NaN and infinity in a row of every head. */
+static void poison_row(enum gen_dtype dtype, uint16_t *row, int64_t heads, int64_t head_stride,
+                       int64_t width)
+{
+    const uint16_t infinity = dtype == GEN_DTYPE_FP16 ? 0x7c00 : 0x7f80;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t d = 0; d < width; d++)
+            row[h * head_stride + d] = d % 2 ? infinity : 0x7fff;
+}
+
+/* Rows of keys or values that nobody reads: those of a request without queries, those behind the
+ * last request and, where requests have room between them, those behind each. */
+static void poison_unused(const gen_attn_fwd_problem *p, int64_t batch_stride, int64_t row_stride,
+                          int64_t head_stride, uint16_t *data)
+{
+    const int64_t width = p->head_dim, heads = p->num_kv_heads;
+    const int64_t head = head_stride ? head_stride : width;
+    const int64_t row = row_stride ? row_stride : heads * width;
+    const enum gen_dtype dtype = (enum gen_dtype)p->dtype;
+    int64_t at = 0;
+    for (int64_t b = 0; b < p->batch && p->varlen; b++) {
+        const int64_t end = at + kv_rows(p, b);
+        for (; at < end; at++)
+            if (q_rows(p, b) == 0)
+                poison_row(dtype, data + at * row, heads, head, width);
+    }
+    for (int64_t i = 0; i < EXTRA_ROWS && p->varlen; i++)
+        poison_row(dtype, data + (at + i) * row, heads, head, width);
+    for (int64_t b = 0; b + 1 < p->batch && !p->varlen && row >= heads * head; b++)
+        for (int64_t i = p->kv_len; (i + 1) * row <= batch_stride; i++)
+            poison_row(dtype, data + b * batch_stride + i * row, heads, head, width);
+}
+
+enum gen_status gen__attn_fwd_fill(const gen_problem *base, const gen_args *args,
+                                   const struct gen__tensor *tensors,
+                                   const struct gen__fill_options *options, void *const *data)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    const gen_attn_fwd_args *a = (const gen_attn_fwd_args *)args;
+    (void)tensors;
+    if (data[ATTN_FWD_CU_Q])
+        fill_list(p, q_rows, data[ATTN_FWD_CU_Q]);
+    if (data[ATTN_FWD_CU_K])
+        fill_list(p, kv_rows, data[ATTN_FWD_CU_K]);
+    if (options->non_finite && data[ATTN_FWD_K])
+        poison_unused(p, a->k_batch_stride, a->k_row_stride, a->k_head_stride, data[ATTN_FWD_K]);
+    if (options->non_finite && data[ATTN_FWD_V])
+        poison_unused(p, a->v_batch_stride, a->v_row_stride, a->v_head_stride, data[ATTN_FWD_V]);
+    return GEN_OK;
+}
+
+/* ---- other ways to pass the same problem ------------------------------- */
+
+enum form {
+    FORM_HEADS_FIRST, /* [batch, heads, rows, head_dim], with varlen [heads, rows, head_dim] */
+    FORM_JOINT,       /* q, k and v in one buffer, as a projection writes them */
+    FORM_STRIDES,     /* gaps everywhere */
+    FORM_NO_LSE,
+    FORM_STEEP, /* scores so far apart that a row's maximum moves from block to block */
+    FORM_CUT    /* varlen: fewer rows in all than the lists name; what is beyond is not touched */
+};
+
+const char *const gen__attn_fwd_forms[ATTN_FWD_NUM_FORMS] = {"heads_first", "joint", "strides",
+                                                             "no_lse",      "steep", "cut"};
+
+static void heads_first_form(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a)
+{
+    const int64_t width = p->head_dim;
+    const int64_t q = p->varlen ? a->total_q : p->q_len, kv = p->varlen ? a->total_k : p->kv_len;
+    a->q_row_stride = a->k_row_stride = a->v_row_stride = a->o_row_stride = width;
+    a->q_head_stride = a->o_head_stride = q * width;
+    a->k_head_stride = a->v_head_stride = kv * width;
+    a->q_batch_stride = a->o_batch_stride = p->num_q_heads * q * width;
+    a->k_batch_stride = a->v_batch_stride = p->num_kv_heads * kv * width;
+}
+
+static bool joint_form(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a, struct gen__tensor *t)
+{
+    const int64_t q_width = (int64_t)p->num_q_heads * p->head_dim;
+    const int64_t kv_width = (int64_t)p->num_kv_heads * p->head_dim;
+    const int64_t row = q_width + 2 * kv_width, batch = row * p->q_len;
+    a->q_row_stride = a->k_row_stride = a->v_row_stride = row;
+    a->q_batch_stride = a->k_batch_stride = a->v_batch_stride = batch;
+    t[ATTN_FWD_Q].count = (uint64_t)(p->batch * batch);
+    t[ATTN_FWD_K].count = t[ATTN_FWD_V].count = 0;
+    t[ATTN_FWD_K].view_of = t[ATTN_FWD_V].view_of = ATTN_FWD_Q + 1;
+    t[ATTN_FWD_K].view_at = (uint64_t)q_width;
+    t[ATTN_FWD_V].view_at = (uint64_t)(q_width + kv_width);
+    return p->q_len == p->kv_len && !p->varlen;
+}
+
+static void stride_form(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a, struct gen__tensor *t)
+{
+    const int64_t width = p->head_dim, q_row = p->num_q_heads * (width + 8) + 16;
+    const int64_t kv_row = p->num_kv_heads * (width + 16) + 8;
+    const int64_t q = p->varlen ? a->total_q : (int64_t)p->batch * (p->q_len + 1);
+    const int64_t kv = p->varlen ? a->total_k : (int64_t)p->batch * (p->kv_len + 3);
+    const int64_t o_row = p->num_q_heads * width; /* so that rows are equally far apart */
+    a->q_head_stride = width + 8;
+    a->q_row_stride = q_row;
+    a->q_batch_stride = (p->q_len + 1) * q_row;
+    a->k_head_stride = a->v_head_stride = width + 16;
+    a->k_row_stride = a->v_row_stride = kv_row;
+    a->k_batch_stride = a->v_batch_stride = (p->kv_len + 3) * kv_row;
+    a->o_batch_stride = (p->q_len + 2) * o_row;
+    t[ATTN_FWD_Q].count = (uint64_t)(q * q_row);
+    t[ATTN_FWD_K].count = t[ATTN_FWD_V].count = (uint64_t)(kv * kv_row);
+    if (!p->varlen)
+        t[ATTN_FWD_O].count = (uint64_t)(p->batch * (p->q_len + 2) * o_row);
+    const int64_t lse_rows = p->varlen ? a->total_q : p->q_len;
+    a->lse_head_stride = lse_rows + 3;
+    a->lse_batch_stride = p->num_q_heads * a->lse_head_stride + 1;
+    t[ATTN_FWD_LSE].count =
+        (uint64_t)((p->varlen ? 1 : p->batch) * (p->num_q_heads * (lse_rows + 3) + 1));
+}
+
+bool gen__attn_fwd_form(const gen_problem *base, uint32_t index, gen_args *args,
+                        struct gen__tensor *t)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    gen_attn_fwd_args *a = (gen_attn_fwd_args *)args;
+    switch ((enum form)index) {
+    case FORM_HEADS_FIRST:
+        heads_first_form(p, a);
+        return true;
+    case FORM_JOINT:
+        return joint_form(p, a, t);
+    case FORM_STRIDES:
+        stride_form(p, a, t);
+        return true;
+    case FORM_NO_LSE:
+        t[ATTN_FWD_LSE].count = 0;
+        return true;
+    case FORM_STEEP:
+        a->scale = 1.5f;
+        return true;
+    case FORM_CUT:
+        a->total_q -= a->total_q / 3;
+        a->total_k -= a->total_k / 3;
+        return p->varlen;
+    }
+    return false;
+}
+
+/* ---- what it costs, what it is called ---------------------------------- */
+
+/* Pairs of a query and a key that counts, of a request and head. With Sq = Sk causality leaves half
+ * of all, as everybody counts. */
+static double pairs_of(const gen_attn_fwd_problem *p, int64_t b)
+{
+    const int64_t q = q_rows(p, b), k = kv_rows(p, b);
+    const bool windows = p->window_left >= 0 || p->window_right >= 0;
+    double pairs = 0;
+    if (!windows && !p->causal)
+        return (double)q * (double)k;
+    if (!windows && q <= k)
+        return (double)q * ((double)(k - q) + (double)q / 2);
+    for (int64_t i = 0; i < q; i++) {
+        const int64_t place = i + k - q;
+        const int64_t first = p->window_left >= 0 ? place - p->window_left : 0;
+        const int64_t end = p->causal              ? place + 1
+                            : p->window_right >= 0 ? place + p->window_right + 1
+                                                   : k;
+        const int64_t count = (end < k ? end : k) - (first > 0 ? first : 0);
+        pairs += count > 0 ? (double)count : 0;
+    }
+    return pairs;
+}
+
+/* All tensors once. */
+void gen__attn_fwd_cost(const gen_problem *base, double *bytes, double *flops)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    double q = 0, kv = 0, pairs = 0;
+    for (int64_t b = 0; b < p->batch; b++) {
+        q += q_rows(p, b);
+        kv += kv_rows(p, b);
+        pairs += p->varlen || b == 0 ? pairs_of(p, b) : 0;
+    }
+    if (!p->varlen)
+        pairs *= p->batch;
+    *bytes = (q * p->num_q_heads + kv * p->num_kv_heads) * p->head_dim * 4 + q * p->num_q_heads * 4;
+    *flops = pairs * p->num_q_heads * 4 * p->head_dim;
+}
+
+/* Three octaves of heads, two of the lengths: time goes with the product of all three. */
+const uint8_t gen__attn_fwd_grid[] = {6, 4, 4};
+
+/* As many heads as models have, one request where they are fewer than 32. */
+void gen__attn_fwd_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
+{
+    gen_attn_fwd_problem *p = (gen_attn_fwd_problem *)base;
+    const int64_t heads = lroundf(counts[0]);
+    p->num_q_heads = p->num_kv_heads = heads % 32 ? (heads < 1024 ? (int32_t)heads : 1024) : 32;
+    p->batch = (int32_t)(heads / p->num_q_heads);
+    p->q_len = (int32_t)lroundf(counts[1]);
+    p->kv_len = (int32_t)lroundf(counts[2]);
+}
+
+/* "Z4-H32-D128-N8192-causal-fp16". What is not said there changes a word, so that no case is taken
+ * for another: H32of8 (key heads), N8192of16384 (keys), windowL,R, varlen, softcap. */
+void gen__attn_fwd_case_name(const gen_problem *base, char *text, size_t capacity)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    char heads[24] = "", keys[24] = "", window[40] = "";
+    if (p->num_kv_heads != p->num_q_heads)
+        snprintf(heads, sizeof heads, "of%" PRId32, p->num_kv_heads);
+    if (p->kv_len != p->q_len)
+        snprintf(keys, sizeof keys, "of%" PRId32, p->kv_len);
+    if (p->window_left >= 0 || p->window_right >= 0)
+        snprintf(window, sizeof window, "-window%" PRId32 "_%" PRId32, p->window_left,
+                 p->window_right);
+    snprintf(text, capacity, "Z%" PRId32 "-H%" PRId32 "%s-D%" PRId32 "-N%" PRId32 "%s-%s%s%s%s-%s",
+             p->batch, p->num_q_heads, heads, p->head_dim, p->q_len, keys,
+             p->causal ? "causal" : "full", window, p->varlen ? "-varlen" : "",
+             p->softcap ? "-softcap" : "", p->dtype == GEN_DTYPE_FP16 ? "fp16" : "bf16");
+}

@@ -1,0 +1,209 @@
+/*
+ * What the host files of kda_intra, kda_inter and kda_prefill share: the problem as
+ * a plan's dims, where sequences and their chunks lie, the layouts of the operands,
+ * and checks. Defined in kda_prefill/shape.c, where not here.
+ */
+#ifndef GEN_FAMILIES_KDA_CHUNK_H
+#define GEN_FAMILIES_KDA_CHUNK_H
+
+#include "family.h"
+#include "kda_inter/args.h"
+
+/* gen_plan.dims: the fields of the problems of kda_intra and kda_prefill, in their
+ * order. kda_inter has 1, 0 for what its problem lacks. */
+enum kda_dim {
+    KDA_BATCH,
+    KDA_SEQ_LEN,
+    KDA_NUM_TOKENS,
+    KDA_QK_HEADS,
+    KDA_V_HEADS,
+    KDA_HEAD_DIM,
+    KDA_DTYPE,
+    KDA_GATE_DTYPE,
+    KDA_BETA_DTYPE,
+    KDA_SAFE_GATE,
+    KDA_NUM_DIMS
+};
+_Static_assert(KDA_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+
+extern const struct gen__axis gen__kda_required[];
+enum { KDA_NUM_REQUIRED = 2, KDA_INTRA_NUM_REQUIRED = 3 /* and safe_gate */ };
+extern const char *const gen__kda_dtypes[]; /* of q, k, v: 2 */
+extern const char *const gen__kda_others[]; /* of g, beta: 3 */
+extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
+
+/* Is the problem allowed? On GEN_OK key->codes are set. */
+enum gen_status gen__kda_check(const char *family, const int32_t *dims, struct gen__key *key);
+/* In case a plan was not kept well: what is divided by, and what makes addresses. */
+enum gen_status gen__kda_check_dims(const char *family, const int32_t *dims);
+
+/* ---- sequences and chunks ---------------------------------------------- */
+
+static inline int64_t gen__kda_chunks(int64_t tokens)
+{
+    return (tokens + KDA_CHUNK - 1) / KDA_CHUNK;
+}
+
+/* Of all sequences. */
+static inline int64_t gen__kda_tokens(const int32_t *dims)
+{
+    return dims[KDA_NUM_TOKENS] ? dims[KDA_NUM_TOKENS]
+                                : (int64_t)dims[KDA_BATCH] * dims[KDA_SEQ_LEN];
+}
+
+/* Slots of chunks, used or not. */
+static inline int64_t gen__kda_slots(const int32_t *dims)
+{
+    return dims[KDA_NUM_TOKENS] ? (int64_t)dims[KDA_NUM_TOKENS] / KDA_CHUNK + dims[KDA_BATCH]
+                                : dims[KDA_BATCH] * gen__kda_chunks(dims[KDA_SEQ_LEN]);
+}
+
+/* Chunks that have tokens, at most. */
+static inline int64_t gen__kda_all_chunks(const int32_t *dims)
+{
+    const int64_t most = dims[KDA_BATCH] * gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const int64_t slots = gen__kda_slots(dims);
+    return most < slots ? most : slots;
+}
+
+struct gen__kda_sequence {
+    int64_t first, length, slot; /* tokens; slot of the first chunk */
+};
+
+/* Of cu_seqlens on the host, NULL where all have one length; what it holds is not
+ * believed, as on the device. */
+struct gen__kda_sequence gen__kda_sequence(const int32_t *dims, const int32_t *cu_seqlens,
+                                           int64_t n);
+struct gen_kda_sequences gen__kda_sequences(const int32_t *dims, const int32_t *cu_seqlens);
+
+/* Lengths for tests and benchmarks: the first is seq_len, the others are equal; or
+ * irregular: 0, 1, 63, 64, 65, ... */
+void gen__kda_fill_cu_seqlens(const int32_t *dims, bool irregular, int32_t *cu_seqlens);
+
+/* The form "loose": cu_seqlens as nobody should pass it, though sequences do not overlap.
+ * It begins below 0 and ends beyond the tokens, and the first sequence is too long. The
+ * tensor's `amount` tells gen__kda_fill(). */
+bool gen__kda_loose_form(const int32_t *dims, struct gen__tensor *cu_seqlens);
+/* gen__family.fill of `tensor` on the host, NULL where it is not there. */
+void gen__kda_fill(const int32_t *dims, const struct gen__tensor *tensor,
+                   const struct gen__fill_options *options, int32_t *cu_seqlens);
+
+/* "B1-T8192-H64", "varlen-skewed-N20-T16384-H64", ... */
+void gen__kda_case_name(const int32_t *dims, char *text, size_t capacity);
+
+/* Strides as in a buffer that holds q, k and v side by side, and rows that are 8
+ * elements apart; and the elements that tensors then have. */
+struct gen__kda_strides {
+    int64_t qkv, g, beta, o;
+    uint64_t qk_count, v_count, g_count, beta_count, o_count;
+};
+struct gen__kda_strides gen__kda_stride_form(const int32_t *dims);
+
+/* ---- layouts (kda_intra/args.h) ---------------------------------------- */
+
+/* Element of a tile of rows: w, qg, kg, A_qk. */
+static inline int64_t gen__kda_tile_at(int64_t row, int64_t column)
+{
+    const int64_t chunk = column % 64 / 8 ^ row % 8;
+    return column / 64 * 4096 + row * 64 + chunk * 8 + column % 8;
+}
+
+/* Element of u. */
+static inline int64_t gen__kda_u_at(int64_t v, int64_t token)
+{
+    const int64_t fragment = v / 16 * 4 + token / 16;
+    const int64_t lane = v % 8 * 4 + token % 8 / 2, word = v % 16 / 8 + token % 16 / 8 * 2;
+    return (fragment * 32 + lane) * 8 + word * 2 + token % 2;
+}
+
+/* ---- checks ------------------------------------------------------------ */
+
+enum gen_status gen__kda_invalid(const char *family, const char *name, int64_t value,
+                                 const char *allowed);
+enum gen_status gen__kda_check_pointer(const char *family, const char *name, const void *pointer,
+                                       uintptr_t alignment, bool optional);
+/* 0, or a multiple of `unit` elements from `width` on. */
+enum gen_status gen__kda_check_stride(const char *family, const char *name, const int32_t *dims,
+                                      int64_t stride, int64_t unit, int64_t width);
+enum gen_status gen__kda_check_cu_seqlens(const char *family, const int32_t *dims,
+                                          const int32_t *cu_seqlens);
+
+/* kda_intra: inputs and numbers; and the kernel's parameters. */
+enum gen_status gen__kda_check_intra(const char *family, const int32_t *dims,
+                                     const gen_kda_intra_args *a);
+struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen_kda_intra_args *a);
+/* kda_inter: state, output. */
+enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
+                                     const gen_kda_inter_args *a);
+struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a);
+
+/* ---- time -------------------------------------------------------------- */
+
+float gen__kda_intra_us(const int32_t *dims, const gen_device *device,
+                        const struct gen__facts *variant);
+float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
+                        const struct gen__facts *variant);
+/* Launches of the kernel between chunks. */
+void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
+                           gen_plan_launch *launch);
+
+/* Launch facts, in the order of the families' family.lua. */
+enum kda_intra_fact { KDA_INTRA_DEPENDENT };
+#define KDA_INTRA_FACTS "dependent"
+enum kda_inter_fact { KDA_INTER_GROUPS, KDA_INTER_WGMMA, KDA_INTER_DEPENDENT };
+#define KDA_INTER_FACTS "groups,wgmma,dependent"
+
+/* Tensors in the order of tensors(). */
+enum kda_intra_tensor {
+    KDA_INTRA_Q,
+    KDA_INTRA_K,
+    KDA_INTRA_V,
+    KDA_INTRA_G,
+    KDA_INTRA_BETA,
+    KDA_INTRA_A_LOG,
+    KDA_INTRA_DT_BIAS,
+    KDA_INTRA_CU_SEQLENS,
+    KDA_INTRA_W,
+    KDA_INTRA_U,
+    KDA_INTRA_QG,
+    KDA_INTRA_KG,
+    KDA_INTRA_A_QK,
+    KDA_INTRA_DECAY,
+    KDA_INTRA_NUM_TENSORS
+};
+enum kda_inter_tensor {
+    KDA_INTER_W,
+    KDA_INTER_U,
+    KDA_INTER_QG,
+    KDA_INTER_KG,
+    KDA_INTER_A_QK,
+    KDA_INTER_DECAY,
+    KDA_INTER_CU_SEQLENS,
+    KDA_INTER_INITIAL_STATE,
+    KDA_INTER_FINAL_STATE,
+    KDA_INTER_O,
+    KDA_INTER_NUM_TENSORS
+};
+enum kda_prefill_tensor {
+    KDA_PREFILL_Q,
+    KDA_PREFILL_K,
+    KDA_PREFILL_V,
+    KDA_PREFILL_G,
+    KDA_PREFILL_BETA,
+    KDA_PREFILL_A_LOG,
+    KDA_PREFILL_DT_BIAS,
+    KDA_PREFILL_CU_SEQLENS,
+    KDA_PREFILL_INITIAL_STATE,
+    KDA_PREFILL_FINAL_STATE,
+    KDA_PREFILL_O,
+    KDA_PREFILL_NUM_TENSORS
+};
+
+/* runtime/reference */
+enum gen_status gen__kda_intra_reference(const gen_plan *plan, const gen_args *args);
+enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *args);
+enum gen_status gen__kda_prefill_reference(const gen_plan *plan, const gen_args *args);
+enum gen_status gen__kda_prefill_exact(const gen_plan *plan, const gen_args *args,
+                                       double *const *exact);
+
+#endif /* GEN_FAMILIES_KDA_CHUNK_H */

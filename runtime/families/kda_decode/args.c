@@ -1,0 +1,285 @@
+/*
+ * The arguments of kda_decode: what is allowed, and the parameters that the
+ * kernels get.
+ */
+#include "families/kda_decode.h"
+
+#include "fastdiv.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Columns of a slot table: far beyond any draft. */
+#define MAX_COLUMNS 65536
+
+static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
+{
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "kda_decode: %s = %" PRId64 "; allowed: %s", name,
+                     value, allowed);
+}
+
+/* What is divided by below, in case the plan was not kept well. */
+static enum gen_status check_dims(const int32_t *dims)
+{
+    if (dims[KDA_DECODE_BATCH] >= 0 && dims[KDA_DECODE_QK_HEADS] > 0 &&
+        dims[KDA_DECODE_V_HEADS] > 0 && dims[KDA_DECODE_TOKENS] > 0 &&
+        dims[KDA_DECODE_TOKENS] <= GEN_KDA_DECODE_MAX_TOKENS)
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_MISMATCH,
+                     "kda_decode: the plan's batch, num_tokens, num_qk_heads, num_v_heads are "
+                     "%" PRId32 ", %" PRId32 ", %" PRId32 ", %" PRId32
+                     "; not what gen_select() writes",
+                     dims[KDA_DECODE_BATCH], dims[KDA_DECODE_TOKENS], dims[KDA_DECODE_QK_HEADS],
+                     dims[KDA_DECODE_V_HEADS]);
+}
+
+/* ---- pointers ---------------------------------------------------------- */
+
+static enum gen_status check_optional(const char *name, const void *pointer, uintptr_t alignment)
+{
+    if ((uintptr_t)pointer & (alignment - 1))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: %s = %p; allowed: a multiple of %u bytes", name, pointer,
+                         (unsigned)alignment);
+    return GEN_OK;
+}
+
+static enum gen_status check_pointer(const char *name, const void *pointer, uintptr_t alignment)
+{
+    if (!pointer)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "kda_decode: %s is NULL", name);
+    return check_optional(name, pointer, alignment);
+}
+
+static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_args *a)
+{
+    const uintptr_t beta_bytes = dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    enum gen_status status;
+    if ((status = check_pointer("q", a->q, 16)) != GEN_OK ||
+        (status = check_pointer("k", a->k, 16)) != GEN_OK ||
+        (status = check_pointer("v", a->v, 16)) != GEN_OK ||
+        (status = check_pointer("gate", a->gate, 16)) != GEN_OK ||
+        (status = check_pointer("beta", a->beta, beta_bytes)) != GEN_OK ||
+        (status = check_pointer("o", a->o, 16)) != GEN_OK ||
+        (status = check_optional("a_log", a->a_log, 4)) != GEN_OK ||
+        (status = check_optional("dt_bias", a->dt_bias, 16)) != GEN_OK ||
+        (status = check_pointer("state", a->state, 16)) != GEN_OK ||
+        (status = check_optional("slots", a->slots, 4)) != GEN_OK ||
+        (status = check_optional("accepted", a->accepted, 4)) != GEN_OK)
+        return status;
+    return check_optional("cu_seqlens", a->cu_seqlens, 4);
+}
+
+/* ---- tokens and their strides ------------------------------------------ */
+
+static enum gen_status check_total(const int32_t *dims, const gen_kda_decode_args *a)
+{
+    if (a->cu_seqlens && a->total_tokens < 0)
+        return invalid("total_tokens", a->total_tokens, ">= 0");
+    if (!a->cu_seqlens && a->total_tokens != 0 &&
+        a->total_tokens != (int64_t)dims[KDA_DECODE_BATCH] * dims[KDA_DECODE_TOKENS])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: total_tokens = %" PRId32
+                         " without cu_seqlens; allowed: 0, or batch * num_tokens = %" PRId64,
+                         a->total_tokens,
+                         (int64_t)dims[KDA_DECODE_BATCH] * dims[KDA_DECODE_TOKENS]);
+    return GEN_OK;
+}
+
+static enum gen_status check_stride(const char *name, int64_t stride, int64_t width, int64_t max)
+{
+    if (stride == 0 || (stride >= width && stride <= max && stride % 8 == 0))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "kda_decode: %s = %" PRId64
+                     " elements; allowed: 0 (packed), or a multiple of 8 from %" PRId64
+                     " (one token) to %" PRId64,
+                     name, stride, width, max);
+}
+
+static enum gen_status check_strides(const int32_t *dims, const gen_kda_decode_args *a)
+{
+    const int64_t qk = gen__kda_decode_qk_width(dims), v = gen__kda_decode_v_width(dims);
+    /* tokens * stride * 4 bytes stay below 2^63. */
+    const int64_t packed = (int64_t)dims[KDA_DECODE_BATCH] * dims[KDA_DECODE_TOKENS];
+    const int64_t tokens = a->cu_seqlens ? a->total_tokens : packed;
+    const int64_t max = (INT64_C(1) << 61) >> (64 - __builtin_clzll((uint64_t)tokens | 1));
+    enum gen_status status;
+    if ((status = check_stride("q_stride", a->q_stride, qk, max)) != GEN_OK ||
+        (status = check_stride("k_stride", a->k_stride, qk, max)) != GEN_OK ||
+        (status = check_stride("v_stride", a->v_stride, v, max)) != GEN_OK ||
+        (status = check_stride("gate_stride", a->gate_stride, v, max)) != GEN_OK ||
+        (status = check_stride("o_stride", a->o_stride, v, max)) != GEN_OK)
+        return status;
+    if (a->beta_stride != 0 && (a->beta_stride < dims[KDA_DECODE_V_HEADS] || a->beta_stride > max))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: beta_stride = %" PRId64
+                         " elements; allowed: 0 (packed), or %" PRId32 " (one token) to %" PRId64,
+                         a->beta_stride, dims[KDA_DECODE_V_HEADS], max);
+    return GEN_OK;
+}
+
+/* ---- the pool ---------------------------------------------------------- */
+
+static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_args *a)
+{
+    const int32_t tokens = dims[KDA_DECODE_TOKENS];
+    const bool each = a->write == GEN_KDA_DECODE_WRITE_EACH;
+    const int32_t least = each ? tokens : 1;
+    if (a->slots) {
+        if (a->slots_stride == 0 || (a->slots_stride >= least && a->slots_stride <= MAX_COLUMNS))
+            return GEN_OK;
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: slots_stride = %" PRId32 "; allowed: 0 (packed), or %" PRId32
+                         " to %d",
+                         a->slots_stride, least, MAX_COLUMNS);
+    }
+    if (a->accepted)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: accepted = %p without slots; allowed: NULL",
+                         (const void *)a->accepted);
+    if (a->slots_stride != 0 && a->slots_stride != 1)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: slots_stride = %" PRId32 " without slots; allowed: 0, 1",
+                         a->slots_stride);
+    if (each && tokens > 1)
+        return gen__fail(
+            GEN_STATUS_INVALID_ARGUMENT,
+            "kda_decode: write = GEN_KDA_DECODE_WRITE_EACH (1) of num_tokens = %" PRId32
+            " without slots; allowed: a table of slots, or another write",
+            tokens);
+    if (a->num_slots < dims[KDA_DECODE_BATCH])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: num_slots = %" PRId32
+                         " without slots; allowed: >= batch = %" PRId32,
+                         a->num_slots, dims[KDA_DECODE_BATCH]);
+    return GEN_OK;
+}
+
+static enum gen_status check_pool(const int32_t *dims, const gen_kda_decode_args *a)
+{
+    /* slots * heads * head_dim^2 * 4 bytes stay below 2^63, and the most that
+     * head_dim^2 * 4 can be is 2^16. */
+    const int64_t addressable =
+        (INT64_C(1) << 47) >> (32 - __builtin_clz((uint32_t)dims[KDA_DECODE_V_HEADS]));
+    const int64_t max = addressable < INT32_MAX ? addressable : INT32_MAX;
+    if (a->num_slots < 1 || a->num_slots > max)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: num_slots = %" PRId32 "; allowed: 1 to %" PRId64,
+                         a->num_slots, max);
+    return check_table(dims, a);
+}
+
+/* ---- forms and scalars ------------------------------------------------- */
+
+static enum gen_status check_gate(const gen_kda_decode_args *a)
+{
+    const bool given = a->gate_form == GEN_KDA_GATE_GIVEN;
+    if (a->gate_form == GEN_KDA_GATE_SOFTPLUS && !a->a_log)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: a_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)");
+    if (given && (a->a_log || a->dt_bias))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: %s = %p with gate_form = GEN_KDA_GATE_GIVEN (0); allowed: "
+                         "NULL",
+                         a->a_log ? "a_log" : "dt_bias",
+                         a->a_log ? (const void *)a->a_log : (const void *)a->dt_bias);
+    if (a->gate_form == GEN_KDA_GATE_LOWER_BOUND && !(a->lower_bound >= -5 && a->lower_bound < 0))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: lower_bound = %g; allowed: -5 to below 0",
+                         (double)a->lower_bound);
+    return GEN_OK;
+}
+
+/* Before all that hangs on them. */
+static enum gen_status check_forms(const gen_kda_decode_args *a)
+{
+    if (a->write < GEN_KDA_DECODE_WRITE_LAST || a->write > GEN_KDA_DECODE_WRITE_NONE)
+        return invalid("write", a->write,
+                       "GEN_KDA_DECODE_WRITE_LAST (0), GEN_KDA_DECODE_WRITE_EACH (1), "
+                       "GEN_KDA_DECODE_WRITE_NONE (2)");
+    if (a->gate_form < GEN_KDA_GATE_GIVEN || a->gate_form > GEN_KDA_GATE_LOWER_BOUND)
+        return invalid("gate_form", a->gate_form,
+                       "GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
+                       "GEN_KDA_GATE_LOWER_BOUND (2)");
+    if (a->beta_form < GEN_KDA_BETA_GIVEN || a->beta_form > GEN_KDA_BETA_TWO_SIGMOID)
+        return invalid("beta_form", a->beta_form,
+                       "GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
+                       "GEN_KDA_BETA_TWO_SIGMOID (2)");
+    if (a->qk_l2norm != 0 && a->qk_l2norm != 1)
+        return invalid("qk_l2norm", a->qk_l2norm, "0, 1");
+    if (a->zero_padding != 0 && a->zero_padding != 1)
+        return invalid("zero_padding", a->zero_padding, "0, 1");
+    if (!isfinite(a->scale))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: scale = %g; allowed: a finite number", (double)a->scale);
+    return GEN_OK;
+}
+
+/* ---- what the kernels get ---------------------------------------------- */
+
+static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
+                        struct gen_kda_decode_params *k)
+{
+    const uint32_t qk_heads = (uint32_t)dims[KDA_DECODE_QK_HEADS];
+    const uint32_t v_heads = (uint32_t)dims[KDA_DECODE_V_HEADS];
+    const struct gen__kda_decode_strides strides = gen__kda_decode_strides(dims, a);
+    const struct gen__fastdiv one = {0, 0}, heads = gen__fastdiv(v_heads);
+    const struct gen__fastdiv group = v_heads == qk_heads ? one : gen__fastdiv(v_heads / qk_heads);
+    *k = (struct gen_kda_decode_params){
+        .q = a->q,
+        .k = a->k,
+        .v = a->v,
+        .gate = a->gate,
+        .beta = a->beta,
+        .o = a->o,
+        .a_log = a->a_log,
+        .dt_bias = a->dt_bias,
+        .state = a->state,
+        .slots = a->slots,
+        .accepted = a->accepted,
+        .cu_seqlens = a->cu_seqlens,
+        .q_stride = strides.q,
+        .k_stride = strides.k,
+        .v_stride = strides.v,
+        .gate_stride = strides.gate,
+        .beta_stride = strides.beta,
+        .o_stride = strides.o,
+        .num_v_heads = v_heads,
+        .heads_mul = heads.mul,
+        .heads_shift = heads.shift,
+        .group_mul = group.mul,
+        .group_shift = group.shift,
+        .num_tokens = dims[KDA_DECODE_TOKENS],
+        .total_tokens = a->total_tokens,
+        .num_slots = (unsigned)a->num_slots,
+        .slots_stride = (unsigned)strides.slots,
+        .write = a->write,
+        .gate_form = a->gate_form,
+        .beta_form = a->beta_form,
+        .qk_l2norm = a->qk_l2norm,
+        .zero_padding = a->zero_padding,
+        .dtype = dims[KDA_DECODE_DTYPE],
+        .gate_dtype = dims[KDA_DECODE_GATE_DTYPE],
+        .beta_dtype = dims[KDA_DECODE_BETA_DTYPE],
+        .scale = a->scale,
+        .lower_bound = a->lower_bound,
+    };
+}
+
+enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *base,
+                                       void *workspace, void *params)
+{
+    (void)launch;
+    (void)workspace;
+    const gen_kda_decode_args *a = (const gen_kda_decode_args *)base;
+    const int32_t *dims = plan->dims;
+    enum gen_status status;
+    if ((status = check_dims(dims)) != GEN_OK || (status = check_pointers(dims, a)) != GEN_OK ||
+        (status = check_forms(a)) != GEN_OK || (status = check_gate(a)) != GEN_OK ||
+        (status = check_total(dims, a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK ||
+        (status = check_pool(dims, a)) != GEN_OK || !params)
+        return status;
+    fill_params(dims, a, params);
+    return GEN_OK;
+}

@@ -1,0 +1,450 @@
+/*
+ * Kimi Delta Attention, prefill, on the host: a plan of two launches, kda_intra's
+ * and the recurrence between chunks, with the operands between them in the workspace.
+ */
+#include "families/kda_chunk.h"
+#include "kda_prefill/args.h"
+
+#include "occupancy.h"
+#include "short.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Sequences that a batch-invariant choice is made for. */
+#define INVARIANT_BATCH 4
+
+static const char family[] = "kda_prefill";
+static const char *const coords[] = {"states", "seq_len"};
+
+#define FIELD(name) #name, offsetof(gen_kda_prefill_problem, name)
+static const struct gen__field fields[] = {
+    {FIELD(batch), NULL, 0, 1},
+    {FIELD(seq_len), NULL, 0, 1024},
+    {FIELD(num_tokens), NULL, 0, 0},
+    {FIELD(num_qk_heads), NULL, 0, 64},
+    {FIELD(num_v_heads), NULL, 0, GEN__PRESET_SAME},
+    {FIELD(head_dim), NULL, 0, 128},
+    {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
+    {FIELD(gate_dtype), gen__kda_others, 3, GEN__PRESET_SAME},
+    {FIELD(beta_dtype), gen__kda_others, 3, GEN_DTYPE_FP32},
+    {FIELD(safe_gate), gen__kda_gates, 2, 1},
+};
+#undef FIELD
+
+/* The dims are the problem's fields, copied whole. */
+#define SAME_PLACE(dim, field)                                                             \
+    _Static_assert(offsetof(gen_kda_prefill_problem, field) ==                             \
+                       offsetof(gen_kda_prefill_problem, batch) + (dim) * sizeof(int32_t), \
+                   "dims in the order of the problem's fields")
+SAME_PLACE(KDA_SEQ_LEN, seq_len);
+SAME_PLACE(KDA_NUM_TOKENS, num_tokens);
+SAME_PLACE(KDA_QK_HEADS, num_qk_heads);
+SAME_PLACE(KDA_V_HEADS, num_v_heads);
+SAME_PLACE(KDA_HEAD_DIM, head_dim);
+SAME_PLACE(KDA_DTYPE, dtype);
+SAME_PLACE(KDA_GATE_DTYPE, gate_dtype);
+SAME_PLACE(KDA_BETA_DTYPE, beta_dtype);
+SAME_PLACE(KDA_SAFE_GATE, safe_gate);
+#undef SAME_PLACE
+
+static const int32_t *dims_of(const gen_problem *base)
+{
+    return &((const gen_kda_prefill_problem *)base)->batch;
+}
+
+static enum gen_status check(const gen_problem *base, struct gen__key *key)
+{
+    const int32_t *dims = dims_of(base);
+    const enum gen_status status = gen__kda_check(family, dims, key);
+    if (status)
+        return status;
+    const int32_t batch = base->flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : dims[KDA_BATCH];
+    key->empty = dims[KDA_BATCH] == 0;
+    key->counts[0] = (float)(batch ? batch : 1) * (float)dims[KDA_V_HEADS];
+    key->counts[1] = (float)(dims[KDA_SEQ_LEN] ? dims[KDA_SEQ_LEN] : 1);
+    return GEN_OK;
+}
+
+static const char *fits(const gen_problem *base, const gen_device *device,
+                        const struct gen__facts *variant)
+{
+    (void)base, (void)device, (void)variant;
+    return NULL;
+}
+
+/* The first launch takes the same whatever the variant of the second. */
+static float predict(const gen_problem *base, const gen_device *device,
+                     const struct gen__facts *variant)
+{
+    int32_t dims[KDA_NUM_DIMS];
+    memcpy(dims, dims_of(base), sizeof dims);
+    if (base->flags & GEN_BATCH_INVARIANT) {
+        dims[KDA_BATCH] = INVARIANT_BATCH;
+        dims[KDA_NUM_TOKENS] = 0;
+    }
+    const struct gen__facts small = {.threads = 256, .shared_dynamic = 100 << 10, .registers = 128};
+    return gen__kda_intra_us(dims, device, &small) + gen__kda_inter_us(dims, device, variant);
+}
+
+/* ---- the plan ---------------------------------------------------------- */
+
+/* The operands of all slots, one kind behind the other, each 256-byte aligned. */
+struct workspace {
+    uint64_t w, u, qg, kg, a_qk, decay, size; /* offsets in bytes */
+};
+
+static struct workspace workspace_of(const int32_t *dims)
+{
+    const uint64_t tiles = (uint64_t)gen__kda_slots(dims) * (uint64_t)dims[KDA_V_HEADS];
+    const uint64_t tile = tiles * KDA_CHUNK * (uint64_t)dims[KDA_HEAD_DIM] * 2;
+    struct workspace w = {.u = tile, .qg = 2 * tile, .kg = 3 * tile, .a_qk = 4 * tile};
+    w.decay = w.a_qk + tiles * KDA_CHUNK * KDA_CHUNK * 2;
+    w.size = w.decay + tiles * (uint64_t)dims[KDA_HEAD_DIM] * 4;
+    return w;
+}
+
+/* Without tokens there is nothing to do but to hand the states on. */
+static void plan(const gen_problem *base, const gen_device *device,
+                 const struct gen__facts *variant, gen_plan *plan)
+{
+    const int32_t *dims = dims_of(base);
+    const bool tokens = gen__kda_slots(dims) > 0;
+    (void)device;
+    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
+    plan->num_launches = dims[KDA_BATCH] > 0;
+    if (!variant || !dims[KDA_BATCH])
+        return;
+    plan->num_launches = tokens ? 2 : 1;
+    plan->workspace_bytes = workspace_of(dims).size;
+    gen__kda_inter_launch(dims, variant, base->flags, &plan->launch[tokens]);
+}
+
+static uint32_t parts(const gen_problem *base, const gen_device *device,
+                      const struct gen__facts *variant, const gen_plan *plan,
+                      struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
+{
+    (void)device, (void)variant;
+    if (plan->num_launches < 2)
+        return 0;
+    gen_kda_intra_problem intra = {.base = {sizeof intra, GEN_KDA_INTRA, base->flags, 0}};
+    memcpy(&intra.batch, dims_of(base), KDA_NUM_DIMS * sizeof(int32_t));
+    _Static_assert(sizeof intra <= sizeof parts->problem, "a part holds the problem");
+    parts[0].launch = 0;
+    memcpy(&parts[0].problem, &intra, sizeof intra);
+    return 1;
+}
+
+union any_params {
+    struct gen_kda_intra_params intra;
+    struct gen_kda_inter_params inter;
+};
+
+static const uint32_t part_families[] = {GEN_KDA_INTRA};
+
+/* ---- arguments --------------------------------------------------------- */
+
+static gen_kda_intra_args intra_args(const int32_t *dims, const gen_kda_prefill_args *a,
+                                     char *workspace)
+{
+    const struct workspace w = workspace_of(dims);
+    gen_kda_intra_args intra = {
+        .base = {sizeof intra, GEN_KDA_INTRA},
+        .q = a->q,
+        .k = a->k,
+        .v = a->v,
+        .g = a->g,
+        .beta = a->beta,
+        .A_log = a->A_log,
+        .dt_bias = a->dt_bias,
+        .cu_seqlens = a->cu_seqlens,
+        .q_stride = a->q_stride,
+        .k_stride = a->k_stride,
+        .v_stride = a->v_stride,
+        .g_stride = a->g_stride,
+        .beta_stride = a->beta_stride,
+        .scale = a->scale,
+        .lower_bound = a->lower_bound,
+        .gate = a->gate,
+        .beta_activation = a->beta_activation,
+        .l2_norm = a->l2_norm,
+    };
+    if (workspace) {
+        intra.w = workspace + w.w;
+        intra.u = workspace + w.u;
+        intra.qg = workspace + w.qg;
+        intra.kg = workspace + w.kg;
+        intra.a_qk = workspace + w.a_qk;
+        intra.decay = (float *)(void *)(workspace + w.decay);
+    }
+    return intra;
+}
+
+static gen_kda_inter_args inter_args(const gen_kda_prefill_args *a, const gen_kda_intra_args *intra)
+{
+    return (gen_kda_inter_args){
+        .base = {sizeof(gen_kda_inter_args), GEN_KDA_INTER},
+        .w = intra->w,
+        .u = intra->u,
+        .qg = intra->qg,
+        .kg = intra->kg,
+        .a_qk = intra->a_qk,
+        .decay = intra->decay,
+        .cu_seqlens = a->cu_seqlens,
+        .initial_state = a->initial_state,
+        .final_state = a->final_state,
+        .o = a->o,
+        .o_stride = a->o_stride,
+        .state_layout = a->state_layout,
+    };
+}
+
+/* The host's copy says what the device's will be. */
+static enum gen_status check_lengths(const int32_t *dims, const int32_t *cu)
+{
+    if (!cu)
+        return GEN_OK;
+    if (!dims[KDA_NUM_TOKENS])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: cu_seqlens_host = %p with num_tokens = 0; allowed: NULL", family,
+                         (const void *)cu);
+    if (cu[0] != 0)
+        return gen__kda_invalid(family, "cu_seqlens_host[0]", cu[0], "0");
+    for (int32_t n = 0; n < dims[KDA_BATCH]; n++)
+        if (cu[n + 1] < cu[n] || (int64_t)cu[n + 1] - cu[n] > dims[KDA_SEQ_LEN])
+            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                             "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32 " behind %" PRId32
+                             "; allowed: 0 to seq_len = %" PRId32 " more",
+                             family, n + 1, cu[n + 1], cu[n], dims[KDA_SEQ_LEN]);
+    if (cu[dims[KDA_BATCH]] != dims[KDA_NUM_TOKENS])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32
+                         "; allowed: num_tokens = %" PRId32,
+                         family, dims[KDA_BATCH], cu[dims[KDA_BATCH]], dims[KDA_NUM_TOKENS]);
+    return GEN_OK;
+}
+
+static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
+                              void *workspace, void *out)
+{
+    const gen_kda_prefill_args *a = (const gen_kda_prefill_args *)base;
+    const int32_t *dims = plan->dims;
+    enum gen_status status;
+    if ((status = gen__kda_check_dims(family, dims)) != GEN_OK)
+        return status;
+    const gen_kda_intra_args intra = intra_args(dims, a, workspace);
+    const gen_kda_inter_args inter = inter_args(a, &intra);
+    if ((status = gen__kda_check_intra(family, dims, &intra)) != GEN_OK ||
+        (status = gen__kda_check_inter(family, dims, &inter)) != GEN_OK ||
+        (status = check_lengths(dims, a->cu_seqlens_host)) != GEN_OK || !out)
+        return status;
+    if (launch + 1 < plan->num_launches) {
+        const struct gen_kda_intra_params k = gen__kda_intra_params(dims, &intra);
+        memcpy(out, &k, sizeof k);
+    } else {
+        const struct gen_kda_inter_params k = gen__kda_inter_params(dims, &inter);
+        memcpy(out, &k, sizeof k);
+    }
+    return GEN_OK;
+}
+
+/* ---- for the tuner, the verifier and the tests ------------------------- */
+
+/* Relative Frobenius errors against the recurrence, token by token, in double. Public
+ * tests of this operator allow 0.005 of both; 0.0045 is the most that was seen of the
+ * verify list. Rounded operands are off by a share of |q| |k|, not of the product, so a
+ * problem of few numbers may have more: two tokens of four heads without an initial state
+ * have 0.0065. A state has more, for the verifier holds single elements to 16 times that of the
+ * whole's size, and nearly all of a state may be in a few channels that hardly decay. */
+static const double output_tolerance = 0.005, state_tolerance = 0.0075;
+
+#define TENSOR(...) GEN__TENSOR(gen_kda_prefill_args, __VA_ARGS__)
+
+static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN__MAX_TENSORS])
+{
+    const int32_t *dims = dims_of(base);
+    const enum gen_dtype dtype = (enum gen_dtype)dims[KDA_DTYPE], fp32 = GEN_DTYPE_FP32;
+    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
+    const int64_t d = dims[KDA_HEAD_DIM], qk = tokens * dims[KDA_QK_HEADS] * d;
+    const int64_t v = tokens * heads * d, states = dims[KDA_BATCH] * heads * d * d;
+    const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
+    const enum gen_dtype g = (enum gen_dtype)dims[KDA_GATE_DTYPE];
+    const enum gen_dtype beta = (enum gen_dtype)dims[KDA_BETA_DTYPE];
+    const struct gen__tensor list[KDA_PREFILL_NUM_TENSORS] = {
+        {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
+        {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
+        {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
+        {TENSOR(g, g, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
+        {TENSOR(beta, beta, GEN__IN, GEN__FILL_UNIFORM, 1, tokens * heads), .cold = true},
+        {TENSOR(A_log, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads)},
+        {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads * d)},
+        {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
+        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
+        {TENSOR(final_state, fp32, GEN__OUT, GEN__FILL_POISON, 0, states),
+         .tolerance = state_tolerance, .cold = true},
+        {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
+         .cold = true},
+    };
+    memcpy(tensors, list, sizeof list);
+    return KDA_PREFILL_NUM_TENSORS;
+}
+
+#undef TENSOR
+
+static void default_args(const gen_problem *base, gen_args *args)
+{
+    gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
+    memset(a, 0, sizeof *a);
+    a->base.size = sizeof *a;
+    a->base.family = GEN_KDA_PREFILL;
+    a->scale = 1.0f / sqrtf((float)dims_of(base)[KDA_HEAD_DIM]);
+    a->gate = GEN_KDA_GATE_LOWER_BOUND;
+    a->lower_bound = -5.0f;
+    a->l2_norm = 1;
+    a->state_layout = GEN_KDA_DECODE_KV;
+}
+
+static enum gen_status fill(const gen_problem *base, const gen_args *args,
+                            const struct gen__tensor *list, const struct gen__fill_options *options,
+                            void *const *data)
+{
+    (void)args;
+    gen__kda_fill(dims_of(base), &list[KDA_PREFILL_CU_SEQLENS], options,
+                  data[KDA_PREFILL_CU_SEQLENS]);
+    return GEN_OK;
+}
+
+static void cost(const gen_problem *base, double *bytes, double *flops)
+{
+    const int32_t *dims = dims_of(base);
+    const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
+    const double tiles = (double)gen__kda_all_chunks(dims) * heads;
+    const double g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const double beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    /* Inputs and outputs alone. */
+    *bytes = (double)gen__kda_tokens(dims) *
+                 (dims[KDA_QK_HEADS] * 4 * d + heads * (d * (4 + g) + beta)) +
+             8 * dims[KDA_BATCH] * heads * d * d;
+    *flops = tiles * (10 * 256 * d * 2 * 4 + 2 * 64 * 64 * 16 + 3 * 2 * KDA_CHUNK * d * d +
+                      2 * KDA_CHUNK * KDA_CHUNK * d);
+}
+
+static void case_name(const gen_problem *base, char *text, size_t capacity)
+{
+    gen__kda_case_name(dims_of(base), text, capacity);
+}
+
+enum form {
+    FORM_SOFTPLUS,
+    FORM_ACTIVATED,
+    FORM_SIGMOID,
+    FORM_NEGATIVE,
+    FORM_STRIDES,
+    FORM_BARE,
+    FORM_VK,
+    FORM_NO_STATE,
+    FORM_LOOSE,
+    NUM_FORMS
+};
+static const char *const forms[NUM_FORMS] = {
+    "softplus", "activated", "sigmoid", "negative", "strides", "bare", "vk", "no_state", "loose"};
+
+static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
+{
+    const struct gen__kda_strides s = gen__kda_stride_form(dims);
+    a->q_stride = a->k_stride = a->v_stride = s.qkv;
+    a->g_stride = s.g;
+    a->beta_stride = s.beta;
+    a->o_stride = s.o;
+    t[KDA_PREFILL_Q].count = t[KDA_PREFILL_K].count = s.qk_count;
+    t[KDA_PREFILL_V].count = s.v_count;
+    t[KDA_PREFILL_G].count = s.g_count;
+    t[KDA_PREFILL_BETA].count = s.beta_count;
+    t[KDA_PREFILL_O].count = s.o_count;
+}
+
+static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
+{
+    gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
+    const bool safe = dims_of(base)[KDA_SAFE_GATE];
+    switch ((enum form)index) {
+    case FORM_SOFTPLUS: /* exp(A_log) at most 1, so that no gate is below -5, or at least */
+        a->gate = GEN_KDA_GATE_SOFTPLUS;
+        t[KDA_PREFILL_A_LOG].fill = GEN__FILL_UNIFORM;
+        t[KDA_PREFILL_A_LOG].amount = safe ? -4 : 1.5;
+        return true;
+    case FORM_ACTIVATED:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
+        t[KDA_PREFILL_G].amount = safe ? -5 : -60;
+        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
+        return true;
+    case FORM_SIGMOID:
+    case FORM_NEGATIVE:
+        a->beta_activation =
+            index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
+        t[KDA_PREFILL_BETA].fill = GEN__FILL_NORMAL;
+        return true;
+    case FORM_STRIDES:
+        stride_form(dims_of(base), a, t);
+        return true;
+    case FORM_BARE: /* no norm, no A_log, no bias: keys small enough */
+        a->l2_norm = 0;
+        a->lower_bound = -0.25f;
+        t[KDA_PREFILL_K].amount = 0.1;
+        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
+        return true;
+    case FORM_VK:
+        a->state_layout = GEN_KDA_DECODE_VK;
+        return true;
+    case FORM_NO_STATE:
+        t[KDA_PREFILL_INITIAL_STATE].count = t[KDA_PREFILL_FINAL_STATE].count = 0;
+        return true;
+    case FORM_LOOSE:
+        return gen__kda_loose_form(dims_of(base), &t[KDA_PREFILL_CU_SEQLENS]);
+    case NUM_FORMS:
+        break;
+    }
+    return false;
+}
+
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
+const struct gen__family gen__family_kda_prefill = {
+    .name = family,
+    .tag = GEN_KDA_PREFILL,
+    .problem_size = sizeof(gen_kda_prefill_problem),
+    .args_size = sizeof(gen_kda_prefill_args),
+    .params_size = sizeof(union any_params),
+    .required = gen__kda_required,
+    .num_required = KDA_NUM_REQUIRED,
+    .facts = KDA_INTER_FACTS,
+    .coords = coords,
+    .num_coords = sizeof coords / sizeof *coords,
+    .fields = fields,
+    .num_fields = sizeof fields / sizeof *fields,
+    .check = check,
+    .fits = fits,
+    .predict = predict,
+    .plan = plan,
+    .select = select_here,
+    .parts = parts,
+    .part_families = part_families,
+    .num_part_families = sizeof part_families / sizeof *part_families,
+    .params = params,
+    .reference = gen__kda_prefill_reference,
+    .exact = gen__kda_prefill_exact,
+    .tensors = tensors,
+    .default_args = default_args,
+    .fill = fill,
+    .cost = cost,
+    .case_name = case_name,
+    .forms = forms,
+    .num_forms = NUM_FORMS,
+    .form = form,
+};
+
+GEN__SELECT_HERE(kda_prefill)

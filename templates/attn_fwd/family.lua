@@ -1,0 +1,106 @@
+-- Attention, forward: what variants exist, and why not others. The arithmetic is in docs/perf/attn_fwd.md.
+--
+--   kernel  mma    four warps with mma.sync, 16 rows each (of width 256 eight, half of the columns each), blocks of keys brought
+--                  by 16-byte cp.async: every architecture
+--           wgmma  warp groups of 64 rows and a warp that feeds them by the copy engine: sm_90a
+--   m       query rows of a block
+--   n       keys of a block of them
+--   stages  blocks of keys and of values in shared memory
+--   queries shared  the products with keys read them from shared memory
+--           regs    a group has its queries in registers, and shared memory is free for the next tile's
+--   blocks  one   a block a tile
+--           pers  as many blocks as the GPU runs at once, each with its share of the tiles: copies for a tile begin while
+--                 the one before it ends (wgmma)
+local CONTROL = 1024 -- barriers
+
+local function bytes(v)
+  return (v.m + 2 * v.stages * v.n) * v.head_dim * 2
+end
+
+local function shared(v)
+  if v.kernel == "wgmma" then return bytes(v) + CONTROL end
+  return bytes(v) - (v.queries == "regs" and v.m * v.head_dim * 2 or 0) -- they come through the place of the first keys
+end
+
+local function mma_legal(v, arch)
+  if v.m ~= 64 or v.stages ~= 2 then return "warps with mma.sync: 64 rows, two stages" end
+  if v.n ~= (v.head_dim == 256 and 32 or 64) then return "64 keys fit everywhere, of width 256 32" end
+  if v.queries ~= (v.head_dim == 256 and "shared" or "regs") then return "a warp has registers for queries up to width 128" end
+  if v.blocks ~= "one" then return "blocks are small: several run on an SM, and the next begins as one ends" end
+  return true
+end
+
+-- What the space holds: where the queries are, stages. Each was the fastest somewhere on an H200; docs/perf/attn_fwd.md has the
+-- figures.
+local wgmma_shapes = {
+  [64] = {
+    full = { ["192x128"] = { "shared", 3 } },
+    causal = { ["192x112"] = { "shared", 3 }, ["128x128"] = { "regs", 2 } }, -- masks take registers; short requests: smaller tiles
+    any = { ["192x112"] = { "shared", 3 } },
+  },
+  [128] = {
+    full = { ["192x64"] = { "shared", 2 }, ["128x128"] = { "regs", 2 } }, -- from about 2,048 rows on the first
+    causal = { ["192x64"] = { "shared", 2 }, ["128x128"] = { "regs", 2 } },
+    any = { ["192x64"] = { "shared", 2 }, ["128x128"] = { "regs", 2 } },
+  },
+  [256] = { -- what fits
+    full = { ["128x80"] = { "shared", 2 } },
+    causal = { ["128x64"] = { "shared", 2 } },
+    any = { ["128x64"] = { "shared", 2 } },
+  },
+}
+
+local function wgmma_legal(v, arch)
+  if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
+  local shape = wgmma_shapes[v.head_dim][v.mask][v.m .. "x" .. v.n]
+  if not shape then return "not among the tile shapes that were the fastest anywhere" end
+  if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
+  if v.stages ~= shape[2] then return "as many stages as were measured to help" end
+  return true
+end
+
+return family {
+  name = "attn_fwd",
+  required = {
+    { name = "dtype", values = { "bf16", "fp16" } },
+    { name = "head_dim", values = { 64, 128, 256 }, tag = "d" },
+    { name = "mask", values = { "full", "causal", "any" } },
+  },
+  free = {
+    { name = "kernel", values = { "mma", "wgmma" } },
+    { name = "m", values = { 64, 128, 192 }, tag = "m" },
+    { name = "n", values = { 32, 64, 80, 112, 128 }, tag = "n" },
+    { name = "stages", values = { 2, 3 }, tag = "st" },
+    { name = "queries", values = { "shared", "regs" }, tag = "q" },
+    { name = "blocks", values = { "one", "pers" } },
+  },
+  legal = function(v, arch)
+    if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
+    return mma_legal(v, arch)
+  end,
+  facts = { "q_rows", "kv_rows", "wgmma", "persistent", "dependent" },
+  plan = function(v, arch)
+    local wgmma = v.kernel == "wgmma"
+    local groups = v.m // 64
+    return {
+      threads = wgmma and 128 * (groups + 1) or v.head_dim == 256 and 256 or 128, -- mma: a warp has at most 128 columns of output
+      shared = shared(v),
+      cluster = 1,
+      max_registers = wgmma and (groups == 2 and 168 or 128) or 255, -- wgmma: before the groups trade them
+      facts = {
+        q_rows = v.m,
+        kv_rows = v.n,
+        wgmma = wgmma and 1 or 0,
+        persistent = v.blocks == "pers" and 1 or 0,
+        dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
+      },
+    }
+  end,
+  template = function(v) return "attn_fwd_" .. v.kernel .. ".cu.in" end,
+  constants = function(v, arch)
+    -- Of 65,536 registers, those that the feeding group gives away.
+    return v.m == 192 and { REGISTERS = 160, FEEDER_REGISTERS = 32 }
+      or { REGISTERS = 240, FEEDER_REGISTERS = 24 }
+  end,
+  fallback = function(v) return v.kernel == "mma" end,
+}

@@ -1,0 +1,214 @@
+// What a tile of the output is: which rows of which request and head, which keys it sees, and where its results go.
+#pragma once
+
+#include "attn_fwd/args.h"
+#include "lib/mma.cuh"
+
+// Which bounds a kernel knows of: its required axis `mask`.
+enum attn_mask {
+    mask_full,   // every key counts
+    mask_causal, // no window, no softcap, not varlen
+    mask_any
+};
+
+__device__ __forceinline__ float minus_infinity()
+{
+    return __uint_as_float(0xff800000u);
+}
+
+// The same value in every lane, as the compiler then knows.
+__device__ __forceinline__ int uniform(int x)
+{
+    return __shfl_sync(0xffffffffu, x, 0);
+}
+
+struct attn_tile {
+    int request, head, kv_head;
+    int first_row, num_rows; // of the request's queries; num_rows <= 0: nothing to do
+    int q_len, kv_len;       // of the request
+    int q_at, k_at;          // rows of q and of k, v before the request (varlen)
+    int shift;               // kv_len - q_len
+    int first, last;         // blocks of keys: [first, last)
+};
+
+// Rows [cu[b], cu[b + 1]) of a packed tensor of `total`, at most `most` of them; whatever the list says, they exist.
+__device__ __forceinline__ int attn_rows(const int *cu, int b, int total, int most, int &at)
+{
+    at = min(max(load_global(cu + b), 0), total);
+    return min(min(max(load_global(cu + b + 1), at), total) - at, most);
+}
+
+// Tile of unit `index`: the only one, or of two the second one too.
+template <attn_mask mask, int rows, int block>
+__device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p, int index, bool second)
+{
+    attn_tile t;
+    const gen_attn_schedule &s = p.schedule;
+    const unsigned in_section = s.section * s.head_units;
+    const unsigned section = static_cast<unsigned>(index) / in_section, at = index - section * in_section;
+    const unsigned heads = min(s.section, s.all_heads - static_cast<int>(section) * s.section); // the last section's are fewer
+    const unsigned unit = at / heads, any_head = section * s.section + at - unit * heads;
+    const int row_tile = s.descending && !second ? s.row_tiles - 1 - static_cast<int>(unit) : static_cast<int>(unit);
+    t.request = any_head / p.num_q_heads;
+    t.head = any_head - t.request * p.num_q_heads;
+    t.kv_head = static_cast<unsigned>(t.head) / p.group;
+    t.q_len = p.q_len, t.kv_len = p.kv_len, t.q_at = t.k_at = 0;
+    if (mask == mask_any && p.cu_q) {
+        t.q_len = attn_rows(p.cu_q, t.request, p.total_q, p.q_len, t.q_at);
+        t.kv_len = attn_rows(p.cu_k, t.request, p.total_k, p.kv_len, t.k_at);
+    }
+    t.first_row = row_tile * rows;
+    t.num_rows = second && 2 * row_tile + 1 == s.row_tiles ? 0 : min(t.q_len - t.first_row, rows); // the middle one is no pair
+    t.shift = t.kv_len - t.q_len;
+    int end = t.kv_len, begin = 0; // keys that some row sees
+    if (mask != mask_full)
+        end = min(end, t.first_row + t.num_rows + t.shift + (mask == mask_any ? p.right : 0));
+    if (mask == mask_any)
+        begin = max(0, t.first_row + t.shift - p.left);
+    t.last = end > 0 && t.num_rows > 0 ? (end + block - 1) / block : 0;
+    t.first = min(begin / block, t.last);
+    return t;
+}
+
+// Keys [begin, end) are those that row `row` of the tile's request sees.
+template <attn_mask mask> __device__ __forceinline__ int attn_end(const gen_attn_fwd_params &p, const attn_tile &t, int row)
+{
+    return mask == mask_full ? t.kv_len : min(t.kv_len, row + t.shift + 1 + (mask == mask_any ? p.right : 0));
+}
+
+template <attn_mask mask> __device__ __forceinline__ int attn_begin(const gen_attn_fwd_params &p, const attn_tile &t, int row)
+{
+    return mask == mask_any ? row + t.shift - p.left : 0;
+}
+
+// 1/x, one unit in the last place.
+__device__ __forceinline__ float reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Scores become tanh(s / cap): 1 - 2 / (1 + e^2x), for the instruction for tanh is off by 2^-11, times the cap.
+template <int n> __device__ __forceinline__ void attn_cap(const gen_attn_fwd_params &p, float (&s)[n])
+{
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        float e;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(s[i] * p.cap_scale));
+        s[i] = fmaf(-2.f, reciprocal(1.f + e), 1.f);
+    }
+}
+
+// Scores in the layout of accumulators: element i is of row `i / 2 % 2` and key first + 8 (i / 4) + 2 (lane % 4) + i % 2.
+// Those outside of [begin, end) of their row become minus infinity.
+template <attn_mask mask, int n>
+__device__ __forceinline__ void attn_hide(float (&s)[n], int first, const int (&begin)[2], const int (&end)[2])
+{
+    const int column = first + 2 * (threadIdx.x % 4);
+    const int to[2] = {end[0] - column, end[1] - column}, from[2] = {begin[0] - column, begin[1] - column};
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        const int at = i / 4 * 8 + i % 2;
+        if (at >= to[i / 2 % 2] || (mask == mask_any && at < from[i / 2 % 2]))
+            s[i] = minus_infinity();
+    }
+}
+
+// The reference M (of the raw scores) and the sums of a thread's two rows; sums are the thread's own part.
+struct attn_rows_state {
+    float maximum[2], sum[2];
+
+    __device__ __forceinline__ void reset()
+    {
+        maximum[0] = maximum[1] = minus_infinity();
+        sum[0] = sum[1] = 0.f;
+    }
+};
+
+// Scores become probabilities relative to a reference M, which follows the rows' maxima only where it must: while no
+// probability is above attn_most_sum, which 16 bits hold, no maximum is looked for. Their sums tell. M cancels in the end.
+constexpr float attn_most_sum = 8192.f; // of a thread's probabilities of a row and block
+
+template <int n> __device__ __forceinline__ void attn_move_maximum(attn_rows_state &r, const float (&s)[n], float (&to)[2])
+{
+    float most[2][2] = {{s[0], s[1]}, {s[2], s[3]}};
+#pragma unroll
+    for (int i = 4; i < n; i++)
+        most[i / 2 % 2][i % 2] = fmaxf(most[i / 2 % 2][i % 2], s[i]);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float x = fmaxf(r.maximum[h], fmaxf(most[h][0], most[h][1]));
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+        to[h] = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+    }
+}
+
+// Probabilities as 16 bits. True where M moved, and then what was summed before is to be multiplied by `factor`.
+template <class T, int n>
+__device__ __forceinline__ bool attn_softmax(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / 2],
+                                             float (&factor)[2])
+{
+    float to[2] = {r.maximum[0], r.maximum[1]}, sum[2][2];
+    bool moved = __any_sync(0xffffffffu, fminf(to[0], to[1]) == minus_infinity());
+    if (moved)
+        attn_move_maximum(r, s, to);
+#pragma unroll 1
+    for (;; moved = true) {
+        const float minus[2] = {to[0] == minus_infinity() ? 0.f : -to[0] * scale, to[1] == minus_infinity() ? 0.f : -to[1] * scale};
+        sum[0][0] = sum[0][1] = sum[1][0] = sum[1][1] = 0.f;
+#pragma unroll
+        for (int i = 0; i < n; i += 2) {
+            const int h = i / 2 % 2;
+            const float a = exp2_fast(fmaf(s[i], scale, minus[h])), b = exp2_fast(fmaf(s[i + 1], scale, minus[h]));
+            sum[h][0] += a;
+            sum[h][1] += b;
+            packed[i / 2] = pack2<T>(a, b);
+        }
+        sum[0][0] += sum[0][1];
+        sum[1][0] += sum[1][1];
+        if (moved || !__any_sync(0xffffffffu, !(fmaxf(sum[0][0], sum[1][0]) <= attn_most_sum)))
+            break;
+        attn_move_maximum(r, s, to);
+    }
+    if (moved) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            factor[h] = r.maximum[h] == to[h] ? 1.f : exp2_fast((r.maximum[h] - to[h]) * scale);
+            r.sum[h] *= factor[h];
+            r.maximum[h] = to[h];
+        }
+    }
+    r.sum[0] += sum[0][0];
+    r.sum[1] += sum[1][0];
+    return moved;
+}
+
+// What a row's output is multiplied by, and its log-sum-exp in base e.
+__device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float scale, float (&factor)[2], float (&lse)[2])
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float sum = r.sum[h] + __shfl_xor_sync(0xffffffffu, r.sum[h], 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        const bool any = sum != 0.f; // NaN, too
+        factor[h] = any ? 1.f / sum : 0.f;
+        lse[h] = any ? (r.maximum[h] * scale + log2f(sum)) * 0.693147180559945309f : minus_infinity();
+    }
+}
+
+// Where row `row` of the tile's request lies.
+__device__ __forceinline__ long long attn_row_offset(const gen_attn_strides &s, bool packed, int request, int at, int row, int head)
+{
+    return (packed ? 0 : request * s.batch) + (static_cast<long long>(at) + row) * s.row + head * s.head;
+}
+
+__device__ __forceinline__ float *attn_lse_at(const gen_attn_fwd_params &p, const attn_tile &t, int row)
+{
+    return p.lse + attn_row_offset(p.lse_stride, p.cu_q != nullptr, t.request, t.q_at, row, t.head);
+}
+
+__device__ __forceinline__ unsigned short *attn_o_at(const gen_attn_fwd_params &p, const attn_tile &t, int row)
+{
+    return static_cast<unsigned short *>(p.o) + attn_row_offset(p.o_stride, p.cu_q != nullptr, t.request, t.q_at, row, t.head);
+}

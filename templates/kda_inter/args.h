@@ -1,0 +1,77 @@
+/*
+ * Kimi Delta Attention, the part between chunks: the state goes from chunk to
+ * chunk, and the outputs come of it. An operator of its own; kda_prefill runs it
+ * behind kda_intra, whose args.h has the layouts of the operands.
+ *
+ * For each sequence and value head, S the state (K x V) before the chunk:
+ *
+ *     vn = u - w S
+ *     o  = qg S + A_qk vn          (qg and A_qk carry the scale)
+ *     S  = decay S + kg' vn
+ *
+ * All 64 rows of a chunk count; rows beyond the sequence's end are zeros of w, u
+ * and kg, and no output.
+ */
+#ifndef GEN_KDA_INTER_H
+#define GEN_KDA_INTER_H
+
+#include "kda_intra/args.h"
+
+#ifndef __CUDACC_RTC__
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GEN_KDA_INTER 0x4b444153u /* "KDAS" */
+
+typedef struct gen_kda_inter_problem {
+    gen_problem base;    /* size, GEN_KDA_INTER, flags */
+    int32_t batch;       /* sequences; 0 is legal and launches nothing */
+    int32_t seq_len;     /* tokens of each sequence; with num_tokens the most of any */
+    int32_t num_tokens;  /* 0: every sequence has seq_len tokens; else as in kda_intra */
+    int32_t num_v_heads; /* 1 to 65536 */
+    int32_t head_dim;    /* K = V: 64 or 128 */
+    int32_t dtype;       /* of o and the operands: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
+} gen_kda_inter_problem;
+
+/* Device pointers (host pointers for the CPU backend), 16-byte aligned. */
+typedef struct gen_kda_inter_args {
+    gen_args base;              /* size, GEN_KDA_INTER */
+    const void *w;              /* [num_slots, num_v_heads, 64 x head_dim], -w */
+    const void *u;              /* [num_slots, num_v_heads, head_dim x 64] */
+    const void *qg;             /* [num_slots, num_v_heads, 64 x head_dim] */
+    const void *kg;             /* [num_slots, num_v_heads, 64 x head_dim] */
+    const void *a_qk;           /* [num_slots, num_v_heads, 64 x 64] */
+    const float *decay;         /* [num_slots, num_v_heads, head_dim] */
+    const int32_t *cu_seqlens;  /* as in kda_intra */
+    const float *initial_state; /* [batch, num_v_heads, head_dim, head_dim]; NULL: zeros */
+    float *final_state;         /* the same, of every sequence; NULL: not wanted. May be
+                                   initial_state */
+    void *o;                    /* [tokens, num_v_heads, head_dim] */
+    int64_t o_stride;           /* between tokens in elements, a multiple of 8; 0: packed */
+    int32_t state_layout;       /* enum gen_kda_decode_layout */
+    int32_t pad;
+} gen_kda_inter_args;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* __CUDACC_RTC__ */
+
+struct gen_kda_inter_params {
+    const void *w, *u, *qg, *kg, *a_qk;
+    const float *decay, *initial_state;
+    float *final_state;
+    void *o;
+    long long o_stride; /* elements */
+    struct gen_kda_sequences sequences;
+    int num_v_heads, state_vk;
+};
+
+#ifdef __cplusplus
+static_assert(sizeof(struct gen_kda_inter_params) == 120, "same on both sides");
+#elif !defined(__CUDACC_RTC__)
+_Static_assert(sizeof(struct gen_kda_inter_params) == 120, "same on both sides");
+#endif
+
+#endif /* GEN_KDA_INTER_H */

@@ -1,0 +1,397 @@
+// Kimi Delta Attention between chunks (args.h): a block takes a sequence's chunks in turn, for 64 columns of V a group of
+// four warps.
+//
+// The state is held transposed, V x K, in the accumulators of the products that add to it. Rounded, an accumulator is the
+// next product's left operand as it stands, so nothing of the chain goes through shared memory:
+//
+//     vn' = u' + S' (-w)'      o' = S' qg' + vn' A_qk'      S' = S' diag(decay) + vn' kg
+//
+// A thread has, of 64 x n, rows row and row + 8 of its warp's 16, columns 8 t + 2 (lane % 4) + {0, 1} in elements 4 t to
+// 4 t + 3: for mma.sync as for wgmma.
+#pragma once
+
+#include "kda_inter/args.h"
+#include "kda_intra/sequences.cuh"
+#include "lib/half.cuh"
+#include "lib/mma.cuh"
+#include "lib/ptx.cuh"
+#include "lib/store.cuh"
+#include "lib/swizzle.cuh"
+#include "lib/tma.cuh"
+#include "lib/transpose.cuh"
+#include "lib/wgmma_regs.cuh"
+
+template <class element, int head_dim, int groups, int stages, bool wgmma> struct kda_recurrence {
+    static constexpr int rows = KDA_CHUNK, cell = rows * 128, tile = head_dim / 64 * cell;
+    static constexpr int threads = groups * 128; // that calculate
+
+    // A stage: the operands of a chunk.
+    static constexpr int w = 0, qg = tile, kg = 2 * tile, a_qk = 3 * tile, u = a_qk + cell, decay = u + groups * cell;
+    static constexpr int stage_bytes = decay + 1024;
+    // Behind the stages: outputs on their way, two of a group by turns with wgmma; barriers, full and empty by turns; a number.
+    static constexpr int outputs = stages * stage_bytes, turns = wgmma ? 2 : 1;
+    static constexpr int barriers = outputs + groups * turns * cell;
+    static constexpr int shared = barriers + 128;
+
+    struct work {
+        unsigned base; // shared address
+        kda_sequence sequence;
+        int n, head, part; // sequence, head, which of the head's columns of V
+
+        __device__ __forceinline__ unsigned stage(int s) const { return base + s * stage_bytes; }
+        __device__ __forceinline__ unsigned full(int s) const { return base + barriers + s * 16; }
+        __device__ __forceinline__ unsigned empty(int s) const { return base + barriers + s * 16 + 8; }
+        __device__ __forceinline__ long long record(const gen_kda_inter_params &p, int chunk) const
+        {
+            return static_cast<long long>(sequence.slot + chunk) * p.num_v_heads + head;
+        }
+    };
+
+    // ---- operands ----
+
+    static __device__ __forceinline__ const unsigned char *part_of(const void *tensor, long long record, int bytes)
+    {
+        return static_cast<const unsigned char *>(tensor) + record * bytes;
+    }
+
+    // One lane asks for a chunk's operands.
+    static __device__ __forceinline__ void ask(const gen_kda_inter_params &p, const work &b, int chunk, int s, unsigned long long policy)
+    {
+        const long long record = b.record(p, chunk);
+        const unsigned to = b.stage(s), full = b.full(s);
+        mbarrier_expect(full, 3 * tile + cell + groups * cell + head_dim * 4);
+        bulk_load<true>(to + w, part_of(p.w, record, tile), tile, full, policy);
+        bulk_load<true>(to + u, part_of(p.u, record, tile) + b.part * groups * cell, groups * cell, full, policy);
+        bulk_load<true>(to + qg, part_of(p.qg, record, tile), tile, full, policy);
+        bulk_load<true>(to + decay, p.decay + record * head_dim, head_dim * 4, full, policy);
+        bulk_load<true>(to + kg, part_of(p.kg, record, tile), tile, full, policy);
+        bulk_load<true>(to + a_qk, part_of(p.a_qk, record, cell), cell, full, policy);
+    }
+
+    static __device__ __forceinline__ void feed(const gen_kda_inter_params &p, const work &b)
+    {
+        const unsigned long long policy = policy_evict_first();
+        const int chunks = b.sequence.chunks();
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const int s = chunk % stages;
+            if (chunk >= stages)
+                mbarrier_wait(b.empty(s), (chunk / stages - 1) & 1);
+            __syncwarp();
+            if (elect_one())
+                ask(p, b, chunk, s, policy);
+        }
+    }
+
+    // Every thread copies its part, without the copy engine.
+    static __device__ __forceinline__ void copy(unsigned to, const unsigned char *from, int bytes)
+    {
+        for (int i = threadIdx.x * 16; i < bytes; i += threads * 16)
+            cp_async_16<false>(to + i, from + i, 0);
+    }
+
+    static __device__ __forceinline__ void copy_all(const gen_kda_inter_params &p, const work &b, int chunk)
+    {
+        const long long record = b.record(p, chunk);
+        copy(b.base + w, part_of(p.w, record, tile), tile);
+        copy(b.base + u, part_of(p.u, record, tile) + b.part * groups * cell, groups * cell);
+        copy(b.base + qg, part_of(p.qg, record, tile), tile);
+        copy(b.base + decay, part_of(p.decay, record, head_dim * 4), head_dim * 4);
+        copy(b.base + kg, part_of(p.kg, record, tile), tile);
+        copy(b.base + a_qk, part_of(p.a_qk, record, cell), cell);
+        cp_async_commit();
+        cp_async_wait<0>();
+        __syncthreads();
+    }
+
+    // ---- products ----
+
+    // d += a b', b with 64 rows, `steps` times 16 columns: K-major.
+    template <int steps> static __device__ __forceinline__ void times_rows(float (&d)[32], const unsigned (&a)[steps][4], unsigned b)
+    {
+        if constexpr (wgmma) {
+            const unsigned long long matrix = wgmma_descriptor(b, 0, 1024);
+#pragma unroll
+            for (int k = 0; k < steps; k++)
+                wgmma_regs<element, false>(d, a[k], matrix + ((k / 4 * cell + k % 4 * 32) >> 4));
+            wgmma_commit();
+        } else {
+            const int lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
+#pragma unroll
+            for (int k = 0; k < steps; k++)
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    unsigned x[4];
+                    ldmatrix_x4(x, swizzled<128>(b + k / 4 * cell, 16 * n + row, k % 4 * 2 + lane / 8 % 2));
+                    multiply(d, 2 * n, a[k], x);
+                }
+        }
+    }
+
+    // d += a b, b with 64 rows, head_dim columns: MN-major.
+    static __device__ __forceinline__ void times_columns(float (&d)[head_dim / 2], const unsigned (&a)[4][4], unsigned b)
+    {
+        if constexpr (wgmma) {
+            const unsigned long long matrix = wgmma_descriptor(b, cell, 1024);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                wgmma_regs<element, true>(d, a[k], matrix + (k * 2048 >> 4));
+            wgmma_commit();
+        } else {
+            const int lane = threadIdx.x % 32;
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+#pragma unroll
+                for (int n = 0; n < head_dim / 16; n++) {
+                    unsigned x[4];
+                    ldmatrix_x4_trans(x, swizzled<128>(b + n / 4 * cell, 16 * k + lane % 16, n % 4 * 2 + lane / 16));
+                    multiply(d, 2 * n, a[k], x);
+                }
+        }
+    }
+
+    // Tiles t and t + 1 of 8 columns.
+    template <int size>
+    static __device__ __forceinline__ void multiply(float (&d)[size], int t, const unsigned (&a)[4], const unsigned (&b)[4])
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float x[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x[i] = d[4 * (t + h) + i];
+            mma_m16n8k16<element>(x, a, b[2 * h], b[2 * h + 1]);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                d[4 * (t + h) + i] = x[i];
+        }
+    }
+
+    // An accumulator as the left operand.
+    template <int steps, int size> static __device__ __forceinline__ void as_operand(const float (&d)[size], unsigned (&a)[steps][4])
+    {
+        static_assert(size == steps * 8, "all of it");
+#pragma unroll
+        for (int k = 0; k < steps; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[k][i] = pack2<element>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]);
+    }
+
+    // ---- state ----
+
+    // Of the thread's elements 4 t + 2 h + {0, 1}, the place in a state; h: row + 8.
+    static __device__ __forceinline__ long long state_at(const gen_kda_inter_params &p, const work &b, int v, int k)
+    {
+        const long long state = static_cast<long long>(b.n) * p.num_v_heads + b.head;
+        return state * (head_dim * head_dim) + (p.state_vk ? v * head_dim + k : k * head_dim + v);
+    }
+
+    static __device__ __forceinline__ void load_state(const gen_kda_inter_params &p, const work &b, int row, float (&s)[head_dim / 2])
+    {
+#pragma unroll
+        for (int i = 0; i < head_dim / 2; i++)
+            s[i] = 0.f;
+        if (!p.initial_state)
+            return;
+#pragma unroll
+        for (int i = 0; i < head_dim / 2; i++)
+            s[i] = load_global(p.initial_state + state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2));
+    }
+
+    static __device__ __forceinline__ void store_state(const gen_kda_inter_params &p, const work &b, int row, const float (&s)[head_dim / 2])
+    {
+        if (!p.final_state)
+            return;
+#pragma unroll
+        for (int i = 0; i < head_dim / 2; i++)
+            p.final_state[state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2)] = s[i];
+    }
+
+    // ---- output ----
+
+    // The group's o' to shared memory, [64 tokens][64 columns of V].
+    static __device__ __forceinline__ void stage_output(unsigned to, const float (&o)[32])
+    {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        if constexpr (wgmma) {
+#pragma unroll
+            for (int t = 0; t < 8; t += 2) { // matrices: rows 0 and 8 of the warp's of tile t, of tile t + 1
+                const unsigned x[4] = {pack2<element>(o[4 * t], o[4 * t + 1]), pack2<element>(o[4 * t + 2], o[4 * t + 3]),
+                                       pack2<element>(o[4 * t + 4], o[4 * t + 5]), pack2<element>(o[4 * t + 6], o[4 * t + 7])};
+                stmatrix_x4_trans(swizzled<128>(to, 8 * t + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2), x);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < 32; i++) {
+                const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                const unsigned at = swizzled<128>(to, token, 2 * warp + i / 2 % 2) + lane / 4 * 2;
+                asm volatile("st.shared.u16 [%0], %1;" :: "r"(at), "h"(from_float<element>(o[i])) : "memory");
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void store_output(const gen_kda_inter_params &p, const work &b, unsigned from, int group, int chunk)
+    {
+        const int line = threadIdx.x % 128 / 8, column = threadIdx.x % 8;
+        const int count = b.sequence.length - chunk * rows;
+        const long long first = b.sequence.first + chunk * rows;
+        unsigned short *const to = static_cast<unsigned short *>(p.o) + b.head * head_dim + (b.part * groups + group) * 64 + column * 8;
+#pragma unroll
+        for (int row = line; row < rows; row += 16) {
+            unsigned x[4];
+            load_shared_16(swizzled<128>(from, row, column), x[0], x[1], x[2], x[3]);
+            if (row < count)
+                store_global_16(to + (first + row) * p.o_stride, x);
+        }
+    }
+
+    // ---- the chain ----
+
+    static __device__ __forceinline__ void calculate(const gen_kda_inter_params &p, const work &b, int group)
+    {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        const int row = (b.part * groups + group) * 64 + warp * 16 + lane / 4; // of S'
+        const int chunks = b.sequence.chunks();
+        float s[head_dim / 2];
+        load_state(p, b, row, s);
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const unsigned from = b.stage(wgmma ? chunk % stages : 0);
+            unsigned a[head_dim / 16][4];
+            as_operand(s, a);
+            if constexpr (wgmma)
+                mbarrier_wait(b.full(chunk % stages), chunk / stages & 1);
+            else
+                copy_all(p, b, chunk);
+            float vn[32], o[32];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                unsigned x[4];
+                load_shared_16(from + u + group * cell + ((warp * 4 + i) * 32 + lane) * 16, x[0], x[1], x[2], x[3]);
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    const float2 both = to_float2<element>(x[n]);
+                    vn[8 * i + 2 * n] = both.x, vn[8 * i + 2 * n + 1] = both.y;
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < 32; i++)
+                o[i] = 0.f;
+#pragma unroll
+            for (int t = 0; t < head_dim / 8; t++) {
+                float2 factor;
+                asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                             : "=f"(factor.x), "=f"(factor.y) : "r"(from + decay + (8 * t + lane % 4 * 2) * 4) : "memory");
+                s[4 * t] *= factor.x, s[4 * t + 1] *= factor.y;
+                s[4 * t + 2] *= factor.x, s[4 * t + 3] *= factor.y;
+            }
+            start();
+            times_rows(vn, a, from + w);
+            times_rows(o, a, from + qg);
+            landed<1>(vn);
+            unsigned x[4][4];
+            as_operand(vn, x);
+            start();
+            times_columns(s, x, from + kg);
+            times_rows(o, x, from + a_qk);
+            landed<0>(s);
+            landed<0>(o);
+            if constexpr (wgmma) {
+                __syncwarp(); // one lane tells for all
+                if (lane == 0)
+                    mbarrier_arrive(b.empty(chunk % stages));
+            }
+            // Two places by turns: who writes one has passed the barrier behind which the others had read it.
+            const unsigned place = b.base + outputs + (group * turns + chunk % turns) * cell;
+            stage_output(place, o);
+            barrier_sync(1 + group, 128);
+            store_output(p, b, place, group, chunk);
+            if constexpr (!wgmma)
+                __syncthreads(); // the stage and the place are free
+        }
+        store_state(p, b, row, s);
+    }
+
+    static __device__ __forceinline__ void start()
+    {
+        if constexpr (wgmma)
+            wgmma_fence();
+    }
+
+    template <int pending, int size> static __device__ __forceinline__ void landed(float (&d)[size])
+    {
+        if constexpr (wgmma) {
+            wgmma_wait<pending>();
+            wgmma_landed(d);
+        }
+    }
+
+    // Blocks start in the order of their numbers, and the longest sequence had better start first: that of rank n is block
+    // n's. Of many sequences none is that much of the whole, and they stay in their order.
+    static constexpr int most_ranked = 128;
+
+    static __device__ __forceinline__ int ranked(const gen_kda_sequences &s, unsigned base, int rank)
+    {
+        if (!s.cu_seqlens || s.batch > most_ranked)
+            return rank;
+        const int n = threadIdx.x;
+        const unsigned lengths = base + outputs, chosen = base + barriers + 64;
+        int length = 0;
+        if (n < s.batch) {
+            length = kda_sequence_at(s, n).length;
+            store_shared(lengths + n * 4, static_cast<unsigned>(length));
+        }
+        __syncthreads();
+        if (n < s.batch) {
+            int before = 0;
+            for (int i = 0; i < s.batch; i++) {
+                const int other = load_shared_int(lengths + i * 4);
+                before += other > length || (other == length && i < n);
+            }
+            if (before == rank)
+                store_shared(chosen, static_cast<unsigned>(n));
+        }
+        __syncthreads();
+        return load_shared_int(chosen);
+    }
+
+    static __device__ __forceinline__ int load_shared_int(unsigned from)
+    {
+        int x;
+        asm volatile("ld.shared.s32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+        return x;
+    }
+
+    static __device__ __forceinline__ void run(const gen_kda_inter_params &p, unsigned char *memory)
+    {
+        work b;
+        constexpr int parts = head_dim / 64 / groups;
+        b.base = shared_address(memory);
+        b.part = blockIdx.x % parts;
+        b.head = blockIdx.x / parts;
+        b.n = ranked(p.sequences, b.base, blockIdx.y);
+        b.sequence = kda_sequence_at(p.sequences, b.n);
+        if constexpr (wgmma) {
+            if (threadIdx.x == 0) {
+                for (int s = 0; s < stages; s++) {
+                    mbarrier_init(b.full(s), 1);
+                    mbarrier_init(b.empty(s), groups * 4);
+                }
+                fence_mbarrier_init();
+            }
+            __syncthreads();
+            const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+            if (group == groups) {
+                if constexpr (groups > 1)
+                    registers_less<24>();
+                if (threadIdx.x % 128 < 32)
+                    feed(p, b);
+            } else {
+                if constexpr (groups > 1)
+                    registers_more<240>();
+                calculate(p, b, group);
+            }
+        } else {
+            calculate(p, b, 0);
+        }
+    }
+};

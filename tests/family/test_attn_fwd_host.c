@@ -1,0 +1,550 @@
+/*
+ * attn_fwd on the host: what it allows and what it says where it does not,
+ * geometry and parameters of a launch.
+ */
+#include "families/attn_fwd.h"
+#include "test.h"
+
+#include <math.h>
+#include <string.h>
+
+extern const struct gen__family gen__family_attn_fwd;
+static const struct gen__family *const family = &gen__family_attn_fwd;
+
+static const gen_device h200 = {.size = sizeof(gen_device),
+                                .backend = GEN_BACKEND_CUDA,
+                                .compute_capability = 90,
+                                .num_sms = 132,
+                                .shared_per_block = 227 * 1024,
+                                .shared_per_sm = 228 * 1024,
+                                .l2_bytes = 60u << 20,
+                                .memory_gbps = 4800,
+                                .ordinal = -1};
+
+static gen_attn_fwd_problem some_problem(void)
+{
+    return (gen_attn_fwd_problem){.base = {sizeof(gen_attn_fwd_problem), GEN_ATTN_FWD, 0, 0},
+                                  .batch = 2,
+                                  .num_q_heads = 8,
+                                  .num_kv_heads = 4,
+                                  .q_len = 300,
+                                  .kv_len = 500,
+                                  .head_dim = 128,
+                                  .dtype = GEN_DTYPE_BF16,
+                                  .window_left = GEN_ATTN_NO_WINDOW,
+                                  .window_right = GEN_ATTN_NO_WINDOW};
+}
+
+/* Threads, shared memory, registers of a Hopper variant of 128 rows. */
+static struct gen__facts hopper(int32_t persistent)
+{
+    return (struct gen__facts){.index = 3,
+                               .threads = 384,
+                               .shared_dynamic = 160 * 1024,
+                               .registers = 168,
+                               .cluster = 1,
+                               .fact = {128, 128, 1, persistent, 1}};
+}
+
+static struct gen__facts portable(void)
+{
+    return (struct gen__facts){.index = 4,
+                               .threads = 128,
+                               .shared_dynamic = 64 * 1024,
+                               .registers = 168,
+                               .cluster = 1,
+                               .fact = {64, 64, 0, 0, 1}};
+}
+
+static gen_plan planned(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
+{
+    gen_plan plan = {0};
+    family->plan(&p->base, &h200, variant, &plan);
+    return plan;
+}
+
+/* ---- the problem -------------------------------------------------------- */
+
+static const char *mask_of(const gen_attn_fwd_problem *p)
+{
+    struct gen__key key;
+    assert_int_equal(family->check(&p->base, &key), GEN_OK);
+    return family->required[2].values[key.codes[2]];
+}
+
+static void key_of_a_problem(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    struct gen__key key;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_string_equal(family->required[0].values[key.codes[0]], "bf16");
+    assert_string_equal(family->required[1].values[key.codes[1]], "128");
+    assert_true(key.counts[0] == 16 && key.counts[1] == 300 && key.counts[2] == 500 && !key.empty);
+    p.base.flags = GEN_BATCH_INVARIANT;
+    p.dtype = GEN_DTYPE_FP16;
+    p.head_dim = 64;
+    p.kv_len = 0;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_string_equal(family->required[0].values[key.codes[0]], "fp16");
+    assert_string_equal(family->required[1].values[key.codes[1]], "64");
+    assert_true(key.counts[0] == 32 && key.counts[2] == 1 && !key.empty);
+    p.q_len = 0;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_true(key.empty);
+    assert_int_equal(planned(&p, NULL).num_launches, 0);
+    p = some_problem();
+    p.batch = 0;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_true(key.empty);
+}
+
+static void masks(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    assert_string_equal(mask_of(&p), "full");
+    p.causal = 1;
+    assert_string_equal(mask_of(&p), "causal");
+    p.window_left = 0;
+    assert_string_equal(mask_of(&p), "any");
+    p.window_left = GEN_ATTN_NO_WINDOW;
+    p.window_right = 0; /* says no more than causal */
+    assert_string_equal(mask_of(&p), "causal");
+    p.causal = 0;
+    assert_string_equal(mask_of(&p), "any");
+    p.window_right = GEN_ATTN_NO_WINDOW;
+    p.causal = 1;
+    p.varlen = 1;
+    assert_string_equal(mask_of(&p), "any");
+    p.varlen = 0;
+    p.softcap = 1;
+    assert_string_equal(mask_of(&p), "any");
+}
+
+static void check_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t offset;
+        int32_t value;
+        const char *message;
+    } cases[] = {
+#define AT(field) offsetof(gen_attn_fwd_problem, field)
+        {AT(batch), -1, "batch = -1; allowed: 0 to 16777216"},
+        {AT(batch), 16777217, "batch = 16777217; allowed: 0 to 16777216"},
+        {AT(num_q_heads), 0, "head count num_q_heads = 0; allowed: 1 to 1024"},
+        {AT(num_q_heads), 1025, "head count num_q_heads = 1025; allowed: 1 to 1024"},
+        {AT(num_kv_heads), 0, "head count num_kv_heads = 0; allowed: 1 to 1024"},
+        {AT(num_kv_heads), 3,
+         "num_q_heads = 8, num_kv_heads = 3; allowed: a multiple of num_kv_heads"},
+        {AT(num_kv_heads), 16,
+         "num_q_heads = 8, num_kv_heads = 16; allowed: a multiple of num_kv_heads"},
+        {AT(q_len), -1, "q_len = -1; allowed: 0 to 16777216"},
+        {AT(q_len), 16777217, "q_len = 16777217; allowed: 0 to 16777216"},
+        {AT(kv_len), -5, "kv_len = -5; allowed: 0 to 16777216"},
+        {AT(kv_len), 16777217, "kv_len = 16777217; allowed: 0 to 16777216"},
+        {AT(head_dim), 96, "head_dim = 96; allowed: 64, 128, 256"},
+        {AT(dtype), GEN_DTYPE_FP32, "dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
+        {AT(causal), 2, "causal = 2; allowed: 0, 1"},
+        {AT(window_left), -2, "window_left = -2; allowed: -1 (none), 0 to 16777216"},
+        {AT(window_left), 16777217, "window_left = 16777217; allowed: -1 (none), 0 to 16777216"},
+        {AT(window_right), -2, "window_right = -2; allowed: -1 (none), 0 to 16777216"},
+        {AT(varlen), -1, "varlen = -1; allowed: 0, 1"},
+        {AT(softcap), 5, "softcap = 5; allowed: 0, 1"},
+        {AT(batch), 16777216,
+         "batch * num_q_heads * ceil(q_len / 64) = 671088640; allowed: <= 268435456"},
+#undef AT
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gen_attn_fwd_problem p = some_problem();
+        struct gen__key key;
+        char message[256];
+        memcpy((char *)&p + cases[i].offset, &cases[i].value, sizeof cases[i].value);
+        snprintf(message, sizeof message, "attn_fwd: %s", cases[i].message);
+        assert_failed(family->check(&p.base, &key), INVALID_ARGUMENT, message);
+    }
+    gen_attn_fwd_problem p = some_problem();
+    struct gen__key key;
+    p.causal = 1;
+    p.window_right = 1;
+    assert_failed(family->check(&p.base, &key), INVALID_ARGUMENT,
+                  "attn_fwd: window_right = 1; allowed: -1 (none), 0 with causal");
+    p.window_right = 0;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+}
+
+/* ---- geometry ----------------------------------------------------------- */
+
+static void geometry(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts one = hopper(0), many = hopper(1), small = portable();
+    gen_plan plan = planned(&p, &one);
+    assert_int_equal(plan.num_launches, 1);
+    assert_int_equal(plan.launch[0].variant, 3);
+    assert_int_equal(plan.launch[0].grid[0], 2 * 8 * 3); /* 300 rows: three tiles of 128 */
+    assert_int_equal(plan.launch[0].threads, 384);
+    assert_int_equal(plan.launch[0].dependent, 1);
+    assert_int_equal(plan.dims[ATTN_FWD_MAP_ROWS], 128);
+    assert_int_equal(plan.dims[ATTN_FWD_HEAD_UNITS], 3);
+    assert_int_equal(plan.dims[ATTN_FWD_PAIRED], 0);
+    assert_int_equal(plan.workspace_bytes, 0);
+    plan = planned(&p, &small);
+    assert_int_equal(plan.launch[0].grid[0], 2 * 8 * 5);
+    assert_int_equal(plan.dims[ATTN_FWD_MAP_ROWS], 0); /* no tensor maps */
+    assert_int_equal(planned(&p, &many).launch[0].grid[0], 48);
+    p.q_len = 3000;
+    assert_int_equal(planned(&p, &many).launch[0].grid[0], 132);
+    /* Causal tiles of persistent blocks go in pairs: 24 of a head are 12, 23 are 12, too. */
+    p.causal = 1;
+    plan = planned(&p, &many);
+    assert_int_equal(plan.dims[ATTN_FWD_PAIRED], 1);
+    assert_int_equal(plan.dims[ATTN_FWD_ROW_TILES], 24);
+    assert_int_equal(plan.dims[ATTN_FWD_HEAD_UNITS], 12);
+    p.q_len = 23 * 128;
+    assert_int_equal(planned(&p, &many).dims[ATTN_FWD_HEAD_UNITS], 12);
+    assert_int_equal(planned(&p, &one).dims[ATTN_FWD_PAIRED], 0);
+    p.base.flags = GEN_SERIAL_LAUNCH;
+    assert_int_equal(planned(&p, &many).launch[0].dependent, 0);
+}
+
+/* Same kernel for a request whatever its mates, and none that looks at theirs. */
+static void batch_invariance(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts many = hopper(1), small = portable();
+    struct gen__key key, other;
+    assert_true(family->fits_all(&small));
+    assert_false(family->fits_all(&many));
+    p.varlen = 1;
+    assert_null(family->fits(&p.base, &h200, &many));
+    p.base.flags = GEN_BATCH_INVARIANT;
+    assert_null(family->fits(&p.base, &h200, &small));
+    assert_string_equal(family->fits(&p.base, &h200, &many),
+                        "with varlen a request's last bits hang on the next request's queries: not "
+                        "batch-invariant");
+    p.varlen = 0;
+    assert_null(family->fits(&p.base, &h200, &many));
+    gen_attn_fwd_problem q = p;
+    q.batch = 64;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_int_equal(family->check(&q.base, &other), GEN_OK);
+    assert_memory_equal(key.counts, other.counts, sizeof key.counts);
+    assert_true(family->predict(&p.base, &h200, &many) == family->predict(&q.base, &h200, &many));
+    assert_true(family->predict(&p.base, &h200, &small) == family->predict(&q.base, &h200, &small));
+    p.base.flags = q.base.flags = 0;
+    assert_true(family->predict(&p.base, &h200, &many) < family->predict(&q.base, &h200, &many));
+}
+
+/* Heads of a section share the L2 cache: 37.5 MiB of the H200's. */
+static void sections(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t batch, kv_len, section;
+    } cases[] = {
+        {2, 500, 16},    /* all 16 heads, 256,000 bytes each */
+        {64, 500, 256},  /* 153 fit: 128, and each has two query heads */
+        {64, 8192, 16},  /* 4 MiB each: 9 fit, so 8 */
+        {64, 65536, 2},  /* 32 MiB: one */
+        {64, 1 << 20, 2} /* none fits: the heads that share keys, at least */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gen_attn_fwd_problem p = some_problem();
+        const struct gen__facts v = hopper(0);
+        p.batch = cases[i].batch;
+        p.kv_len = cases[i].kv_len;
+        assert_int_equal(planned(&p, &v).dims[ATTN_FWD_SECTION], cases[i].section);
+    }
+}
+
+static void estimates(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts big = hopper(1), small = portable();
+    p.batch = 4, p.num_q_heads = p.num_kv_heads = 32, p.q_len = p.kv_len = 8192;
+    const float full = family->predict(&p.base, &h200, &big);
+    assert_true(full > 5000 && full < 10000); /* microseconds */
+    assert_true(family->predict(&p.base, &h200, &small) > full);
+    p.causal = 1;
+    const float causal = family->predict(&p.base, &h200, &big);
+    assert_true(causal > 0.45f * full && causal < 0.65f * full);
+    p.window_left = 1023;
+    assert_true(family->predict(&p.base, &h200, &big) < 0.4f * causal);
+    p.q_len = 0;
+    assert_true(isfinite(family->predict(&p.base, &h200, &big)));
+}
+
+/* ---- arguments ---------------------------------------------------------- */
+
+/* Never read: params() looks at addresses alone. */
+static _Alignas(64) unsigned char memory[256];
+
+static gen_attn_fwd_args good_args(const gen_attn_fwd_problem *p)
+{
+    gen_attn_fwd_args a;
+    family->default_args(&p->base, &a.base);
+    a.q = memory;
+    a.k = memory + 16;
+    a.v = memory + 32;
+    a.o = memory + 48;
+    a.lse = (float *)(void *)(memory + 4);
+    a.cu_seqlens_q = a.cu_seqlens_k = (const int32_t *)(const void *)(memory + 12);
+    return a;
+}
+
+static void expect(const gen_plan *plan, const gen_attn_fwd_args *a, const char *message)
+{
+    unsigned char out[GEN__MAX_PARAMS], before[GEN__MAX_PARAMS];
+    char full[400];
+    snprintf(full, sizeof full, "attn_fwd: %s", message);
+    memset(out, 0xa5, sizeof out);
+    memcpy(before, out, sizeof out);
+    assert_failed(family->params(plan, 0, &a->base, NULL, out), INVALID_ARGUMENT, full);
+    assert_memory_equal(out, before, sizeof out);
+    assert_failed(family->params(plan, 0, &a->base, NULL, NULL), INVALID_ARGUMENT, full);
+}
+
+static void wrong_pointers(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts v = portable();
+    char message[128];
+    p.varlen = 1;
+    const gen_plan plan = planned(&p, &v);
+    gen_attn_fwd_args a = good_args(&p);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    const struct {
+        const char *name;
+        size_t offset;
+        unsigned alignment;
+        bool optional;
+    } list[] = {
+#define AT(field) #field, offsetof(gen_attn_fwd_args, field)
+        {AT(q), 16, false},           {AT(k), 16, false}, {AT(v), 16, false},
+        {AT(o), 16, false},           {AT(lse), 4, true}, {AT(cu_seqlens_q), 4, false},
+        {AT(cu_seqlens_k), 4, false},
+#undef AT
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const void *null = NULL, *odd = memory + list[i].alignment / 2;
+        a = good_args(&p);
+        memcpy((char *)&a + list[i].offset, &null, sizeof null);
+        snprintf(message, sizeof message, "%s is NULL", list[i].name);
+        if (list[i].optional)
+            assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+        else
+            expect(&plan, &a, message);
+        memcpy((char *)&a + list[i].offset, &odd, sizeof odd);
+        snprintf(message, sizeof message, "%s = %p; allowed: %sa multiple of %u bytes",
+                 list[i].name, odd, list[i].optional ? "NULL, or " : "", list[i].alignment);
+        expect(&plan, &a, message);
+    }
+}
+
+static void wrong_numbers(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts v = portable();
+    gen_plan plan = planned(&p, &v);
+    gen_attn_fwd_args a = good_args(&p);
+    const struct {
+        const char *name;
+        size_t offset;
+    } strides[] = {
+#define AT(field) #field, offsetof(gen_attn_fwd_args, field)
+        {AT(q_batch_stride)}, {AT(q_row_stride)},   {AT(q_head_stride)},  {AT(k_batch_stride)},
+        {AT(k_row_stride)},   {AT(k_head_stride)},  {AT(v_batch_stride)}, {AT(v_row_stride)},
+        {AT(v_head_stride)},  {AT(o_batch_stride)}, {AT(o_row_stride)},   {AT(o_head_stride)},
+#undef AT
+    };
+    const int64_t bad[] = {-128, 120, 132, INT64_C(1) << 39};
+    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
+        for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {
+            char message[200];
+            a = good_args(&p);
+            memcpy((char *)&a + strides[i].offset, &bad[n], sizeof bad[n]);
+            snprintf(message, sizeof message,
+                     "%s = %lld elements; allowed: 0 (packed), or a multiple of 8 from 128 to "
+                     "549755813880",
+                     strides[i].name, (long long)bad[n]);
+            expect(&plan, &a, message);
+        }
+    a = good_args(&p);
+    a.lse_batch_stride = -(INT64_C(1) << 39);
+    expect(&plan, &a,
+           "lse_batch_stride = -549755813888 elements; allowed: 0 (packed), or -549755813880 to "
+           "549755813880");
+    a = good_args(&p);
+    a.scale = 0;
+    expect(&plan, &a, "scale = 0; allowed: a finite number > 0");
+    a.scale = -1;
+    expect(&plan, &a, "scale = -1; allowed: a finite number > 0");
+    a.scale = INFINITY;
+    expect(&plan, &a, "scale = inf; allowed: a finite number > 0");
+    a.scale = 3e38f;
+    expect(&plan, &a,
+           "scale, softcap = 3e+38, 0; allowed: scale * log2(e) and, with a softcap, 2 * log2(e) * "
+           "scale / softcap that fp32 holds");
+    a = good_args(&p);
+    a.softcap = 30;
+    expect(&plan, &a, "softcap = 30; allowed: 0, as the problem has no softcap");
+    p.softcap = 1;
+    plan = planned(&p, &v);
+    a = good_args(&p);
+    a.softcap = 0;
+    expect(&plan, &a, "softcap = 0; allowed: > 0 and <= 1024, as the problem has a softcap");
+    a.softcap = NAN;
+    expect(&plan, &a, "softcap = nan; allowed: > 0 and <= 1024, as the problem has a softcap");
+    a.softcap = 1025;
+    expect(&plan, &a, "softcap = 1025; allowed: > 0 and <= 1024, as the problem has a softcap");
+    a.softcap = 1e-30f;
+    a.scale = 1e10f;
+    expect(&plan, &a,
+           "scale, softcap = 1e+10, 1e-30; allowed: scale * log2(e) and, with a softcap, 2 * "
+           "log2(e) * scale / softcap that fp32 holds");
+    p.varlen = 1;
+    plan = planned(&p, &v);
+    a = good_args(&p);
+    a.q_batch_stride = INT64_C(1) << 50; /* ignored */
+    a.o_batch_stride = -3;
+    a.lse_batch_stride = INT64_MIN;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    a = good_args(&p);
+    a.total_k = -1;
+    char message[128];
+    snprintf(message, sizeof message, "total_q, total_k = %d, -1; allowed: >= 0", a.total_q);
+    expect(&plan, &a, message);
+}
+
+/* Of as many steps as a problem may have: no offset overflows 64 bits. */
+static void strides_of_many(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts v = portable();
+    p.batch = 1 << 24;
+    p.num_q_heads = p.num_kv_heads = 8;
+    p.q_len = 1;
+    p.kv_len = 1 << 24;
+    gen_plan plan = planned(&p, &v);
+    gen_attn_fwd_args a = good_args(&p);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    a.o_batch_stride = (INT64_C(1) << 35) + 8;
+    expect(&plan, &a,
+           "o_batch_stride = 34359738376 elements; allowed: 0 (packed), or a multiple of 8 from "
+           "128 to 34359738368");
+    a.o_batch_stride = 0;
+    a.k_row_stride = (INT64_C(1) << 35) + 8;
+    expect(&plan, &a,
+           "k_row_stride = 34359738376 elements; allowed: 0 (packed), or a multiple of 8 from 128 "
+           "to 34359738368");
+    a.k_row_stride = 0;
+    a.lse_batch_stride = -(INT64_C(1) << 35) - 1;
+    expect(&plan, &a,
+           "lse_batch_stride = -34359738369 elements; allowed: 0 (packed), or -34359738368 to "
+           "34359738368");
+    p.num_q_heads = p.num_kv_heads = 16;
+    p.head_dim = 256;
+    plan = planned(&p, &v);
+    a = good_args(&p);
+    expect(&plan, &a, "the packed k_batch_stride is 68719476736 elements; allowed: <= 34359738368");
+    p.batch = 1; /* packed batch strides that are too great are not looked at with varlen */
+    p.num_q_heads = p.num_kv_heads = 1024;
+    plan = planned(&p, &v);
+    expect(&plan, &a,
+           "the packed k_batch_stride is 4398046511104 elements; allowed: <= 549755813880");
+    p.varlen = 1;
+    plan = planned(&p, &v);
+    a = good_args(&p);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    a.total_k = INT32_MAX;
+    a.v_row_stride = INT64_C(1) << 29;
+    expect(&plan, &a,
+           "v_row_stride = 536870912 elements; allowed: 0 (packed), or a multiple of 8 from 256 to "
+           "268435456");
+}
+
+static void plans_of_others(void **state)
+{
+    (void)state;
+    const gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts v = portable();
+    gen_plan plan = planned(&p, &v);
+    const gen_attn_fwd_args a = good_args(&p);
+    unsigned char out[GEN__MAX_PARAMS];
+    plan.dims[ATTN_FWD_SECTION] = 0;
+    assert_failed(family->params(&plan, 0, &a.base, NULL, out), MISMATCH,
+                  "attn_fwd: the plan's batch, num_q_heads, num_kv_heads, q_len, row tiles, head "
+                  "units, section are 2, 8, 4, 300, 5, 5, 0; not what gen_select() writes");
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    plan.dims[ATTN_FWD_NUM_KV_HEADS] = 0;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_STATUS_MISMATCH);
+}
+
+static void parameters(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts v = portable();
+    gen_plan plan = planned(&p, &v);
+    gen_attn_fwd_args a = good_args(&p);
+    struct gen_attn_fwd_params k;
+    a.scale = 0.5f;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_ptr_equal(k.v, memory + 32);
+    assert_null(k.cu_q);
+    assert_int_equal(k.q_stride.head, 128);
+    assert_int_equal(k.q_stride.row, 1024);
+    assert_int_equal(k.q_stride.batch, 300 * 1024);
+    assert_int_equal(k.k_stride.row, 512);
+    assert_int_equal(k.v_stride.batch, 500 * 512);
+    assert_int_equal(k.o_stride.batch, 300 * 1024);
+    assert_int_equal(k.lse_stride.row, 1);
+    assert_int_equal(k.lse_stride.head, 300);
+    assert_int_equal(k.lse_stride.batch, 2400);
+    assert_int_equal(k.schedule.num_units, 80);
+    assert_int_equal(k.schedule.row_tiles, 5);
+    assert_int_equal(k.schedule.all_heads, 16);
+    assert_int_equal(k.schedule.descending, 0);
+    assert_int_equal(k.group, 2);
+    assert_int_equal(k.left, ATTN_NO_BOUND);
+    assert_int_equal(k.right, ATTN_NO_BOUND);
+    assert_true(fabs((double)k.scale_log2 - 0.7213475204444817) < 1e-7 && k.cap_scale == 0);
+    p.causal = p.varlen = p.softcap = 1;
+    p.window_left = 9;
+    plan = planned(&p, &v);
+    a = good_args(&p);
+    a.scale = 0.5f;
+    a.softcap = 2;
+    a.k_row_stride = 4096;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_ptr_equal(k.cu_k, memory + 12);
+    assert_int_equal(k.k_stride.row, 4096);
+    assert_int_equal(k.total_q, a.total_q);
+    assert_int_equal(k.lse_stride.head, a.total_q);
+    assert_int_equal(k.schedule.descending, 1);
+    assert_int_equal(k.left, 9);
+    assert_int_equal(k.right, 0);
+    assert_true(fabs((double)k.scale_log2 - 2.8853900817779268) < 1e-6);
+    assert_true(fabs((double)k.cap_scale - 0.7213475204444817) < 1e-7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(key_of_a_problem), cmocka_unit_test(masks),
+        cmocka_unit_test(check_errors),     cmocka_unit_test(geometry),
+        cmocka_unit_test(batch_invariance), cmocka_unit_test(sections),
+        cmocka_unit_test(estimates),        cmocka_unit_test(wrong_pointers),
+        cmocka_unit_test(wrong_numbers),    cmocka_unit_test(strides_of_many),
+        cmocka_unit_test(plans_of_others),  cmocka_unit_test(parameters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,169 @@
+/*
+ * attn_fwd's problems for the tuner, the verifier and the tests: room for each
+ * way to pass them, what stands where nobody may read, costs and names.
+ */
+#include "families/attn_fwd.h"
+#include "test.h"
+
+#include <string.h>
+
+extern const struct gen__family gen__family_attn_fwd;
+static const struct gen__family *const family = &gen__family_attn_fwd;
+
+static gen_attn_fwd_problem some_problem(void)
+{
+    return (gen_attn_fwd_problem){.base = {sizeof(gen_attn_fwd_problem), GEN_ATTN_FWD, 0, 0},
+                                  .batch = 2,
+                                  .num_q_heads = 8,
+                                  .num_kv_heads = 4,
+                                  .q_len = 300,
+                                  .kv_len = 500,
+                                  .head_dim = 128,
+                                  .dtype = GEN_DTYPE_BF16,
+                                  .window_left = GEN_ATTN_NO_WINDOW,
+                                  .window_right = GEN_ATTN_NO_WINDOW};
+}
+
+/* ---- the tests' own problems -------------------------------------------- */
+
+/* Never read: params() looks at addresses alone. */
+static _Alignas(16) unsigned char memory[16];
+
+static void set_args(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a)
+{
+    family->default_args(&p->base, &a->base);
+    a->q = a->k = a->v = a->o = a->lse = (void *)memory;
+    a->cu_seqlens_q = a->cu_seqlens_k = (const int32_t *)(const void *)memory;
+}
+
+static int64_t last_of(const struct gen_attn_strides *s, int64_t batch, int64_t rows, int64_t heads,
+                       int64_t width)
+{
+    return (batch - 1) * s->batch + (rows - 1) * s->row + (heads - 1) * s->head + width;
+}
+
+/* Each way to pass a problem is allowed, and its tensors have room for what it names. */
+static void forms(void **state)
+{
+    (void)state;
+    for (int varlen = 0; varlen < 2; varlen++)
+        for (int form = -1; form < ATTN_FWD_NUM_FORMS; form++) {
+            gen_attn_fwd_problem p = some_problem();
+            struct gen__tensor t[ATTN_FWD_NUM_TENSORS];
+            const bool joint = form >= 0 && strcmp(family->forms[form], "joint") == 0;
+            p.varlen = varlen;
+            p.batch = 5;
+            p.kv_len = joint ? p.q_len : p.kv_len;
+            gen_attn_fwd_args a;
+            set_args(&p, &a);
+            assert_int_equal(family->tensors(&p.base, t), ATTN_FWD_NUM_TENSORS);
+            const bool given = form < 0 || family->form(&p.base, (uint32_t)form, &a.base, t);
+            if (form >= 0 && strcmp(family->forms[form], "cut") == 0)
+                assert_int_equal(given, varlen);
+            else
+                assert_int_equal(given, !joint || !varlen);
+            if (!given)
+                continue;
+            gen_plan plan = {0};
+            family->plan(&p.base, NULL, NULL, &plan);
+            assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+            const struct gen__attn_strides s = gen__attn_fwd_strides(plan.dims, &a);
+            const int64_t batch = varlen ? 1 : p.batch, q = varlen ? a.total_q : p.q_len;
+            const int64_t kv = varlen ? a.total_k : p.kv_len, heads = p.num_q_heads;
+            const int64_t last[] = {last_of(&s.q, batch, q, heads, p.head_dim),
+                                    last_of(&s.k, batch, kv, p.num_kv_heads, p.head_dim),
+                                    last_of(&s.v, batch, kv, p.num_kv_heads, p.head_dim),
+                                    last_of(&s.o, batch, q, heads, p.head_dim),
+                                    last_of(&s.lse, batch, q, heads, 1)};
+            for (int i = 0; i <= ATTN_FWD_LSE; i++) {
+                const struct gen__tensor *room = t[i].view_of ? &t[t[i].view_of - 1] : &t[i];
+                if (room->count || i != ATTN_FWD_LSE) /* absent without lse */
+                    assert_true((int64_t)t[i].view_at + last[i] <= (int64_t)room->count);
+            }
+        }
+}
+
+/* What nobody may read is poison, and nothing else: NaN and infinity in rows of a request without
+ * queries and behind the last one. */
+static void poison(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    struct gen__tensor t[ATTN_FWD_NUM_TENSORS];
+    static uint16_t k[5 * 505 * 4 * 128];
+    int32_t cu_q[6], cu_k[6];
+    void *const data[ATTN_FWD_NUM_TENSORS] = {
+        [ATTN_FWD_K] = k, [ATTN_FWD_CU_Q] = cu_q, [ATTN_FWD_CU_K] = cu_k};
+    const struct gen__fill_options options = {.non_finite = true};
+    p.batch = 5;
+    p.varlen = 1;
+    gen_attn_fwd_args a;
+    family->default_args(&p.base, &a.base);
+    family->tensors(&p.base, t);
+    assert_true(t[ATTN_FWD_K].count <= sizeof k / sizeof *k);
+    memset(k, 0, sizeof k);
+    assert_int_equal(family->fill(&p.base, &a.base, t, &options, data), GEN_OK);
+    assert_int_equal(cu_q[1], 300); /* the longest; the second has no keys, the fourth no queries */
+    assert_int_equal(cu_k[1], 500);
+    assert_int_equal(cu_k[2], cu_k[1]);
+    assert_int_equal(cu_q[4], cu_q[3]);
+    assert_true(cu_k[4] > cu_k[3] && cu_k[5] < a.total_k && cu_q[5] < a.total_q);
+    for (int64_t i = 0; i < (int64_t)t[ATTN_FWD_K].count; i++) {
+        const int64_t row = i / (4 * 128);
+        const bool unused = (row >= cu_k[3] && row < cu_k[4]) || row >= cu_k[5];
+        assert_int_equal(k[i], !unused ? 0 : i % 2 ? 0x7f80 : 0x7fff);
+    }
+}
+
+/* ---- cost, names, counts ------------------------------------------------ */
+
+static void costs(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    double bytes, flops;
+    family->cost(&p.base, &bytes, &flops);
+    assert_true(flops == 4.0 * 2 * 8 * 300 * 500 * 128);
+    assert_true(bytes == 2.0 * (300 * 8 + 500 * 4) * 128 * 4 + 2.0 * 300 * 8 * 4);
+    p.causal = 1;
+    p.kv_len = 300; /* half of all */
+    family->cost(&p.base, &bytes, &flops);
+    assert_true(flops == 2.0 * 2 * 8 * 300 * 300 * 128);
+    p.kv_len = 500; /* 200 and half of 300 */
+    family->cost(&p.base, &bytes, &flops);
+    assert_true(flops == 4.0 * 2 * 8 * 300 * 350 * 128);
+    p.q_len = 3, p.kv_len = 2; /* rows see 0, 1, 2 */
+    family->cost(&p.base, &bytes, &flops);
+    assert_true(flops == 4.0 * 2 * 8 * 3 * 128);
+    p.causal = 0, p.q_len = p.kv_len = 5;
+    p.window_left = 1, p.window_right = 2; /* 3, 4, 4, 3, 2 */
+    family->cost(&p.base, &bytes, &flops);
+    assert_true(flops == 4.0 * 2 * 8 * 16 * 128);
+}
+
+static void names_and_counts(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    char name[128];
+    family->case_name(&p.base, name, sizeof name);
+    assert_string_equal(name, "Z2-H8of4-D128-N300of500-full-bf16");
+    const float counts[] = {128, 4096, 8192}, odd[] = {14, 100, 100};
+    family->set_counts(&p.base, counts);
+    p.causal = p.varlen = p.softcap = 1, p.window_left = 7, p.dtype = GEN_DTYPE_FP16;
+    family->case_name(&p.base, name, sizeof name);
+    assert_string_equal(name, "Z4-H32-D128-N4096of8192-causal-window7_-1-varlen-softcap-fp16");
+    family->set_counts(&p.base, odd);
+    assert_int_equal(p.batch * p.num_q_heads, 14);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forms),
+        cmocka_unit_test(poison),
+        cmocka_unit_test(costs),
+        cmocka_unit_test(names_and_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
