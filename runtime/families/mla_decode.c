@@ -24,6 +24,8 @@
 /* Chunks of a request, where results may not hang on the batch, and blocks of one. */
 #define MAX_CHUNKS 32
 #define MIN_CHUNK 8
+/* Blocks of the cache by which lengths may differ where clusters take requests whole. */
+#define TEAM_SLACK 4
 /* Rows of a page beyond which its size no longer matters: a tile's. */
 #define LARGE_PAGE 64
 
@@ -161,18 +163,56 @@ static int32_t row_tiles(const gen_mla_decode_problem *p, const struct gen__fact
     return (rows_of(p) - 1) / at_least_1(variant->fact[MLA_DECODE_Q_ROWS]) + 1;
 }
 
+static int32_t blocks_of(int32_t length)
+{
+    return length > 0 ? (length - 1) / MLA_BLOCK + 1 : 1;
+}
+
+/* Blocks of the grid that share every request of their part. */
+static int32_t team_of(const struct gen__facts *variant)
+{
+    return variant->cluster > 1 ? (int32_t)variant->cluster : 1;
+}
+
+/* Clusters that run at once. Those of two fill a GPU; of larger ones some SMs of each of its parts
+ * are left over: of an H200's 132 SMs, clusters of 3 and 6 use 117 and 102. */
+static int32_t clusters_of(const gen_device *device, int32_t team)
+{
+    const int32_t sms = (int32_t)device->num_sms;
+    return (team == 2 ? sms : sms * 3 / 4) / team;
+}
+
+/* Why not by clusters that take requests whole, one each: not where some would take two, some
+ * none, or much longer ones. */
+static const char *team_fits(const gen_mla_decode_problem *p, const gen_device *device,
+                             const struct gen__facts *variant)
+{
+    const int32_t team = team_of(variant), blocks = blocks_of(p->kv_len);
+    const int64_t clusters = (int64_t)p->batch * row_tiles(p, variant);
+    if (p->base.flags & GEN_BATCH_INVARIANT)
+        return "how many clusters there are hangs on the batch, and the result may not";
+    if (clusters > clusters_of(device, team))
+        return "there are more requests than clusters that run at once";
+    if (clusters * team * 2 < (int64_t)device->num_sms &&
+        clusters * blocks > (int64_t)device->num_sms)
+        return "a cluster for each request leaves more than half of the SMs idle";
+    if (blocks_of(p->max_kv_len) > blocks + blocks / 8 + TEAM_SLACK)
+        return "a cluster takes a request whole, and max_kv_len is far above kv_len: lengths that "
+               "differ are better cut";
+    return NULL;
+}
+
 static const char *fits(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant)
 {
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
     const int32_t page = p->page_size;
-    (void)device;
     if (rows_of(p) > (int64_t)MLA_MAX_ROW_TILES * at_least_1(variant->fact[MLA_DECODE_Q_ROWS]))
         return "q_len * num_heads makes more than 2048 row tiles";
     if (variant->fact[MLA_DECODE_TENSOR_MAP] && boxed_rows(page) == 1)
         return "page_size is neither 16, 32, 64 nor a multiple of 64, as boxes of the copy engine "
                "want it";
-    return NULL;
+    return team_of(variant) > 1 ? team_fits(p, device, variant) : NULL;
 }
 
 /* ---- time -------------------------------------------------------------- */
@@ -193,6 +233,7 @@ static const char *fits(const gen_problem *base, const gen_device *device,
 static const float launch_us = 2.2f;           /* an empty grid, and the memory's start */
 static const float visit_us = 1.5f;            /* queries in, outputs out, the pipeline anew */
 static const float merge_us = 2.5f;            /* launch and latency of mla_merge */
+static const float meet_us = 1.0f;             /* a cluster's blocks put a request together */
 static const float latency_us = 0.8f;          /* of DRAM under load */
 static const float achieved_bandwidth = 0.91f; /* of the peak: 4.4 of 4.8 TB/s on an H200 */
 static const float l2_bandwidth = 1.2f; /* of the memory's: partial results, written and read */
@@ -260,11 +301,6 @@ struct sharing {
  * costs a visit, and its partial results are written and read. */
 enum { MOST_SNAP = 2, SNAP_SHARE = 8, VISIT_BLOCKS = 1 };
 
-static int32_t blocks_of(int32_t length)
-{
-    return length > 0 ? (length - 1) / MLA_BLOCK + 1 : 1;
-}
-
 /* As many parts as blocks of the grid run at once, but not more than there are
  * pieces of work. */
 static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *device,
@@ -322,6 +358,15 @@ static float even_us(const gen_mla_decode_problem *p, const struct costs *c, int
     return blocks * larger(c->block_us * share, c->tensor_us) + visit_us + merged_us(p, c, used);
 }
 
+/* Requests whole, shared by the blocks of a cluster each. */
+static float team_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t team,
+                     int32_t resident)
+{
+    const float share = larger((float)(p->batch * team) / (float)resident, enough_sms);
+    const float blocks = (float)((blocks_of(usual_length(p)) - 1) / team + 1);
+    return blocks * larger(c->block_us * share, c->tensor_us) + visit_us + meet_us;
+}
+
 static bool partials_allowed(const gen_mla_decode_problem *p, int64_t slots)
 {
     const int64_t row_bytes = MLA_LATENT * 2 + (int64_t)sizeof(struct gen_mla_partial_row);
@@ -353,6 +398,13 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
     const struct costs c = costs_of(p, device, variant);
     struct sharing s = {.row_tiles = row_tiles(p, variant), .visit = VISIT_BLOCKS};
     s.num_parts = parts_of(p, device, variant, s.row_tiles);
+    const int32_t team = team_of(variant);
+    if (team > 1) { /* a part is a cluster, and there is one for every request: fits() */
+        s.us = team_us(p, &c, team, s.num_parts);
+        s.num_parts = at_least_1(p->batch);
+        s.snap = INT32_MAX;
+        return s;
+    }
     const int32_t parts_for_whole = s.num_parts < p->batch ? s.num_parts : p->batch;
     const bool ragged = blocks_of(p->max_kv_len) > blocks_of(p->kv_len);
     const float whole = whole_us(p, &c, parts_for_whole);
@@ -439,7 +491,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->num_launches = s.num_records ? 2 : 1;
     gen_plan_launch *launch = &plan->launch[MLA_DECODE_MAIN];
     launch->variant = variant->index;
-    launch->grid[0] = (uint32_t)s.row_tiles;
+    launch->grid[0] = (uint32_t)(s.row_tiles * team_of(variant));
     launch->grid[1] = (uint32_t)s.num_parts;
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;

@@ -6,6 +6,7 @@
 --   kernel  mma    warps with mma.sync, tiles brought by 16-byte cp.async: every architecture, any page size
 --           wgmma  two warp groups that own the scores of every other tile and half of the output's columns each, and a
 --                  producer group: sm_90a
+--           wgmmaC  the same in clusters of C blocks that share a request and put it together in shared memory
 --   q       packed rows of a block
 --   kv      cache rows of a tile
 --   stages  tiles in shared memory
@@ -97,6 +98,9 @@ local function wgmma_shared(v)
   return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL
 end
 
+-- Blocks of a cluster.
+local teams = { wgmma = 1, wgmma2 = 2, wgmma3 = 3, wgmma6 = 6 }
+
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   if v.cache == "e4m3" then return "wgmma takes both operands in the type of the queries from shared memory" end
@@ -105,6 +109,7 @@ local function wgmma_legal(v, arch)
   if v.qk ~= "shard" then return "the groups take tiles in turn and exchange probabilities" end
   if v.load == "cpasync" then return "a group of its own feeds: tma or gather" end
   if v.load == "gather" and v.ahead > 0 then return "asking ahead is for the copy engine" end
+  if teams[v.kernel] > 1 and (v.load ~= "tma" or v.ahead > 0) then return "clusters are for boxes of the copy engine, none asked for ahead" end
   return true
 end
 
@@ -116,7 +121,7 @@ return family {
     { name = "rope", values = { 64, 0 }, tag = "r" },
   },
   free = {
-    { name = "kernel", values = { "mma", "wgmma" } },
+    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6" } },
     { name = "q", values = { 16, 32, 64 }, tag = "q" },
     { name = "kv", values = { 16, 32, 64 }, tag = "kv" },
     { name = "stages", values = { 1, 2, 3 }, tag = "st" },
@@ -126,7 +131,7 @@ return family {
     { name = "ahead", values = { 0, 2 }, tag = "a" },
   },
   legal = function(v, arch)
-    if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
+    if teams[v.kernel] then return wgmma_legal(v, arch) end
     return mma_legal(v, arch)
   end,
   -- 8-bit caches go with bf16 in every model that has one.
@@ -136,11 +141,11 @@ return family {
   end,
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
   plan = function(v, arch)
-    local wgmma = v.kernel == "wgmma"
+    local wgmma = teams[v.kernel] ~= nil
     return {
       threads = (wgmma or mma_roles(v, arch)) and 384 or 32 * BLOCK_WARPS,
       shared = wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
-      cluster = 1,
+      cluster = teams[v.kernel] or 1,
       max_registers = (wgmma or mma_roles(v, arch)) and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.q,
@@ -153,11 +158,11 @@ return family {
       },
     }
   end,
-  template = function(v, arch) return "mla_decode_" .. v.kernel .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
+  template = function(v, arch) return "mla_decode_" .. (teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
   constants = function(v, arch)
-    if v.kernel == "wgmma" then
+    if teams[v.kernel] then
       -- 64,512 registers in all: 2 x 128 threads calculate, 128 feed.
-      return v.load == "tma" and { REGISTERS = 224, FEEDER_REGISTERS = 56 } or { REGISTERS = 224, FEEDER_REGISTERS = 56 }
+      return { REGISTERS = 224, FEEDER_REGISTERS = 56, TEAM = teams[v.kernel] }
     end
     return {
       OVERLAY = mma_overlay(v, arch),
