@@ -10,7 +10,7 @@
 
 uint32_t dtype_bytes(enum gen_dtype dtype)
 {
-    if (dtype == GEN_DTYPE_E4M3)
+    if (dtype == GEN_DTYPE_E4M3 || dtype == GEN_DTYPE_E5M2)
         return 1;
     return dtype == GEN_DTYPE_BF16 || dtype == GEN_DTYPE_FP16 ? 2 : 4;
 }
@@ -26,6 +26,8 @@ double dtype_get(enum gen_dtype dtype, const void *data, uint64_t i)
         return (double)((const float *)data)[i];
     case GEN_DTYPE_E4M3:
         return gen__e4m3_to_double(((const uint8_t *)data)[i]);
+    case GEN_DTYPE_E5M2:
+        return gen__e5m2_to_double(((const uint8_t *)data)[i]);
     case GEN_DTYPE_INT32:
         break;
     }
@@ -46,6 +48,9 @@ static void dtype_put(enum gen_dtype dtype, void *data, uint64_t i, double value
         return;
     case GEN_DTYPE_E4M3:
         ((uint8_t *)data)[i] = gen__e4m3_from_double(value);
+        return;
+    case GEN_DTYPE_E5M2:
+        ((uint8_t *)data)[i] = gen__e5m2_from_double(value);
         return;
     case GEN_DTYPE_INT32:
         ((int32_t *)data)[i] = (int32_t)value;

@@ -61,7 +61,8 @@ enum gen_dtype {
     GEN_DTYPE_FP16 = 1,
     GEN_DTYPE_FP32 = 2,
     GEN_DTYPE_INT32 = 3,
-    GEN_DTYPE_E4M3 = 4 /* fp8, 4 exponent and 3 fraction bits, no infinity */
+    GEN_DTYPE_E4M3 = 4, /* fp8, 4 exponent and 3 fraction bits, no infinity */
+    GEN_DTYPE_E5M2 = 5  /* fp8, 5 exponent and 2 fraction bits */
 };
 
 /* The CUDA driver's stream handle, named without its header. */

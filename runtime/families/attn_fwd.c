@@ -22,14 +22,16 @@
 /* Batch that a batch-invariant choice is made for. */
 #define INVARIANT_BATCH 4
 
-static const char *const dtype_names[] = {"bf16", "fp16"};
+/* The values of dtype, of which the key has those that there are kernels for. */
+static const char *const dtype_names[] = {"bf16", "fp16", "fp32", "int32", "e4m3", "e5m2"};
+static const char *const key_names[] = {"bf16", "fp16"};
 static const char *const dim_names[] = {"64", "128", "256"};
 static const char *const mask_names[] = {"full", "causal", "any"};
 static const char *const flag_names[] = {"no", "yes"};
 enum { MASK_FULL, MASK_CAUSAL, MASK_ANY };
 
 static const struct gen__axis required[] = {
-    {"dtype", dtype_names, 2},
+    {"dtype", key_names, sizeof key_names / sizeof *key_names},
     {"head_dim", dim_names, 3},
     {"mask", mask_names, 3},
 };
@@ -45,12 +47,13 @@ static const struct gen__field fields[] = {
     {FIELD(q_len), NULL, 0, 1024},
     {FIELD(kv_len), NULL, 0, GEN__PRESET_SAME},
     {FIELD(head_dim), NULL, 0, 128},
-    {FIELD(dtype), dtype_names, 2, GEN_DTYPE_BF16},
+    {FIELD(dtype), dtype_names, sizeof dtype_names / sizeof *dtype_names, GEN_DTYPE_BF16},
     {FIELD(causal), flag_names, 2, 0},
     {FIELD(window_left), NULL, 0, GEN_ATTN_NO_WINDOW},
     {FIELD(window_right), NULL, 0, GEN_ATTN_NO_WINDOW},
     {FIELD(varlen), flag_names, 2, 0},
     {FIELD(softcap), flag_names, 2, 0},
+    {FIELD(o_dtype), dtype_names, 2, GEN_DTYPE_BF16},
 };
 #undef FIELD
 
@@ -92,10 +95,23 @@ static enum gen_status check_sizes(const gen_attn_fwd_problem *p)
     return GEN_OK;
 }
 
-static enum gen_status check_masks(const gen_attn_fwd_problem *p)
+static enum gen_status check_dtypes(const gen_attn_fwd_problem *p)
 {
+    if (gen__attn_of_8_bits(p->dtype))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: dtype = %" PRId32 " (%s): there is no kernel for it yet; allowed: "
+                         "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)",
+                         family, p->dtype, dtype_names[p->dtype]);
     if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
         return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+    if (p->o_dtype != GEN_DTYPE_BF16 && p->o_dtype != p->dtype)
+        return invalid("o_dtype", p->o_dtype,
+                       "0, or what dtype is; another only where dtype has 8 bits");
+    return GEN_OK;
+}
+
+static enum gen_status check_masks(const gen_attn_fwd_problem *p)
+{
     if (p->causal != 0 && p->causal != 1)
         return invalid("causal", p->causal, "0, 1");
     if (p->window_left < GEN_ATTN_NO_WINDOW || p->window_left > MAX_LEN)
@@ -135,6 +151,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
     enum gen_status status = check_sizes(p);
+    if (!status)
+        status = check_dtypes(p);
     if (!status)
         status = check_masks(p);
     if (status)
@@ -260,6 +278,7 @@ SAME_PLACE(ATTN_FWD_WINDOW_LEFT, window_left);
 SAME_PLACE(ATTN_FWD_WINDOW_RIGHT, window_right);
 SAME_PLACE(ATTN_FWD_VARLEN, varlen);
 SAME_PLACE(ATTN_FWD_SOFTCAP, softcap);
+SAME_PLACE(ATTN_FWD_O_DTYPE, o_dtype);
 #undef SAME_PLACE
 
 /* Query heads whose keys and values fit into the L2 cache together, with room for what passes
@@ -267,7 +286,8 @@ SAME_PLACE(ATTN_FWD_SOFTCAP, softcap);
 static int32_t section_of(const gen_attn_fwd_problem *p, const gen_device *device)
 {
     const int64_t cache = device->l2_bytes ? (int64_t)device->l2_bytes / 8 * 5 : 16 << 20;
-    const int64_t bytes = 4 * (int64_t)p->head_dim * (p->kv_len > 0 ? p->kv_len : 1);
+    const int64_t element = gen__attn_of_8_bits(p->dtype) ? 1 : 2;
+    const int64_t bytes = 2 * element * p->head_dim * (p->kv_len > 0 ? p->kv_len : 1);
     const int64_t all = (int64_t)p->batch * p->num_q_heads;
     int64_t heads = p->num_q_heads / p->num_kv_heads;
     for (int64_t room = cache / bytes; room >= 2 && heads < all; room /= 2)

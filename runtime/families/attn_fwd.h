@@ -34,6 +34,7 @@ enum attn_fwd_dim {
     ATTN_FWD_WINDOW_RIGHT,
     ATTN_FWD_VARLEN,
     ATTN_FWD_SOFTCAP,
+    ATTN_FWD_O_DTYPE,
     ATTN_FWD_NUM_FIELDS,
     /* What was made of it for the variant; struct gen_attn_schedule. */
     ATTN_FWD_MAP_ROWS = ATTN_FWD_NUM_FIELDS, /* keys of a box; 0: no tensor maps */
@@ -54,6 +55,9 @@ enum attn_fwd_tensor {
     ATTN_FWD_LSE,
     ATTN_FWD_CU_Q,
     ATTN_FWD_CU_K,
+    ATTN_FWD_Q_DESCALE,
+    ATTN_FWD_K_DESCALE,
+    ATTN_FWD_V_DESCALE,
     ATTN_FWD_NUM_TENSORS
 };
 
@@ -61,6 +65,18 @@ enum attn_fwd_tensor {
 struct gen__attn_strides {
     struct gen_attn_strides q, k, v, o, lse;
 };
+
+/* q, k and v are fp8. */
+static inline bool gen__attn_of_8_bits(int32_t dtype)
+{
+    return dtype == GEN_DTYPE_E4M3 || dtype == GEN_DTYPE_E5M2;
+}
+
+/* The type of o. */
+static inline enum gen_dtype gen__attn_output(int32_t dtype, int32_t o_dtype)
+{
+    return (enum gen_dtype)(gen__attn_of_8_bits(dtype) ? o_dtype : dtype);
+}
 
 /* Keys before and behind i' that count, causality included: ATTN_NO_BOUND where there is no bound.
  */
@@ -82,7 +98,7 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
                                      void *workspace, void *params);
 
 /* attn_fwd/inputs.c */
-enum { ATTN_FWD_NUM_FORMS = 6 };
+enum { ATTN_FWD_NUM_FORMS = 7 };
 extern const char *const gen__attn_fwd_forms[ATTN_FWD_NUM_FORMS];
 uint32_t gen__attn_fwd_tensors(const gen_problem *problem, struct gen__tensor *tensors);
 void gen__attn_fwd_default_args(const gen_problem *problem, gen_args *args);

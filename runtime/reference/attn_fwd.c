@@ -21,7 +21,7 @@ struct shape {
     const gen_attn_fwd_args *args;
     const int32_t *dims;
     struct gen__attn_strides strides;
-    enum gen_dtype dtype;
+    enum gen_dtype dtype, output;
     int dim;
     int64_t left, right;
 };
@@ -31,13 +31,19 @@ struct rows {
     int64_t before, count;
 };
 
-/* Keys and values of a request's head, and room for a row's scores. */
+/* Keys and values of a request's head, as they count, room for a row's scores, and what its
+ * queries are multiplied by. */
 struct head {
     double *k, *v, *scores;
+    double q_descale;
 };
 
 static double element(enum gen_dtype dtype, const void *tensor, int64_t offset)
 {
+    if (dtype == GEN_DTYPE_E4M3)
+        return gen__e4m3_to_double(((const uint8_t *)tensor)[offset]);
+    if (dtype == GEN_DTYPE_E5M2)
+        return gen__e5m2_to_double(((const uint8_t *)tensor)[offset]);
     const uint16_t code = ((const uint16_t *)tensor)[offset];
     return dtype == GEN_DTYPE_FP16 ? gen__fp16_to_double(code) : gen__bf16_to_double(code);
 }
@@ -62,15 +68,21 @@ static int64_t offset(const struct shape *s, const struct gen_attn_strides *stri
            head * strides->head;
 }
 
-/* Rows [before, before + count) of k or v of a head, as doubles. */
-static void load_rows(const struct shape *s, const void *tensor,
+static double descale(const struct shape *s, const float *descales, int64_t b, int64_t head)
+{
+    return descales ? (double)descales[b * s->dims[ATTN_FWD_NUM_KV_HEADS] + head] : 1.0;
+}
+
+/* Rows [before, before + count) of k or v of a head, as doubles, times its descale. */
+static void load_rows(const struct shape *s, const void *tensor, const float *descales,
                       const struct gen_attn_strides *strides, int64_t b, struct rows rows,
                       int64_t head, double *to)
 {
+    const double factor = descale(s, descales, b, head);
     for (int64_t j = 0; j < rows.count; j++) {
         const int64_t at = offset(s, strides, b, rows.before + j, head);
         for (int d = 0; d < s->dim; d++)
-            to[j * s->dim + d] = element(s->dtype, tensor, at + d);
+            to[j * s->dim + d] = factor * element(s->dtype, tensor, at + d);
     }
 }
 
@@ -124,7 +136,7 @@ static void write_row(const struct shape *s, int64_t b, int64_t row, int64_t hea
     const int64_t at = offset(s, &s->strides.o, b, row, head);
     for (int d = 0; d < s->dim; d++) {
         ((uint16_t *)s->args->o)[at + d] =
-            s->dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(o[d]) : gen__bf16_from_double(o[d]);
+            s->output == GEN_DTYPE_FP16 ? gen__fp16_from_double(o[d]) : gen__bf16_from_double(o[d]);
         if (exact)
             exact[at + d] = o[d];
     }
@@ -132,7 +144,7 @@ static void write_row(const struct shape *s, int64_t b, int64_t row, int64_t hea
         s->args->lse[offset(s, &s->strides.lse, b, row, head)] = (float)lse;
 }
 
-static void attend_request(const struct shape *s, int64_t b, const struct head *h, double *exact)
+static void attend_request(const struct shape *s, int64_t b, struct head *h, double *exact)
 {
     const int32_t *dims = s->dims;
     const gen_attn_fwd_args *a = s->args;
@@ -144,14 +156,15 @@ static void attend_request(const struct shape *s, int64_t b, const struct head *
     const int64_t heads = dims[ATTN_FWD_NUM_Q_HEADS], group = heads / dims[ATTN_FWD_NUM_KV_HEADS];
     for (int64_t head = 0; head < heads; head++) {
         if (head % group == 0) {
-            load_rows(s, a->k, &s->strides.k, b, k, head / group, h->k);
-            load_rows(s, a->v, &s->strides.v, b, k, head / group, h->v);
+            load_rows(s, a->k, a->k_descale, &s->strides.k, b, k, head / group, h->k);
+            load_rows(s, a->v, a->v_descale, &s->strides.v, b, k, head / group, h->v);
+            h->q_descale = descale(s, a->q_descale, b, head / group);
         }
         for (int64_t i = 0; i < q.count; i++) {
             double query[MAX_DIM], o[MAX_DIM];
             const int64_t q_at = offset(s, &s->strides.q, b, q.before + i, head);
             for (int d = 0; d < s->dim; d++)
-                query[d] = element(s->dtype, a->q, q_at + d);
+                query[d] = h->q_descale * element(s->dtype, a->q, q_at + d);
             const int64_t place = i + k.count - q.count;
             const int64_t first = clamp(place - s->left, 0, k.count);
             const int64_t end = clamp(place + s->right + 1, first, k.count);
@@ -171,6 +184,7 @@ enum gen_status gen__attn_fwd_exact(const gen_plan *plan, const gen_args *base,
         .dims = dims,
         .strides = gen__attn_fwd_strides(dims, a),
         .dtype = (enum gen_dtype)dims[ATTN_FWD_DTYPE],
+        .output = gen__attn_output(dims[ATTN_FWD_DTYPE], dims[ATTN_FWD_O_DTYPE]),
         .dim = dims[ATTN_FWD_HEAD_DIM],
         .left = gen__attn_left(dims),
         .right = gen__attn_right(dims),
@@ -181,7 +195,7 @@ enum gen_status gen__attn_fwd_exact(const gen_plan *plan, const gen_args *base,
     if (!memory)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY,
                          "attn_fwd: no memory for the reference: %zu bytes", bytes);
-    const struct head head = {memory, memory + keys * width, memory + 2 * keys * width};
+    struct head head = {memory, memory + keys * width, memory + 2 * keys * width, 1.0};
     for (int64_t b = 0; b < dims[ATTN_FWD_BATCH]; b++)
         attend_request(&s, b, &head, exact[ATTN_FWD_O]);
     free(memory);

@@ -130,4 +130,25 @@ static inline double gen__e4m3_to_double(uint8_t code)
     return x;
 }
 
+/* fp8 e5m2: the upper half of an fp16. What is beyond 57344 becomes that, infinity too, as the
+ * conversion of the GPU does where it is told to stay finite. */
+static inline uint8_t gen__e5m2_from_double(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const unsigned sign = (unsigned)(bits >> 63) << 7;
+    const uint64_t magnitude = bits & ~(UINT64_C(1) << 63);
+    const uint64_t double_infinity = UINT64_C(0x7ff) << 52;
+    if (magnitude > double_infinity)
+        return (uint8_t)(sign | 0x7f);
+    const uint64_t code =
+        magnitude == double_infinity ? 0x7b : gen__round_magnitude(magnitude, 2, -14);
+    return (uint8_t)(sign | (code < 0x7b ? code : 0x7b));
+}
+
+static inline double gen__e5m2_to_double(uint8_t code)
+{
+    return gen__fp16_to_double((uint16_t)(code << 8));
+}
+
 #endif /* GEN_HALF_H */

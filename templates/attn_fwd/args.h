@@ -4,18 +4,19 @@
  * For request b, query head h and its key head g = h / (num_q_heads /
  * num_kv_heads), with Sq = q_len and Sk = kv_len rows, all in fp32 or better:
  *
- *     s[i,j]  = scale * (q[b,i,h,:] . k[b,j,g,:])
+ *     s[i,j]  = scale * q_descale[b,g] * k_descale[b,g] * (q[b,i,h,:] . k[b,j,g,:])
  *     s[i,j]  = cap * tanh(s[i,j] / cap)                     with softcap
  *     key j counts for query i where j < Sk, and with i' = i + Sk - Sq
  *         causal:        j <= i'               (aligned at the bottom right)
  *         window_left:   j >= i' - window_left
  *         window_right:  j <= i' + window_right
  *     p[i,j]  = exp(s[i,j] - m[i]) / d[i],  m = max s,  d = sum of exp(s - m)
- *     o[b,i,h,:] = sum over j of p[i,j] * v[b,j,g,:]
+ *     o[b,i,h,:] = v_descale[b,g] * sum over j of p[i,j] * v[b,j,g,:]
  *     lse[b,h,i] = m[i] + ln d[i]
  *
  * Where no key counts, o = 0 and lse = -infinity. What k and v hold at and
- * beyond row Sk of a request never reaches an output of it, NaN included.
+ * beyond row Sk of a request never reaches an output of it, NaN included. Only
+ * 8-bit types have descales; elsewhere they are 1.
  * (Dao et al. 2022, FlashAttention; Milakov and Gimelshein 2018 for the running
  * maximum.)
  *
@@ -45,18 +46,21 @@ typedef struct gen_attn_fwd_problem {
     int32_t q_len;        /* query rows of a request, the most of any with varlen: 0 to 2^24 */
     int32_t kv_len;       /* key rows, likewise: 0 to 2^24 */
     int32_t head_dim;     /* of q, k, v and o: 64, 128 or 256 */
-    int32_t dtype;        /* of all tensors: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
+    int32_t dtype;        /* of q, k and v: GEN_DTYPE_BF16, GEN_DTYPE_FP16, GEN_DTYPE_E4M3 or
+                             GEN_DTYPE_E5M2 */
     int32_t causal;       /* 0 or 1 */
     int32_t window_left;  /* keys before i': 0 to 2^24, or GEN_ATTN_NO_WINDOW */
     int32_t window_right; /* keys behind i': likewise; with causal 0 or GEN_ATTN_NO_WINDOW */
     int32_t varlen;       /* 1: requests lie one behind the other, as cu_seqlens say */
     int32_t softcap;      /* 1: the argument softcap is used */
+    int32_t o_dtype; /* of o, where dtype has 8 bits: GEN_DTYPE_BF16 (0) or GEN_DTYPE_FP16. Else
+                        o has dtype, and this is that or 0 */
 } gen_attn_fwd_problem;
 
 /*
  * Device pointers (host pointers for the CPU backend). q, k, v and o are 16-byte
  * aligned, the last dimension is contiguous, strides are in elements and
- * multiples of 8. A stride of 0 stands for the packed one of
+ * multiples of 16 bytes. A stride of 0 stands for the packed one of
  * [batch, rows, heads, head_dim], or with varlen [total rows, heads, head_dim].
  */
 typedef struct gen_attn_fwd_args {
@@ -79,6 +83,10 @@ typedef struct gen_attn_fwd_args {
                                  cu_seqlens name; 0 to 2^31 - 1. Else ignored */
     float scale;              /* > 0; 1/sqrt(head_dim) in most models */
     float softcap;            /* > 0 where the problem has a softcap, else 0 */
+    const float *q_descale;   /* [batch, num_kv_heads], finite and > 0: what q's elements are
+                                 multiplied by. NULL: 1, and always so where dtype has 16 bits */
+    const float *k_descale;   /* the same of k */
+    const float *v_descale;   /* the same of v, of any sign */
 } gen_attn_fwd_args;
 
 #ifdef __cplusplus
@@ -121,7 +129,8 @@ struct gen_attn_schedule {
 
 struct gen_attn_fwd_params {
     /* For the copy engine, as cuTensorMapEncodeTiled() makes them: head_dim, rows, heads, requests
-     * (1 with varlen); boxes of 64 columns. Zero for kernels that do not use it. */
+     * (1 with varlen); boxes of 128 bytes of a row, or of all where it has 64. Zero for kernels
+     * that do not use it. */
     ATTN_ALIGNED(64) unsigned long long q_map[16];
     ATTN_ALIGNED(64) unsigned long long k_map[16];
     ATTN_ALIGNED(64) unsigned long long v_map[16];
@@ -137,12 +146,14 @@ struct gen_attn_fwd_params {
     int left, right;        /* keys before and behind i' that count; ATTN_NO_BOUND */
     float scale_log2;       /* of the products, to base 2; with softcap: cap * log2(e) */
     float cap_scale;        /* with softcap: 2 log2(e) scale / cap, for tanh; else 0 */
+    const float *q_descale, *k_descale, *v_descale; /* [batch, key heads], or null: 1 */
+    int o_fp16;                                     /* of 8-bit types: o is fp16, not bf16 */
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_attn_fwd_params) == 640, "same on both sides");
+static_assert(sizeof(struct gen_attn_fwd_params) == 704, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_attn_fwd_params) == 640, "same on both sides");
+_Static_assert(sizeof(struct gen_attn_fwd_params) == 704, "same on both sides");
 #endif
 
 #endif /* GEN_ATTN_FWD_H */

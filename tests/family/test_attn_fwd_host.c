@@ -146,6 +146,8 @@ static void check_errors(void **state)
         {AT(kv_len), 16777217, "kv_len = 16777217; allowed: 0 to 16777216"},
         {AT(head_dim), 96, "head_dim = 96; allowed: 64, 128, 256"},
         {AT(dtype), GEN_DTYPE_FP32, "dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
+        {AT(o_dtype), GEN_DTYPE_FP16,
+         "o_dtype = 1; allowed: 0, or what dtype is; another only where dtype has 8 bits"},
         {AT(causal), 2, "causal = 2; allowed: 0, 1"},
         {AT(window_left), -2, "window_left = -2; allowed: -1 (none), 0 to 16777216"},
         {AT(window_left), 16777217, "window_left = 16777217; allowed: -1 (none), 0 to 16777216"},
@@ -166,6 +168,11 @@ static void check_errors(void **state)
     }
     gen_attn_fwd_problem p = some_problem();
     struct gen__key key;
+    p.dtype = GEN_DTYPE_E4M3;
+    assert_failed(family->check(&p.base, &key), INVALID_ARGUMENT,
+                  "attn_fwd: dtype = 4 (e4m3): there is no kernel for it yet; allowed: "
+                  "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+    p.dtype = GEN_DTYPE_BF16;
     p.causal = 1;
     p.window_right = 1;
     assert_failed(family->check(&p.base, &key), INVALID_ARGUMENT,
@@ -423,6 +430,44 @@ static void wrong_numbers(void **state)
     expect(&plan, &a, message);
 }
 
+/* Of 8 bits strides are multiples of 16 elements, o's of 8 as ever, and there may be descales. */
+static void numbers_of_8_bits(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts v = portable();
+    gen_plan plan = planned(&p, &v);
+    gen_attn_fwd_args a = good_args(&p);
+    char message[128];
+    a.k_descale = (const float *)(const void *)memory;
+    snprintf(message, sizeof message, "k_descale = %p; allowed: NULL, as dtype has 16 bits",
+             (void *)memory);
+    expect(&plan, &a, message);
+    p.dtype = GEN_DTYPE_E4M3;
+    plan = planned(&p, &v);
+    struct gen_attn_fwd_params k;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_ptr_equal(k.k_descale, memory);
+    assert_true(k.q_descale == NULL && k.v_descale == NULL && !k.o_fp16);
+    a.v_descale = (const float *)(const void *)(memory + 2);
+    snprintf(message, sizeof message, "v_descale = %p; allowed: NULL, or a multiple of 4 bytes",
+             (void *)(memory + 2));
+    expect(&plan, &a, message);
+    a.v_descale = NULL;
+    a.q_row_stride = 1032;
+    expect(&plan, &a,
+           "q_row_stride = 1032 elements; allowed: 0 (packed), or a multiple of 16 from 128 to "
+           "549755813880");
+    a.q_row_stride = 1040;
+    a.o_row_stride = 1032;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    p.dtype = GEN_DTYPE_E5M2;
+    p.o_dtype = GEN_DTYPE_FP16;
+    plan = planned(&p, &v);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_true(k.o_fp16 && k.q_stride.row == 1040 && k.v_stride.row == 512);
+}
+
 /* Of as many steps as a problem may have: no offset overflows 64 bits. */
 static void strides_of_many(void **state)
 {
@@ -539,12 +584,13 @@ static void parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(key_of_a_problem), cmocka_unit_test(masks),
-        cmocka_unit_test(check_errors),     cmocka_unit_test(geometry),
-        cmocka_unit_test(batch_invariance), cmocka_unit_test(sections),
-        cmocka_unit_test(estimates),        cmocka_unit_test(wrong_pointers),
-        cmocka_unit_test(wrong_numbers),    cmocka_unit_test(strides_of_many),
-        cmocka_unit_test(plans_of_others),  cmocka_unit_test(parameters),
+        cmocka_unit_test(key_of_a_problem),  cmocka_unit_test(masks),
+        cmocka_unit_test(check_errors),      cmocka_unit_test(geometry),
+        cmocka_unit_test(batch_invariance),  cmocka_unit_test(sections),
+        cmocka_unit_test(estimates),         cmocka_unit_test(wrong_pointers),
+        cmocka_unit_test(wrong_numbers),     cmocka_unit_test(strides_of_many),
+        cmocka_unit_test(plans_of_others),   cmocka_unit_test(parameters),
+        cmocka_unit_test(numbers_of_8_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,6 +60,8 @@ static void forms(void **state)
             const bool given = form < 0 || family->form(&p.base, (uint32_t)form, &a.base, t);
             if (form >= 0 && strcmp(family->forms[form], "cut") == 0)
                 assert_int_equal(given, varlen);
+            else if (form >= 0 && strcmp(family->forms[form], "descales") == 0)
+                assert_false(given); /* of 16 bits */
             else
                 assert_int_equal(given, !joint || !varlen);
             if (!given)
@@ -115,6 +117,50 @@ static void poison(void **state)
     }
 }
 
+/* Of 8 bits: NaN and, where the type has it, infinity; descales for every request and key head. */
+static void poison_of_8_bits(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    struct gen__tensor t[ATTN_FWD_NUM_TENSORS];
+    static uint8_t k[5 * 505 * 4 * 128];
+    int32_t cu_q[6], cu_k[6];
+    float descales[3][20];
+    void *const data[ATTN_FWD_NUM_TENSORS] = {
+        [ATTN_FWD_K] = k,
+        [ATTN_FWD_CU_Q] = cu_q,
+        [ATTN_FWD_CU_K] = cu_k,
+        [ATTN_FWD_Q_DESCALE] = descales[0],
+        [ATTN_FWD_K_DESCALE] = descales[1],
+        [ATTN_FWD_V_DESCALE] = descales[2],
+    };
+    const struct gen__fill_options options = {.non_finite = true};
+    p.batch = 5;
+    p.varlen = 1;
+    p.dtype = GEN_DTYPE_E5M2;
+    gen_attn_fwd_args a;
+    family->default_args(&p.base, &a.base);
+    family->tensors(&p.base, t);
+    assert_true(t[ATTN_FWD_K].count <= sizeof k && t[ATTN_FWD_O].dtype == GEN_DTYPE_BF16);
+    assert_true(family->form(&p.base, ATTN_FWD_NUM_FORMS - 1, &a.base, t));
+    assert_int_equal(t[ATTN_FWD_V_DESCALE].count, 20);
+    memset(k, 0, sizeof k);
+    assert_int_equal(family->fill(&p.base, &a.base, t, &options, data), GEN_OK);
+    for (int64_t i = 0; i < (int64_t)t[ATTN_FWD_K].count; i++) {
+        const int64_t row = i / (4 * 128);
+        const bool unused = (row >= cu_k[3] && row < cu_k[4]) || row >= cu_k[5];
+        assert_int_equal(k[i], !unused ? 0 : i % 2 ? 0x7c : 0x7f);
+    }
+    for (int i = 0; i < 20; i++) {
+        assert_true(descales[0][i] >= 0.5f && descales[0][i] < 1.5f);
+        assert_true(descales[0][i] != descales[1][i]);
+        assert_true(i % 2 ? descales[2][i] < 0 : descales[2][i] > 0);
+    }
+    p.o_dtype = GEN_DTYPE_FP16;
+    family->tensors(&p.base, t);
+    assert_int_equal(t[ATTN_FWD_O].dtype, GEN_DTYPE_FP16);
+}
+
 /* ---- cost, names, counts ------------------------------------------------ */
 
 static void costs(void **state)
@@ -125,6 +171,9 @@ static void costs(void **state)
     family->cost(&p.base, &bytes, &flops);
     assert_true(flops == 4.0 * 2 * 8 * 300 * 500 * 128);
     assert_true(bytes == 2.0 * (300 * 8 + 500 * 4) * 128 * 4 + 2.0 * 300 * 8 * 4);
+    p.dtype = GEN_DTYPE_E4M3; /* o stays bf16 */
+    family->cost(&p.base, &bytes, &flops);
+    assert_true(bytes == 2.0 * (300 * 8 * 3 + 500 * 4 * 2) * 128 + 2.0 * 300 * 8 * 4);
     p.causal = 1;
     p.kv_len = 300; /* half of all */
     family->cost(&p.base, &bytes, &flops);
@@ -153,6 +202,12 @@ static void names_and_counts(void **state)
     p.causal = p.varlen = p.softcap = 1, p.window_left = 7, p.dtype = GEN_DTYPE_FP16;
     family->case_name(&p.base, name, sizeof name);
     assert_string_equal(name, "Z4-H32-D128-N4096of8192-causal-window7_-1-varlen-softcap-fp16");
+    p.dtype = GEN_DTYPE_E4M3, p.window_left = -1, p.varlen = p.softcap = 0;
+    family->case_name(&p.base, name, sizeof name);
+    assert_string_equal(name, "Z4-H32-D128-N4096of8192-causal-e4m3");
+    p.o_dtype = GEN_DTYPE_FP16;
+    family->case_name(&p.base, name, sizeof name);
+    assert_string_equal(name, "Z4-H32-D128-N4096of8192-causal-ofp16-e4m3");
     family->set_counts(&p.base, odd);
     assert_int_equal(p.batch * p.num_q_heads, 14);
 }
@@ -162,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forms),
         cmocka_unit_test(poison),
+        cmocka_unit_test(poison_of_8_bits),
         cmocka_unit_test(costs),
         cmocka_unit_test(names_and_counts),
     };

@@ -59,14 +59,19 @@ static void key(struct small *s, int place, double weight, double number)
     s->v[place * DIM + 1] = s->v[place * DIM + 63] = gen__fp16_from_double(number);
 }
 
-static void run(struct small *s)
+static void run_any(struct small *s)
 {
     gen_plan plan = {0};
-    struct gen__key found;
-    assert_int_equal(gen__family_attn_fwd.check(&s->problem.base, &found), GEN_OK);
     gen__family_attn_fwd.plan(&s->problem.base, NULL, NULL, &plan);
     assert_int_equal(gen__family_attn_fwd.params(&plan, 0, &s->args.base, NULL, NULL), GEN_OK);
     assert_int_equal(gen__family_attn_fwd.reference(&plan, &s->args.base), GEN_OK);
+}
+
+static void run(struct small *s)
+{
+    struct gen__key found;
+    assert_int_equal(gen__family_attn_fwd.check(&s->problem.base, &found), GEN_OK);
+    run_any(s);
 }
 
 /* Row `place` of o has this number in columns 1 and 63, 0 in the others; fp16 rounds the logarithms
@@ -270,6 +275,38 @@ static void exact_is_what_is_rounded(void **state)
     assert_int_equal(s.o[1], gen__fp16_from_double(exact[1]));
 }
 
+/* Descales of a request and a key head multiply its scores and its values; o is fp16 or bf16. */
+static void eight_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct small s;
+        make(&s, 1, 1, 2);
+        const bool e4m3 = i & 1, fp16 = i & 2;
+        const float q_descale = 0.5f, k_descale = 4.0f, v_descale = -3.0f;
+        uint8_t *const q = (uint8_t *)s.q, *const k = (uint8_t *)s.k, *const v = (uint8_t *)s.v;
+        uint8_t (*const code)(double) = e4m3 ? gen__e4m3_from_double : gen__e5m2_from_double;
+        s.problem.dtype = e4m3 ? GEN_DTYPE_E4M3 : GEN_DTYPE_E5M2;
+        s.problem.o_dtype = fp16 ? GEN_DTYPE_FP16 : GEN_DTYPE_BF16;
+        memset(s.q, 0, sizeof s.q);
+        q[0] = code(1.5);
+        k[DIM] = code(-2); /* scores 0 and scale 1 * 0.5 * 4 * 1.5 * -2 = -6 */
+        v[1] = v[63] = code(10);
+        v[DIM + 1] = v[DIM + 63] = code(-7);
+        s.args.q_descale = &q_descale;
+        s.args.k_descale = &k_descale;
+        s.args.v_descale = &v_descale;
+        run_any(&s);
+        const double sum = 1 + exp(-6), x = -3 * (10 - 7 * exp(-6)) / sum;
+        if (fp16)
+            expect(&s, 0, x);
+        else
+            assert_true(fabs(gen__bf16_to_double(s.o[1]) - x) <= 0x1p-8 * fabs(x));
+        expect_lse(&s, 0, sum);
+        untouched(&s, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +317,7 @@ int main(void)
         cmocka_unit_test(heads_and_strides),
         cmocka_unit_test(requests_one_behind_the_other),
         cmocka_unit_test(exact_is_what_is_rounded),
+        cmocka_unit_test(eight_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* bf16, fp16 and e4m3 against their definitions, over every code. */
+/* bf16, fp16, e4m3 and e5m2 against their definitions, over every code. */
 #include "test.h"
 
 #include "reference/half.h"
@@ -150,6 +150,37 @@ static void e4m3_stays_finite(void **state)
     assert_int_equal(gen__e4m3_from_double(-DBL_TRUE_MIN), 0x80);
 }
 
+static double e5m2_value(unsigned magnitude)
+{
+    const int exponent = (int)(magnitude >> 2), fraction = (int)(magnitude & 3);
+    return exponent ? ldexp(4 + fraction, exponent - 15 - 2) : ldexp(fraction, 1 - 15 - 2);
+}
+
+static void every_e5m2(void **state)
+{
+    (void)state;
+    for (unsigned code = 0; code < 0x7c; code++) {
+        const unsigned minus = code | 0x80;
+        assert_true(gen__e5m2_to_double((uint8_t)code) == e5m2_value(code));
+        assert_true(gen__e5m2_to_double((uint8_t)minus) == -e5m2_value(code));
+        assert_int_equal(gen__e5m2_from_double(e5m2_value(code)), code);
+        assert_int_equal(gen__e5m2_from_double(-e5m2_value(code)), minus);
+        if (code == 0x7b)
+            break;
+        const double middle = (e5m2_value(code) + e5m2_value(code + 1)) / 2;
+        assert_int_equal(gen__e5m2_from_double(middle), code & 1 ? code + 1 : code);
+        assert_int_equal(gen__e5m2_from_double(nextafter(middle, 0)), code);
+        assert_int_equal(gen__e5m2_from_double(nextafter(middle, INFINITY)), code + 1);
+    }
+    assert_true(e5m2_value(0x7b) == 57344);
+    assert_true(isinf(gen__e5m2_to_double(0x7c)) && gen__e5m2_to_double(0xfc) < -57344);
+    for (unsigned code = 0x7d; code < 0x80; code++)
+        assert_true(isnan(gen__e5m2_to_double((uint8_t)code)));
+    assert_int_equal(gen__e5m2_from_double(INFINITY), 0x7b);
+    assert_int_equal(gen__e5m2_from_double(-1e30), 0xfb);
+    assert_int_equal(gen__e5m2_from_double(NAN) & 0x7f, 0x7f);
+}
+
 int main(void)
 {
 #define BOTH(test)                                                              \
@@ -164,6 +195,7 @@ int main(void)
         BOTH(nearest_of_random_numbers),
         cmocka_unit_test(every_e4m3),
         cmocka_unit_test(e4m3_stays_finite),
+        cmocka_unit_test(every_e5m2),
     };
     return cmocka_run_group_tests_name("half", tests, NULL, NULL);
 }

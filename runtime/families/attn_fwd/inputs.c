@@ -48,10 +48,16 @@ static int64_t all_rows(const gen_attn_fwd_problem *p,
  * by about half a unit of the output's last place, however many keys there are:
  * 2^-p of the whole, where the type has p significant bits, is allowed, and 1.5
  * times that of every row. The log-sum-exp is a sum in fp32.
+ *
+ * Of 8-bit inputs probabilities have four significant bits, each off by a sixteenth at most and
+ * by 2.6 % usually. Those of a row are off independently of each other, and so are its values: the
+ * output is off by as much as one of them, were it the only one. 1/25 of the whole is allowed, and
+ * somewhat more than a sixteenth of a row, which may hang on one key.
  */
 static const double bf16_tolerance = 0x1p-8;
 static const double fp16_tolerance = 0x1p-11;
 static const double row_factor = 1.5;
+static const double fp8_tolerance = 0.04, fp8_row_tolerance = 0.08;
 static const double lse_tolerance = 1e-3;
 
 #define TENSOR(...) GEN__TENSOR(gen_attn_fwd_args, __VA_ARGS__)
@@ -63,16 +69,23 @@ uint32_t gen__attn_fwd_tensors(const gen_problem *base, struct gen__tensor *tens
     const int64_t q = all_rows(p, q_rows) * p->num_q_heads, width = p->head_dim;
     const int64_t kv = all_rows(p, kv_rows) * p->num_kv_heads;
     const int64_t list_length = p->varlen && p->batch ? p->batch + 1 : 0;
-    const double tolerance = dtype == GEN_DTYPE_FP16 ? fp16_tolerance : bf16_tolerance;
+    const enum gen_dtype output = gen__attn_output(p->dtype, p->o_dtype), fp32 = GEN_DTYPE_FP32;
+    const bool fp8 = gen__attn_of_8_bits(p->dtype);
+    const double rounded = output == GEN_DTYPE_FP16 ? fp16_tolerance : bf16_tolerance;
+    const double tolerance = fp8 ? fp8_tolerance : rounded;
+    const double row_tolerance = fp8 ? fp8_row_tolerance : row_factor * rounded;
     const struct gen__tensor list[ATTN_FWD_NUM_TENSORS] = {
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1, q * width), .cold = true},
         {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1, kv * width), .cold = true},
         {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1, kv * width), .cold = true},
-        {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, q * width), .tolerance = tolerance,
-         .row_tolerance = row_factor * tolerance, .row = (uint32_t)width},
-        {TENSOR(lse, GEN_DTYPE_FP32, GEN__OUT, GEN__FILL_POISON, 0, q), .absolute = lse_tolerance},
+        {TENSOR(o, output, GEN__OUT, GEN__FILL_POISON, 0, q * width), .tolerance = tolerance,
+         .row_tolerance = row_tolerance, .row = (uint32_t)width},
+        {TENSOR(lse, fp32, GEN__OUT, GEN__FILL_POISON, 0, q), .absolute = lse_tolerance},
         {TENSOR(cu_seqlens_q, index, GEN__IN, GEN__FILL_FAMILY, 0, list_length), .cold = true},
         {TENSOR(cu_seqlens_k, index, GEN__IN, GEN__FILL_FAMILY, 0, list_length), .cold = true},
+        {TENSOR(q_descale, fp32, GEN__IN, GEN__FILL_FAMILY, 0, 0)}, /* only in a form */
+        {TENSOR(k_descale, fp32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
+        {TENSOR(v_descale, fp32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
     };
     memcpy(tensors, list, sizeof list);
     return ATTN_FWD_NUM_TENSORS;
@@ -105,20 +118,24 @@ static void fill_list(const gen_attn_fwd_problem *p,
         list[b + 1] = list[b] + rows(p, b);
 }
 
-/* NaN and infinity in a row of every head. */
-static void poison_row(enum gen_dtype dtype, uint16_t *row, int64_t heads, int64_t head_stride,
-                       int64_t width)
+/* NaN and infinity, where the type has it, in row `at` of every head. */
+static void poison_row(enum gen_dtype dtype, void *data, int64_t at, int64_t heads,
+                       int64_t head_stride, int64_t width)
 {
     const uint16_t infinity = dtype == GEN_DTYPE_FP16 ? 0x7c00 : 0x7f80;
+    const uint8_t infinity_of_8 = dtype == GEN_DTYPE_E5M2 ? 0x7c : 0xff;
     for (int64_t h = 0; h < heads; h++)
         for (int64_t d = 0; d < width; d++)
-            row[h * head_stride + d] = d % 2 ? infinity : 0x7fff;
+            if (gen__attn_of_8_bits((int32_t)dtype))
+                ((uint8_t *)data)[at + h * head_stride + d] = d % 2 ? infinity_of_8 : 0x7f;
+            else
+                ((uint16_t *)data)[at + h * head_stride + d] = d % 2 ? infinity : 0x7fff;
 }
 
 /* Rows of keys or values that nobody reads: those of a request without queries, those behind the
  * last request and, where requests have room between them, those behind each. */
 static void poison_unused(const gen_attn_fwd_problem *p, int64_t batch_stride, int64_t row_stride,
-                          int64_t head_stride, uint16_t *data)
+                          int64_t head_stride, void *data)
 {
     const int64_t width = p->head_dim, heads = p->num_kv_heads;
     const int64_t head = head_stride ? head_stride : width;
@@ -129,13 +146,23 @@ static void poison_unused(const gen_attn_fwd_problem *p, int64_t batch_stride, i
         const int64_t end = at + kv_rows(p, b);
         for (; at < end; at++)
             if (q_rows(p, b) == 0)
-                poison_row(dtype, data + at * row, heads, head, width);
+                poison_row(dtype, data, at * row, heads, head, width);
     }
     for (int64_t i = 0; i < EXTRA_ROWS && p->varlen; i++)
-        poison_row(dtype, data + (at + i) * row, heads, head, width);
+        poison_row(dtype, data, (at + i) * row, heads, head, width);
     for (int64_t b = 0; b + 1 < p->batch && !p->varlen && row >= heads * head; b++)
         for (int64_t i = p->kv_len; (i + 1) * row <= batch_stride; i++)
-            poison_row(dtype, data + b * batch_stride + i * row, heads, head, width);
+            poison_row(dtype, data, b * batch_stride + i * row, heads, head, width);
+}
+
+/* Half to one and a half, v's of either sign: `which` is 0 for q, 1 for k, 2 for v. */
+static void fill_descales(const gen_attn_fwd_problem *p, int which, float *descales)
+{
+    const int64_t count = (int64_t)p->batch * p->num_kv_heads;
+    for (int64_t i = 0; i < count; i++) {
+        const double x = 0.5 + gen__scatter((uint64_t)(2 + which), i);
+        descales[i] = (float)(which == 2 && i % 2 ? -x : x);
+    }
 }
 
 enum gen_status gen__attn_fwd_fill(const gen_problem *base, const gen_args *args,
@@ -149,6 +176,9 @@ enum gen_status gen__attn_fwd_fill(const gen_problem *base, const gen_args *args
         fill_list(p, q_rows, data[ATTN_FWD_CU_Q]);
     if (data[ATTN_FWD_CU_K])
         fill_list(p, kv_rows, data[ATTN_FWD_CU_K]);
+    for (int i = 0; i < 3; i++)
+        if (data[ATTN_FWD_Q_DESCALE + i])
+            fill_descales(p, i, data[ATTN_FWD_Q_DESCALE + i]);
     if (options->non_finite && data[ATTN_FWD_K])
         poison_unused(p, a->k_batch_stride, a->k_row_stride, a->k_head_stride, data[ATTN_FWD_K]);
     if (options->non_finite && data[ATTN_FWD_V])
@@ -164,11 +194,12 @@ enum form {
     FORM_STRIDES,     /* gaps everywhere */
     FORM_NO_LSE,
     FORM_STEEP, /* scores so far apart that a row's maximum moves from block to block */
-    FORM_CUT    /* varlen: fewer rows in all than the lists name; what is beyond is not touched */
+    FORM_CUT,   /* varlen: fewer rows in all than the lists name; what is beyond is not touched */
+    FORM_DESCALES
 };
 
-const char *const gen__attn_fwd_forms[ATTN_FWD_NUM_FORMS] = {"heads_first", "joint", "strides",
-                                                             "no_lse",      "steep", "cut"};
+const char *const gen__attn_fwd_forms[ATTN_FWD_NUM_FORMS] = {
+    "heads_first", "joint", "strides", "no_lse", "steep", "cut", "descales"};
 
 static void heads_first_form(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a)
 {
@@ -198,12 +229,13 @@ static bool joint_form(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a, stru
 
 static void stride_form(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a, struct gen__tensor *t)
 {
-    const int64_t width = p->head_dim, q_row = p->num_q_heads * (width + 8) + 16;
-    const int64_t kv_row = p->num_kv_heads * (width + 16) + 8;
+    const int64_t step = gen__attn_of_8_bits(p->dtype) ? 16 : 8;
+    const int64_t width = p->head_dim, q_row = p->num_q_heads * (width + step) + 16;
+    const int64_t kv_row = p->num_kv_heads * (width + 16) + step;
     const int64_t q = p->varlen ? a->total_q : (int64_t)p->batch * (p->q_len + 1);
     const int64_t kv = p->varlen ? a->total_k : (int64_t)p->batch * (p->kv_len + 3);
     const int64_t o_row = p->num_q_heads * width; /* so that rows are equally far apart */
-    a->q_head_stride = width + 8;
+    a->q_head_stride = width + step;
     a->q_row_stride = q_row;
     a->q_batch_stride = (p->q_len + 1) * q_row;
     a->k_head_stride = a->v_head_stride = width + 16;
@@ -245,6 +277,10 @@ bool gen__attn_fwd_form(const gen_problem *base, uint32_t index, gen_args *args,
         a->total_q -= a->total_q / 3;
         a->total_k -= a->total_k / 3;
         return p->varlen;
+    case FORM_DESCALES:
+        for (int i = 0; i < 3; i++)
+            t[ATTN_FWD_Q_DESCALE + i].count = (uint64_t)p->batch * (uint64_t)p->num_kv_heads;
+        return gen__attn_of_8_bits(p->dtype);
     }
     return false;
 }
@@ -286,7 +322,8 @@ void gen__attn_fwd_cost(const gen_problem *base, double *bytes, double *flops)
     }
     if (!p->varlen)
         pairs *= p->batch;
-    *bytes = (q * p->num_q_heads + kv * p->num_kv_heads) * p->head_dim * 4 + q * p->num_q_heads * 4;
+    const double in = gen__attn_of_8_bits(p->dtype) ? 1 : 2, heads = p->num_q_heads;
+    *bytes = (q * heads * (in + 2) + kv * p->num_kv_heads * 2 * in) * p->head_dim + q * heads * 4;
     *flops = pairs * p->num_q_heads * 4 * p->head_dim;
 }
 
@@ -305,7 +342,8 @@ void gen__attn_fwd_set_counts(gen_problem *base, const float counts[GEN__MAX_COO
 }
 
 /* "Z4-H32-D128-N8192-causal-fp16". What is not said there changes a word, so that no case is taken
- * for another: H32of8 (key heads), N8192of16384 (keys), windowL,R, varlen, softcap. */
+ * for another: H32of8 (key heads), N8192of16384 (keys), windowL,R, varlen, softcap, ofp16 (of 8
+ * bits). */
 void gen__attn_fwd_case_name(const gen_problem *base, char *text, size_t capacity)
 {
     const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
@@ -317,8 +355,11 @@ void gen__attn_fwd_case_name(const gen_problem *base, char *text, size_t capacit
     if (p->window_left >= 0 || p->window_right >= 0)
         snprintf(window, sizeof window, "-window%" PRId32 "_%" PRId32, p->window_left,
                  p->window_right);
-    snprintf(text, capacity, "Z%" PRId32 "-H%" PRId32 "%s-D%" PRId32 "-N%" PRId32 "%s-%s%s%s%s-%s",
-             p->batch, p->num_q_heads, heads, p->head_dim, p->q_len, keys,
-             p->causal ? "causal" : "full", window, p->varlen ? "-varlen" : "",
-             p->softcap ? "-softcap" : "", p->dtype == GEN_DTYPE_FP16 ? "fp16" : "bf16");
+    static const char *const names[] = {"bf16", "fp16", "fp32", "int32", "e4m3", "e5m2"};
+    const bool other = gen__attn_of_8_bits(p->dtype) && p->o_dtype == GEN_DTYPE_FP16;
+    snprintf(text, capacity,
+             "Z%" PRId32 "-H%" PRId32 "%s-D%" PRId32 "-N%" PRId32 "%s-%s%s%s%s%s-%s", p->batch,
+             p->num_q_heads, heads, p->head_dim, p->q_len, keys, p->causal ? "causal" : "full",
+             window, p->varlen ? "-varlen" : "", p->softcap ? "-softcap" : "",
+             other ? "-ofp16" : "", names[p->dtype]);
 }

@@ -66,6 +66,18 @@ static bool no_queries(const int32_t *dims, const gen_attn_fwd_args *a)
     return dims[ATTN_FWD_VARLEN] && a->total_q == 0;
 }
 
+static enum gen_status check_descales(const int32_t *dims, const gen_attn_fwd_args *a)
+{
+    const float *const list[] = {a->q_descale, a->k_descale, a->v_descale};
+    static const char *const names[] = {"q_descale", "k_descale", "v_descale"};
+    for (int i = 0; i < 3; i++)
+        if (list[i] && !gen__attn_of_8_bits(dims[ATTN_FWD_DTYPE]))
+            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                             "%s: %s = %p; allowed: NULL, as dtype has 16 bits", family, names[i],
+                             (const void *)list[i]);
+    return GEN_OK;
+}
+
 static enum gen_status check_pointers(const int32_t *dims, const gen_attn_fwd_args *a)
 {
     const bool varlen = dims[ATTN_FWD_VARLEN] != 0;
@@ -82,13 +94,16 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_attn_fwd_ar
         {"lse", a->lse, 4, true, false},
         {"cu_seqlens_q", a->cu_seqlens_q, 4, false, !varlen},
         {"cu_seqlens_k", a->cu_seqlens_k, 4, false, !varlen},
+        {"q_descale", a->q_descale, 4, true, false},
+        {"k_descale", a->k_descale, 4, true, false},
+        {"v_descale", a->v_descale, 4, true, false},
     };
     enum gen_status status = GEN_OK;
     for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
         if (!list[i].unused)
             status = gen__check_pointer(family, list[i].name, list[i].pointer, list[i].alignment,
                                         list[i].optional);
-    return status;
+    return status ? status : check_descales(dims, a);
 }
 
 /* The same of a stride with `count` steps, which stay below 2^59 elements, so that a sum of three
@@ -130,6 +145,7 @@ static enum gen_status check_strides(const int32_t *dims, const gen_attn_fwd_arg
     const int64_t width = dims[ATTN_FWD_HEAD_DIM], batch = dims[ATTN_FWD_BATCH];
     const int64_t q = q_rows(dims, a), heads = dims[ATTN_FWD_NUM_Q_HEADS];
     const int64_t kv = kv_rows(dims, a), kv_heads = dims[ATTN_FWD_NUM_KV_HEADS];
+    const int64_t step = gen__attn_of_8_bits(dims[ATTN_FWD_DTYPE]) ? 16 : 8; /* 16 bytes */
     const struct {
         const char *name;
         int64_t stride, count;
@@ -150,12 +166,12 @@ static enum gen_status check_strides(const int32_t *dims, const gen_attn_fwd_arg
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         const int64_t s = list[i].stride, most = most_of(list[i].count);
-        if (list[i].used && s != 0 && (s < width || s > most || s % 8))
+        const int64_t multiple = *list[i].name == 'o' ? 8 : step; /* o has 16 bits */
+        if (list[i].used && s != 0 && (s < width || s > most || s % multiple))
             return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "%s: %s = %" PRId64
-                             " elements; allowed: 0 (packed), or a multiple of 8 from %" PRId64
-                             " to %" PRId64,
-                             family, list[i].name, s, width, most);
+                             "%s: %s = %" PRId64 " elements; allowed: 0 (packed), or a multiple of "
+                             "%" PRId64 " from %" PRId64 " to %" PRId64,
+                             family, list[i].name, s, multiple, width, most);
     }
     return check_lse_strides(dims, a);
 }
@@ -231,6 +247,24 @@ static enum gen_status check_dims(const int32_t *dims, bool launch)
 
 /* ---- the copy engine's view -------------------------------------------- */
 
+/* The type and the swizzle of a tensor's boxes, which are as wide as what is swizzled, and its
+ * columns: 128 bytes, or 64 where a row has no more. */
+struct box_form {
+    int type, swizzle;
+    uint32_t columns, element; /* element: bytes */
+};
+
+static struct box_form form_of(const int32_t *dims)
+{
+    const int32_t dtype = dims[ATTN_FWD_DTYPE];
+    if (!gen__attn_of_8_bits(dtype))
+        return (struct box_form){dtype == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16 : GEN__TENSOR_BF16,
+                                 GEN__TENSOR_SWIZZLE_128, 64, 2};
+    if (dims[ATTN_FWD_HEAD_DIM] < 128)
+        return (struct box_form){GEN__TENSOR_UINT8, GEN__TENSOR_SWIZZLE_64, 64, 1};
+    return (struct box_form){GEN__TENSOR_UINT8, GEN__TENSOR_SWIZZLE_128, 128, 1};
+}
+
 /* One tensor: head_dim, rows, heads, requests. Rows that do not exist are zeros. */
 static enum gen_status encode_map(const struct gen__driver *driver, const char *name,
                                   const void *memory, const struct gen_attn_strides *s,
@@ -242,15 +276,14 @@ static enum gen_status encode_map(const struct gen__driver *driver, const char *
     const bool varlen = dims[ATTN_FWD_VARLEN] != 0;
     const uint64_t extent[4] = {(uint64_t)dims[ATTN_FWD_HEAD_DIM], rows > 0 ? (uint64_t)rows : 1,
                                 (uint64_t)heads, varlen ? 1 : (uint64_t)dims[ATTN_FWD_BATCH]};
-    const uint64_t strides[3] = {2 * (uint64_t)s->row, 2 * (uint64_t)s->head,
-                                 2 * (uint64_t)(varlen ? s->row : s->batch)};
-    const uint32_t box[4] = {64, box_rows, 1, 1};
+    const struct box_form form = form_of(dims);
+    const uint64_t strides[3] = {form.element * (uint64_t)s->row, form.element * (uint64_t)s->head,
+                                 form.element * (uint64_t)(varlen ? s->row : s->batch)};
+    const uint32_t box[4] = {form.columns, box_rows, 1, 1};
     const uint32_t steps[4] = {1, 1, 1, 1};
-    const int type = dims[ATTN_FWD_DTYPE] == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16 : GEN__TENSOR_BF16;
     const int result = driver->cuTensorMapEncodeTiled(
-        map, type, 4, (void *)(uintptr_t)memory, extent, strides, box, steps,
-        GEN__TENSOR_NOT_INTERLEAVED, GEN__TENSOR_SWIZZLE_128, GEN__TENSOR_L2_NONE,
-        GEN__TENSOR_ZEROS_OUTSIDE);
+        map, form.type, 4, (void *)(uintptr_t)memory, extent, strides, box, steps,
+        GEN__TENSOR_NOT_INTERLEAVED, form.swizzle, GEN__TENSOR_L2_NONE, GEN__TENSOR_ZEROS_OUTSIDE);
     if (!result)
         return GEN_OK;
     char what[256];
@@ -319,6 +352,10 @@ static enum gen_status make_params(const int32_t *dims, const gen_attn_fwd_args 
         .group = dims[ATTN_FWD_NUM_Q_HEADS] / dims[ATTN_FWD_NUM_KV_HEADS],
         .left = gen__attn_left(dims),
         .right = gen__attn_right(dims),
+        .q_descale = a->q_descale,
+        .k_descale = a->k_descale,
+        .v_descale = a->v_descale,
+        .o_fp16 = gen__attn_output(dims[ATTN_FWD_DTYPE], dims[ATTN_FWD_O_DTYPE]) == GEN_DTYPE_FP16,
     };
     scales_of(dims, a, &k->scale_log2, &k->cap_scale);
     return dims[ATTN_FWD_MAP_ROWS] ? encode_maps(dims, a, s, k) : GEN_OK;
