@@ -90,7 +90,7 @@ static enum gen_status measure_peers(struct bench_options *o, struct inplace_cop
     if (status == GEN_OK)
         status = warm_up(gpu, ours, 10);
     if (status == GEN_OK)
-        status = runners_interleave(list, count, gpu, rounds, o->rest_ms);
+        status = runners_interleave(list, count, gpu, rounds, (double)o->rest_ms);
     out->us = runner_median(ours);
     out->spread = runner_spread(ours);
     if (count > 1) {
