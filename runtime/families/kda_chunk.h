@@ -1,13 +1,14 @@
 /*
- * What the host files of kda_intra, kda_inter and kda_prefill share: the problem as
- * a plan's dims, where sequences and their chunks lie, the layouts of the operands,
- * and checks. Defined in kda_prefill/shape.c, where not here.
+ * What the host files of kda_intra, kda_scan, kda_inter and kda_prefill share: the
+ * problem as a plan's dims, where sequences, their chunks and segments lie, the layouts
+ * of the operands, and checks. Defined in kda_prefill/shape.c and segments.c, where not
+ * here.
  */
 #ifndef GEN_FAMILIES_KDA_CHUNK_H
 #define GEN_FAMILIES_KDA_CHUNK_H
 
 #include "families/arguments.h"
-#include "kda_inter/args.h"
+#include "kda_scan/args.h"
 
 /* gen_plan.dims: the fields of the problems of kda_intra and kda_prefill, in their
  * order. kda_inter has 1, 0 for what its problem lacks. */
@@ -22,9 +23,12 @@ enum kda_dim {
     KDA_GATE_DTYPE,
     KDA_BETA_DTYPE,
     KDA_SAFE_GATE,
-    KDA_NUM_DIMS
+    KDA_NUM_DIMS,
+    /* Of kda_scan and kda_prefill: chunks of a segment, 0 where no sequence is cut. */
+    KDA_SEGMENT_CHUNKS = KDA_NUM_DIMS,
+    KDA_ALL_DIMS
 };
-_Static_assert(KDA_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_ALL_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
 
 extern const struct gen__axis gen__kda_required[];
 enum { KDA_NUM_REQUIRED = 2, KDA_INTRA_NUM_REQUIRED = 3 /* and safe_gate */ };
@@ -78,6 +82,29 @@ struct gen_kda_sequences gen__kda_sequences(const int32_t *dims, const int32_t *
 
 /* Lengths for tests and benchmarks: the first is seq_len, the others are equal; or
  * irregular: 0, 1, 63, 64, 65, ... */
+/* Segments (kda_scan/args.h); dims[KDA_SEGMENT_CHUNKS] is not 0. */
+#define KDA_MAX_SEGMENT_CHUNKS (1 << 24)
+#define KDA_MAX_SEGMENTS 65535 /* a grid's second dimension */
+
+static inline int64_t gen__kda_segments_of(int64_t chunks, int64_t segment_chunks)
+{
+    return chunks > segment_chunks ? (chunks + segment_chunks - 1) / segment_chunks : 1;
+}
+
+/* Slots of segments, used or not. */
+static inline int64_t gen__kda_segment_slots(const int32_t *dims)
+{
+    const int64_t batch = dims[KDA_BATCH], each = dims[KDA_SEGMENT_CHUNKS];
+    return dims[KDA_NUM_TOKENS]
+               ? gen__kda_slots(dims) / each + batch
+               : batch * gen__kda_segments_of(gen__kda_chunks(dims[KDA_SEQ_LEN]), each);
+}
+
+/* Of the sequence's first segment. */
+int64_t gen__kda_segment_slot(const int32_t *dims, const int32_t *cu_seqlens, int64_t n);
+/* Of all segments, 256-byte aligned: what is added, and as much again of transitions. */
+uint64_t gen__kda_segment_bytes(const int32_t *dims);
+
 void gen__kda_fill_cu_seqlens(const int32_t *dims, bool irregular, int32_t *cu_seqlens);
 
 /* The form "loose": cu_seqlens as nobody should pass it, though sequences do not overlap.
@@ -116,6 +143,20 @@ static inline int64_t gen__kda_u_at(int64_t v, int64_t token)
     return (fragment * 32 + lane) * 8 + word * 2 + token % 2;
 }
 
+/* Element of what a segment adds, of one head: V x K, in 64s of V. */
+static inline int64_t gen__kda_added_at(int64_t head_dim, int64_t v, int64_t k)
+{
+    const int64_t thread = v % 64 / 16 * 32 + v % 8 * 4 + k % 8 / 2;
+    return v / 64 * 64 * head_dim + k / 8 * 512 + thread * 4 + v % 16 / 8 * 2 + k % 2;
+}
+
+/* Element of a transition's first part, of one head: row of M', column of M'; the rest lies a tile
+ * of 64 * head_dim behind. */
+static inline int64_t gen__kda_transition_at(int64_t head_dim, int64_t row, int64_t column)
+{
+    return row / 64 * 2 * 64 * head_dim + gen__kda_tile_at(row % 64, column);
+}
+
 /* ---- checks ------------------------------------------------------------ */
 
 /* 0, or a multiple of `unit` elements from `width` on. */
@@ -132,6 +173,9 @@ struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen
 enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
                                      const gen_kda_inter_args *a);
 struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a);
+/* kda_scan: what a plan's dims must keep to; the pointers are kda_inter's and kda_intra's affair. */
+enum gen_status gen__kda_check_segments(const char *family, const int32_t *dims);
+struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a);
 
 /* ---- time -------------------------------------------------------------- */
 
@@ -139,6 +183,14 @@ float gen__kda_intra_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant);
 float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant);
+float gen__kda_scan_us(const int32_t *dims, const gen_device *device,
+                       const struct gen__facts *variant);
+/* The recurrence of segments, kda_scan before it, by kda_prefill's variant. */
+float gen__kda_segments_us(const int32_t *dims, const gen_device *device,
+                           const struct gen__facts *variant);
+/* The chunks of a segment that are estimated to take the least time; 0: whole sequences. */
+int32_t gen__kda_choose_segments(const int32_t *dims, const gen_device *device,
+                                 const struct gen__facts *variant);
 /* Launches of the kernel between chunks. */
 void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
                            gen_plan_launch *launch);
@@ -148,6 +200,8 @@ enum kda_intra_fact { KDA_INTRA_DEPENDENT };
 #define KDA_INTRA_FACTS "dependent"
 enum kda_inter_fact { KDA_INTER_GROUPS, KDA_INTER_WGMMA, KDA_INTER_DEPENDENT };
 #define KDA_INTER_FACTS "groups,wgmma,dependent"
+
+/* kda_scan's are named alike. */
 
 /* Tensors in the order of tensors(). */
 enum kda_intra_tensor {
@@ -180,6 +234,17 @@ enum kda_inter_tensor {
     KDA_INTER_O,
     KDA_INTER_NUM_TENSORS
 };
+enum kda_scan_tensor {
+    KDA_SCAN_W,
+    KDA_SCAN_U,
+    KDA_SCAN_KG,
+    KDA_SCAN_DECAY,
+    KDA_SCAN_CU_SEQLENS,
+    KDA_SCAN_INITIAL_STATE,
+    KDA_SCAN_ADDED,
+    KDA_SCAN_TRANSITION,
+    KDA_SCAN_NUM_TENSORS
+};
 enum kda_prefill_tensor {
     KDA_PREFILL_Q,
     KDA_PREFILL_K,
@@ -197,6 +262,7 @@ enum kda_prefill_tensor {
 
 /* runtime/reference */
 enum gen_status gen__kda_intra_reference(const gen_plan *plan, const gen_args *args);
+enum gen_status gen__kda_scan_reference(const gen_plan *plan, const gen_args *args);
 enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *args);
 enum gen_status gen__kda_prefill_reference(const gen_plan *plan, const gen_args *args);
 enum gen_status gen__kda_prefill_exact(const gen_plan *plan, const gen_args *args,

@@ -58,6 +58,7 @@ typedef struct gen_kda_inter_args {
 #endif
 #endif /* __CUDACC_RTC__ */
 
+/* Of kda_inter, kda_scan and kda_prefill's launch behind them. */
 struct gen_kda_inter_params {
     const void *w, *u, *qg, *kg, *a_qk;
     const float *decay, *initial_state;
@@ -66,12 +67,16 @@ struct gen_kda_inter_params {
     long long o_stride; /* elements */
     struct gen_kda_sequences sequences;
     int num_v_heads, state_vk;
+    float *added; /* kda_scan/args.h */
+    void *transition;
+    int segment_chunks; /* 0: sequences are not cut into segments */
+    int pad;
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_kda_inter_params) == 120, "same on both sides");
+static_assert(sizeof(struct gen_kda_inter_params) == 144, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_kda_inter_params) == 120, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_inter_params) == 144, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_INTER_H */

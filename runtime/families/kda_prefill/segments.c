@@ -1,0 +1,161 @@
+/* Segments of sequences whose recurrences run side by side: where they lie, and when
+ * they are worth it. */
+#include "families/kda_chunk.h"
+
+#include "occupancy.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* ---- slots ------------------------------------------------------------- */
+
+int64_t gen__kda_segment_slot(const int32_t *d, const int32_t *cu_seqlens, int64_t n)
+{
+    const struct gen__kda_sequence s = gen__kda_sequence(d, cu_seqlens, n);
+    const int64_t each = d[KDA_SEGMENT_CHUNKS];
+    return d[KDA_NUM_TOKENS] ? s.slot / each + n
+                             : n * gen__kda_segments_of(gen__kda_chunks(s.length), each);
+}
+
+uint64_t gen__kda_segment_bytes(const int32_t *d)
+{
+    return (uint64_t)gen__kda_segment_slots(d) * (uint64_t)d[KDA_V_HEADS] *
+           (uint64_t)d[KDA_HEAD_DIM] * (uint64_t)d[KDA_HEAD_DIM] * sizeof(float);
+}
+
+enum gen_status gen__kda_check_segments(const char *family, const int32_t *d)
+{
+    if (d[KDA_SEGMENT_CHUNKS] < 1 || d[KDA_SEGMENT_CHUNKS] > KDA_MAX_SEGMENT_CHUNKS)
+        return gen__invalid(family, "segment_chunks", d[KDA_SEGMENT_CHUNKS], "1 to 16777216");
+    const int64_t slots = gen__kda_segment_slots(d);
+    if (slots > KDA_MAX_SEGMENTS)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: segment_chunks = %" PRId32 " makes %" PRId64
+                         " segments; allowed: 65535",
+                         family, d[KDA_SEGMENT_CHUNKS], slots);
+    return GEN_OK;
+}
+
+struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a)
+{
+    return (struct gen_kda_inter_params){
+        .w = a->w,
+        .u = a->u,
+        .kg = a->kg,
+        .decay = a->decay,
+        .initial_state = a->initial_state,
+        .sequences = gen__kda_sequences(dims, a->cu_seqlens),
+        .num_v_heads = dims[KDA_V_HEADS],
+        .state_vk = a->state_layout == GEN_KDA_DECODE_VK,
+        .added = a->added,
+        .transition = a->transition,
+        .segment_chunks = dims[KDA_SEGMENT_CHUNKS],
+    };
+}
+
+/* ---- time -------------------------------------------------------------- */
+
+/* As in shape.c, of the scan and of the products by transitions. */
+static const float launch_us = 3.0f;
+static const float achieved_bandwidth = 0.85f;
+static const float wgmma_chunk_us = 0.7f, mma_chunk_us = 2.0f, group_us = 0.25f;
+static const float wgmma_pass_us = 1.0f, mma_pass_us = 5.0f;
+/* What a cut must gain by the estimate, which is not that good. */
+static const float worth = 0.88f;
+
+static float num_sms(const gen_device *device)
+{
+    return device->num_sms ? (float)device->num_sms : 1.0f;
+}
+
+static float stream_us(const gen_device *device, float bytes)
+{
+    return bytes / ((device->memory_gbps ? (float)device->memory_gbps : 1000.0f) * 1e3f *
+                    achieved_bandwidth);
+}
+
+static float groups_of(const struct gen__facts *variant)
+{
+    return variant->fact[KDA_INTER_GROUPS] > 1 ? (float)variant->fact[KDA_INTER_GROUPS] : 1.0f;
+}
+
+/* Blocks at a time. */
+static float resident(const gen_device *device, const struct gen__facts *variant)
+{
+    const float per_sm = (float)gen__blocks_per_sm(device, variant);
+    return num_sms(device) * (per_sm > 0.0f ? per_sm : 1.0f);
+}
+
+/* The longest chain of a kernel whose blocks take a segment each, in chunks: `blocks` for each
+ * segment, of which `all` chunks make no more than that many. */
+static float rounds(float all, float segment, float blocks, float at_a_time)
+{
+    const float count = ceilf(all / segment) * blocks;
+    return count > at_a_time ? segment * count / at_a_time : segment;
+}
+
+float gen__kda_scan_us(const int32_t *dims, const gen_device *device,
+                       const struct gen__facts *variant)
+{
+    const float groups = groups_of(variant), d = (float)dims[KDA_HEAD_DIM];
+    const float heads = (float)dims[KDA_V_HEADS], all = (float)gen__kda_all_chunks(dims);
+    const float blocks = heads * d / (32.0f * groups);
+    const float chunk_us = (variant->fact[KDA_INTER_WGMMA] ? wgmma_chunk_us : mma_chunk_us) +
+                           group_us * (groups - 1.0f);
+    const float chain =
+        rounds(all, (float)dims[KDA_SEGMENT_CHUNKS], blocks, resident(device, variant)) * chunk_us;
+    const float stream = stream_us(device, all * heads * d * 400.0f);
+    return launch_us + (chain > stream ? chain : stream);
+}
+
+/* Whatever variants there are for the scan, they take much the same. */
+float gen__kda_segments_us(const int32_t *dims, const gen_device *device,
+                           const struct gen__facts *variant)
+{
+    const bool wgmma = variant->fact[KDA_INTER_WGMMA];
+    const struct gen__facts scan = {.threads = 160,
+                                    .shared_dynamic = 82 << 10,
+                                    .registers = 168,
+                                    .fact = {1, wgmma, 0}};
+    const float segment = (float)dims[KDA_SEGMENT_CHUNKS];
+    const float before = ceilf((float)gen__kda_chunks(dims[KDA_SEQ_LEN]) / segment) - 2.0f;
+    int32_t whole[KDA_ALL_DIMS];
+    for (int i = 0; i < KDA_ALL_DIMS; i++)
+        whole[i] = dims[i];
+    if (dims[KDA_SEQ_LEN] > dims[KDA_SEGMENT_CHUNKS] * KDA_CHUNK) /* as long as a segment */
+        whole[KDA_SEQ_LEN] = dims[KDA_SEGMENT_CHUNKS] * KDA_CHUNK;
+    if (!whole[KDA_NUM_TOKENS])
+        whole[KDA_NUM_TOKENS] = (int32_t)gen__kda_tokens(dims);
+    whole[KDA_BATCH] = (int32_t)gen__kda_segment_slots(dims);
+    return gen__kda_scan_us(dims, device, &scan) + gen__kda_inter_us(whole, device, variant) +
+           (before > 0.0f ? before : 0.0f) * (wgmma ? wgmma_pass_us : mma_pass_us);
+}
+
+/* As many segments of the longest sequence as there are places for, were all cut alike, but no
+ * more than make the chain shorter: with n of them it takes chunks / n in both launches, and n
+ * products by transitions. */
+int32_t gen__kda_choose_segments(const int32_t *dims, const gen_device *device,
+                                 const struct gen__facts *variant)
+{
+    const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const float blocks =
+        (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / (64.0f * groups_of(variant));
+    const float work = (float)gen__kda_all_chunks(dims) * blocks;
+    const float places = floorf(longest * resident(device, variant) / (work > 1.0f ? work : 1.0f));
+    if (places < 3.0f || longest < 8.0f)
+        return 0;
+    const bool wgmma = variant->fact[KDA_INTER_WGMMA];
+    const float best = sqrtf(longest * (wgmma ? 1.6f / wgmma_pass_us : 5.0f / mma_pass_us));
+    const float segments = places < best ? places : floorf(best);
+    if (segments < 3.0f)
+        return 0;
+    int32_t cut[KDA_ALL_DIMS];
+    for (int i = 0; i < KDA_ALL_DIMS; i++)
+        cut[i] = dims[i];
+    cut[KDA_SEGMENT_CHUNKS] = (int32_t)ceilf(longest / segments);
+    if (gen__kda_segment_slots(cut) > KDA_MAX_SEGMENTS ||
+        gen__kda_segments_us(cut, device, variant) >
+            worth * gen__kda_inter_us(dims, device, variant))
+        return 0;
+    return cut[KDA_SEGMENT_CHUNKS];
+}
