@@ -183,13 +183,21 @@ float gen__kda_intra_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant);
 float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant);
+/* The same where no chain is longer than `longest` chunks. */
+float gen__kda_chain_us(const int32_t *dims, int64_t longest, const gen_device *device,
+                        const struct gen__facts *variant);
 float gen__kda_scan_us(const int32_t *dims, const gen_device *device,
                        const struct gen__facts *variant);
 /* The recurrence of segments, kda_scan before it, by kda_prefill's variant. */
 float gen__kda_segments_us(const int32_t *dims, const gen_device *device,
                            const struct gen__facts *variant);
-/* The chunks of a segment that are estimated to take the least time; 0: whole sequences. */
-int32_t gen__kda_choose_segments(const int32_t *dims, const gen_device *device,
+/* The chunks of a segment that are estimated to take the least time, 0: whole sequences; and that
+ * time. */
+struct gen__kda_cut {
+    int32_t segment_chunks;
+    float us;
+};
+struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
                                  const struct gen__facts *variant);
 /* Launches of the kernel between chunks. */
 void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,

@@ -108,16 +108,19 @@ static void usual_dims(const gen_problem *base, int32_t dims[KDA_ALL_DIMS])
     }
 }
 
-/* Chunks of a segment; 0 where no sequence is cut. */
-static int32_t segments_of(const gen_problem *base, const gen_device *device,
-                           const struct gen__facts *variant)
+/* Chunks of a segment, 0 where no sequence is cut, and the time of what is behind kda_intra. */
+static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
+                               const gen_device *device, const struct gen__facts *variant)
 {
     const int32_t wanted = wanted_segments(base);
-    if (wanted)
-        return wanted > 0 && gen__kda_chunks(dims_of(base)[KDA_SEQ_LEN]) > wanted ? wanted : 0;
-    int32_t dims[KDA_ALL_DIMS];
-    usual_dims(base, dims);
-    return gen__kda_choose_segments(dims, device, variant);
+    if (!wanted)
+        return gen__kda_cut(dims, device, variant);
+    if (wanted < 0 || gen__kda_chunks(dims[KDA_SEQ_LEN]) <= wanted)
+        return (struct gen__kda_cut){0, gen__kda_inter_us(dims, device, variant)};
+    int32_t so[KDA_ALL_DIMS];
+    memcpy(so, dims, sizeof so);
+    so[KDA_SEGMENT_CHUNKS] = wanted;
+    return (struct gen__kda_cut){wanted, gen__kda_segments_us(so, device, variant)};
 }
 
 /* The first launch takes the same whatever the variant of the last. */
@@ -126,11 +129,8 @@ static float predict(const gen_problem *base, const gen_device *device,
 {
     int32_t dims[KDA_ALL_DIMS];
     usual_dims(base, dims);
-    dims[KDA_SEGMENT_CHUNKS] = segments_of(base, device, variant);
     const struct gen__facts small = {.threads = 256, .shared_dynamic = 100 << 10, .registers = 128};
-    return gen__kda_intra_us(dims, device, &small) +
-           (dims[KDA_SEGMENT_CHUNKS] ? gen__kda_segments_us(dims, device, variant)
-                                     : gen__kda_inter_us(dims, device, variant));
+    return gen__kda_intra_us(dims, device, &small) + cut(base, dims, device, variant).us;
 }
 
 /* ---- the plan ---------------------------------------------------------- */
@@ -173,8 +173,11 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (!variant || !dims[KDA_BATCH])
         return;
     const bool tokens = gen__kda_slots(dims) > 0;
-    if (tokens)
-        dims[KDA_SEGMENT_CHUNKS] = segments_of(base, device, variant);
+    if (tokens) {
+        int32_t usual[KDA_ALL_DIMS];
+        usual_dims(base, usual);
+        dims[KDA_SEGMENT_CHUNKS] = cut(base, usual, device, variant).segment_chunks;
+    }
     if (dims[KDA_SEGMENT_CHUNKS] && too_much(base, dims))
         dims[KDA_SEGMENT_CHUNKS] = 0;
     const uint32_t last = (uint32_t)tokens + (dims[KDA_SEGMENT_CHUNKS] > 0);
@@ -469,10 +472,11 @@ enum form {
     FORM_VK,
     FORM_NO_STATE,
     FORM_LOOSE,
+    FORM_SLOW,
     NUM_FORMS
 };
 static const char *const forms[NUM_FORMS] = {
-    "softplus", "activated", "sigmoid", "negative", "strides", "bare", "vk", "no_state", "loose"};
+    "softplus", "activated", "sigmoid", "negative", "strides", "bare", "vk", "no_state", "loose", "slow"};
 
 static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
 {
@@ -527,6 +531,13 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     case FORM_LOOSE:
         return gen__kda_loose_form(dims_of(base), &t[KDA_PREFILL_CU_SEQLENS]);
+    case FORM_SLOW: /* states that hardly change, so that what each step rounds adds up */
+        a->gate = GEN_KDA_GATE_GIVEN;
+        t[KDA_PREFILL_BETA].amount = 0.02;
+        t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
+        t[KDA_PREFILL_G].amount = -0.001;
+        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
+        return true;
     case NUM_FORMS:
         break;
     }

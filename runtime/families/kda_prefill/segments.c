@@ -108,7 +108,8 @@ float gen__kda_scan_us(const int32_t *dims, const gen_device *device,
     return launch_us + (chain > stream ? chain : stream);
 }
 
-/* Whatever variants there are for the scan, they take much the same. */
+/* The scan and the recurrence of segments; whatever variants there are for the scan, they take much
+ * the same. */
 float gen__kda_segments_us(const int32_t *dims, const gen_device *device,
                            const struct gen__facts *variant)
 {
@@ -117,45 +118,49 @@ float gen__kda_segments_us(const int32_t *dims, const gen_device *device,
                                     .shared_dynamic = 82 << 10,
                                     .registers = 168,
                                     .fact = {1, wgmma, 0}};
-    const float segment = (float)dims[KDA_SEGMENT_CHUNKS];
-    const float before = ceilf((float)gen__kda_chunks(dims[KDA_SEQ_LEN]) / segment) - 2.0f;
-    int32_t whole[KDA_ALL_DIMS];
-    for (int i = 0; i < KDA_ALL_DIMS; i++)
-        whole[i] = dims[i];
-    if (dims[KDA_SEQ_LEN] > dims[KDA_SEGMENT_CHUNKS] * KDA_CHUNK) /* as long as a segment */
-        whole[KDA_SEQ_LEN] = dims[KDA_SEGMENT_CHUNKS] * KDA_CHUNK;
-    if (!whole[KDA_NUM_TOKENS])
-        whole[KDA_NUM_TOKENS] = (int32_t)gen__kda_tokens(dims);
-    whole[KDA_BATCH] = (int32_t)gen__kda_segment_slots(dims);
-    return gen__kda_scan_us(dims, device, &scan) + gen__kda_inter_us(whole, device, variant) +
+    const int32_t segment = dims[KDA_SEGMENT_CHUNKS];
+    const int64_t longest = gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const float before = (float)gen__kda_segments_of(longest, segment) - 2.0f;
+    return gen__kda_scan_us(dims, device, &scan) +
+           gen__kda_chain_us(dims, longest < segment ? longest : segment, device, variant) +
            (before > 0.0f ? before : 0.0f) * (wgmma ? wgmma_pass_us : mma_pass_us);
 }
 
 /* As many segments of the longest sequence as there are places for, were all cut alike, but no
  * more than make the chain shorter: with n of them it takes chunks / n in both launches, and n
  * products by transitions. */
-int32_t gen__kda_choose_segments(const int32_t *dims, const gen_device *device,
-                                 const struct gen__facts *variant)
+static int32_t candidate(const int32_t *dims, const gen_device *device,
+                         const struct gen__facts *variant)
 {
-    const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const int64_t chunks = gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const float longest = (float)chunks;
     const float blocks =
         (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / (64.0f * groups_of(variant));
     const float work = (float)gen__kda_all_chunks(dims) * blocks;
-    const float places = floorf(longest * resident(device, variant) / (work > 1.0f ? work : 1.0f));
-    if (places < 3.0f || longest < 8.0f)
+    const float places = longest * resident(device, variant);
+    if (chunks < 8 || places < 3.0f * work)
         return 0;
-    const bool wgmma = variant->fact[KDA_INTER_WGMMA];
-    const float best = sqrtf(longest * (wgmma ? 1.6f / wgmma_pass_us : 5.0f / mma_pass_us));
-    const float segments = places < best ? places : floorf(best);
-    if (segments < 3.0f)
-        return 0;
+    const float best = longest * (variant->fact[KDA_INTER_WGMMA] ? 1.6f / wgmma_pass_us
+                                                                 : 5.0f / mma_pass_us);
+    const float enough = places / work;
+    const int32_t segments =
+        enough * enough < best ? (int32_t)enough : (int32_t)sqrtf(best);
+    return segments < 3 ? 0 : (int32_t)((chunks + segments - 1) / segments);
+}
+
+struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
+                                 const struct gen__facts *variant)
+{
+    const struct gen__kda_cut whole = {0, gen__kda_inter_us(dims, device, variant)};
+    const int32_t segment = candidate(dims, device, variant);
+    if (!segment)
+        return whole;
     int32_t cut[KDA_ALL_DIMS];
     for (int i = 0; i < KDA_ALL_DIMS; i++)
         cut[i] = dims[i];
-    cut[KDA_SEGMENT_CHUNKS] = (int32_t)ceilf(longest / segments);
-    if (gen__kda_segment_slots(cut) > KDA_MAX_SEGMENTS ||
-        gen__kda_segments_us(cut, device, variant) >
-            worth * gen__kda_inter_us(dims, device, variant))
-        return 0;
-    return cut[KDA_SEGMENT_CHUNKS];
+    cut[KDA_SEGMENT_CHUNKS] = segment;
+    if (gen__kda_segment_slots(cut) > KDA_MAX_SEGMENTS)
+        return whole;
+    const float us = gen__kda_segments_us(cut, device, variant);
+    return us > worth * whole.us ? whole : (struct gen__kda_cut){segment, us};
 }

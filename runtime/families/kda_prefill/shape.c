@@ -432,6 +432,12 @@ float gen__kda_intra_us(const int32_t *dims, const gen_device *device,
 float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant)
 {
+    return gen__kda_chain_us(dims, gen__kda_chunks(dims[KDA_SEQ_LEN]), device, variant);
+}
+
+float gen__kda_chain_us(const int32_t *dims, int64_t longest_chain, const gen_device *device,
+                        const struct gen__facts *variant)
+{
     const float groups =
         (float)(variant->fact[KDA_INTER_GROUPS] > 1 ? variant->fact[KDA_INTER_GROUPS] : 1);
     const float chunk_us = (variant->fact[KDA_INTER_WGMMA] ? wgmma_chain_us : mma_chain_us) +
@@ -441,7 +447,7 @@ float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
     const float per_sm = (float)gen__blocks_per_sm(device, variant);
     const float resident = sms * (per_sm > 0.0f ? per_sm : 1.0f);
     const float all = (float)gen__kda_all_chunks(dims);
-    const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const float longest = (float)longest_chain;
     const float work = all * blocks / resident;
     const float bytes = all * (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] * 640.0f;
     float stream = bytes / bytes_per_us(device);
