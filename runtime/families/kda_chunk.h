@@ -173,7 +173,8 @@ struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen
 enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
                                      const gen_kda_inter_args *a);
 struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a);
-/* kda_scan: what a plan's dims must keep to; the pointers are kda_inter's and kda_intra's affair. */
+/* kda_scan: what a plan's dims must keep to; the pointers are kda_inter's and kda_intra's affair.
+ */
 enum gen_status gen__kda_check_segments(const char *family, const int32_t *dims);
 struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a);
 

@@ -334,8 +334,8 @@ static enum gen_status check_plan(const gen_plan *plan)
         return status;
     if (plan->num_launches == 3 && !gen__kda_check_segments(family, dims))
         return GEN_OK;
-    return gen__fail(GEN_STATUS_MISMATCH, "%s: the plan's segments are not what gen_select() writes",
-                     family);
+    return gen__fail(GEN_STATUS_MISMATCH,
+                     "%s: the plan's segments are not what gen_select() writes", family);
 }
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
@@ -475,8 +475,9 @@ enum form {
     FORM_SLOW,
     NUM_FORMS
 };
-static const char *const forms[NUM_FORMS] = {
-    "softplus", "activated", "sigmoid", "negative", "strides", "bare", "vk", "no_state", "loose", "slow"};
+static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid", "negative",
+                                             "strides",  "bare",      "vk",      "no_state",
+                                             "loose",    "slow"};
 
 static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
 {

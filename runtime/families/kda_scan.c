@@ -19,12 +19,9 @@ static const char *const coords[] = {"tiles", "segment_chunks"};
 
 #define FIELD(name) #name, offsetof(gen_kda_scan_problem, name)
 static const struct gen__field fields[] = {
-    {FIELD(batch), NULL, 0, 1},
-    {FIELD(seq_len), NULL, 0, 1024},
-    {FIELD(num_tokens), NULL, 0, 0},
-    {FIELD(num_v_heads), NULL, 0, 8},
-    {FIELD(head_dim), NULL, 0, 128},
-    {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
+    {FIELD(batch), NULL, 0, 1},          {FIELD(seq_len), NULL, 0, 1024},
+    {FIELD(num_tokens), NULL, 0, 0},     {FIELD(num_v_heads), NULL, 0, 8},
+    {FIELD(head_dim), NULL, 0, 128},     {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
     {FIELD(segment_chunks), NULL, 0, 4},
 };
 #undef FIELD
@@ -168,11 +165,10 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
         {TENSOR(kg, dtype, GEN__IN, GEN__FILL_NORMAL, 0.03, tile), .cold = true},
         {TENSOR(decay, fp32, GEN__IN, GEN__FILL_UNIFORM, 1, tiles * d), .cold = true},
         {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
-        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1,
-                dims[KDA_BATCH] * heads * d * d),
+        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, dims[KDA_BATCH] * heads * d * d),
          .cold = true},
-        {TENSOR(added, fp32, GEN__OUT, GEN__FILL_POISON, 0, segments),
-         .tolerance = added_tolerance, .cold = true},
+        {TENSOR(added, fp32, GEN__OUT, GEN__FILL_POISON, 0, segments), .tolerance = added_tolerance,
+         .cold = true},
         {TENSOR(transition, dtype, GEN__OUT, GEN__FILL_POISON, 0, 2 * segments),
          .tolerance = transition_tolerance, .cold = true},
     };

@@ -29,9 +29,9 @@ static void step(const int32_t *dims, const gen_kda_scan_args *a, int64_t record
     load_rows(dims, a->w, record, c);
     for (int64_t i = 0; i < KDA_CHUNK; i++) {
         for (int64_t v = 0; v < 2 * d; v++)
-            c->vn[i][v] =
-                v < d ? gen__kda_load(false, fp16, a->u, record * KDA_CHUNK * d + gen__kda_u_at(v, i))
-                      : 0.0;
+            c->vn[i][v] = v < d ? gen__kda_load(false, fp16, a->u,
+                                                record * KDA_CHUNK * d + gen__kda_u_at(v, i))
+                                : 0.0;
         for (int64_t k = 0; k < d; k++)
             for (int64_t v = 0; v < 2 * d; v++)
                 c->vn[i][v] += c->rows[i][k] * c->s[k][v]; /* w is -w */

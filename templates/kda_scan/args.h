@@ -53,12 +53,12 @@ typedef struct gen_kda_scan_args {
     const float *decay;         /* [num_slots, num_v_heads, head_dim] */
     const int32_t *cu_seqlens;  /* as in kda_intra */
     const float *initial_state; /* [batch, num_v_heads, head_dim, head_dim]; NULL: zeros */
-    /* A, transposed (V x K), in fragments: [segment slots, num_v_heads, head_dim / 64][head_dim / 8]
-     * [4 warps][32 lanes][2][2]: V = 64 a + 16 warp + lane / 4 + {0, 8}, K = 8 b + 2 (lane % 4) + {0,
-     * 1} */
+    /* A, transposed (V x K), in fragments: [segment slots, num_v_heads, head_dim / 64][head_dim /
+     * 8] [4 warps][32 lanes][2][2]: V = 64 a + 16 warp + lane / 4 + {0, 8}, K = 8 b + 2 (lane % 4)
+     * + {0, 1} */
     float *added;
-    /* M', as a sum of two numbers of dtype: [segment slots, num_v_heads, head_dim / 64][2], tiles of
-     * 64 rows (columns of M) x head_dim (rows of M) as kda_intra has them */
+    /* M', as a sum of two numbers of dtype: [segment slots, num_v_heads, head_dim / 64][2], tiles
+     * of 64 rows (columns of M) x head_dim (rows of M) as kda_intra has them */
     void *transition;
     int32_t state_layout; /* enum gen_kda_decode_layout */
     int32_t pad;

@@ -114,10 +114,8 @@ float gen__kda_segments_us(const int32_t *dims, const gen_device *device,
                            const struct gen__facts *variant)
 {
     const bool wgmma = variant->fact[KDA_INTER_WGMMA];
-    const struct gen__facts scan = {.threads = 160,
-                                    .shared_dynamic = 82 << 10,
-                                    .registers = 168,
-                                    .fact = {1, wgmma, 0}};
+    const struct gen__facts scan = {
+        .threads = 160, .shared_dynamic = 82 << 10, .registers = 168, .fact = {1, wgmma, 0}};
     const int32_t segment = dims[KDA_SEGMENT_CHUNKS];
     const int64_t longest = gen__kda_chunks(dims[KDA_SEQ_LEN]);
     const float before = (float)gen__kda_segments_of(longest, segment) - 2.0f;
@@ -140,11 +138,10 @@ static int32_t candidate(const int32_t *dims, const gen_device *device,
     const float places = longest * resident(device, variant);
     if (chunks < 8 || places < 3.0f * work)
         return 0;
-    const float best = longest * (variant->fact[KDA_INTER_WGMMA] ? 1.6f / wgmma_pass_us
-                                                                 : 5.0f / mma_pass_us);
+    const float best =
+        longest * (variant->fact[KDA_INTER_WGMMA] ? 1.6f / wgmma_pass_us : 5.0f / mma_pass_us);
     const float enough = places / work;
-    const int32_t segments =
-        enough * enough < best ? (int32_t)enough : (int32_t)sqrtf(best);
+    const int32_t segments = enough * enough < best ? (int32_t)enough : (int32_t)sqrtf(best);
     return segments < 3 ? 0 : (int32_t)((chunks + segments - 1) / segments);
 }
 
