@@ -10,6 +10,8 @@
 #include "families/arguments.h"
 #include "kda_scan/args.h"
 
+#include <string.h>
+
 /* gen_plan.dims: the fields of the problems of kda_intra and kda_prefill, in their
  * order. kda_inter has 1, 0 for what its problem lacks. */
 enum kda_dim {
@@ -36,8 +38,11 @@ extern const char *const gen__kda_dtypes[]; /* of q, k, v: 2 */
 extern const char *const gen__kda_others[]; /* of g, beta: 3 */
 extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
 
-/* Is the problem allowed? On GEN_OK key->codes are set. */
-enum gen_status gen__kda_check(const char *family, const int32_t *dims, struct gen__key *key);
+/* Is the problem allowed? On GEN_OK key->codes are set. The first says so in few comparisons, the
+ * second what is wrong. */
+static inline enum gen_status gen__kda_check(const char *family, const int32_t *dims,
+                                             struct gen__key *key);
+enum gen_status gen__kda_refuse(const char *family, const int32_t *dims);
 /* In case a plan was not kept well: what is divided by, and what makes addresses. */
 enum gen_status gen__kda_check_dims(const char *family, const int32_t *dims);
 
@@ -68,6 +73,40 @@ static inline int64_t gen__kda_all_chunks(const int32_t *dims)
     const int64_t most = dims[KDA_BATCH] * gen__kda_chunks(dims[KDA_SEQ_LEN]);
     const int64_t slots = gen__kda_slots(dims);
     return most < slots ? most : slots;
+}
+
+#define KDA_MAX_HEADS 65536
+#define KDA_MAX_BATCH 65535 /* a grid's second dimension */
+#define KDA_MAX_TOKENS (1 << 30)
+
+static inline bool gen__kda_allowed(const int32_t *d)
+{
+    const uint32_t qk = (uint32_t)d[KDA_QK_HEADS], v = (uint32_t)d[KDA_V_HEADS];
+    const uint32_t dtype = (uint32_t)d[KDA_DTYPE];
+    const bool ranges =
+        (qk - 1 < KDA_MAX_HEADS) & (v - 1 < KDA_MAX_HEADS) &
+        ((uint32_t)d[KDA_BATCH] <= KDA_MAX_BATCH) & ((uint32_t)d[KDA_SEQ_LEN] <= KDA_MAX_TOKENS) &
+        ((uint32_t)d[KDA_NUM_TOKENS] <= KDA_MAX_TOKENS) &
+        ((d[KDA_HEAD_DIM] == 64) | (d[KDA_HEAD_DIM] == 128)) & (dtype <= GEN_DTYPE_FP16) &
+        ((d[KDA_GATE_DTYPE] == d[KDA_DTYPE]) | (d[KDA_GATE_DTYPE] == GEN_DTYPE_FP32)) &
+        ((d[KDA_BETA_DTYPE] == d[KDA_DTYPE]) | (d[KDA_BETA_DTYPE] == GEN_DTYPE_FP32)) &
+        ((uint32_t)d[KDA_SAFE_GATE] <= 1);
+    if (!ranges || (v != qk && v % qk))
+        return false;
+    const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
+    return d[KDA_NUM_TOKENS] <= most && gen__kda_tokens(d) <= KDA_MAX_TOKENS &&
+           gen__kda_slots(d) * v <= INT32_MAX;
+}
+
+static inline enum gen_status gen__kda_check(const char *family, const int32_t *d,
+                                             struct gen__key *key)
+{
+    if (__builtin_expect(!gen__kda_allowed(d), 0))
+        return gen__kda_refuse(family, d);
+    memset(key, 0, sizeof *key);
+    key->codes[0] = (uint8_t)d[KDA_DTYPE];
+    key->codes[1] = d[KDA_HEAD_DIM] == 128;
+    return GEN_OK;
 }
 
 struct gen__kda_sequence {

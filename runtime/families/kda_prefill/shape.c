@@ -9,10 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_HEADS 65536
-#define MAX_BATCH 65535 /* a grid's second dimension */
-#define MAX_TOKENS (1 << 30)
-
 const char *const gen__kda_dtypes[] = {"bf16", "fp16"};
 const char *const gen__kda_others[] = {"bf16", "fp16", "fp32"};
 const char *const gen__kda_gates[] = {"any", "safe"};
@@ -27,9 +23,9 @@ const struct gen__axis gen__kda_required[KDA_INTRA_NUM_REQUIRED] = {
 
 static enum gen_status check_heads(const char *family, const int32_t *d)
 {
-    if (d[KDA_QK_HEADS] < 1 || d[KDA_QK_HEADS] > MAX_HEADS)
+    if (d[KDA_QK_HEADS] < 1 || d[KDA_QK_HEADS] > KDA_MAX_HEADS)
         return gen__invalid(family, "head count num_qk_heads", d[KDA_QK_HEADS], "1 to 65536");
-    if (d[KDA_V_HEADS] < 1 || d[KDA_V_HEADS] > MAX_HEADS)
+    if (d[KDA_V_HEADS] < 1 || d[KDA_V_HEADS] > KDA_MAX_HEADS)
         return gen__invalid(family, "head count num_v_heads", d[KDA_V_HEADS], "1 to 65536");
     if (d[KDA_V_HEADS] % d[KDA_QK_HEADS])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -41,17 +37,17 @@ static enum gen_status check_heads(const char *family, const int32_t *d)
 
 static enum gen_status check_tokens(const char *family, const int32_t *d)
 {
-    if (d[KDA_BATCH] < 0 || d[KDA_BATCH] > MAX_BATCH)
+    if (d[KDA_BATCH] < 0 || d[KDA_BATCH] > KDA_MAX_BATCH)
         return gen__invalid(family, "batch", d[KDA_BATCH], "0 to 65535");
-    if (d[KDA_SEQ_LEN] < 0 || d[KDA_SEQ_LEN] > MAX_TOKENS)
+    if (d[KDA_SEQ_LEN] < 0 || d[KDA_SEQ_LEN] > KDA_MAX_TOKENS)
         return gen__invalid(family, "seq_len", d[KDA_SEQ_LEN], "0 to 1073741824");
     const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
-    if (d[KDA_NUM_TOKENS] < 0 || d[KDA_NUM_TOKENS] > MAX_TOKENS || d[KDA_NUM_TOKENS] > most)
+    if (d[KDA_NUM_TOKENS] < 0 || d[KDA_NUM_TOKENS] > KDA_MAX_TOKENS || d[KDA_NUM_TOKENS] > most)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: num_tokens = %" PRId32
                          "; allowed: 0 to 1073741824, and at most batch * seq_len = %" PRId64,
                          family, d[KDA_NUM_TOKENS], most);
-    if (!d[KDA_NUM_TOKENS] && most > MAX_TOKENS)
+    if (!d[KDA_NUM_TOKENS] && most > KDA_MAX_TOKENS)
         return gen__invalid(family, "batch * seq_len", most, "<= 1073741824");
     const int64_t tiles = gen__kda_slots(d) * d[KDA_V_HEADS];
     if (tiles > INT32_MAX)
@@ -59,7 +55,7 @@ static enum gen_status check_tokens(const char *family, const int32_t *d)
     return GEN_OK;
 }
 
-enum gen_status gen__kda_check(const char *family, const int32_t *d, struct gen__key *key)
+enum gen_status gen__kda_refuse(const char *family, const int32_t *d)
 {
     static const char side_dtypes[] = "that of q, k, v, or GEN_DTYPE_FP32 (2)";
     enum gen_status status;
@@ -74,18 +70,12 @@ enum gen_status gen__kda_check(const char *family, const int32_t *d, struct gen_
         return gen__invalid(family, "gate_dtype", d[KDA_GATE_DTYPE], side_dtypes);
     if (d[KDA_BETA_DTYPE] != d[KDA_DTYPE] && d[KDA_BETA_DTYPE] != GEN_DTYPE_FP32)
         return gen__invalid(family, "beta_dtype", d[KDA_BETA_DTYPE], side_dtypes);
-    if (d[KDA_SAFE_GATE] < 0 || d[KDA_SAFE_GATE] > 1)
-        return gen__invalid(family, "safe_gate", d[KDA_SAFE_GATE], "0, 1");
-    memset(key, 0, sizeof *key);
-    key->codes[0] = (uint8_t)d[KDA_DTYPE];
-    key->codes[1] = d[KDA_HEAD_DIM] == 128;
-    return GEN_OK;
+    return gen__invalid(family, "safe_gate", d[KDA_SAFE_GATE], "0, 1");
 }
 
 enum gen_status gen__kda_check_dims(const char *family, const int32_t *d)
 {
-    struct gen__key key;
-    if (!gen__kda_check(family, d, &key))
+    if (gen__kda_allowed(d))
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH, "%s: the plan's problem is not what gen_select() writes",
                      family);
