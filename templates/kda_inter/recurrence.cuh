@@ -300,14 +300,13 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             }
     }
 
-    // S' = S' M' + what the segment adds, as exactly as products of 16-bit numbers go: both factors are sums of two such, and
-    // the product of the lesser ones is left out. Of M', rows of K in 64s, each first parts, then rests.
-    static __device__ __forceinline__ void pass(const float *added, unsigned m, float (&s)[head_dim / 2])
+    // S' = S' M', as exactly as products of 16-bit numbers go: both factors are sums of two such, and the product of the lesser
+    // ones is left out. Of M', rows of K in 64s, each first parts, then rests.
+    static __device__ __forceinline__ void pass(const unsigned (&a)[head_dim / 16][4], const unsigned (&rest)[head_dim / 16][4], unsigned m, float (&s)[head_dim / 2])
     {
-        unsigned a[head_dim / 16][4], rest[head_dim / 16][4];
-        as_operand(s, a);
-        rest_as_operand(s, a, rest);
-        load_added(added, s);
+#pragma unroll
+        for (int i = 0; i < head_dim / 2; i++)
+            s[i] = 0.f;
         start();
         times_columns<0>(s, a, m);
         times_columns<0>(s, rest, m);
@@ -338,22 +337,33 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         load_added(added_of(p, b, 0, columns), s);
         for (int i = 1; i < b.number; i++) {
             const int step = i - 1;
+            const unsigned from = b.stage(wgmma ? step % stages : 0);
+            unsigned a[head_dim / 16][4], rest[head_dim / 16][4];
+            as_operand(s, a);
+            rest_as_operand(s, a, rest);
+            float added[head_dim / 2];
+            constexpr bool early = wgmma && groups == 1; // on its way while products are made, if registers hold it
+            if constexpr (early)
+                load_added(added_of(p, b, i, columns), added);
             if constexpr (wgmma) {
                 mbarrier_wait(b.full(step % stages), step / stages & 1);
+                pass(a, rest, from, s);
+                __syncwarp();
+                if (threadIdx.x % 32 == 0)
+                    mbarrier_arrive(b.empty(step % stages));
             } else {
                 copy(b.base, part_of(p.transition, b.segment_record(p, i), transition_bytes), transition_bytes);
                 cp_async_commit();
                 cp_async_wait<0>();
                 __syncthreads();
-            }
-            pass(added_of(p, b, i, columns), b.stage(wgmma ? step % stages : 0), s);
-            if constexpr (wgmma) {
-                __syncwarp();
-                if (threadIdx.x % 32 == 0)
-                    mbarrier_arrive(b.empty(step % stages));
-            } else {
+                pass(a, rest, from, s);
                 __syncthreads();
             }
+            if constexpr (!early)
+                load_added(added_of(p, b, i, columns), added);
+#pragma unroll
+            for (int k = 0; k < head_dim / 2; k++)
+                s[k] += added[k];
         }
     }
 

@@ -57,9 +57,9 @@ struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_
 
 /* As in shape.c, of the scan and of the products by transitions. */
 static const float launch_us = 3.0f;
-static const float achieved_bandwidth = 0.85f;
+static const float achieved_bandwidth = 0.72f;
 static const float wgmma_chunk_us = 0.7f, mma_chunk_us = 2.0f, group_us = 0.25f;
-static const float wgmma_pass_us = 1.0f, mma_pass_us = 5.0f;
+static const float wgmma_pass_us = 2.0f, mma_pass_us = 5.0f;
 /* What a cut must gain by the estimate, which is not that good. */
 static const float worth = 0.88f;
 

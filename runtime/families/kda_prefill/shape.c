@@ -398,8 +398,10 @@ struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen
  */
 static const float launch_us = 3.0f;
 static const float achieved_bandwidth = 0.85f;
-static const float wgmma_chain_us = 0.8f, mma_chain_us = 3.0f;
+static const float chain_bandwidth = 0.72f; /* of the recurrence, which waits for what it reads */
+static const float wgmma_chain_us = 0.95f, mma_chain_us = 3.0f;
 static const float apart = 1.1f;
+static const float unstaged = 1.5f; /* one chunk's operands at a time: mma's stream */
 static const float group_us = 0.4f; /* a second group of a block, for each chunk */
 
 static float bytes_per_us(const gen_device *device)
@@ -440,9 +442,11 @@ float gen__kda_chain_us(const int32_t *dims, int64_t longest_chain, const gen_de
     const float longest = (float)longest_chain;
     const float work = all * blocks / resident;
     const float bytes = all * (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] * 640.0f;
-    float stream = bytes / bytes_per_us(device);
+    float stream = bytes / bytes_per_us(device) * (achieved_bandwidth / chain_bandwidth);
     if (groups < 2.0f && dims[KDA_HEAD_DIM] > 64 && blocks * (float)dims[KDA_BATCH] > resident)
         stream *= apart; /* operands that both halves of a state need come twice */
+    if (!variant->fact[KDA_INTER_WGMMA])
+        stream *= unstaged;
     const float chain = (work > longest ? work : longest) * chunk_us;
     return launch_us + (chain > stream ? chain : stream);
 }
