@@ -125,9 +125,12 @@ struct gen_kda_sequences gen__kda_sequences(const int32_t *dims, const int32_t *
 #define KDA_MAX_SEGMENT_CHUNKS (1 << 24)
 #define KDA_MAX_SEGMENTS 65535 /* a grid's second dimension */
 
+/* Chunks are below 2^25. */
 static inline int64_t gen__kda_segments_of(int64_t chunks, int64_t segment_chunks)
 {
-    return chunks > segment_chunks ? (chunks + segment_chunks - 1) / segment_chunks : 1;
+    return chunks > segment_chunks
+               ? ((uint32_t)chunks + (uint32_t)segment_chunks - 1) / (uint32_t)segment_chunks
+               : 1;
 }
 
 /* Slots of segments, used or not. */
@@ -135,7 +138,7 @@ static inline int64_t gen__kda_segment_slots(const int32_t *dims)
 {
     const int64_t batch = dims[KDA_BATCH], each = dims[KDA_SEGMENT_CHUNKS];
     return dims[KDA_NUM_TOKENS]
-               ? gen__kda_slots(dims) / each + batch
+               ? (uint32_t)gen__kda_slots(dims) / (uint32_t)each + batch
                : batch * gen__kda_segments_of(gen__kda_chunks(dims[KDA_SEQ_LEN]), each);
 }
 
@@ -212,9 +215,16 @@ struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen
 enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
                                      const gen_kda_inter_args *a);
 struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a);
-/* kda_scan: what a plan's dims must keep to; the pointers are kda_inter's and kda_intra's affair.
- */
-enum gen_status gen__kda_check_segments(const char *family, const int32_t *dims);
+/* kda_scan: what a plan's dims must keep to; as for gen__kda_check(). */
+enum gen_status gen__kda_refuse_segments(const char *family, const int32_t *dims);
+static inline enum gen_status gen__kda_check_segments(const char *family, const int32_t *dims)
+{
+    if (__builtin_expect(((uint32_t)dims[KDA_SEGMENT_CHUNKS] - 1 < KDA_MAX_SEGMENT_CHUNKS) &&
+                             gen__kda_segment_slots(dims) <= KDA_MAX_SEGMENTS,
+                         1))
+        return GEN_OK;
+    return gen__kda_refuse_segments(family, dims);
+}
 struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a);
 
 /* ---- time -------------------------------------------------------------- */

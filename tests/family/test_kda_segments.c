@@ -97,7 +97,7 @@ static void check_errors(void **state)
                   "kda_scan: head count num_v_heads = 0; allowed: 1 to 65536");
     s.num_v_heads = 7;
     assert_int_equal(scan->check(&s.base, &key), GEN_OK);
-    assert_true(key.counts[0] == 84 && key.counts[1] == 5 && !key.empty);
+    assert_true(key.counts[0] == 84 && !key.empty);
     s.seq_len = 0;
     assert_int_equal(scan->check(&s.base, &key), GEN_OK);
     assert_true(key.empty);

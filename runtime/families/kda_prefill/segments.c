@@ -23,17 +23,13 @@ uint64_t gen__kda_segment_bytes(const int32_t *d)
            (uint64_t)d[KDA_HEAD_DIM] * (uint64_t)d[KDA_HEAD_DIM] * sizeof(float);
 }
 
-enum gen_status gen__kda_check_segments(const char *family, const int32_t *d)
+enum gen_status gen__kda_refuse_segments(const char *family, const int32_t *d)
 {
     if (d[KDA_SEGMENT_CHUNKS] < 1 || d[KDA_SEGMENT_CHUNKS] > KDA_MAX_SEGMENT_CHUNKS)
         return gen__invalid(family, "segment_chunks", d[KDA_SEGMENT_CHUNKS], "1 to 16777216");
-    const int64_t slots = gen__kda_segment_slots(d);
-    if (slots > KDA_MAX_SEGMENTS)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: segment_chunks = %" PRId32 " makes %" PRId64
-                         " segments; allowed: 65535",
-                         family, d[KDA_SEGMENT_CHUNKS], slots);
-    return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "%s: segment_chunks = %" PRId32 " makes %" PRId64 " segments; allowed: 65535",
+                     family, d[KDA_SEGMENT_CHUNKS], gen__kda_segment_slots(d));
 }
 
 struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a)
@@ -88,23 +84,24 @@ static float resident(const gen_device *device, const struct gen__facts *variant
 
 /* The longest chain of a kernel whose blocks take a segment each, in chunks: `blocks` for each
  * segment, of which `all` chunks make no more than that many. */
-static float rounds(float all, float segment, float blocks, float at_a_time)
+static float rounds(int64_t all, int32_t segment, float blocks, float at_a_time)
 {
-    const float count = ceilf(all / segment) * blocks;
-    return count > at_a_time ? segment * count / at_a_time : segment;
+    const float count = (float)gen__kda_segments_of(all, segment) * blocks;
+    return count > at_a_time ? (float)segment * count / at_a_time : (float)segment;
 }
 
 float gen__kda_scan_us(const int32_t *dims, const gen_device *device,
                        const struct gen__facts *variant)
 {
     const float groups = groups_of(variant), d = (float)dims[KDA_HEAD_DIM];
-    const float heads = (float)dims[KDA_V_HEADS], all = (float)gen__kda_all_chunks(dims);
+    const float heads = (float)dims[KDA_V_HEADS];
+    const int64_t all = gen__kda_all_chunks(dims);
     const float blocks = heads * d / (32.0f * groups);
     const float chunk_us = (variant->fact[KDA_INTER_WGMMA] ? wgmma_chunk_us : mma_chunk_us) +
                            group_us * (groups - 1.0f);
     const float chain =
-        rounds(all, (float)dims[KDA_SEGMENT_CHUNKS], blocks, resident(device, variant)) * chunk_us;
-    const float stream = stream_us(device, all * heads * d * 400.0f);
+        rounds(all, dims[KDA_SEGMENT_CHUNKS], blocks, resident(device, variant)) * chunk_us;
+    const float stream = stream_us(device, (float)all * heads * d * 400.0f);
     return launch_us + (chain > stream ? chain : stream);
 }
 
