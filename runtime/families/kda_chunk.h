@@ -121,7 +121,7 @@ struct gen_kda_sequences gen__kda_sequences(const int32_t *dims, const int32_t *
 
 /* Lengths for tests and benchmarks: the first is seq_len, the others are equal; or
  * irregular: 0, 1, 63, 64, 65, ... */
-/* Segments (kda_scan/args.h); dims[KDA_SEGMENT_CHUNKS] is not 0. */
+/* Segments of so many chunks, not 0 (kda_scan/args.h). */
 #define KDA_MAX_SEGMENT_CHUNKS (1 << 24)
 #define KDA_MAX_SEGMENTS 65535 /* a grid's second dimension */
 
@@ -134,9 +134,9 @@ static inline int64_t gen__kda_segments_of(int64_t chunks, int64_t segment_chunk
 }
 
 /* Slots of segments, used or not. */
-static inline int64_t gen__kda_segment_slots(const int32_t *dims)
+static inline int64_t gen__kda_segment_slots(const int32_t *dims, int32_t each)
 {
-    const int64_t batch = dims[KDA_BATCH], each = dims[KDA_SEGMENT_CHUNKS];
+    const int64_t batch = dims[KDA_BATCH];
     return dims[KDA_NUM_TOKENS]
                ? (uint32_t)gen__kda_slots(dims) / (uint32_t)each + batch
                : batch * gen__kda_segments_of(gen__kda_chunks(dims[KDA_SEQ_LEN]), each);
@@ -220,7 +220,8 @@ enum gen_status gen__kda_refuse_segments(const char *family, const int32_t *dims
 static inline enum gen_status gen__kda_check_segments(const char *family, const int32_t *dims)
 {
     if (__builtin_expect(((uint32_t)dims[KDA_SEGMENT_CHUNKS] - 1 < KDA_MAX_SEGMENT_CHUNKS) &&
-                             gen__kda_segment_slots(dims) <= KDA_MAX_SEGMENTS,
+                             gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]) <=
+                                 KDA_MAX_SEGMENTS,
                          1))
         return GEN_OK;
     return gen__kda_refuse_segments(family, dims);
@@ -236,10 +237,10 @@ float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
 /* The same where no chain is longer than `longest` chunks. */
 float gen__kda_chain_us(const int32_t *dims, int64_t longest, const gen_device *device,
                         const struct gen__facts *variant);
-float gen__kda_scan_us(const int32_t *dims, const gen_device *device,
+float gen__kda_scan_us(const int32_t *dims, int32_t segment_chunks, const gen_device *device,
                        const struct gen__facts *variant);
 /* The recurrence of segments, kda_scan before it, by kda_prefill's variant. */
-float gen__kda_segments_us(const int32_t *dims, const gen_device *device,
+float gen__kda_segments_us(const int32_t *dims, int32_t segment_chunks, const gen_device *device,
                            const struct gen__facts *variant);
 /* The chunks of a segment that are estimated to take the least time, 0: whole sequences; and that
  * time. */

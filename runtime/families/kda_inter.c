@@ -25,23 +25,20 @@ static const struct gen__field fields[] = {
 };
 #undef FIELD
 
-/* As the other two families have them. */
+/* As the other families have them; each by itself, for what is stored so is read so. */
 static void dims_of(const gen_problem *base, int32_t *dims)
 {
     const gen_kda_inter_problem *p = (const gen_kda_inter_problem *)base;
-    const int32_t all[KDA_NUM_DIMS] = {
-        [KDA_BATCH] = p->batch,
-        [KDA_SEQ_LEN] = p->seq_len,
-        [KDA_NUM_TOKENS] = p->num_tokens,
-        [KDA_QK_HEADS] = 1,
-        [KDA_V_HEADS] = p->num_v_heads,
-        [KDA_HEAD_DIM] = p->head_dim,
-        [KDA_DTYPE] = p->dtype,
-        [KDA_GATE_DTYPE] = GEN_DTYPE_FP32,
-        [KDA_BETA_DTYPE] = GEN_DTYPE_FP32,
-        [KDA_SAFE_GATE] = 1,
-    };
-    memcpy(dims, all, sizeof all);
+    dims[KDA_BATCH] = p->batch;
+    dims[KDA_SEQ_LEN] = p->seq_len;
+    dims[KDA_NUM_TOKENS] = p->num_tokens;
+    dims[KDA_QK_HEADS] = 1;
+    dims[KDA_V_HEADS] = p->num_v_heads;
+    dims[KDA_HEAD_DIM] = p->head_dim;
+    dims[KDA_DTYPE] = p->dtype;
+    dims[KDA_GATE_DTYPE] = GEN_DTYPE_FP32;
+    dims[KDA_BETA_DTYPE] = GEN_DTYPE_FP32;
+    dims[KDA_SAFE_GATE] = 1;
 }
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)

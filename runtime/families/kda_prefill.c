@@ -97,15 +97,15 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     return NULL;
 }
 
-/* The problem that choices are made for. */
-static void usual_dims(const gen_problem *base, int32_t dims[KDA_ALL_DIMS])
+/* The problem that choices are made for: itself, or in `usual`. */
+static const int32_t *usual_dims(const gen_problem *base, int32_t usual[KDA_NUM_DIMS])
 {
-    memcpy(dims, dims_of(base), KDA_NUM_DIMS * sizeof *dims);
-    dims[KDA_SEGMENT_CHUNKS] = 0;
-    if (base->flags & GEN_BATCH_INVARIANT) {
-        dims[KDA_BATCH] = INVARIANT_BATCH;
-        dims[KDA_NUM_TOKENS] = 0;
-    }
+    if (__builtin_expect(!(base->flags & GEN_BATCH_INVARIANT), 1))
+        return dims_of(base);
+    memcpy(usual, dims_of(base), KDA_NUM_DIMS * sizeof *usual);
+    usual[KDA_BATCH] = INVARIANT_BATCH;
+    usual[KDA_NUM_TOKENS] = 0;
+    return usual;
 }
 
 /* Chunks of a segment, 0 where no sequence is cut, and the time of what is behind kda_intra. */
@@ -117,19 +117,17 @@ static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
         return gen__kda_cut(dims, device, variant);
     if (wanted < 0 || gen__kda_chunks(dims[KDA_SEQ_LEN]) <= wanted)
         return (struct gen__kda_cut){0, gen__kda_inter_us(dims, device, variant)};
-    int32_t so[KDA_ALL_DIMS];
-    memcpy(so, dims, sizeof so);
-    so[KDA_SEGMENT_CHUNKS] = wanted;
-    return (struct gen__kda_cut){wanted, gen__kda_segments_us(so, device, variant)};
+    return (struct gen__kda_cut){wanted, gen__kda_segments_us(dims, wanted, device, variant)};
 }
 
 /* The first launch takes the same whatever the variant of the last. */
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
-    int32_t dims[KDA_ALL_DIMS];
-    usual_dims(base, dims);
-    const struct gen__facts small = {.threads = 256, .shared_dynamic = 100 << 10, .registers = 128};
+    int32_t usual[KDA_NUM_DIMS];
+    const int32_t *dims = usual_dims(base, usual);
+    const struct gen__facts small = {
+        .threads = 256, .registers = 128, .occupancy = {101 << 10, {2, 2, 2, 2}}};
     return gen__kda_intra_us(dims, device, &small) + cut(base, dims, device, variant).us;
 }
 
@@ -174,9 +172,9 @@ static void plan(const gen_problem *base, const gen_device *device,
         return;
     const bool tokens = gen__kda_slots(dims) > 0;
     if (tokens) {
-        int32_t usual[KDA_ALL_DIMS];
-        usual_dims(base, usual);
-        dims[KDA_SEGMENT_CHUNKS] = cut(base, usual, device, variant).segment_chunks;
+        int32_t usual[KDA_NUM_DIMS];
+        const int32_t *for_all = usual_dims(base, usual);
+        dims[KDA_SEGMENT_CHUNKS] = cut(base, for_all, device, variant).segment_chunks;
     }
     if (dims[KDA_SEGMENT_CHUNKS] && too_much(base, dims))
         dims[KDA_SEGMENT_CHUNKS] = 0;
@@ -185,9 +183,12 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->workspace_bytes = workspace_of(dims).size;
     gen__kda_inter_launch(dims, variant, base->flags, &plan->launch[last]);
     if (dims[KDA_SEGMENT_CHUNKS])
-        plan->launch[last].grid[1] = (uint32_t)gen__kda_segment_slots(dims);
+        plan->launch[last].grid[1] =
+            (uint32_t)gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]);
 }
 
+/* Parts' problems are written where they are read from, field by field or as a whole: selection
+ * would wait for what is put together of pieces. */
 static uint32_t parts(const gen_problem *base, const gen_device *device,
                       const struct gen__facts *variant, const gen_plan *plan,
                       struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
@@ -195,27 +196,29 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
     (void)device, (void)variant;
     if (plan->num_launches < 2)
         return 0;
-    gen_kda_intra_problem intra = {.base = {sizeof intra, GEN_KDA_INTRA, base->flags, 0}};
-    memcpy((char *)&intra + offsetof(gen_kda_intra_problem, batch), dims_of(base),
-           KDA_NUM_DIMS * sizeof(int32_t));
-    _Static_assert(sizeof intra <= sizeof parts->problem, "a part holds the problem");
+    _Static_assert(sizeof(gen_kda_intra_problem) <= sizeof parts->problem, "a part holds it");
+    _Static_assert(sizeof(gen_kda_scan_problem) <= sizeof parts->problem, "a part holds it");
     parts[0].launch = 0;
-    memcpy(&parts[0].problem, &intra, sizeof intra);
+    parts[0].problem.base =
+        (gen_problem){sizeof(gen_kda_intra_problem), GEN_KDA_INTRA, base->flags, 0};
+    memcpy((char *)&parts[0].problem + offsetof(gen_kda_intra_problem, batch), dims_of(base),
+           KDA_NUM_DIMS * sizeof(int32_t));
     if (plan->num_launches < 3)
         return 1;
-    const gen_kda_scan_problem scan = {
-        .base = {sizeof scan, GEN_KDA_SCAN, base->flags, 0},
-        .batch = plan->dims[KDA_BATCH],
-        .seq_len = plan->dims[KDA_SEQ_LEN],
-        .num_tokens = plan->dims[KDA_NUM_TOKENS],
-        .num_v_heads = plan->dims[KDA_V_HEADS],
-        .head_dim = plan->dims[KDA_HEAD_DIM],
-        .dtype = plan->dims[KDA_DTYPE],
-        .segment_chunks = plan->dims[KDA_SEGMENT_CHUNKS],
-    };
-    _Static_assert(sizeof scan <= sizeof parts->problem, "a part holds the problem");
+    const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
+    int32_t *const to = parts[1].problem.fields;
+#define TO(field) to[offsetof(gen_kda_scan_problem, field) / sizeof(int32_t)]
     parts[1].launch = 1;
-    memcpy(&parts[1].problem, &scan, sizeof scan);
+    parts[1].problem.base =
+        (gen_problem){sizeof(gen_kda_scan_problem), GEN_KDA_SCAN, base->flags, 0};
+    TO(batch) = p->batch;
+    TO(seq_len) = p->seq_len;
+    TO(num_tokens) = p->num_tokens;
+    TO(num_v_heads) = p->num_v_heads;
+    TO(head_dim) = p->head_dim;
+    TO(dtype) = p->dtype;
+    TO(segment_chunks) = plan->dims[KDA_SEGMENT_CHUNKS];
+#undef TO
     return 2;
 }
 

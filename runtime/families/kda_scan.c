@@ -26,24 +26,21 @@ static const struct gen__field fields[] = {
 };
 #undef FIELD
 
-/* As the other families have them. */
+/* As the other families have them; each by itself, for what is stored so is read so. */
 static void dims_of(const gen_problem *base, int32_t *dims)
 {
     const gen_kda_scan_problem *p = (const gen_kda_scan_problem *)base;
-    const int32_t all[KDA_ALL_DIMS] = {
-        [KDA_BATCH] = p->batch,
-        [KDA_SEQ_LEN] = p->seq_len,
-        [KDA_NUM_TOKENS] = p->num_tokens,
-        [KDA_QK_HEADS] = 1,
-        [KDA_V_HEADS] = p->num_v_heads,
-        [KDA_HEAD_DIM] = p->head_dim,
-        [KDA_DTYPE] = p->dtype,
-        [KDA_GATE_DTYPE] = GEN_DTYPE_FP32,
-        [KDA_BETA_DTYPE] = GEN_DTYPE_FP32,
-        [KDA_SAFE_GATE] = 1,
-        [KDA_SEGMENT_CHUNKS] = p->segment_chunks,
-    };
-    memcpy(dims, all, sizeof all);
+    dims[KDA_BATCH] = p->batch;
+    dims[KDA_SEQ_LEN] = p->seq_len;
+    dims[KDA_NUM_TOKENS] = p->num_tokens;
+    dims[KDA_QK_HEADS] = p->num_v_heads;
+    dims[KDA_V_HEADS] = p->num_v_heads;
+    dims[KDA_HEAD_DIM] = p->head_dim;
+    dims[KDA_DTYPE] = p->dtype;
+    dims[KDA_GATE_DTYPE] = GEN_DTYPE_FP32;
+    dims[KDA_BETA_DTYPE] = GEN_DTYPE_FP32;
+    dims[KDA_SAFE_GATE] = 1;
+    dims[KDA_SEGMENT_CHUNKS] = p->segment_chunks;
 }
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
@@ -78,7 +75,7 @@ static float predict(const gen_problem *base, const gen_device *device,
         dims[KDA_BATCH] = INVARIANT_BATCH;
         dims[KDA_NUM_TOKENS] = 0;
     }
-    return gen__kda_scan_us(dims, device, variant);
+    return gen__kda_scan_us(dims, dims[KDA_SEGMENT_CHUNKS], device, variant);
 }
 
 static void plan(const gen_problem *base, const gen_device *device,
@@ -95,7 +92,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->launch[0] = (gen_plan_launch){
         .variant = variant->index,
         .grid = {(uint32_t)plan->dims[KDA_V_HEADS] * (units / groups),
-                 (uint32_t)gen__kda_segment_slots(plan->dims), 1},
+                 (uint32_t)gen__kda_segment_slots(plan->dims, plan->dims[KDA_SEGMENT_CHUNKS]), 1},
         .threads = (uint16_t)variant->threads,
         .shared = variant->shared_dynamic,
         .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_INTER_DEPENDENT],
@@ -155,7 +152,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
     const enum gen_dtype dtype = (enum gen_dtype)dims[KDA_DTYPE], fp32 = GEN_DTYPE_FP32;
     const int64_t heads = dims[KDA_V_HEADS], d = dims[KDA_HEAD_DIM];
     const int64_t tiles = gen__kda_slots(dims) * heads, tile = tiles * KDA_CHUNK * d;
-    const int64_t segments = gen__kda_segment_slots(dims) * heads * d * d;
+    const int64_t segments = gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]) * heads * d * d;
     const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
     /* w and kg so small that their product contracts. */
     const struct gen__tensor list[KDA_SCAN_NUM_TENSORS] = {
@@ -204,7 +201,7 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
     dims_of(base, dims);
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
     const double tiles = (double)gen__kda_all_chunks(dims) * heads;
-    const double segments = (double)gen__kda_segment_slots(dims) * heads;
+    const double segments = (double)gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]) * heads;
     *bytes = tiles * (KDA_CHUNK * d * 6 + d * 4) + 8 * segments * d * d;
     *flops = tiles * (4 * 2 * KDA_CHUNK * d * d);
 }

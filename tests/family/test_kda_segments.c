@@ -120,11 +120,11 @@ static void slots(void **state)
             assert_true(slot >= next);
             next = slot + gen__kda_segments_of(gen__kda_chunks(cu[n + 1] - cu[n]), each);
         }
-        assert_true(next <= gen__kda_segment_slots(dims));
+        assert_true(next <= gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]));
     }
     const int32_t dims[KDA_ALL_DIMS] = {3, 130, 0, 1, 1, 64, 0, 0, 0, 1, 2};
     assert_int_equal(gen__kda_segment_slot(dims, NULL, 2), 4);
-    assert_int_equal(gen__kda_segment_slots(dims), 6);
+    assert_int_equal(gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]), 6);
 }
 
 /* Every element has a place of its own. */

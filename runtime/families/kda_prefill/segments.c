@@ -19,7 +19,7 @@ int64_t gen__kda_segment_slot(const int32_t *d, const int32_t *cu_seqlens, int64
 
 uint64_t gen__kda_segment_bytes(const int32_t *d)
 {
-    return (uint64_t)gen__kda_segment_slots(d) * (uint64_t)d[KDA_V_HEADS] *
+    return (uint64_t)gen__kda_segment_slots(d, d[KDA_SEGMENT_CHUNKS]) * (uint64_t)d[KDA_V_HEADS] *
            (uint64_t)d[KDA_HEAD_DIM] * (uint64_t)d[KDA_HEAD_DIM] * sizeof(float);
 }
 
@@ -29,7 +29,8 @@ enum gen_status gen__kda_refuse_segments(const char *family, const int32_t *d)
         return gen__invalid(family, "segment_chunks", d[KDA_SEGMENT_CHUNKS], "1 to 16777216");
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                      "%s: segment_chunks = %" PRId32 " makes %" PRId64 " segments; allowed: 65535",
-                     family, d[KDA_SEGMENT_CHUNKS], gen__kda_segment_slots(d));
+                     family, d[KDA_SEGMENT_CHUNKS],
+                     gen__kda_segment_slots(d, d[KDA_SEGMENT_CHUNKS]));
 }
 
 struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a)
@@ -90,7 +91,7 @@ static float rounds(int64_t all, int32_t segment, float blocks, float at_a_time)
     return count > at_a_time ? (float)segment * count / at_a_time : (float)segment;
 }
 
-float gen__kda_scan_us(const int32_t *dims, const gen_device *device,
+float gen__kda_scan_us(const int32_t *dims, int32_t segment, const gen_device *device,
                        const struct gen__facts *variant)
 {
     const float groups = groups_of(variant), d = (float)dims[KDA_HEAD_DIM];
@@ -99,24 +100,24 @@ float gen__kda_scan_us(const int32_t *dims, const gen_device *device,
     const float blocks = heads * d / (32.0f * groups);
     const float chunk_us = (variant->fact[KDA_INTER_WGMMA] ? wgmma_chunk_us : mma_chunk_us) +
                            group_us * (groups - 1.0f);
-    const float chain =
-        rounds(all, dims[KDA_SEGMENT_CHUNKS], blocks, resident(device, variant)) * chunk_us;
+    const float chain = rounds(all, segment, blocks, resident(device, variant)) * chunk_us;
     const float stream = stream_us(device, (float)all * heads * d * 400.0f);
     return launch_us + (chain > stream ? chain : stream);
 }
 
 /* The scan and the recurrence of segments; whatever variants there are for the scan, they take much
  * the same. */
-float gen__kda_segments_us(const int32_t *dims, const gen_device *device,
+float gen__kda_segments_us(const int32_t *dims, int32_t segment, const gen_device *device,
                            const struct gen__facts *variant)
 {
     const bool wgmma = variant->fact[KDA_INTER_WGMMA];
-    const struct gen__facts scan = {
-        .threads = 160, .shared_dynamic = 82 << 10, .registers = 168, .fact = {1, wgmma, 0}};
-    const int32_t segment = dims[KDA_SEGMENT_CHUNKS];
+    const struct gen__facts scan = {.threads = 160,
+                                    .registers = 168,
+                                    .occupancy = {83 << 10, {2, 2, 2, 2}},
+                                    .fact = {1, wgmma, 0}};
     const int64_t longest = gen__kda_chunks(dims[KDA_SEQ_LEN]);
     const float before = (float)gen__kda_segments_of(longest, segment) - 2.0f;
-    return gen__kda_scan_us(dims, device, &scan) +
+    return gen__kda_scan_us(dims, segment, device, &scan) +
            gen__kda_chain_us(dims, longest < segment ? longest : segment, device, variant) +
            (before > 0.0f ? before : 0.0f) * (wgmma ? wgmma_pass_us : mma_pass_us);
 }
@@ -138,8 +139,8 @@ static int32_t candidate(const int32_t *dims, const gen_device *device,
     const float best =
         longest * (variant->fact[KDA_INTER_WGMMA] ? 1.6f / wgmma_pass_us : 5.0f / mma_pass_us);
     const float enough = places / work;
-    const int32_t segments = enough * enough < best ? (int32_t)enough : (int32_t)sqrtf(best);
-    return segments < 3 ? 0 : (int32_t)((chunks + segments - 1) / segments);
+    const int32_t segments = (int32_t)(enough * enough < best ? enough : sqrtf(best));
+    return segments < 3 ? 0 : (int32_t)gen__kda_segments_of(chunks, segments);
 }
 
 struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
@@ -147,14 +148,8 @@ struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
 {
     const struct gen__kda_cut whole = {0, gen__kda_inter_us(dims, device, variant)};
     const int32_t segment = candidate(dims, device, variant);
-    if (!segment)
+    if (!segment || gen__kda_segment_slots(dims, segment) > KDA_MAX_SEGMENTS)
         return whole;
-    int32_t cut[KDA_ALL_DIMS];
-    for (int i = 0; i < KDA_ALL_DIMS; i++)
-        cut[i] = dims[i];
-    cut[KDA_SEGMENT_CHUNKS] = segment;
-    if (gen__kda_segment_slots(cut) > KDA_MAX_SEGMENTS)
-        return whole;
-    const float us = gen__kda_segments_us(cut, device, variant);
+    const float us = gen__kda_segments_us(dims, segment, device, variant);
     return us > worth * whole.us ? whole : (struct gen__kda_cut){segment, us};
 }
