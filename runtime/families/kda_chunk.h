@@ -91,7 +91,7 @@ static inline bool gen__kda_allowed(const int32_t *d)
         ((d[KDA_GATE_DTYPE] == d[KDA_DTYPE]) | (d[KDA_GATE_DTYPE] == GEN_DTYPE_FP32)) &
         ((d[KDA_BETA_DTYPE] == d[KDA_DTYPE]) | (d[KDA_BETA_DTYPE] == GEN_DTYPE_FP32)) &
         ((uint32_t)d[KDA_SAFE_GATE] <= 1);
-    if (!ranges || (v != qk && v % qk))
+    if (!ranges || (v != qk && qk > 1 && v % qk))
         return false;
     const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
     return d[KDA_NUM_TOKENS] <= most && gen__kda_tokens(d) <= KDA_MAX_TOKENS &&

@@ -33,7 +33,7 @@ static void dims_of(const gen_problem *base, int32_t *dims)
     dims[KDA_BATCH] = p->batch;
     dims[KDA_SEQ_LEN] = p->seq_len;
     dims[KDA_NUM_TOKENS] = p->num_tokens;
-    dims[KDA_QK_HEADS] = p->num_v_heads;
+    dims[KDA_QK_HEADS] = 1;
     dims[KDA_V_HEADS] = p->num_v_heads;
     dims[KDA_HEAD_DIM] = p->head_dim;
     dims[KDA_DTYPE] = p->dtype;
