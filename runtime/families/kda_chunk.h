@@ -254,6 +254,15 @@ struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
 void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
                            gen_plan_launch *launch);
 
+/* ---- the tuner's grid -------------------------------------------------- */
+
+/* Steps in half octaves: of states and seq_len; of tiles. */
+extern const uint8_t gen__kda_grid[2];
+/* A batch and its heads of so many states; false where so much need not be tuned for: what is best
+ * does not change any more. */
+bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *batch, int32_t *heads,
+                         int32_t *seq_len);
+
 /* Launch facts, in the order of the families' family.lua. */
 enum kda_intra_fact { KDA_INTRA_DEPENDENT };
 #define KDA_INTRA_FACTS "dependent"

@@ -222,6 +222,18 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
+{
+    gen_kda_inter_problem *p = (gen_kda_inter_problem *)base;
+    int32_t batch, heads, seq_len;
+    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
+        return;
+    p->batch = batch;
+    p->seq_len = seq_len;
+    p->num_tokens = 0;
+    p->num_v_heads = heads;
+}
+
 static enum gen_status select_here(const gen_library *library, const gen_device *device,
                                    const gen_problem *problem, gen_plan *plan);
 static bool launch_here(const gen_library *library, const gen_device *device,
@@ -240,6 +252,8 @@ const struct gen__family gen__family_kda_inter = {
     .num_coords = sizeof coords / sizeof *coords,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
+    .grid_steps = gen__kda_grid,
+    .set_counts = set_counts,
     .check = check,
     .fits = fits,
     .predict = predict,

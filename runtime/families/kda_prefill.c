@@ -548,6 +548,20 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
+{
+    gen_kda_prefill_problem *p = (gen_kda_prefill_problem *)base;
+    int32_t batch, heads, seq_len;
+    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
+        return;
+    p->batch = batch;
+    p->seq_len = seq_len;
+    p->num_tokens = 0;
+    p->num_qk_heads = heads;
+    p->segment_chunks = 0;
+    p->num_v_heads = heads;
+}
+
 static enum gen_status select_here(const gen_library *library, const gen_device *device,
                                    const gen_problem *problem, gen_plan *plan);
 
@@ -564,6 +578,8 @@ const struct gen__family gen__family_kda_prefill = {
     .num_coords = sizeof coords / sizeof *coords,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
+    .grid_steps = gen__kda_grid,
+    .set_counts = set_counts,
     .check = check,
     .fits = fits,
     .predict = predict,

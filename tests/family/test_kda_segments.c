@@ -224,6 +224,29 @@ static void choice(void **state)
     assert_int_equal(chosen(p, 0), one);
 }
 
+/* The tuner's problems have the counts that they are asked for, up to a size. */
+static void tuned_counts(void **state)
+{
+    (void)state;
+    struct gen__key key;
+    for (int i = 0; i < 3; i++) {
+        static const float counts[3][GEN__MAX_COORDS] = {{12, 8192}, {256, 512}, {4, 131072}};
+        gen_kda_prefill_problem p = problem(3, 100, 5);
+        p.num_tokens = 120;
+        p.segment_chunks = -1;
+        prefill->set_counts(&p.base, counts[i]);
+        assert_int_equal(prefill->check(&p.base, &key), GEN_OK);
+        assert_true(key.counts[0] == counts[i][0] && key.counts[1] == counts[i][1]);
+        assert_int_equal(p.num_tokens, 0);
+        assert_int_equal(p.segment_chunks, 0);
+    }
+    static const float many[GEN__MAX_COORDS] = {256, 131072};
+    gen_kda_prefill_problem p = problem(3, 100, 5);
+    prefill->set_counts(&p.base, many);
+    assert_int_equal(p.batch, 3);
+    assert_int_equal(p.seq_len, 100);
+}
+
 static void case_names(void **state)
 {
     (void)state;
@@ -431,10 +454,11 @@ static void reference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_errors),    cmocka_unit_test(slots),
-        cmocka_unit_test(layouts),         cmocka_unit_test(geometry),
-        cmocka_unit_test(choice),          cmocka_unit_test(case_names),
-        cmocka_unit_test(argument_errors), cmocka_unit_test(reference),
+        cmocka_unit_test(check_errors), cmocka_unit_test(slots),
+        cmocka_unit_test(layouts),      cmocka_unit_test(geometry),
+        cmocka_unit_test(choice),       cmocka_unit_test(tuned_counts),
+        cmocka_unit_test(case_names),   cmocka_unit_test(argument_errors),
+        cmocka_unit_test(reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

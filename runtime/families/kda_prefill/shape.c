@@ -388,6 +388,25 @@ struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen
     };
 }
 
+/* ---- the tuner's grid -------------------------------------------------- */
+
+#define TUNED_TOKENS (1 << 21) /* of all heads */
+#define TUNED_HEADS 64
+
+const uint8_t gen__kda_grid[2] = {2, 4};
+
+bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *batch, int32_t *heads,
+                         int32_t *seq_len)
+{
+    if (counts[0] * counts[1] > 1.1f * TUNED_TOKENS)
+        return false;
+    const float states = counts[0] > 1.0f ? counts[0] : 1.0f;
+    *heads = states < TUNED_HEADS ? (int32_t)lroundf(states) : TUNED_HEADS;
+    *batch = states < TUNED_HEADS ? 1 : (int32_t)lroundf(states / TUNED_HEADS);
+    *seq_len = (int32_t)lroundf(counts[1]);
+    return true;
+}
+
 /* ---- time -------------------------------------------------------------- */
 
 /*
