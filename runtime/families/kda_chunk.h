@@ -109,6 +109,13 @@ static inline enum gen_status gen__kda_check(const char *family, const int32_t *
     return GEN_OK;
 }
 
+/* Elements of the states before all chunks. */
+static inline uint64_t gen__kda_states_count(const int32_t *dims)
+{
+    return (uint64_t)(gen__kda_all_chunks(dims) * dims[KDA_V_HEADS] * dims[KDA_HEAD_DIM] *
+                      dims[KDA_HEAD_DIM]);
+}
+
 struct gen__kda_sequence {
     int64_t first, length, slot; /* tokens; slot of the first chunk */
 };
@@ -300,6 +307,7 @@ enum kda_inter_tensor {
     KDA_INTER_INITIAL_STATE,
     KDA_INTER_FINAL_STATE,
     KDA_INTER_O,
+    KDA_INTER_STATES,
     KDA_INTER_NUM_TENSORS
 };
 enum kda_scan_tensor {
@@ -325,6 +333,7 @@ enum kda_prefill_tensor {
     KDA_PREFILL_INITIAL_STATE,
     KDA_PREFILL_FINAL_STATE,
     KDA_PREFILL_O,
+    KDA_PREFILL_STATES,
     KDA_PREFILL_NUM_TENSORS
 };
 

@@ -145,6 +145,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
          .tolerance = state_tolerance, .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
          .row_tolerance = 4 * output_tolerance, .row = (uint32_t)d, .cold = true},
+        {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
     };
     memcpy(tensors, list, sizeof list);
     return KDA_INTER_NUM_TENSORS;
@@ -192,8 +193,17 @@ static void case_name(const gen_problem *base, char *text, size_t capacity)
     gen__kda_case_name(dims, text, capacity);
 }
 
-enum form { FORM_VK, FORM_NO_STATE, FORM_STRIDES, FORM_LOOSE, NUM_FORMS };
-static const char *const forms[NUM_FORMS] = {"vk", "no_state", "strides", "loose"};
+enum form {
+    FORM_VK,
+    FORM_NO_STATE,
+    FORM_STRIDES,
+    FORM_LOOSE,
+    FORM_STATES,
+    FORM_STATES_VK,
+    NUM_FORMS
+};
+static const char *const forms[NUM_FORMS] = {"vk",    "no_state", "strides",
+                                             "loose", "states",   "states_vk"};
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
@@ -215,7 +225,14 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     }
     case FORM_LOOSE:
+        t[KDA_INTER_STATES].count = gen__kda_states_count(dims);
         return gen__kda_loose_form(dims, &t[KDA_INTER_CU_SEQLENS]);
+    case FORM_STATES_VK:
+        a->state_layout = GEN_KDA_DECODE_VK;
+        /* fall through */
+    case FORM_STATES:
+        t[KDA_INTER_STATES].count = gen__kda_states_count(dims);
+        return true;
     case NUM_FORMS:
         break;
     }

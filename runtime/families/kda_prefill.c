@@ -281,6 +281,7 @@ static gen_kda_inter_args inter_args(const gen_kda_prefill_args *a, const gen_kd
         .initial_state = a->initial_state,
         .final_state = a->final_state,
         .o = a->o,
+        .states = a->states,
         .o_stride = a->o_stride,
         .state_layout = a->state_layout,
     };
@@ -409,6 +410,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
          .tolerance = state_tolerance, .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
          .cold = true},
+        {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
     };
     memcpy(tensors, list, sizeof list);
     return KDA_PREFILL_NUM_TENSORS;
@@ -476,11 +478,12 @@ enum form {
     FORM_NO_STATE,
     FORM_LOOSE,
     FORM_SLOW,
+    FORM_STATES,
     NUM_FORMS
 };
 static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid", "negative",
                                              "strides",  "bare",      "vk",      "no_state",
-                                             "loose",    "slow"};
+                                             "loose",    "slow",      "states"};
 
 static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
 {
@@ -541,6 +544,9 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
         t[KDA_PREFILL_G].amount = -0.001;
         t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
+        return true;
+    case FORM_STATES:
+        t[KDA_PREFILL_STATES].count = gen__kda_states_count(dims_of(base));
         return true;
     case NUM_FORMS:
         break;

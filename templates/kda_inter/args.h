@@ -48,6 +48,9 @@ typedef struct gen_kda_inter_args {
     float *final_state;         /* the same, of every sequence; NULL: not wanted. May be
                                    initial_state */
     void *o;                    /* [tokens, num_v_heads, head_dim] */
+    /* The state before each chunk, rounded: [chunks, num_v_heads, head_dim, head_dim] in
+     * state_layout, the sequences' chunks one behind the other (no slots); NULL: not wanted */
+    void *states;
     int64_t o_stride;           /* between tokens in elements, a multiple of 8; 0: packed */
     int32_t state_layout;       /* enum gen_kda_decode_layout */
     int32_t pad;
@@ -70,13 +73,14 @@ struct gen_kda_inter_params {
     float *added; /* kda_scan/args.h */
     void *transition;
     int segment_chunks; /* 0: sequences are not cut into segments */
-    int pad;
+    int num_states;     /* chunks that `states` holds, whatever cu_seqlens says */
+    void *states;
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_kda_inter_params) == 144, "same on both sides");
+static_assert(sizeof(struct gen_kda_inter_params) == 152, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_kda_inter_params) == 144, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_inter_params) == 152, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_INTER_H */

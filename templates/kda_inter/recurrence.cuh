@@ -234,6 +234,28 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             p.final_state[state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2)] = s[i];
     }
 
+    // The state as the left operand to where states are wanted, its rows from `row` on. Numbers of chunks that cu_seqlens should
+    // not have made are passed over.
+    static __device__ __forceinline__ void store_states(const gen_kda_inter_params &p, const work &b, int chunk, int row, const unsigned (&a)[head_dim / 16][4])
+    {
+        if (chunk >= p.num_states)
+            return;
+        const long long record = static_cast<long long>(chunk) * p.num_v_heads + b.head;
+        unsigned short *const to = static_cast<unsigned short *>(p.states) + record * (head_dim * head_dim);
+#pragma unroll
+        for (int k = 0; k < head_dim / 16; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int v = row + i % 2 * 8, channel = 16 * k + i / 2 * 8 + threadIdx.x % 4 * 2;
+                if (p.state_vk) {
+                    *reinterpret_cast<unsigned *>(to + v * head_dim + channel) = a[k][i];
+                } else {
+                    to[channel * head_dim + v] = static_cast<unsigned short>(a[k][i]);
+                    to[(channel + 1) * head_dim + v] = static_cast<unsigned short>(a[k][i] >> 16);
+                }
+            }
+    }
+
     static __device__ __forceinline__ void load_u(unsigned from, float (&x)[32])
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -413,11 +435,14 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         const int row = (b.part * groups + group) * 64 + warp * 16 + lane / 4; // of S'
         float s[head_dim / 2];
         begin_state(p, b, group, row, s);
+        const int chunks_before = p.states ? kda_chunks_before(p.sequences, b.n) : 0;
         int step = b.transitions();
         for (int chunk = b.begin; chunk < b.end; chunk++, step++) {
             const unsigned from = b.stage(wgmma ? step % stages : 0);
             unsigned a[head_dim / 16][4];
             as_operand(s, a);
+            if (p.states)
+                store_states(p, b, chunks_before + chunk, row, a);
             if constexpr (wgmma)
                 mbarrier_wait(b.full(step % stages), step / stages & 1);
             else

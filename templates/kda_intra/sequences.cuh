@@ -64,6 +64,20 @@ __device__ __forceinline__ kda_chunk kda_chunk_at(const gen_kda_sequences &s, in
     return {sequence.first + row, row < 0 ? 0 : min(sequence.length - row, KDA_CHUNK)};
 }
 
+// Chunks of the sequences before the n-th, by a whole warp.
+__device__ __forceinline__ int kda_chunks_before(const gen_kda_sequences &s, int n)
+{
+    if (!s.cu_seqlens)
+        return n * ((s.seq_len + KDA_CHUNK - 1) / KDA_CHUNK);
+    int sum = 0;
+    for (int i = threadIdx.x % 32; i < n; i += 32)
+        sum += kda_sequence_at(s, i).chunks();
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    return sum;
+}
+
 // Runs of `chunks` chunks of a sequence, the last one shorter; one without chunks where there is no token.
 struct kda_segment {
     kda_sequence sequence;

@@ -359,6 +359,7 @@ enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
             GEN_OK ||
         (status = gen__check_pointer(family, "final_state", a->final_state, 16, true)) != GEN_OK ||
         (status = gen__check_pointer(family, "o", a->o, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "states", a->states, 16, true)) != GEN_OK ||
         (status = gen__kda_check_cu_seqlens(family, dims, a->cu_seqlens)) != GEN_OK ||
         (status = gen__kda_check_stride(family, "o_stride", dims, a->o_stride, 8,
                                         width(dims, KDA_V_HEADS))) != GEN_OK)
@@ -385,6 +386,8 @@ struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen
         .sequences = gen__kda_sequences(dims, a->cu_seqlens),
         .num_v_heads = dims[KDA_V_HEADS],
         .state_vk = a->state_layout == GEN_KDA_DECODE_VK,
+        .num_states = (int)gen__kda_all_chunks(dims),
+        .states = a->states,
     };
 }
 
