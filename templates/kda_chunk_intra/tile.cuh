@@ -20,7 +20,7 @@ constexpr int rows = KDA_CHUNK, cell = rows * 128; // bytes of 64 rows x 64 colu
 struct block_work {
     unsigned base; // shared address
     kda_chunk chunk;
-    int head, qk_head;
+    int slot, head, qk_head;
 };
 
 __device__ __forceinline__ int quotient(int x, unsigned mul, unsigned shift)
@@ -32,11 +32,11 @@ __device__ __forceinline__ int quotient(int x, unsigned mul, unsigned shift)
 __device__ __forceinline__ block_work block_at(const gen_kda_stage_shape &s, int units, const void *memory)
 {
     block_work b;
-    const int slot = quotient(blockIdx.x, s.heads_mul, s.heads_shift);
     b.base = shared_address(memory);
-    b.head = blockIdx.x - slot * units;
+    b.slot = quotient(blockIdx.x, s.heads_mul, s.heads_shift);
+    b.head = blockIdx.x - b.slot * units;
     b.qk_head = quotient(b.head, s.group_mul, s.group_shift);
-    b.chunk = kda_chunk_at(s.sequences, slot);
+    b.chunk = kda_chunk_at(s.sequences, b.slot);
     return b;
 }
 
