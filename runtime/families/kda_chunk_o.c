@@ -215,6 +215,7 @@ const struct gen__family gen__family_kda_chunk_o = {
     .fill = fill,
     .cost = cost,
     .case_name = case_name,
+    .results = KDA_STAGE_RESULTS,
     .forms = forms,
     .num_forms = NUM_FORMS,
     .form = form,

@@ -17,6 +17,7 @@ enum kda_stage_fact { KDA_STAGE_DEPENDENT };
 enum { KDA_STAGE_NUM_FIELDS = 10 };
 extern const struct gen__field gen__kda_stage_fields[];
 extern const char *const gen__kda_stage_coords[]; /* one: tiles */
+#define KDA_STAGE_RESULTS "kda_stages"            /* the result file of them all */
 
 const int32_t *gen__kda_stage_dims(const gen_problem *problem);
 
