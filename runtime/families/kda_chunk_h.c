@@ -12,7 +12,7 @@
 enum gen_status gen__kda_chunk_h_reference(const gen_plan *plan, const gen_args *args);
 
 #define PART 64 /* columns of V of a block */
-enum fact { DEPENDENT, STAGES };
+enum fact { DEPENDENT, STAGES, WGMMA };
 
 static const char family[] = "kda_chunk_h";
 
@@ -45,7 +45,8 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
     const float work =
         (float)gen__kda_all_chunks(dims) * blocks / (sms * (per_sm > 0.0f ? per_sm : 1.0f));
-    const float chunk_us = variant->fact[STAGES] > 1 ? 2.0f : 4.0f;
+    const float chunk_us =
+        (variant->fact[WGMMA] ? 1.0f : 3.0f) + 1.0f / (float)variant->fact[STAGES];
     const float chain = (work > longest ? work : longest) * chunk_us;
     double bytes, flops;
     cost(base, &bytes, &flops);
@@ -219,7 +220,7 @@ const struct gen__family gen__family_kda_chunk_h = {
     .params_size = sizeof(struct gen_kda_chunk_h_params),
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
-    .facts = "dependent,stages",
+    .facts = "dependent,stages,wgmma",
     .coords = gen__kda_stage_coords,
     .num_coords = 1,
     .fields = gen__kda_stage_fields,

@@ -14,11 +14,12 @@ return family {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
   },
   free = {
-    { name = "blocks", values = { 2, 3, 4 }, tag = "b" },
+    { name = "blocks", values = { 1, 2, 3, 4 }, tag = "b" },
   },
   legal = function(v, arch)
     local fit = arch.shared_per_sm // (shared(v) + 1024)
     if v.blocks > fit then return "shared memory holds fewer blocks" end
+    if v.blocks < math.min(fit, 4) then return "fewer blocks an SM wait for their own loads" end
     return true
   end,
   facts = { "dependent" },
@@ -27,10 +28,10 @@ return family {
       threads = 256,
       shared = shared(v),
       cluster = 1,
-      max_registers = 65536 // 256 // v.blocks // 8 * 8,
+      max_registers = math.min(255, 65536 // 256 // v.blocks // 8 * 8),
       facts = { dependent = arch.cc >= 90 and 1 or 0 }, -- the template waits there
     }
   end,
   template = function(v) return "kda_recompute_wu.cu.in" end,
-  fallback = function(v, arch) return v.blocks == 2 end,
+  fallback = function(v, arch) return true end,
 }
