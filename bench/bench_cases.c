@@ -188,19 +188,17 @@ static void add_notes(struct text *text, const char *family, const struct shape_
     }
 }
 
-/* All cases of a family; false if one is wrong or cannot be measured. */
+/* All cases of a family, as rows; false if one is wrong or cannot be measured. */
 static bool bench_family(struct bench_options *o, const struct gen__family *family,
-                         struct inplace_copy *peer, const struct peer_list *peers)
+                         struct inplace_copy *peer, const struct peer_list *peers,
+                         struct text *notes, struct text *rows)
 {
     struct shape_list shapes = {0};
     struct arena arena = {0};
-    struct text text = {0};
     bool ok = true;
     size_t cases = 0;
     shapes_load(&shapes, family, SHAPES_TIMED, o->list);
-    bench_header(&text, o, method);
-    add_notes(&text, family->name, &shapes, peers);
-    text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
+    add_notes(notes, family->name, &shapes, peers);
     for (size_t i = 0; i < shapes.count; i++) {
         const struct shape *shape = &shapes.item[i];
         struct outcome out = {0};
@@ -226,17 +224,48 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
             printf("  err %.1e", out.err);
         printf("  %s\n", out.variant);
         fflush(stdout);
-        add_rows(&text, shape, &out, peers);
+        add_rows(rows, shape, &out, peers);
         cases++;
     }
-    if (cases)
-        bench_write(o, family->name, &text);
-    else
+    if (!cases)
         warn("no case of %s is named '%s'", family->name, o->cases ? o->cases : "*");
     arena_free(&arena, &o->session.gpu);
-    text_free(&text);
     shapes_free(&shapes);
     return ok && cases;
+}
+
+static const char *results_of(const struct gen__family *family)
+{
+    return family->results ? family->results : family->name;
+}
+
+/* The result file of the first family, with the cases of all that share it. */
+static bool bench_file(struct bench_options *o, const struct gen__family *const *family, uint32_t n,
+                       struct inplace_copy *peer, const struct peer_list *peers)
+{
+    const char *name = results_of(family[0]);
+    struct text text = {0}, rows = {0};
+    bool ok = true;
+    bench_header(&text, o, method);
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(results_of(family[i]), name) == 0)
+            ok = bench_family(o, family[i], peer, peers, &text, &rows) && ok;
+    text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
+    if (rows.length) {
+        text_add(&text, "%s", rows.data);
+        bench_write(o, name, &text);
+    }
+    text_free(&text);
+    text_free(&rows);
+    return ok;
+}
+
+static bool is_first_of_file(const struct gen__family *const *family, uint32_t i)
+{
+    for (uint32_t before = 0; before < i; before++)
+        if (strcmp(results_of(family[before]), results_of(family[i])) == 0)
+            return false;
+    return true;
 }
 
 int bench_cases(struct bench_options *o)
@@ -256,7 +285,8 @@ int bench_cases(struct bench_options *o)
     if (inplace_copy_open(&peer, &o->session.gpu) != GEN_OK)
         die(1, "%s", gen_last_error());
     for (uint32_t i = 0; i < n; i++)
-        ok = bench_family(o, family[i], &peer, &peers) && ok;
+        if (is_first_of_file(family, i))
+            ok = bench_file(o, family + i, n - i, &peer, &peers) && ok;
     inplace_copy_close(&peer);
     session_close(&o->session);
     peers_free(&peers);
