@@ -10,7 +10,7 @@ return family {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
   },
   free = {
-    { name = "blocks", values = { 4 }, tag = "b" },
+    { name = "blocks", values = { 3, 4 }, tag = "b" },
   },
   legal = function(v, arch) return true end,
   facts = { "dependent" },
@@ -19,10 +19,10 @@ return family {
       threads = 256,
       shared = 8 * v.head_dim * 4, -- a warp's sums
       cluster = 1,
-      max_registers = 64,
+      max_registers = v.blocks == 4 and 64 or 80,
       facts = { dependent = arch.cc >= 90 and 1 or 0 }, -- the template waits there
     }
   end,
   template = function(v) return "kda_gate.cu.in" end,
-  fallback = function(v, arch) return true end,
+  fallback = function(v) return v.blocks == 3 end, -- four spill where PTX is for sm_80
 }
