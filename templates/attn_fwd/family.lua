@@ -19,7 +19,7 @@ end
 
 local function bytes(v)
   if is_fp8(v) and v.kernel == "wgmma" then -- values twice: as they come, and turned, where rows are 128 keys
-    return (v.m + 2 * v.stages * v.n) * v.head_dim + v.stages * (v.n + 127) // 128 * 128 * v.head_dim
+    return (v.m + 2 * v.stages * v.n) * v.head_dim + v.stages * ((v.n + 127) // 128 * 128) * v.head_dim
   end
   return (v.m + 2 * v.stages * v.n) * v.head_dim * 2 -- mma: 8-bit types become fp16
 end
@@ -58,8 +58,8 @@ local wgmma_shapes = {
 }
 
 -- The same of 8 bits.
-local all64 = { ["192x128"] = { "regs", 2 }, ["192x96"] = { "regs", 2 }, ["192x160"] = { "regs", 2 }, ["128x128"] = { "regs", 2 }, ["128x192"] = { "regs", 2 }, ["128x224"] = { "regs", 2 } }
-local all128 = { ["192x64"] = { "shared", 2 }, ["192x96"] = { "shared", 2 }, ["128x128"] = { "regs", 2 }, ["128x160"] = { "regs", 2 }, ["128x192"] = { "regs", 2 }, ["128x224"] = { "shared", 2 } }
+local all64 = { ["192x128"] = { "regs", 4 }, ["192x96"] = { "regs", 4 }, ["128x192"] = { "regs", 4 }, ["192x64"] = { "regs", 4 } }
+local all128 = { ["192x64"] = { "shared", 4 }, ["192x96"] = { "shared", 4 }, ["128x128"] = { "regs", 4 }, ["128x160"] = { "regs", 2 } }
 local fp8_shapes = {
   [64] = { full = all64, causal = all64, any = all64 },
   [128] = { full = all128, causal = all128, any = all128 },
@@ -86,7 +86,7 @@ return family {
     { name = "kernel", values = { "mma", "wgmma" } },
     { name = "m", values = { 64, 128, 192 }, tag = "m" },
     { name = "n", values = { 32, 64, 80, 96, 112, 128, 160, 192, 224 }, tag = "n" },
-    { name = "stages", values = { 2, 3 }, tag = "st" },
+    { name = "stages", values = { 2, 3, 4, 5 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers" } },
   },

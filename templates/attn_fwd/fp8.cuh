@@ -47,7 +47,7 @@ template <int n>
 __device__ __forceinline__ bool attn_softmax_e4m3(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / 4],
                                                   float (&factor)[2])
 {
-    float to[2] = {r.maximum[0], r.maximum[1]}, sum[2][2];
+    float to[2] = {r.maximum[0], r.maximum[1]}, sum[2];
     bool moved = __any_sync(0xffffffffu, fminf(to[0], to[1]) == minus_infinity());
     if (moved)
         attn_move_maximum(r, s, to);
@@ -55,7 +55,7 @@ __device__ __forceinline__ bool attn_softmax_e4m3(attn_rows_state &r, const floa
     for (;; moved = true) {
         const float minus[2] = {to[0] == minus_infinity() ? 0.f : attn_offset - to[0] * scale,
                                 to[1] == minus_infinity() ? 0.f : attn_offset - to[1] * scale};
-        sum[0][0] = sum[0][1] = sum[1][0] = sum[1][1] = 0.f;
+        sum[0] = sum[1] = 0.f;
 #pragma unroll
         for (int i = 0; i < n; i += 8) {
 #pragma unroll
@@ -63,16 +63,14 @@ __device__ __forceinline__ bool attn_softmax_e4m3(attn_rows_state &r, const floa
                 const float a = exp2_fast(fmaf(s[i + 2 * h], scale, minus[h])), b = exp2_fast(fmaf(s[i + 2 * h + 1], scale, minus[h]));
                 const float c = exp2_fast(fmaf(s[i + 2 * h + 4], scale, minus[h]));
                 const float d = exp2_fast(fmaf(s[i + 2 * h + 5], scale, minus[h]));
-                sum[h][0] += a;
-                sum[h][1] += b;
-                sum[h][0] += c;
-                sum[h][1] += d;
+                sum[h] += a;
+                sum[h] += b;
+                sum[h] += c;
+                sum[h] += d;
                 packed[i / 4 + h] = pack4_e4m3(a, b, c, d);
             }
         }
-        sum[0][0] += sum[0][1];
-        sum[1][0] += sum[1][1];
-        if (moved || !__any_sync(0xffffffffu, !(fmaxf(sum[0][0], sum[1][0]) <= attn_most_sum_e4m3)))
+        if (moved || !__any_sync(0xffffffffu, !(fmaxf(sum[0], sum[1]) <= attn_most_sum_e4m3)))
             break;
         attn_move_maximum(r, s, to);
     }
@@ -84,8 +82,8 @@ __device__ __forceinline__ bool attn_softmax_e4m3(attn_rows_state &r, const floa
             r.maximum[h] = to[h];
         }
     }
-    r.sum[0] += sum[0][0];
-    r.sum[1] += sum[1][0];
+    r.sum[0] += sum[0];
+    r.sum[1] += sum[1];
     return moved;
 }
 
