@@ -58,8 +58,8 @@ local wgmma_shapes = {
 }
 
 -- The same of 8 bits.
-local all64 = { ["192x128"] = { "regs", 4 }, ["192x96"] = { "regs", 4 }, ["128x192"] = { "regs", 4 }, ["192x64"] = { "regs", 4 } }
-local all128 = { ["192x64"] = { "shared", 4 }, ["192x96"] = { "shared", 4 }, ["128x128"] = { "regs", 4 }, ["128x160"] = { "regs", 2 } }
+local all64 = { ["192x128"] = { "shared", 4 } }
+local all128 = { ["128x128"] = { "regs", 4 }, ["128x160"] = { "regs", 2 }, ["128x192"] = { "regs", 2 } }
 local fp8_shapes = {
   [64] = { full = all64, causal = all64, any = all64 },
   [128] = { full = all128, causal = all128, any = all128 },
