@@ -24,7 +24,7 @@
 
 /* The values of dtype, of which the key has those that there are kernels for. */
 static const char *const dtype_names[] = {"bf16", "fp16", "fp32", "int32", "e4m3", "e5m2"};
-static const char *const key_names[] = {"bf16", "fp16"};
+static const char *const key_names[] = {"bf16", "fp16", "e4m3", "e5m2"};
 static const char *const dim_names[] = {"64", "128", "256"};
 static const char *const mask_names[] = {"full", "causal", "any"};
 static const char *const flag_names[] = {"no", "yes"};
@@ -97,13 +97,15 @@ static enum gen_status check_sizes(const gen_attn_fwd_problem *p)
 
 static enum gen_status check_dtypes(const gen_attn_fwd_problem *p)
 {
-    if (gen__attn_of_8_bits(p->dtype))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: dtype = %" PRId32 " (%s): there is no kernel for it yet; allowed: "
-                         "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)",
-                         family, p->dtype, dtype_names[p->dtype]);
+    if (gen__attn_of_8_bits(p->dtype)) {
+        if (p->o_dtype != GEN_DTYPE_BF16 && p->o_dtype != GEN_DTYPE_FP16)
+            return invalid("o_dtype", p->o_dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+        return GEN_OK;
+    }
     if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
-        return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+        return invalid("dtype", p->dtype,
+                       "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1), GEN_DTYPE_E4M3 (4), "
+                       "GEN_DTYPE_E5M2 (5)");
     if (p->o_dtype != GEN_DTYPE_BF16 && p->o_dtype != p->dtype)
         return invalid("o_dtype", p->o_dtype,
                        "0, or what dtype is; another only where dtype has 8 bits");
@@ -158,7 +160,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     if (status)
         return status;
     memset(key, 0, sizeof *key);
-    key->codes[0] = p->dtype == GEN_DTYPE_FP16;
+    /* In the order of key_names. */
+    key->codes[0] = (uint8_t)(gen__attn_of_8_bits(p->dtype) ? p->dtype - GEN_DTYPE_E4M3 + 2 : p->dtype);
     key->codes[1] = p->head_dim == 64 ? 0 : p->head_dim == 128 ? 1 : 2;
     key->codes[2] = (uint8_t)mask_of(p);
     key->empty = p->batch == 0 || p->q_len == 0;

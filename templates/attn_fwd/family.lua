@@ -13,8 +13,15 @@
 --                 the one before it ends (wgmma)
 local CONTROL = 1024 -- barriers
 
+local function is_fp8(v)
+  return v.dtype == "e4m3" or v.dtype == "e5m2"
+end
+
 local function bytes(v)
-  return (v.m + 2 * v.stages * v.n) * v.head_dim * 2
+  if is_fp8(v) and v.kernel == "wgmma" then -- values twice: as they come, and turned, where rows are 128 keys
+    return (v.m + 2 * v.stages * v.n) * v.head_dim + v.stages * ((v.n + 127) // 128 * 128) * v.head_dim
+  end
+  return (v.m + 2 * v.stages * v.n) * v.head_dim * 2 -- mma: 8-bit types become fp16
 end
 
 local function shared(v)
@@ -50,9 +57,18 @@ local wgmma_shapes = {
   },
 }
 
+-- The same of 8 bits.
+local all64 = { ["192x128"] = { "shared", 4 } }
+local all128 = { ["128x128"] = { "regs", 4 }, ["128x160"] = { "regs", 2 }, ["128x192"] = { "regs", 2 } }
+local fp8_shapes = {
+  [64] = { full = all64, causal = all64, any = all64 },
+  [128] = { full = all128, causal = all128, any = all128 },
+  [256] = { full = {}, causal = {}, any = {} },
+}
+
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-  local shape = wgmma_shapes[v.head_dim][v.mask][v.m .. "x" .. v.n]
+  local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
@@ -62,15 +78,15 @@ end
 return family {
   name = "attn_fwd",
   required = {
-    { name = "dtype", values = { "bf16", "fp16" } },
+    { name = "dtype", values = { "bf16", "fp16", "e4m3", "e5m2" } },
     { name = "head_dim", values = { 64, 128, 256 }, tag = "d" },
     { name = "mask", values = { "full", "causal", "any" } },
   },
   free = {
     { name = "kernel", values = { "mma", "wgmma" } },
     { name = "m", values = { 64, 128, 192 }, tag = "m" },
-    { name = "n", values = { 32, 64, 80, 112, 128 }, tag = "n" },
-    { name = "stages", values = { 2, 3 }, tag = "st" },
+    { name = "n", values = { 32, 64, 80, 96, 112, 128, 160, 192, 224 }, tag = "n" },
+    { name = "stages", values = { 2, 3, 4, 5 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers" } },
   },
@@ -96,11 +112,12 @@ return family {
       },
     }
   end,
-  template = function(v) return "attn_fwd_" .. v.kernel .. ".cu.in" end,
+  template = function(v) return "attn_fwd_" .. (is_fp8(v) and "fp8_" or "") .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
     -- Of 65,536 registers, those that the feeding group gives away.
-    return v.m == 192 and { REGISTERS = 160, FEEDER_REGISTERS = 32 }
-      or { REGISTERS = 240, FEEDER_REGISTERS = 24 }
+    if v.m == 192 then return { REGISTERS = 160, FEEDER_REGISTERS = 32 } end
+    if is_fp8(v) then return { REGISTERS = 232, FEEDER_REGISTERS = 40 } end -- it turns values, too
+    return { REGISTERS = 240, FEEDER_REGISTERS = 24 }
   end,
   fallback = function(v) return v.kernel == "mma" end,
 }

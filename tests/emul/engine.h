@@ -154,13 +154,15 @@ void emul_mma(float *d, const unsigned *a, unsigned b0, unsigned b1, int is_bf16
 void emul_wgmma_fence(void);
 void emul_wgmma_commit(void);
 void emul_wgmma_wait(unsigned pending);
+enum emul_type { EMUL_F16, EMUL_BF16, EMUL_E4M3, EMUL_E5M2 }; /* the last two: k32, else k16 */
 struct emul_product {
     float *d; /* columns / 2 of them */
     int columns;
     const unsigned *a_registers; /* four; or NULL */
     unsigned long long a, b;     /* descriptors */
     int b_mn;                    /* b is MN-major, else K-major, as a is */
-    int accumulate, is_bf16;
+    int accumulate;
+    enum emul_type a_type, b_type;
 };
 void emul_wgmma(const struct emul_product *operation);
 
@@ -169,6 +171,8 @@ float emul_from_fp16(unsigned short bits);
 unsigned short emul_to_fp16(float x);
 unsigned short emul_to_bf16(float x);
 unsigned short emul_fp16_of_e4m3(unsigned char bits);
+unsigned char emul_to_e4m3(float x); /* both stay finite */
+unsigned char emul_to_e5m2(float x);
 
 /* An asm statement: its text, read once, and its operands in order. */
 struct emul_operand {

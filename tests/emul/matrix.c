@@ -64,6 +64,37 @@ unsigned short emul_fp16_of_e4m3(unsigned char bits)
     return emul_to_fp16(bits & 0x80 ? -size : size);
 }
 
+/* To a format with `fraction` stored bits, normal from 2^least up, finite up to code `most`. */
+static unsigned char to_8_bits(float x, int fraction, int least, unsigned most)
+{
+    const uint32_t sign = as_bits(x) >> 24 & 0x80, magnitude = as_bits(x) & 0x7fffffff;
+    if (magnitude > 0x7f800000u)
+        return 0x7f;
+    int exponent;
+    const float size = as_float(magnitude);
+    if (magnitude >= 0x7f800000u || size > 65536)
+        return (unsigned char)(sign | most);
+    if (size == 0)
+        return (unsigned char)sign;
+    frexpf(size, &exponent);
+    const int unit = (exponent - 1 > least ? exponent - 1 : least) - fraction;
+    const float kept = rintf(ldexpf(size, -unit)); /* ties to even */
+    unsigned code = (unsigned)kept;
+    if (unit + fraction > least || kept >= (float)(1 << fraction))
+        code += (unsigned)(unit + fraction - least) << fraction;
+    return (unsigned char)(sign | (code < most ? code : most));
+}
+
+unsigned char emul_to_e4m3(float x)
+{
+    return to_8_bits(x, 3, -6, 0x7e);
+}
+
+unsigned char emul_to_e5m2(float x)
+{
+    return to_8_bits(x, 2, -14, 0x7b);
+}
+
 float emul__element(unsigned short bits, bool is_bf16)
 {
     return is_bf16 ? as_float((uint32_t)bits << 16) : emul_from_fp16(bits);

@@ -313,6 +313,29 @@ static void run_from_e4m3(struct ptx_frame *f, const struct ptx_instruction *i)
                 emul_fp16_of_e4m3((unsigned char)pair));
 }
 
+static void run_from_e5m2(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    const uint64_t pair = ptx_get(f, &i->arg[1], 0);
+    ptx_set(f, &i->arg[0], 0, (pair & 0xff00) << 16 | (pair & 0xff) << 8);
+}
+
+/* Two floats, the first to the upper byte, or a pair of halves; flags: e5m2. */
+static void run_to_8_bits(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    float x[2];
+    if (i->num_args == 3) {
+        x[0] = as_float(ptx_get(f, &i->arg[2], 0));
+        x[1] = as_float(ptx_get(f, &i->arg[1], 0));
+    } else {
+        const uint64_t pair = ptx_get(f, &i->arg[1], 0);
+        x[0] = emul_from_fp16((unsigned short)pair);
+        x[1] = emul_from_fp16((unsigned short)(pair >> 16));
+    }
+    const unsigned low = i->flags ? emul_to_e5m2(x[0]) : emul_to_e4m3(x[0]);
+    const unsigned high = i->flags ? emul_to_e5m2(x[1]) : emul_to_e4m3(x[1]);
+    ptx_set(f, &i->arg[0], 0, high << 8 | low);
+}
+
 static bool prepare_cvt(struct ptx_instruction *i)
 {
     static const struct {
@@ -324,7 +347,12 @@ static bool prepare_cvt(struct ptx_instruction *i)
         {"cvt.f32.f16", 2, run_from_half, 0},        {"cvt.f32.bf16", 2, run_from_half, 1},
         {"cvt.rn.f16.f32", 2, run_to_half, 0},       {"cvt.rn.bf16.f32", 2, run_to_half, 1},
         {"cvt.rn.f16x2.f32", 3, run_to_half, 0},     {"cvt.rn.bf16x2.f32", 3, run_to_half, 1},
-        {"cvt.rn.f16x2.e4m3x2", 2, run_from_e4m3, 0}};
+        {"cvt.rn.f16x2.e4m3x2", 2, run_from_e4m3, 0},
+        {"cvt.rn.f16x2.e5m2x2", 2, run_from_e5m2, 0},
+        {"cvt.rn.satfinite.e4m3x2.f32", 3, run_to_8_bits, 0},
+        {"cvt.rn.satfinite.e5m2x2.f32", 3, run_to_8_bits, 1},
+        {"cvt.rn.satfinite.e4m3x2.f16x2", 2, run_to_8_bits, 0},
+        {"cvt.rn.satfinite.e5m2x2.f16x2", 2, run_to_8_bits, 1}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         if (strcmp(i->name, table[n].name) == 0) {
             i->run = table[n].run;

@@ -98,8 +98,9 @@ static float *accumulator(const struct ptx_frame *f, const struct ptx_arg *arg)
 static void run_wgmma(struct ptx_frame *f, const struct ptx_instruction *i)
 {
     const bool in_registers = i->arg[1].vector;
-    /* Behind d, a, b, scale-d: signs of a and b, then which of those in shared memory are MN-major.
-     */
+    /* Behind d, a, b, scale-d: signs of a and b, then, of 16 bits, which of those in shared memory
+     * are MN-major. */
+    const bool of_16_bits = i->flags / 4 < EMUL_E4M3;
     const struct ptx_arg *last = &i->arg[i->num_args - 1];
     struct emul_product p = {.d = accumulator(f, &i->arg[0]), .columns = (int)i->lanes};
     unsigned a[4];
@@ -109,17 +110,28 @@ static void run_wgmma(struct ptx_frame *f, const struct ptx_instruction *i)
     p.a = in_registers ? 0 : ptx_get(f, &i->arg[1], 0);
     p.b = ptx_get(f, &i->arg[2], 0);
     p.accumulate = ptx_get(f, &i->arg[3], 0) != 0;
-    p.b_mn = ptx_get(f, last, 0) != 0;
-    p.is_bf16 = i->flags;
+    p.b_mn = of_16_bits && ptx_get(f, last, 0) != 0;
+    p.a_type = (enum emul_type)(i->flags / 4);
+    p.b_type = (enum emul_type)(i->flags % 4);
     if (ptx_get(f, &i->arg[4], 0) != 1 || ptx_get(f, &i->arg[5], 0) != 1 ||
-        (!in_registers && ptx_get(f, &i->arg[6], 0) != 0))
+        (of_16_bits && !in_registers && ptx_get(f, &i->arg[6], 0) != 0))
         emul_fault("%s: negated operands and an MN-major a are not emulated", i->name);
     emul_wgmma(&p);
 }
 
+/* Of enum emul_type; -1: another. */
+static int type_of(const char *name)
+{
+    static const char *const names[] = {"f16", "bf16", "e4m3", "e5m2"};
+    for (int n = 0; n < 4; n++)
+        if (strcmp(name, names[n]) == 0)
+            return n;
+    return -1;
+}
+
 static bool prepare_wgmma(struct ptx_instruction *i)
 {
-    unsigned columns = 0;
+    unsigned columns = 0, depth = 0;
     int behind = 0;
     if (starts(i, "wgmma.fence.sync.aligned"))
         i->run = run_fence;
@@ -130,13 +142,16 @@ static bool prepare_wgmma(struct ptx_instruction *i)
     if (i->run || !starts(i, "wgmma.mma_async.sync.aligned.") || i->num_tokens != 8)
         return i->run != NULL;
     i->run = run_wgmma;
-    i->flags = strcmp(i->token[6], "bf16") == 0;
-    if (sscanf(i->token[4], "m64n%uk16%n", &columns, &behind) != 1 || i->token[4][behind])
+    const int a = type_of(i->token[6]), b = type_of(i->token[7]);
+    if (sscanf(i->token[4], "m64n%uk%u%n", &columns, &depth, &behind) != 2 || i->token[4][behind] ||
+        a < 0 || b < 0)
         return false;
+    const bool of_16_bits = a < EMUL_E4M3;
+    i->flags = 4 * a + b;
     i->lanes = columns;
-    return strcmp(i->token[5], "f32") == 0 && strcmp(i->token[6], i->token[7]) == 0 &&
-           (i->flags || strcmp(i->token[6], "f16") == 0) && i->arg[0].count == columns / 2 &&
-           i->num_args == (i->arg[1].vector ? 7u : 8u) &&
+    return strcmp(i->token[5], "f32") == 0 && (of_16_bits ? a == b : b >= EMUL_E4M3) &&
+           depth == (of_16_bits ? 16u : 32u) && i->arg[0].count == columns / 2 &&
+           i->num_args == (!of_16_bits ? 6u : i->arg[1].vector ? 7u : 8u) &&
            i->arg[1].count == (i->arg[1].vector ? 4u : 1u);
 }
 

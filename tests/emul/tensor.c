@@ -5,6 +5,7 @@
 
 #define MAP_MAGIC 0x6c756d655f70616dull
 #define MAX_RANK 5
+#define SWIZZLE_64B 2
 #define SWIZZLE_128B 3
 
 /* What the 128 opaque bytes of a tensor map are here. Dimension 0 is the innermost. */
@@ -36,7 +37,7 @@ int emul_tensor_map(void *map, int dtype, unsigned rank, void *address,
     m.swizzle = (uint8_t)swizzle;
     if ((uintptr_t)map % 64 || !m.element_bytes || rank < 1 || rank > MAX_RANK ||
         (uintptr_t)address % 16 || interleave != 0 || fill != 0 ||
-        (swizzle != 0 && swizzle != SWIZZLE_128B))
+        (swizzle != 0 && swizzle != SWIZZLE_64B && swizzle != SWIZZLE_128B))
         return -1;
     for (unsigned i = 0; i < rank; i++) {
         if (!dims[i] || dims[i] > 1ull << 32 || !box[i] || box[i] > 256 || element_strides[i] != 1)
@@ -49,7 +50,7 @@ int emul_tensor_map(void *map, int dtype, unsigned rank, void *address,
         m.box[i] = (uint16_t)box[i];
     }
     const unsigned row = box[0] * m.element_bytes;
-    if (row % 16 || (swizzle == SWIZZLE_128B && row > 128))
+    if (row % 16 || (swizzle == SWIZZLE_128B && row > 128) || (swizzle == SWIZZLE_64B && row > 64))
         return -1;
     memset(map, 0, 128);
     memcpy(map, &m, sizeof m);
@@ -120,6 +121,8 @@ void emul__land_tensor(const struct task *t)
             unsigned to = t->shared + r * row_bytes + c;
             if (m.swizzle == SWIZZLE_128B)
                 to ^= (to >> 7 & 7) << 4;
+            if (m.swizzle == SWIZZLE_64B)
+                to ^= (to >> 7 & 3) << 4;
             emul__async_write(t->block, to, row + c, 16, "cp.async.bulk.tensor");
         }
     }

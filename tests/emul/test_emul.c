@@ -409,6 +409,8 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conversions),
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_fp8_conversions),
+        cmocka_unit_test(test_fp8_products),
         cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_refused_maps),
         cmocka_unit_test(test_sync),

@@ -24,6 +24,10 @@ int run_grid(const char *name, const char *mode, struct emul_dim blocks, unsigne
 int run(const char *name, const char *mode, unsigned blocks, unsigned threads, unsigned shared,
         void *params);
 
+/* test_fp8.c */
+void test_fp8_conversions(void **state);
+void test_fp8_products(void **state);
+
 /* test_cluster.c */
 void test_cluster_data(void **state);
 void test_cluster_multicast(void **state);

@@ -14,6 +14,7 @@
 #define MAX_ACCUMULATORS 16
 #define WARPS 4
 #define SLICE 16 /* rows of one warp */
+#define MAX_DEPTH 32
 
 typedef float fragment[MAX_COLUMNS / 2];
 
@@ -46,48 +47,65 @@ struct wgmma_state {
 
 struct matrix {
     unsigned address, row_bytes, group_bytes;
+    unsigned line; /* bytes that are swizzled: 128 or 64 */
 };
 
 static struct matrix read_descriptor(unsigned long long d, bool mn_major)
 {
     const struct matrix m = {(unsigned)(d & 0x3fff) << 4, (unsigned)(d >> 16 & 0x3fff) << 4,
-                             (unsigned)(d >> 32 & 0x3fff) << 4};
-    if (d >> 62 != 1)
-        emul_fault("wgmma: a descriptor (%#llx) without the 128-byte swizzle", d);
+                             (unsigned)(d >> 32 & 0x3fff) << 4, d >> 62 == 2 ? 64 : 128};
+    if (d >> 62 != 1 && (d >> 62 != 2 || mn_major))
+        emul_fault("wgmma: a descriptor (%#llx) without the 128-byte swizzle%s", d,
+                   mn_major ? "" : " or that of 64 bytes");
     if (d >> 49 & 7)
         emul_fault("wgmma: a descriptor (%#llx) with a base offset", d);
-    if (m.address & (mn_major ? 0x3ff : 0x380))
-        emul_fault("wgmma: a matrix at shared address %#x, not at the begin of %s", m.address,
-                   mn_major ? "1,024 bytes" : "a row of the first 8 of 1,024 bytes");
-    if (m.group_bytes % 1024 || (mn_major && m.row_bytes % 1024))
-        emul_fault("wgmma: cells %u and %u bytes apart; allowed are multiples of 1,024",
-                   m.row_bytes, m.group_bytes);
+    if (m.address & (mn_major ? 0x3ff : 7 * m.line))
+        emul_fault("wgmma: a matrix at shared address %#x, not at the begin of %s%u bytes", m.address,
+                   mn_major ? "" : "a row of the first 8 of ", 8 * m.line);
+    if (m.group_bytes % (8 * m.line) || (mn_major && m.row_bytes % 1024))
+        emul_fault("wgmma: cells %u and %u bytes apart; allowed are multiples of %u", m.row_bytes,
+                   m.group_bytes, 8 * m.line);
     return m;
 }
 
-/* Eight elements, along the row that the matrix keeps together. */
-static void read_eight(unsigned address, bool is_bf16, float *to)
+static unsigned depth_of(const struct emul_product *w)
 {
-    uint16_t bits[8];
-    address ^= (address >> 7 & 7) << 4;
-    memcpy(bits, emul__async_read(address, 16, "wgmma"), 16);
-    for (int i = 0; i < 8; i++)
-        to[i] = emul__element(bits[i], is_bf16);
+    return w->a_type >= EMUL_E4M3 ? 32 : 16;
 }
 
-/* Rows [first, first + count) of a K-major matrix, 16 wide. */
-static void read_k_major(struct matrix m, unsigned first, unsigned count, bool is_bf16,
-                         float (*to)[16])
+static float of_8_bits(uint8_t bits, enum emul_type type)
+{
+    return emul_from_fp16(type == EMUL_E4M3 ? emul_fp16_of_e4m3(bits)
+                                            : (unsigned short)(bits << 8));
+}
+
+/* Sixteen bytes along the row that the matrix keeps together: eight elements, or sixteen. */
+static void read_chunk(const struct matrix *m, unsigned address, enum emul_type type, float *to)
+{
+    uint8_t bytes[16];
+    uint16_t bits[8];
+    address ^= (address >> 7 & (m->line / 16 - 1)) << 4;
+    memcpy(bytes, emul__async_read(address, 16, "wgmma"), 16);
+    memcpy(bits, bytes, 16);
+    for (int i = 0; i < 16 && type >= EMUL_E4M3; i++)
+        to[i] = of_8_bits(bytes[i], type);
+    for (int i = 0; i < 8 && type < EMUL_E4M3; i++)
+        to[i] = emul__element(bits[i], type == EMUL_BF16);
+}
+
+/* Rows [first, first + count) of a K-major matrix, 32 bytes wide. */
+static void read_k_major(struct matrix m, unsigned first, unsigned count, enum emul_type type,
+                         float (*to)[MAX_DEPTH])
 {
     for (unsigned r = 0; r < count; r++) {
         const unsigned row = first + r;
-        const unsigned at = m.address + row / 8 * m.group_bytes + row % 8 * 128;
-        read_eight(at, is_bf16, to[r]);
-        read_eight(at + 16, is_bf16, to[r] + 8);
+        const unsigned at = m.address + row / 8 * m.group_bytes + row % 8 * m.line;
+        read_chunk(&m, at, type, to[r]);
+        read_chunk(&m, at + 16, type, to[r] + (type >= EMUL_E4M3 ? 16 : 8));
     }
 }
 
-/* B as [16][columns]. */
+/* B as [depth][columns]. */
 static void read_b(const struct emul_product *w, float (*b)[MAX_COLUMNS])
 {
     const struct matrix m = read_descriptor(w->b, w->b_mn);
@@ -95,34 +113,43 @@ static void read_b(const struct emul_product *w, float (*b)[MAX_COLUMNS])
     if (w->b_mn) {
         for (unsigned k = 0; k < 16; k++)
             for (unsigned n = 0; n < columns; n += 8)
-                read_eight(m.address + n / 64 * m.row_bytes + k / 8 * m.group_bytes + k % 8 * 128 +
+                read_chunk(&m,
+                           m.address + n / 64 * m.row_bytes + k / 8 * m.group_bytes + k % 8 * 128 +
                                n % 64 * 2,
-                           w->is_bf16, &b[k][n]);
+                           w->b_type, &b[k][n]);
         return;
     }
-    float rows[MAX_COLUMNS][16];
-    read_k_major(m, 0, columns, w->is_bf16, rows);
+    float rows[MAX_COLUMNS][MAX_DEPTH];
+    read_k_major(m, 0, columns, w->b_type, rows);
     for (unsigned n = 0; n < columns; n++)
-        for (int k = 0; k < 16; k++)
+        for (unsigned k = 0; k < depth_of(w); k++)
             b[k][n] = rows[n][k];
 }
 
-static void read_a(const struct operation *o, unsigned warp, float (*a)[16])
+static void read_a(const struct operation *o, unsigned warp, float (*a)[MAX_DEPTH])
 {
     if (!o->a_in_registers) {
         read_k_major(read_descriptor(o->what.a, false), warp % WARPS * SLICE, SLICE,
-                     o->what.is_bf16, a);
+                     o->what.a_type, a);
+        return;
+    }
+    if (o->what.a_type >= EMUL_E4M3) {
+        for (int lane = 0; lane < WARP; lane++)
+            for (int i = 0; i < 16; i++)
+                a[lane / 4 + 8 * (i / 4 % 2)][lane % 4 * 4 + i % 4 + 16 * (i / 8)] =
+                    of_8_bits((uint8_t)(o->a[lane][i / 4] >> 8 * (i % 4)), o->what.a_type);
         return;
     }
     for (int lane = 0; lane < WARP; lane++)
         for (int i = 0; i < 8; i++)
             a[lane / 4 + 8 * (i / 2 % 2)][lane % 4 * 2 + i % 2 + 8 * (i / 4)] =
-                emul__element((unsigned short)(o->a[lane][i / 2] >> 16 * (i % 2)), o->what.is_bf16);
+                emul__element((unsigned short)(o->a[lane][i / 2] >> 16 * (i % 2)),
+                              o->what.a_type == EMUL_BF16);
 }
 
 static void compute(const struct operation *o, unsigned warp)
 {
-    float a[SLICE][16], b[16][MAX_COLUMNS], d[SLICE][MAX_COLUMNS] = {{0}};
+    float a[SLICE][MAX_DEPTH], b[MAX_DEPTH][MAX_COLUMNS], d[SLICE][MAX_COLUMNS] = {{0}};
     fragment *value = o->accumulator->value;
     const int columns = o->what.columns;
     read_a(o, warp, a);
@@ -131,7 +158,7 @@ static void compute(const struct operation *o, unsigned warp)
         for (int i = 0; i < columns / 2; i++)
             d[lane / 4 + 8 * (i / 2 % 2)][8 * (i / 4) + lane % 4 * 2 + i % 2] = value[lane][i];
     for (int row = 0; row < SLICE; row++)
-        for (int k = 0; k < 16; k++)
+        for (unsigned k = 0; k < depth_of(&o->what); k++)
             for (int n = 0; n < columns; n++)
                 d[row][n] += a[row][k] * b[k][n];
     for (int lane = 0; lane < WARP; lane++)
@@ -221,7 +248,8 @@ static void check_lanes(unsigned lanes, void *const *payload)
         const struct emul_product *w = payload[lane];
         if (w->a != first->a || w->b != first->b || w->columns != first->columns ||
             w->b_mn != first->b_mn || !w->a_registers != !first->a_registers ||
-            w->accumulate != first->accumulate || w->is_bf16 != first->is_bf16)
+            w->accumulate != first->accumulate || w->a_type != first->a_type ||
+            w->b_type != first->b_type)
             emul_fault("wgmma: lanes 0 and %d do different ones", lane);
     }
 }
@@ -246,7 +274,8 @@ static void run_wgmma(unsigned warp, unsigned lanes, void *const *payload)
     s->issued++;
     s->hash = mix(
         mix(mix(s->hash, first->b), o.a_in_registers ? 1 : first->a),
-        (uint64_t)(first->columns * 8 + first->b_mn * 4 + first->accumulate * 2 + first->is_bf16));
+        (uint64_t)(first->columns * 64 + first->b_mn * 32 + first->accumulate * 16 +
+                   (int)first->a_type * 4 + (int)first->b_type));
     if (b->cluster->options.late) {
         x->running++;
         hide(x);

@@ -19,6 +19,13 @@ struct matrix_params {
     int at[4];
 };
 
+struct fp8_params {
+    unsigned long long a_map[16], b_map[16]; /* 64-byte aligned; bytes in boxes of pitch x 64 */
+    const unsigned char *a;
+    float *d; /* [64][64] */
+    int pitch, registers, types; /* types: + 2 where a is e5m2, + 1 where b is */
+};
+
 enum sync_what { SYNC_SHUFFLES, SYNC_VOTES, SYNC_BLOCK, SYNC_NAMED, SYNC_EARLY_EXIT, SYNC_SHARED };
 struct sync_params {
     int *out;

@@ -1,0 +1,134 @@
+// The softmax of 8-bit attention, descales, and the output's way to memory as one of two types.
+#pragma once
+
+#include "attn_fwd/output.cuh"
+#include "attn_fwd/tiles.cuh"
+#include "lib/fp8.cuh"
+
+__device__ __forceinline__ void load_global_16(unsigned (&x)[4], const void *p)
+{
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(p) : "memory");
+}
+
+// What a tile's products are multiplied by; [request, key head] each, 1 where there are none.
+__device__ __forceinline__ float attn_descale(const gen_attn_fwd_params &p, const float *descales, const attn_tile &t)
+{
+    const int kv_heads = static_cast<unsigned>(p.num_q_heads) / p.group;
+    return descales ? load_global(descales + static_cast<long long>(t.request) * kv_heads + t.kv_head) : 1.f;
+}
+
+__device__ __forceinline__ float attn_score_descale(const gen_attn_fwd_params &p, const attn_tile &t)
+{
+    return attn_descale(p, p.q_descale, t) * attn_descale(p, p.k_descale, t);
+}
+
+// attn_cap() of tiles.cuh with another factor than the launch's.
+template <int n> __device__ __forceinline__ void attn_cap_scaled(float (&s)[n], float cap_scale)
+{
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        float e;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(s[i] * cap_scale));
+        s[i] = fmaf(-2.f, reciprocal(1.f + e), 1.f);
+    }
+}
+
+// Probabilities of e4m3 are 2^(s - M + attn_offset): all of e4m3's range is used, whose least number is 2^-9 and whose
+// greatest 448. M follows the maxima as in tiles.cuh: while a thread's probabilities of a row and block sum to no more than
+// 448, none of them is beyond it. The offset leaves them room for that and cancels in the end.
+constexpr float attn_offset = 4.f, attn_most_sum_e4m3 = 448.f;
+
+// Scores, in the layout of accumulators, to e4m3. A word is four keys of a row, in the order in which a thread has them of
+// two groups of eight: 2 q, 2 q + 1, 8 + 2 q, 9 + 2 q, lane q of four. As the left operand of the next product they stand for
+// columns 4 q to 4 q + 3 of sixteen: its right operand's rows are in that order, too. True where M moved, and then what was
+// summed before is to be multiplied by `factor`.
+template <int n>
+__device__ __forceinline__ bool attn_softmax_e4m3(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / 4],
+                                                  float (&factor)[2])
+{
+    float to[2] = {r.maximum[0], r.maximum[1]}, sum[2];
+    bool moved = __any_sync(0xffffffffu, fminf(to[0], to[1]) == minus_infinity());
+    if (moved)
+        attn_move_maximum(r, s, to);
+#pragma unroll 1
+    for (;; moved = true) {
+        const float minus[2] = {to[0] == minus_infinity() ? 0.f : attn_offset - to[0] * scale,
+                                to[1] == minus_infinity() ? 0.f : attn_offset - to[1] * scale};
+        sum[0] = sum[1] = 0.f;
+#pragma unroll
+        for (int i = 0; i < n; i += 8) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float a = exp2_fast(fmaf(s[i + 2 * h], scale, minus[h])), b = exp2_fast(fmaf(s[i + 2 * h + 1], scale, minus[h]));
+                const float c = exp2_fast(fmaf(s[i + 2 * h + 4], scale, minus[h]));
+                const float d = exp2_fast(fmaf(s[i + 2 * h + 5], scale, minus[h]));
+                sum[h] += a;
+                sum[h] += b;
+                sum[h] += c;
+                sum[h] += d;
+                packed[i / 4 + h] = pack4_e4m3(a, b, c, d);
+            }
+        }
+        if (moved || !__any_sync(0xffffffffu, !(fmaxf(sum[0], sum[1]) <= attn_most_sum_e4m3)))
+            break;
+        attn_move_maximum(r, s, to);
+    }
+    if (moved) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            factor[h] = r.maximum[h] == to[h] ? 1.f : exp2_fast((r.maximum[h] - to[h]) * scale);
+            r.sum[h] *= factor[h];
+            r.maximum[h] = to[h];
+        }
+    }
+    r.sum[0] += sum[0];
+    r.sum[1] += sum[1];
+    return moved;
+}
+
+// attn_end_rows() of tiles.cuh, with the offset.
+__device__ __forceinline__ void attn_end_rows_e4m3(const attn_rows_state &r, float scale, float descale, float (&factor)[2], float (&lse)[2])
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float sum = r.sum[h] + __shfl_xor_sync(0xffffffffu, r.sum[h], 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        const bool any = sum != 0.f; // NaN, too
+        factor[h] = any ? descale / sum : 0.f;
+        lse[h] = any ? (r.maximum[h] * scale - attn_offset + log2f(sum)) * 0.693147180559945309f : minus_infinity();
+    }
+}
+
+// attn_write_rows() of output.cuh where a product's columns are in another order: of sixteen, the even ones come first. A
+// thread has four neighbouring columns then, and two lanes exchange eight.
+template <class T, int n>
+__device__ __forceinline__ void attn_write_even_odd(const gen_attn_fwd_params &p, const attn_tile &t, int row, const float (&o)[n],
+                                                    const float (&factor)[2], const float (&lse)[2])
+{
+    const int q = threadIdx.x % 4;
+    const bool odd = q & 1;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const bool mine = row + 8 * h < t.num_rows;
+        unsigned short *const to = attn_o_at(p, t, t.first_row + (mine ? row + 8 * h : 0)) + (odd ? 16 + 4 * (q - 1) : 4 * q);
+#pragma unroll
+        for (int i = 0; i < n; i += 16) {
+            unsigned x[2][2]; // of two times sixteen columns
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+#pragma unroll
+                for (int c = 0; c < 2; c++)
+                    x[k][c] = pack2<T>(o[i + 8 * k + 2 * h + c] * factor[h], o[i + 8 * k + 4 + 2 * h + c] * factor[h]);
+            unsigned other[2];
+#pragma unroll
+            for (int c = 0; c < 2; c++)
+                other[c] = __shfl_xor_sync(0xffffffffu, odd ? x[0][c] : x[1][c], 1);
+            const unsigned whole[4] = {odd ? other[0] : x[0][0], odd ? other[1] : x[0][1], odd ? x[1][0] : other[0], odd ? x[1][1] : other[1]};
+            if (mine)
+                store_global_16(to + i * 2, whole);
+        }
+        if (mine && q == 0 && p.lse)
+            *attn_lse_at(p, t, t.first_row + row + 8 * h) = lse[h];
+    }
+}
