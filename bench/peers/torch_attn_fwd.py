@@ -30,7 +30,7 @@ def read_shapes(path):
                 shape = dict(PRESETS, **given)
                 shape.setdefault("num_kv_heads", shape["num_q_heads"])
                 shape.setdefault("kv_len", shape["q_len"])
-                if set(given) <= DENSE and (shape["causal"] == "no" or shape["kv_len"] == shape["q_len"]):
+                if set(given) <= DENSE and shape["dtype"] in ("bf16", "fp16") and (shape["causal"] == "no" or shape["kv_len"] == shape["q_len"]):
                     yield shape
 
 
