@@ -10,16 +10,19 @@ return family {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
   },
   free = {
-    { name = "blocks", values = { 4 }, tag = "b" },
+    { name = "blocks", values = { 3, 4 }, tag = "b" },
   },
-  legal = function(v, arch) return true end,
+  legal = function(v, arch)
+    if v.blocks ~= (arch.cc >= 90 and 4 or 3) then return "the loads under way fill 64 registers on sm_90 and later, 80 before" end
+    return true
+  end,
   facts = { "dependent" },
   plan = function(v, arch)
     return {
       threads = 256,
       shared = 8 * v.head_dim * 4, -- a warp's sums
       cluster = 1,
-      max_registers = 64,
+      max_registers = 65536 // 256 // v.blocks // 8 * 8,
       facts = { dependent = arch.cc >= 90 and 1 or 0 }, -- the template waits there
     }
   end,
