@@ -4,6 +4,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What was said before of the same peer and case counts no more: a run beside ours comes behind
+ * one that was recorded. */
+static void add_time(struct peer_list *list, const struct peer_time *t)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        struct peer_time *old = &list->item[i];
+        if (!strcmp(old->peer, t->peer) && !strcmp(old->name, t->name) &&
+            !strcmp(old->family, t->family)) {
+            *old = *t;
+            return;
+        }
+    }
+    list->item = xrealloc(list->item, (list->count + 1) * sizeof *list->item);
+    list->item[list->count++] = *t;
+}
+
+static void add_note(struct peer_list *list, struct peer_note *note)
+{
+    for (size_t i = 0; i < list->num_notes; i++) {
+        struct peer_note *old = &list->note[i];
+        if (!strcmp(old->peer, note->peer) && !strcmp(old->family, note->family)) {
+            free(old->text);
+            *old = *note;
+            return;
+        }
+    }
+    list->note = xrealloc(list->note, (list->num_notes + 1) * sizeof *list->note);
+    list->note[list->num_notes++] = *note;
+}
+
 static int read_line(struct peer_list *list, char *line, const char *family)
 {
     char *field[5];
@@ -29,8 +59,7 @@ static int read_line(struct peer_list *list, char *line, const char *family)
     snprintf(t.peer, sizeof t.peer, "%s", field[0]);
     snprintf(t.name, sizeof t.name, "%s", field[1]);
     snprintf(t.family, sizeof t.family, "%s", family);
-    list->item = xrealloc(list->item, (list->count + 1) * sizeof *list->item);
-    list->item[list->count++] = t;
+    add_time(list, &t);
     return 0;
 }
 
@@ -59,8 +88,7 @@ static void read_note(struct peer_list *list, const char *line, const char *fami
     snprintf(note.family, sizeof note.family, "%s", family);
     note.text = xasprintf("%s", peer + length + 1 + strspn(peer + length + 1, " "));
     text_trim(note.text);
-    list->note = xrealloc(list->note, (list->num_notes + 1) * sizeof *list->note);
-    list->note[list->num_notes++] = note;
+    add_note(list, &note);
 }
 
 void peers_free(struct peer_list *list)

@@ -4,7 +4,8 @@
  * err", tabs between. A line "# note: <peer>: <text>" says of a peer what readers
  * of its figures must know; it goes into the head of the results. What follows a
  * line "# family: <family>" is for that family's cases alone: families may have
- * cases of one name.
+ * cases of one name. Of lines for one peer and case, and of notes for one peer and
+ * family, the last counts.
  */
 #ifndef BENCH_PEER_FILE_H
 #define BENCH_PEER_FILE_H

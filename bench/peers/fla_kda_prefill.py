@@ -30,6 +30,8 @@ from fla_la_decode import eager_ms, graph_ms
 HERE = os.path.dirname(os.path.abspath(__file__))
 FORWARD, STAGES = "kda_prefill", ("kda_gate", "kda_chunk_intra", "kda_recompute_wu", "kda_chunk_h", "kda_chunk_o")
 CHUNK, DIM, BOUND, CHECKED = 64, 128, -5.0, 256
+NOTES = ("the functions that do this stage, which allocate their outputs (and clear some)",
+         "the forward from raw inputs (bf16, gate with lower bound and L2 norm inside, beta in fp32)")
 
 
 def read_shapes(family):
@@ -279,6 +281,8 @@ def main():
         for family, name, *shape in cases:
             if family != last:
                 print(f"# family: {family}")
+                for peer in ("fla-graph", "fla-eager") if family == FORWARD else ("fla-graph",):
+                    print(f"# note: {peer}: FLA {fla.__version__} on the same machine, {NOTES[family == FORWARD]}")
                 last = family
             start = time.time()
             for peer, ms, err in measure(torch, family, name, shape, options.replays):

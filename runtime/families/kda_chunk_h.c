@@ -33,6 +33,14 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
     *flops = tiles * KDA_CHUNK * d * d * 4;
 }
 
+/* A chunk's time on an H200, in us; beside another block on the SM it is a third longer. */
+static float chunk_us(const struct gen__facts *variant)
+{
+    if (!variant->fact[WGMMA])
+        return 3.0f;
+    return variant->fact[STAGES] > 2 ? 2.4f : 2.55f;
+}
+
 /* As many chunks one after the other as the longest sequence has, or as come to a place of an SM.
  */
 static float predict(const gen_problem *base, const gen_device *device,
@@ -41,13 +49,14 @@ static float predict(const gen_problem *base, const gen_device *device,
     const int32_t *dims = gen__kda_stage_dims(base);
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float per_sm = (float)gen__blocks_per_sm(device, variant);
+    const float places = per_sm > 0.0f ? per_sm : 1.0f;
     const float blocks = (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / PART;
+    const float wanted = ceilf((float)dims[KDA_BATCH] * blocks / sms);
+    const float beside = (wanted < places ? wanted : places) - 1.0f;
     const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
-    const float work =
-        (float)gen__kda_all_chunks(dims) * blocks / (sms * (per_sm > 0.0f ? per_sm : 1.0f));
-    const float chunk_us =
-        (variant->fact[WGMMA] ? 1.0f : 3.0f) + 1.0f / (float)variant->fact[STAGES];
-    const float chain = (work > longest ? work : longest) * chunk_us;
+    const float work = (float)gen__kda_all_chunks(dims) * blocks / (sms * places);
+    const float chain = (work > longest ? work : longest) * chunk_us(variant) *
+                        (1.0f + 0.3f * (beside > 0.0f ? beside : 0.0f));
     double bytes, flops;
     cost(base, &bytes, &flops);
     const float stream = gen__kda_stage_us(device, bytes);

@@ -183,6 +183,16 @@ static void peer_files_are_read(void **state)
     assert_string_equal(list.note[1].family, "whole");
     assert_string_equal(list.note[0].peer, "fla-graph");
     assert_string_equal(list.note[0].text, "by replay");
+    /* A later file's figures replace those that it has, too. */
+    write_text(path, "# note: fla-graph: now\nfla-graph\tB1\t0.4\t-\nfla-graph\tB2\t0.6\t-\n"
+                     "# family: other\n# note: fla-graph: other\nfla-graph\tB1\t0.8\t-\n");
+    assert_int_equal(peers_read(&list, path), 0);
+    assert_int_equal(list.count, 5);
+    assert_near(list.item[0].ms, 0.4);
+    assert_true(list.item[0].err < 0);
+    assert_near(list.item[4].ms, 0.8);
+    assert_int_equal(list.num_notes, 3);
+    assert_string_equal(list.note[0].text, "now");
     peers_free(&list);
     free(path);
 }

@@ -187,22 +187,50 @@ static void fill_triangle(const int32_t *dims, uint64_t seed, int64_t first, int
         }
 }
 
+/* One chunk's inputs. */
+static void fill_chunk(const int32_t *dims, const struct gen__fill_options *options,
+                       const struct gen__kda_stage_inputs *in, int64_t first, int64_t count)
+{
+    if (in->gk)
+        fill_gates(dims, options->seed, first, count, in->gk);
+    if (in->a_kk)
+        fill_triangle(dims, options->seed, first, count, true, options->non_finite, in->a_kk);
+    if (in->a_qk)
+        fill_triangle(dims, options->seed, first, count, false, options->non_finite, in->a_qk);
+}
+
+/* A whole chunk as another one has it. */
+static void copy_chunk(const int32_t *dims, const struct gen__kda_stage_inputs *in, int64_t first,
+                       int64_t from)
+{
+    const int64_t gates = gen__kda_v_width(dims), scores = (int64_t)dims[KDA_V_HEADS] * KDA_CHUNK;
+    uint16_t *const matrix[] = {in->a_kk, in->a_qk};
+    if (in->gk)
+        memcpy(in->gk + first * gates, in->gk + from * gates,
+               (size_t)(KDA_CHUNK * gates) * sizeof *in->gk);
+    for (int i = 0; i < 2; i++)
+        if (matrix[i])
+            memcpy(matrix[i] + first * scores, matrix[i] + from * scores,
+                   (size_t)(KDA_CHUNK * scores) * sizeof *matrix[i]);
+}
+
 void gen__kda_stage_fill(const int32_t *dims, const struct gen__fill_options *options,
                          const struct gen__kda_stage_inputs *in)
 {
+    int64_t drawn[16], chunks = 0; /* whole chunks; further ones repeat these, for time's sake */
+    const int64_t most = sizeof drawn / sizeof *drawn;
     gen__kda_fill(dims, in->cu_tensor, options, in->cu_seqlens);
     for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {
         const struct gen__kda_sequence s = gen__kda_sequence(dims, in->cu_seqlens, n);
         for (int64_t row = 0; row < s.length; row += KDA_CHUNK) {
             const int64_t left = s.length - row, count = left < KDA_CHUNK ? left : KDA_CHUNK;
-            if (in->gk)
-                fill_gates(dims, options->seed, s.first + row, count, in->gk);
-            if (in->a_kk)
-                fill_triangle(dims, options->seed, s.first + row, count, true, options->non_finite,
-                              in->a_kk);
-            if (in->a_qk)
-                fill_triangle(dims, options->seed, s.first + row, count, false, options->non_finite,
-                              in->a_qk);
+            if (count == KDA_CHUNK && chunks >= most) {
+                copy_chunk(dims, in, s.first + row, drawn[chunks++ % most]);
+                continue;
+            }
+            fill_chunk(dims, options, in, s.first + row, count);
+            if (count == KDA_CHUNK)
+                drawn[chunks++] = s.first + row;
         }
     }
 }
