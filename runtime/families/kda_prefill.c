@@ -3,8 +3,7 @@
  * and the recurrence between chunks, with the operands between them in the workspace;
  * and kda_scan's between these where sequences are cut into segments.
  */
-#include "families/kda_chunk.h"
-#include "kda_prefill/args.h"
+#include "families/kda_prefill.h"
 
 #include "occupancy.h"
 #include "short.h"
@@ -52,34 +51,23 @@ SAME_PLACE(KDA_BETA_DTYPE, beta_dtype);
 SAME_PLACE(KDA_SAFE_GATE, safe_gate);
 #undef SAME_PLACE
 
-static const int32_t *dims_of(const gen_problem *base)
-{
-    return (const int32_t *)(const void *)((const char *)base +
-                                           offsetof(gen_kda_prefill_problem, batch));
-}
-
-static int32_t wanted_segments(const gen_problem *base)
-{
-    return ((const gen_kda_prefill_problem *)base)->segment_chunks;
-}
-
 __attribute__((noinline)) static enum gen_status check_wanted(const gen_problem *base)
 {
-    const int32_t wanted = wanted_segments(base);
+    const int32_t wanted = gen__kda_prefill_wanted(base);
     if (wanted < -1 || wanted > KDA_MAX_SEGMENT_CHUNKS)
         return gen__invalid(family, "segment_chunks", wanted,
                             "-1 (none), 0 (as estimated), 1 to 16777216");
     int32_t dims[KDA_ALL_DIMS];
-    memcpy(dims, dims_of(base), KDA_NUM_DIMS * sizeof *dims);
+    memcpy(dims, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *dims);
     dims[KDA_SEGMENT_CHUNKS] = wanted;
     return wanted > 0 ? gen__kda_check_segments(family, dims) : GEN_OK;
 }
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    const int32_t *dims = dims_of(base);
+    const int32_t *dims = gen__kda_prefill_dims(base);
     enum gen_status status = gen__kda_check(family, dims, key);
-    if (!status && wanted_segments(base))
+    if (!status && gen__kda_prefill_wanted(base))
         status = check_wanted(base);
     if (status)
         return status;
@@ -101,8 +89,8 @@ static const char *fits(const gen_problem *base, const gen_device *device,
 static const int32_t *usual_dims(const gen_problem *base, int32_t usual[KDA_NUM_DIMS])
 {
     if (__builtin_expect(!(base->flags & GEN_BATCH_INVARIANT), 1))
-        return dims_of(base);
-    memcpy(usual, dims_of(base), KDA_NUM_DIMS * sizeof *usual);
+        return gen__kda_prefill_dims(base);
+    memcpy(usual, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *usual);
     usual[KDA_BATCH] = INVARIANT_BATCH;
     usual[KDA_NUM_TOKENS] = 0;
     return usual;
@@ -112,7 +100,7 @@ static const int32_t *usual_dims(const gen_problem *base, int32_t usual[KDA_NUM_
 static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
                                const gen_device *device, const struct gen__facts *variant)
 {
-    const int32_t wanted = wanted_segments(base);
+    const int32_t wanted = gen__kda_prefill_wanted(base);
     if (!wanted)
         return gen__kda_cut(dims, device, variant);
     if (wanted < 0 || gen__kda_chunks(dims[KDA_SEQ_LEN]) <= wanted)
@@ -156,7 +144,7 @@ static struct workspace workspace_of(const int32_t *dims)
 /* No more than the problem allows, where whole sequences would do. */
 static bool too_much(const gen_problem *base, const int32_t *dims)
 {
-    return base->max_workspace_mib && !wanted_segments(base) &&
+    return base->max_workspace_mib && !gen__kda_prefill_wanted(base) &&
            workspace_of(dims).size > (uint64_t)base->max_workspace_mib << 20;
 }
 
@@ -165,7 +153,7 @@ static void plan(const gen_problem *base, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan)
 {
     int32_t *dims = plan->dims;
-    memcpy(dims, dims_of(base), KDA_NUM_DIMS * sizeof *dims);
+    memcpy(dims, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *dims);
     dims[KDA_SEGMENT_CHUNKS] = 0;
     plan->num_launches = dims[KDA_BATCH] > 0;
     if (!variant || !dims[KDA_BATCH])
@@ -201,8 +189,8 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
     parts[0].launch = 0;
     parts[0].problem.base =
         (gen_problem){sizeof(gen_kda_intra_problem), GEN_KDA_INTRA, base->flags, 0};
-    memcpy((char *)&parts[0].problem + offsetof(gen_kda_intra_problem, batch), dims_of(base),
-           KDA_NUM_DIMS * sizeof(int32_t));
+    memcpy((char *)&parts[0].problem + offsetof(gen_kda_intra_problem, batch),
+           gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof(int32_t));
     if (plan->num_launches < 3)
         return 1;
     const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
@@ -374,200 +362,6 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     return GEN_OK;
 }
 
-/* ---- for the tuner, the verifier and the tests ------------------------- */
-
-/* Relative Frobenius errors against the recurrence, token by token, in double. Public
- * tests of this operator allow 0.005 of both; 0.0045 is the most that was seen of the
- * verify list. Rounded operands are off by a share of |q| |k|, not of the product, so a
- * problem of few numbers may have more: two tokens of four heads without an initial state
- * have 0.0065. A state has more, for the verifier holds single elements to 16 times that of the
- * whole's size, and nearly all of a state may be in a few channels that hardly decay. */
-static const double output_tolerance = 0.005, state_tolerance = 0.0075;
-
-#define TENSOR(...) GEN__TENSOR(gen_kda_prefill_args, __VA_ARGS__)
-
-static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN__MAX_TENSORS])
-{
-    const int32_t *dims = dims_of(base);
-    const enum gen_dtype dtype = (enum gen_dtype)dims[KDA_DTYPE], fp32 = GEN_DTYPE_FP32;
-    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
-    const int64_t d = dims[KDA_HEAD_DIM], qk = tokens * dims[KDA_QK_HEADS] * d;
-    const int64_t v = tokens * heads * d, states = dims[KDA_BATCH] * heads * d * d;
-    const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
-    const enum gen_dtype g = (enum gen_dtype)dims[KDA_GATE_DTYPE];
-    const enum gen_dtype beta = (enum gen_dtype)dims[KDA_BETA_DTYPE];
-    const struct gen__tensor list[KDA_PREFILL_NUM_TENSORS] = {
-        {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
-        {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
-        {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
-        {TENSOR(g, g, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
-        {TENSOR(beta, beta, GEN__IN, GEN__FILL_UNIFORM, 1, tokens * heads), .cold = true},
-        {TENSOR(A_log, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads)},
-        {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads * d)},
-        {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
-        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
-        {TENSOR(final_state, fp32, GEN__OUT, GEN__FILL_POISON, 0, states),
-         .tolerance = state_tolerance, .cold = true},
-        {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
-         .cold = true},
-        {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
-    };
-    memcpy(tensors, list, sizeof list);
-    return KDA_PREFILL_NUM_TENSORS;
-}
-
-#undef TENSOR
-
-static void default_args(const gen_problem *base, gen_args *args)
-{
-    gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
-    memset(a, 0, sizeof *a);
-    a->base.size = sizeof *a;
-    a->base.family = GEN_KDA_PREFILL;
-    a->scale = 1.0f / sqrtf((float)dims_of(base)[KDA_HEAD_DIM]);
-    a->gate = GEN_KDA_GATE_LOWER_BOUND;
-    a->lower_bound = -5.0f;
-    a->l2_norm = 1;
-    a->state_layout = GEN_KDA_DECODE_KV;
-}
-
-static enum gen_status fill(const gen_problem *base, const gen_args *args,
-                            const struct gen__tensor *list, const struct gen__fill_options *options,
-                            void *const *data)
-{
-    (void)args;
-    gen__kda_fill(dims_of(base), &list[KDA_PREFILL_CU_SEQLENS], options,
-                  data[KDA_PREFILL_CU_SEQLENS]);
-    return GEN_OK;
-}
-
-static void cost(const gen_problem *base, double *bytes, double *flops)
-{
-    const int32_t *dims = dims_of(base);
-    const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
-    const double tiles = (double)gen__kda_all_chunks(dims) * heads;
-    const double g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
-    const double beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
-    /* Inputs and outputs alone. */
-    *bytes = (double)gen__kda_tokens(dims) *
-                 (dims[KDA_QK_HEADS] * 4 * d + heads * (d * (4 + g) + beta)) +
-             8 * dims[KDA_BATCH] * heads * d * d;
-    *flops = tiles * (10 * 256 * d * 2 * 4 + 2 * 64 * 64 * 16 + 3 * 2 * KDA_CHUNK * d * d +
-                      2 * KDA_CHUNK * KDA_CHUNK * d);
-}
-
-static void case_name(const gen_problem *base, char *text, size_t capacity)
-{
-    char name[96];
-    const int32_t wanted = wanted_segments(base);
-    gen__kda_case_name(dims_of(base), name, sizeof name);
-    if (wanted > 0)
-        snprintf(text, capacity, "%s-S%" PRId32, name, wanted);
-    else
-        snprintf(text, capacity, "%s%s", name, wanted ? "-whole" : "");
-}
-
-enum form {
-    FORM_SOFTPLUS,
-    FORM_ACTIVATED,
-    FORM_SIGMOID,
-    FORM_NEGATIVE,
-    FORM_STRIDES,
-    FORM_BARE,
-    FORM_VK,
-    FORM_NO_STATE,
-    FORM_LOOSE,
-    FORM_SLOW,
-    FORM_STATES,
-    NUM_FORMS
-};
-static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid", "negative",
-                                             "strides",  "bare",      "vk",      "no_state",
-                                             "loose",    "slow",      "states"};
-
-static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
-{
-    const struct gen__kda_strides s = gen__kda_stride_form(dims);
-    a->q_stride = a->k_stride = a->v_stride = s.qkv;
-    a->g_stride = s.g;
-    a->beta_stride = s.beta;
-    a->o_stride = s.o;
-    t[KDA_PREFILL_Q].count = t[KDA_PREFILL_K].count = s.qk_count;
-    t[KDA_PREFILL_V].count = s.v_count;
-    t[KDA_PREFILL_G].count = s.g_count;
-    t[KDA_PREFILL_BETA].count = s.beta_count;
-    t[KDA_PREFILL_O].count = s.o_count;
-}
-
-static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
-{
-    gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
-    const bool safe = dims_of(base)[KDA_SAFE_GATE];
-    switch ((enum form)index) {
-    case FORM_SOFTPLUS: /* exp(A_log) at most 1, so that no gate is below -5, or at least */
-        a->gate = GEN_KDA_GATE_SOFTPLUS;
-        t[KDA_PREFILL_A_LOG].fill = GEN__FILL_UNIFORM;
-        t[KDA_PREFILL_A_LOG].amount = safe ? -4 : 1.5;
-        return true;
-    case FORM_ACTIVATED:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
-        t[KDA_PREFILL_G].amount = safe ? -5 : -60;
-        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
-        return true;
-    case FORM_SIGMOID:
-    case FORM_NEGATIVE:
-        a->beta_activation =
-            index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
-        t[KDA_PREFILL_BETA].fill = GEN__FILL_NORMAL;
-        return true;
-    case FORM_STRIDES:
-        stride_form(dims_of(base), a, t);
-        return true;
-    case FORM_BARE: /* no norm, no A_log, no bias: keys small enough */
-        a->l2_norm = 0;
-        a->lower_bound = -0.25f;
-        t[KDA_PREFILL_K].amount = 0.1;
-        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
-        return true;
-    case FORM_VK:
-        a->state_layout = GEN_KDA_DECODE_VK;
-        return true;
-    case FORM_NO_STATE:
-        t[KDA_PREFILL_INITIAL_STATE].count = t[KDA_PREFILL_FINAL_STATE].count = 0;
-        return true;
-    case FORM_LOOSE:
-        return gen__kda_loose_form(dims_of(base), &t[KDA_PREFILL_CU_SEQLENS]);
-    case FORM_SLOW: /* states that hardly change, so that what each step rounds adds up */
-        a->gate = GEN_KDA_GATE_GIVEN;
-        t[KDA_PREFILL_BETA].amount = 0.02;
-        t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
-        t[KDA_PREFILL_G].amount = -0.001;
-        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
-        return true;
-    case FORM_STATES:
-        t[KDA_PREFILL_STATES].count = gen__kda_states_count(dims_of(base));
-        return true;
-    case NUM_FORMS:
-        break;
-    }
-    return false;
-}
-
-static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
-{
-    gen_kda_prefill_problem *p = (gen_kda_prefill_problem *)base;
-    int32_t batch, heads, seq_len;
-    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
-        return;
-    p->batch = batch;
-    p->seq_len = seq_len;
-    p->num_tokens = 0;
-    p->num_qk_heads = heads;
-    p->segment_chunks = 0;
-    p->num_v_heads = heads;
-}
-
 static enum gen_status select_here(const gen_library *library, const gen_device *device,
                                    const gen_problem *problem, gen_plan *plan);
 
@@ -585,7 +379,7 @@ const struct gen__family gen__family_kda_prefill = {
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .grid_steps = gen__kda_grid,
-    .set_counts = set_counts,
+    .set_counts = gen__kda_prefill_set_counts,
     .check = check,
     .fits = fits,
     .predict = predict,
@@ -597,14 +391,14 @@ const struct gen__family gen__family_kda_prefill = {
     .params = params,
     .reference = gen__kda_prefill_reference,
     .exact = gen__kda_prefill_exact,
-    .tensors = tensors,
-    .default_args = default_args,
-    .fill = fill,
-    .cost = cost,
-    .case_name = case_name,
-    .forms = forms,
-    .num_forms = NUM_FORMS,
-    .form = form,
+    .tensors = gen__kda_prefill_tensors,
+    .default_args = gen__kda_prefill_default_args,
+    .fill = gen__kda_prefill_fill,
+    .cost = gen__kda_prefill_cost,
+    .case_name = gen__kda_prefill_case_name,
+    .forms = gen__kda_prefill_forms,
+    .num_forms = GEN__KDA_PREFILL_NUM_FORMS,
+    .form = gen__kda_prefill_form,
 };
 
 GEN__SELECT_HERE(kda_prefill)

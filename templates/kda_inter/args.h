@@ -51,8 +51,8 @@ typedef struct gen_kda_inter_args {
     /* The state before each chunk, rounded: [chunks, num_v_heads, head_dim, head_dim] in
      * state_layout, the sequences' chunks one behind the other (no slots); NULL: not wanted */
     void *states;
-    int64_t o_stride;           /* between tokens in elements, a multiple of 8; 0: packed */
-    int32_t state_layout;       /* enum gen_kda_decode_layout */
+    int64_t o_stride;     /* between tokens in elements, a multiple of 8; 0: packed */
+    int32_t state_layout; /* enum gen_kda_decode_layout */
     int32_t pad;
 } gen_kda_inter_args;
 

@@ -31,7 +31,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     // A stage: the operands of a chunk.
     static constexpr int w = 0, qg = tile, kg = 2 * tile, a_qk = 3 * tile, u = a_qk + cell, decay = u + groups * cell;
     static constexpr int stage_bytes = decay + 1024;
-    // Behind the stages: outputs on their way, two of a group by turns with wgmma; barriers, full and empty by turns; a number.
+    // Behind the stages: outputs on their way, two of a group by turns with wgmma; barriers, full and empty by turns; a number; one a warp.
     static constexpr int outputs = stages * stage_bytes, turns = wgmma ? 2 : 1;
     static constexpr int barriers = outputs + groups * turns * cell;
     static constexpr int shared = barriers + 128;
@@ -435,14 +435,19 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         const int row = (b.part * groups + group) * 64 + warp * 16 + lane / 4; // of S'
         float s[head_dim / 2];
         begin_state(p, b, group, row, s);
-        const int chunks_before = p.states ? kda_chunks_before(p.sequences, b.n) : 0;
+        // Chunks of earlier sequences: kept in shared memory, for registers are few and hardly anybody asks.
+        const unsigned chunks_before = b.base + barriers + 96 + threadIdx.x / 32 * 4;
+        if (p.states) {
+            store_shared(chunks_before, static_cast<unsigned>(kda_chunks_before(p.sequences, b.n)));
+            __syncwarp();
+        }
         int step = b.transitions();
         for (int chunk = b.begin; chunk < b.end; chunk++, step++) {
             const unsigned from = b.stage(wgmma ? step % stages : 0);
             unsigned a[head_dim / 16][4];
             as_operand(s, a);
             if (p.states)
-                store_states(p, b, chunks_before + chunk, row, a);
+                store_states(p, b, load_shared_int(chunks_before) + chunk, row, a);
             if constexpr (wgmma)
                 mbarrier_wait(b.full(step % stages), step / stages & 1);
             else

@@ -1,0 +1,205 @@
+/*
+ * Kimi Delta Attention, prefill, for the tuner, the verifier and the tests: tensors,
+ * other ways to pass a problem, bytes and operations.
+ */
+#include "families/kda_prefill.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Relative Frobenius errors against the recurrence, token by token, in double. Public
+ * tests of this operator allow 0.005 of both; 0.0045 is the most that was seen of the
+ * verify list. Rounded operands are off by a share of |q| |k|, not of the product, so a
+ * problem of few numbers may have more: two tokens of four heads without an initial state
+ * have 0.0065. A state has more, for the verifier holds single elements to 16 times that of the
+ * whole's size, and nearly all of a state may be in a few channels that hardly decay. */
+static const double output_tolerance = 0.005, state_tolerance = 0.0075;
+
+#define TENSOR(...) GEN__TENSOR(gen_kda_prefill_args, __VA_ARGS__)
+
+uint32_t gen__kda_prefill_tensors(const gen_problem *base,
+                                  struct gen__tensor tensors[GEN__MAX_TENSORS])
+{
+    const int32_t *dims = gen__kda_prefill_dims(base);
+    const enum gen_dtype dtype = (enum gen_dtype)dims[KDA_DTYPE], fp32 = GEN_DTYPE_FP32;
+    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
+    const int64_t d = dims[KDA_HEAD_DIM], qk = tokens * dims[KDA_QK_HEADS] * d;
+    const int64_t v = tokens * heads * d, states = dims[KDA_BATCH] * heads * d * d;
+    const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
+    const enum gen_dtype g = (enum gen_dtype)dims[KDA_GATE_DTYPE];
+    const enum gen_dtype beta = (enum gen_dtype)dims[KDA_BETA_DTYPE];
+    const struct gen__tensor list[KDA_PREFILL_NUM_TENSORS] = {
+        {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
+        {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
+        {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
+        {TENSOR(g, g, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
+        {TENSOR(beta, beta, GEN__IN, GEN__FILL_UNIFORM, 1, tokens * heads), .cold = true},
+        {TENSOR(A_log, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads)},
+        {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads * d)},
+        {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
+        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
+        {TENSOR(final_state, fp32, GEN__OUT, GEN__FILL_POISON, 0, states),
+         .tolerance = state_tolerance, .cold = true},
+        {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
+         .cold = true},
+        {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
+    };
+    memcpy(tensors, list, sizeof list);
+    return KDA_PREFILL_NUM_TENSORS;
+}
+
+#undef TENSOR
+
+void gen__kda_prefill_default_args(const gen_problem *base, gen_args *args)
+{
+    gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
+    memset(a, 0, sizeof *a);
+    a->base.size = sizeof *a;
+    a->base.family = GEN_KDA_PREFILL;
+    a->scale = 1.0f / sqrtf((float)gen__kda_prefill_dims(base)[KDA_HEAD_DIM]);
+    a->gate = GEN_KDA_GATE_LOWER_BOUND;
+    a->lower_bound = -5.0f;
+    a->l2_norm = 1;
+    a->state_layout = GEN_KDA_DECODE_KV;
+}
+
+enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *args,
+                                      const struct gen__tensor *list,
+                                      const struct gen__fill_options *options, void *const *data)
+{
+    (void)args;
+    gen__kda_fill(gen__kda_prefill_dims(base), &list[KDA_PREFILL_CU_SEQLENS], options,
+                  data[KDA_PREFILL_CU_SEQLENS]);
+    return GEN_OK;
+}
+
+void gen__kda_prefill_cost(const gen_problem *base, double *bytes, double *flops)
+{
+    const int32_t *dims = gen__kda_prefill_dims(base);
+    const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
+    const double tiles = (double)gen__kda_all_chunks(dims) * heads;
+    const double g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const double beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    /* Inputs and outputs alone. */
+    *bytes = (double)gen__kda_tokens(dims) *
+                 (dims[KDA_QK_HEADS] * 4 * d + heads * (d * (4 + g) + beta)) +
+             8 * dims[KDA_BATCH] * heads * d * d;
+    *flops = tiles * (10 * 256 * d * 2 * 4 + 2 * 64 * 64 * 16 + 3 * 2 * KDA_CHUNK * d * d +
+                      2 * KDA_CHUNK * KDA_CHUNK * d);
+}
+
+void gen__kda_prefill_case_name(const gen_problem *base, char *text, size_t capacity)
+{
+    char name[96];
+    const int32_t wanted = gen__kda_prefill_wanted(base);
+    gen__kda_case_name(gen__kda_prefill_dims(base), name, sizeof name);
+    if (wanted > 0)
+        snprintf(text, capacity, "%s-S%" PRId32, name, wanted);
+    else
+        snprintf(text, capacity, "%s%s", name, wanted ? "-whole" : "");
+}
+
+enum form {
+    FORM_SOFTPLUS,
+    FORM_ACTIVATED,
+    FORM_SIGMOID,
+    FORM_NEGATIVE,
+    FORM_STRIDES,
+    FORM_BARE,
+    FORM_VK,
+    FORM_NO_STATE,
+    FORM_LOOSE,
+    FORM_SLOW,
+    FORM_STATES,
+    NUM_FORMS
+};
+_Static_assert((int)NUM_FORMS == (int)GEN__KDA_PREFILL_NUM_FORMS, "every form has a name");
+const char *const gen__kda_prefill_forms[GEN__KDA_PREFILL_NUM_FORMS] = {
+    "softplus", "activated", "sigmoid", "negative", "strides", "bare",
+    "vk",       "no_state",  "loose",   "slow",     "states"};
+
+static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
+{
+    const struct gen__kda_strides s = gen__kda_stride_form(dims);
+    a->q_stride = a->k_stride = a->v_stride = s.qkv;
+    a->g_stride = s.g;
+    a->beta_stride = s.beta;
+    a->o_stride = s.o;
+    t[KDA_PREFILL_Q].count = t[KDA_PREFILL_K].count = s.qk_count;
+    t[KDA_PREFILL_V].count = s.v_count;
+    t[KDA_PREFILL_G].count = s.g_count;
+    t[KDA_PREFILL_BETA].count = s.beta_count;
+    t[KDA_PREFILL_O].count = s.o_count;
+}
+
+bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *args,
+                           struct gen__tensor *t)
+{
+    gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
+    const bool safe = gen__kda_prefill_dims(base)[KDA_SAFE_GATE];
+    switch ((enum form)index) {
+    case FORM_SOFTPLUS: /* exp(A_log) at most 1, so that no gate is below -5, or at least */
+        a->gate = GEN_KDA_GATE_SOFTPLUS;
+        t[KDA_PREFILL_A_LOG].fill = GEN__FILL_UNIFORM;
+        t[KDA_PREFILL_A_LOG].amount = safe ? -4 : 1.5;
+        return true;
+    case FORM_ACTIVATED:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
+        t[KDA_PREFILL_G].amount = safe ? -5 : -60;
+        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
+        return true;
+    case FORM_SIGMOID:
+    case FORM_NEGATIVE:
+        a->beta_activation =
+            index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
+        t[KDA_PREFILL_BETA].fill = GEN__FILL_NORMAL;
+        return true;
+    case FORM_STRIDES:
+        stride_form(gen__kda_prefill_dims(base), a, t);
+        return true;
+    case FORM_BARE: /* no norm, no A_log, no bias: keys small enough */
+        a->l2_norm = 0;
+        a->lower_bound = -0.25f;
+        t[KDA_PREFILL_K].amount = 0.1;
+        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
+        return true;
+    case FORM_VK:
+        a->state_layout = GEN_KDA_DECODE_VK;
+        return true;
+    case FORM_NO_STATE:
+        t[KDA_PREFILL_INITIAL_STATE].count = t[KDA_PREFILL_FINAL_STATE].count = 0;
+        return true;
+    case FORM_LOOSE:
+        return gen__kda_loose_form(gen__kda_prefill_dims(base), &t[KDA_PREFILL_CU_SEQLENS]);
+    case FORM_SLOW: /* states that hardly change, so that what each step rounds adds up */
+        a->gate = GEN_KDA_GATE_GIVEN;
+        t[KDA_PREFILL_BETA].amount = 0.02;
+        t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
+        t[KDA_PREFILL_G].amount = -0.001;
+        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
+        return true;
+    case FORM_STATES:
+        t[KDA_PREFILL_STATES].count = gen__kda_states_count(gen__kda_prefill_dims(base));
+        return true;
+    case NUM_FORMS:
+        break;
+    }
+    return false;
+}
+
+void gen__kda_prefill_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
+{
+    gen_kda_prefill_problem *p = (gen_kda_prefill_problem *)base;
+    int32_t batch, heads, seq_len;
+    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
+        return;
+    p->batch = batch;
+    p->seq_len = seq_len;
+    p->num_tokens = 0;
+    p->num_qk_heads = heads;
+    p->segment_chunks = 0;
+    p->num_v_heads = heads;
+}
