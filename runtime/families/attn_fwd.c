@@ -161,7 +161,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         return status;
     memset(key, 0, sizeof *key);
     /* In the order of key_names. */
-    key->codes[0] = (uint8_t)(gen__attn_of_8_bits(p->dtype) ? p->dtype - GEN_DTYPE_E4M3 + 2 : p->dtype);
+    key->codes[0] =
+        (uint8_t)(gen__attn_of_8_bits(p->dtype) ? p->dtype - GEN_DTYPE_E4M3 + 2 : p->dtype);
     key->codes[1] = p->head_dim == 64 ? 0 : p->head_dim == 128 ? 1 : 2;
     key->codes[2] = (uint8_t)mask_of(p);
     key->empty = p->batch == 0 || p->q_len == 0;
@@ -225,13 +226,19 @@ static const float clock_mhz = 1600.0f;
 static const float launch_us = 4.0f;
 static const float start_us[2] = {1.5f, 0.8f};        /* of a tile; persistent */
 static const float three_groups_us[2] = {0.8f, 1.8f}; /* more of one of 192 rows; causal */
+static const float fp8_start_us = 3.0f;               /* more of one of 8 bits by wgmma, */
+static const float fp8_key_us = 0.02f;                /* and for each key of a block beyond 128 */
 
 /* Multiply-adds a cycle of an SM. Of width 64 exponentials take as long as products, so that two
  * warp groups do worse beside three. */
 static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
 {
     if (!variant->fact[ATTN_FWD_WGMMA])
-        return 1024.0f * 0.55f;
+        return 1024.0f * (gen__attn_of_8_bits(p->dtype) ? 0.3f : 0.55f);
+    if (gen__attn_of_8_bits(p->dtype)) {
+        const bool long_blocks = variant->fact[ATTN_FWD_KV_ROWS] > 128;
+        return 4096.0f * (p->head_dim == 64 ? 0.40f : long_blocks ? 0.575f : 0.545f);
+    }
     const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
     if (p->head_dim == 64)
         return 2048.0f * (two_groups ? 0.58f : 0.67f);
@@ -251,8 +258,11 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);
     const float work = rows * (usual_keys(p) + 0.5f * more) * 2.0f * (float)p->head_dim;
     const float rate = rate_of(p, variant) / blocks * clock_mhz;
-    const float tile_us = work / rate + start_us[variant->fact[ATTN_FWD_PERSISTENT] != 0] +
-                          (rows >= 192 ? three_groups_us[p->causal != 0] : 0.0f);
+    float tile_us = work / rate + start_us[variant->fact[ATTN_FWD_PERSISTENT] != 0] +
+                    (rows >= 192 ? three_groups_us[p->causal != 0] : 0.0f);
+    if (gen__attn_of_8_bits(p->dtype) && variant->fact[ATTN_FWD_WGMMA])
+        tile_us += fp8_start_us +
+                   fp8_key_us * fmaxf((float)variant->fact[ATTN_FWD_KV_ROWS] - 128.0f, 0.0f);
     /* Tiles of unequal length, handed out as blocks end, fill the last round; shares in pairs and
      * tiles of equal length do not. */
     float paid = ceilf(0.9999f * heads * (float)tiles);

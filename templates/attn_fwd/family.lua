@@ -6,6 +6,7 @@
 --   m       query rows of a block
 --   n       keys of a block of them
 --   stages  blocks of keys and of values in shared memory
+--           Of 8 bits wgmma has a template of its own, which turns values; mma converts to fp16.
 --   queries shared  the products with keys read them from shared memory
 --           regs    a group has its queries in registers, and shared memory is free for the next tile's
 --   blocks  one   a block a tile
@@ -57,18 +58,25 @@ local wgmma_shapes = {
   },
 }
 
--- The same of 8 bits.
-local all64 = { ["192x128"] = { "shared", 4 } }
-local all128 = { ["128x128"] = { "regs", 4 }, ["128x160"] = { "regs", 2 }, ["128x192"] = { "regs", 2 } }
+-- The same of 8 bits. Of width 64 a block goes in two halves.
 local fp8_shapes = {
-  [64] = { full = all64, causal = all64, any = all64 },
-  [128] = { full = all128, causal = all128, any = all128 },
-  [256] = { full = {}, causal = {}, any = {} },
+  [64] = {
+    full = { ["192x128"] = { "shared", 4 } },
+    causal = { ["192x128"] = { "shared", 4 } },
+    any = { ["192x128"] = { "shared", 4 } },
+  },
+  [128] = {
+    full = { ["128x128"] = { "regs", 4 }, ["128x160"] = { "regs", 2 }, ["128x192"] = { "shared", 2 } },
+    causal = { ["128x128"] = { "regs", 4 }, ["128x160"] = { "regs", 2 }, ["128x192"] = { "shared", 2 } },
+    any = { ["128x128"] = { "shared", 4 }, ["128x160"] = { "regs", 2 } },
+  },
+  [256] = { full = {}, causal = {}, any = {} }, -- the portable kernel serves these
 }
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
+  if v.dtype == "e5m2" and v.head_dim == 128 and v.n ~= 160 then return "one shape of e5m2, the fastest of e4m3 for most" end
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
@@ -85,8 +93,8 @@ return family {
   free = {
     { name = "kernel", values = { "mma", "wgmma" } },
     { name = "m", values = { 64, 128, 192 }, tag = "m" },
-    { name = "n", values = { 32, 64, 80, 96, 112, 128, 160, 192, 224 }, tag = "n" },
-    { name = "stages", values = { 2, 3, 4, 5 }, tag = "st" },
+    { name = "n", values = { 32, 64, 80, 112, 128, 160, 192 }, tag = "n" },
+    { name = "stages", values = { 2, 3, 4 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers" } },
   },

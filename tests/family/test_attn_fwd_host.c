@@ -89,6 +89,13 @@ static void key_of_a_problem(void **state)
     assert_string_equal(family->required[0].values[key.codes[0]], "fp16");
     assert_string_equal(family->required[1].values[key.codes[1]], "64");
     assert_true(key.counts[0] == 32 && key.counts[2] == 1 && !key.empty);
+    static const char *const names[] = {"e4m3", "e5m2"};
+    for (int i = 0; i < 2; i++) {
+        p.dtype = i ? GEN_DTYPE_E5M2 : GEN_DTYPE_E4M3;
+        p.o_dtype = i ? GEN_DTYPE_BF16 : GEN_DTYPE_FP16;
+        assert_int_equal(family->check(&p.base, &key), GEN_OK);
+        assert_string_equal(family->required[0].values[key.codes[0]], names[i]);
+    }
     p.q_len = 0;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     assert_true(key.empty);
@@ -145,7 +152,9 @@ static void check_errors(void **state)
         {AT(kv_len), -5, "kv_len = -5; allowed: 0 to 16777216"},
         {AT(kv_len), 16777217, "kv_len = 16777217; allowed: 0 to 16777216"},
         {AT(head_dim), 96, "head_dim = 96; allowed: 64, 128, 256"},
-        {AT(dtype), GEN_DTYPE_FP32, "dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
+        {AT(dtype), GEN_DTYPE_FP32,
+         "dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1), GEN_DTYPE_E4M3 (4), "
+         "GEN_DTYPE_E5M2 (5)"},
         {AT(o_dtype), GEN_DTYPE_FP16,
          "o_dtype = 1; allowed: 0, or what dtype is; another only where dtype has 8 bits"},
         {AT(causal), 2, "causal = 2; allowed: 0, 1"},
@@ -169,10 +178,11 @@ static void check_errors(void **state)
     gen_attn_fwd_problem p = some_problem();
     struct gen__key key;
     p.dtype = GEN_DTYPE_E4M3;
+    p.o_dtype = GEN_DTYPE_FP32;
     assert_failed(family->check(&p.base, &key), INVALID_ARGUMENT,
-                  "attn_fwd: dtype = 4 (e4m3): there is no kernel for it yet; allowed: "
-                  "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+                  "attn_fwd: o_dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
     p.dtype = GEN_DTYPE_BF16;
+    p.o_dtype = GEN_DTYPE_BF16;
     p.causal = 1;
     p.window_right = 1;
     assert_failed(family->check(&p.base, &key), INVALID_ARGUMENT,

@@ -51,14 +51,16 @@ static int64_t all_rows(const gen_attn_fwd_problem *p,
  *
  * Of 8-bit inputs probabilities have four significant bits, each off by a sixteenth at most and
  * by 2.6 % usually. Those of a row are off independently of each other, and so are its values: the
- * output is off by as much as one of them, were it the only one. 1/25 of the whole is allowed, and
- * somewhat more than a sixteenth of a row, which may hang on one key.
+ * output is off by as much as one of them, were it the only one. 1/20 of the whole is allowed, and
+ * somewhat more than a sixteenth of a row, which may hang on one key. Tensor cores add 8-bit
+ * products with some 14 bits, and so scores far apart, which are great numbers, are off by more
+ * than scores of normal numbers: in the form `steep` the log-sum-exp is.
  */
 static const double bf16_tolerance = 0x1p-8;
 static const double fp16_tolerance = 0x1p-11;
 static const double row_factor = 1.5;
-static const double fp8_tolerance = 0.04, fp8_row_tolerance = 0.08;
-static const double lse_tolerance = 1e-3;
+static const double fp8_tolerance = 0.05, fp8_row_tolerance = 0.08;
+static const double lse_tolerance = 1e-3, fp8_steep_lse_tolerance = 0.05;
 
 #define TENSOR(...) GEN__TENSOR(gen_attn_fwd_args, __VA_ARGS__)
 
@@ -272,6 +274,8 @@ bool gen__attn_fwd_form(const gen_problem *base, uint32_t index, gen_args *args,
         return true;
     case FORM_STEEP:
         a->scale = 1.5f;
+        if (gen__attn_of_8_bits(p->dtype))
+            t[ATTN_FWD_LSE].absolute = fp8_steep_lse_tolerance;
         return true;
     case FORM_CUT:
         a->total_q -= a->total_q / 3;
