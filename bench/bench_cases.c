@@ -13,11 +13,15 @@
 #define ROUNDS 11
 #define WINDOW_US 4000
 #define LEAST_LAUNCHES 20
+#define LONGEST_WINDOW_US \
+    6000 /* of fewer launches then: the power limit sets in after some 40 ms */
 
 static const char method[] =
-    "ms and peer_ms: median over 11 graph replays (5 with --quick) of at least 20 launches, "
-    "rotated through "
-    "buffer sets of more than twice the L2, ours and inplace-copy in turn; inplace-copy reads, "
+    "ms and peer_ms: median over 11 graph replays (5 with --quick) of at least 20 launches, or as "
+    "many as 6 ms hold, rotated through buffer sets of more than twice the L2, ours and "
+    "inplace-copy in turn; with --rest MS each of them after so long a rest and an untimed replay, "
+    "so that the power limit, which sets in after tens of milliseconds, slows down neither; "
+    "inplace-copy reads, "
     "scales and writes the bytes that the problem updates in place, the fastest of its forms at "
     "this size (inplace-copy-ordered: beside shuffled slots, it still walks in order); peers named "
     "-eager: back-to-back calls, wall time of a call, ours likewise "
@@ -78,11 +82,15 @@ static enum gen_status measure_peers(struct bench_options *o, struct inplace_cop
         inplace_runner_free(&copy, gpu);
         return found;
     }
-    enum gen_status status = runner_capture(ours, gpu, stage->buffers.num_sets, launches);
+    double us;
+    enum gen_status status = runner_first_us(ours, gpu, stage->buffers.num_sets, &us);
+    if (status == GEN_OK)
+        status = runner_capture(ours, gpu, stage->buffers.num_sets,
+                                launches_within(LONGEST_WINDOW_US, us, launches));
     if (status == GEN_OK)
         status = warm_up(gpu, ours, 10);
     if (status == GEN_OK)
-        status = runners_interleave(list, count, gpu, rounds);
+        status = runners_interleave(list, count, gpu, rounds, (double)o->rest_ms);
     out->us = runner_median(ours);
     out->spread = runner_spread(ours);
     if (count > 1) {
@@ -90,7 +98,8 @@ static enum gen_status measure_peers(struct bench_options *o, struct inplace_cop
         snprintf(out->inplace_form, sizeof out->inplace_form, "%s", copy.name);
     }
     inplace_runner_free(&copy, gpu);
-    int calls = (int)launches_for(20000, out->us > 5 ? out->us : 5, 20);
+    const double call_us = out->us > 5 ? out->us : 5;
+    int calls = (int)launches_within(60000, call_us, launches_for(20000, call_us, 20));
     if (status == GEN_OK)
         status = eager_us(o->session.library, gpu, stage, calls, o->quick ? 3 : 7, &out->eager_us);
     return status;
@@ -179,19 +188,17 @@ static void add_notes(struct text *text, const char *family, const struct shape_
     }
 }
 
-/* All cases of a family; false if one is wrong or cannot be measured. */
+/* All cases of a family, as rows; false if one is wrong or cannot be measured. */
 static bool bench_family(struct bench_options *o, const struct gen__family *family,
-                         struct inplace_copy *peer, const struct peer_list *peers)
+                         struct inplace_copy *peer, const struct peer_list *peers,
+                         struct text *notes, struct text *rows)
 {
     struct shape_list shapes = {0};
     struct arena arena = {0};
-    struct text text = {0};
     bool ok = true;
     size_t cases = 0;
     shapes_load(&shapes, family, SHAPES_TIMED, o->list);
-    bench_header(&text, o, method);
-    add_notes(&text, family->name, &shapes, peers);
-    text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
+    add_notes(notes, family->name, &shapes, peers);
     for (size_t i = 0; i < shapes.count; i++) {
         const struct shape *shape = &shapes.item[i];
         struct outcome out = {0};
@@ -217,17 +224,48 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
             printf("  err %.1e", out.err);
         printf("  %s\n", out.variant);
         fflush(stdout);
-        add_rows(&text, shape, &out, peers);
+        add_rows(rows, shape, &out, peers);
         cases++;
     }
-    if (cases)
-        bench_write(o, family->name, &text);
-    else
+    if (!cases)
         warn("no case of %s is named '%s'", family->name, o->cases ? o->cases : "*");
     arena_free(&arena, &o->session.gpu);
-    text_free(&text);
     shapes_free(&shapes);
     return ok && cases;
+}
+
+static const char *results_of(const struct gen__family *family)
+{
+    return family->results ? family->results : family->name;
+}
+
+/* The result file of the first family, with the cases of all that share it. */
+static bool bench_file(struct bench_options *o, const struct gen__family *const *family, uint32_t n,
+                       struct inplace_copy *peer, const struct peer_list *peers)
+{
+    const char *name = results_of(family[0]);
+    struct text text = {0}, rows = {0};
+    bool ok = true;
+    bench_header(&text, o, method);
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(results_of(family[i]), name) == 0)
+            ok = bench_family(o, family[i], peer, peers, &text, &rows) && ok;
+    text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
+    if (rows.length) {
+        text_add(&text, "%s", rows.data);
+        bench_write(o, name, &text);
+    }
+    text_free(&text);
+    text_free(&rows);
+    return ok;
+}
+
+static bool is_first_of_file(const struct gen__family *const *family, uint32_t i)
+{
+    for (uint32_t before = 0; before < i; before++)
+        if (strcmp(results_of(family[before]), results_of(family[i])) == 0)
+            return false;
+    return true;
 }
 
 int bench_cases(struct bench_options *o)
@@ -247,7 +285,8 @@ int bench_cases(struct bench_options *o)
     if (inplace_copy_open(&peer, &o->session.gpu) != GEN_OK)
         die(1, "%s", gen_last_error());
     for (uint32_t i = 0; i < n; i++)
-        ok = bench_family(o, family[i], &peer, &peers) && ok;
+        if (is_first_of_file(family, i))
+            ok = bench_file(o, family + i, n - i, &peer, &peers) && ok;
     inplace_copy_close(&peer);
     session_close(&o->session);
     peers_free(&peers);

@@ -91,6 +91,8 @@ int main(int argc, char **argv)
          "columns: a kind of variants; may be repeated"},
         {"--check-mib", OPTION_INT, &options.check_mib, "N",
          "cases: problems up to N MiB are compared with the reference (default 2048)"},
+        {"--rest", OPTION_INT, &options.rest_ms, "MS",
+         "cases, columns: the GPU idles so long before each sample, and replays once untimed"},
         {"--count", OPTION_INT, &options.count, "N", "regret: problems (default 300)"},
         {"--seed", OPTION_INT, &options.seed, "N", "regret, host: of the random problems"},
         {"--quick", OPTION_FLAG, &options.quick, NULL, "fewer samples"},

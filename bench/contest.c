@@ -8,6 +8,7 @@
 #define FIRST_LAUNCHES 4
 #define LAST_WINDOW_US 2000
 #define LAST_LAUNCHES 20
+#define LONGEST_WINDOW_US 6000 /* of fewer launches then */
 
 size_t contest_find(struct contest *c, struct session *s, const struct shape *shape,
                     const struct option_list *only, const uint8_t *skip)
@@ -59,6 +60,8 @@ static enum gen_status sample(struct contest *c, struct candidate *x, uint32_t l
         status = runner_plan(&x->runner, c->session->library, &c->stage, &x->plan);
     if (status == GEN_OK)
         status = runner_capture(&x->runner, gpu, c->stage.buffers.num_sets, launches);
+    if (status == GEN_OK && c->rest_ms > 0)
+        status = runner_rest(&x->runner, gpu, c->rest_ms);
     x->runner.num_samples = 0;
     return status == GEN_OK ? runner_sample(&x->runner, gpu) : status;
 }
@@ -68,6 +71,7 @@ static bool measure(void *context, size_t index, int pass, double *us)
     struct contest *c = context;
     struct candidate *x = &c->candidate[index];
     const double expect = c->stage.floor_us * 1.2 + 2;
+    const double seen = x->runner.num_samples ? x->runner.sample[0] : x->plan.predicted_us;
     const bool last = pass == c->last_pass;
     if (c->lost) /* by another, who is to blame */
         return false;
@@ -75,7 +79,7 @@ static bool measure(void *context, size_t index, int pass, double *us)
         pass == 0 ? launches_for(FIRST_WINDOW_US, expect, FIRST_LAUNCHES)
                   : launches_for(LAST_WINDOW_US, expect, last ? LAST_LAUNCHES : FIRST_LAUNCHES);
     note(c, c->contestant[index].name);
-    if (sample(c, x, launches) == GEN_OK) {
+    if (sample(c, x, launches_within(LONGEST_WINDOW_US, seen, launches)) == GEN_OK) {
         note(c, "");
         *us = x->runner.sample[0];
         return true;

@@ -192,7 +192,7 @@ static void run_on_gpu(struct session *s, const struct shape *shape)
         status = runner_capture(&runner, &s->gpu, stage.buffers.num_sets,
                                 launches_for(4000, stage.floor_us, 20));
     if (status == GEN_OK)
-        status = runners_interleave(list, 1, &s->gpu, 9);
+        status = runners_interleave(list, 1, &s->gpu, 9, 0);
     if (status != GEN_OK)
         die(1, "%s", gen_last_error());
     shape->family->cost(shape->problem, &bytes, &flops);

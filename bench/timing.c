@@ -1,8 +1,10 @@
+#define _POSIX_C_SOURCE 200809L
 #include "timing.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- memory ------------------------------------------------------------ */
 
@@ -134,14 +136,46 @@ enum gen_status runner_sample(struct runner *runner, const struct gpu *gpu)
     return status;
 }
 
+enum gen_status runner_rest(struct runner *runner, const struct gpu *gpu, double ms)
+{
+    enum gen_status status = gpu_sync(gpu);
+    if (status != GEN_OK)
+        return status;
+    const uint64_t ns = (uint64_t)(1e6 * ms);
+    nanosleep(
+        &(struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)},
+        NULL);
+    return gpu_graph_launch(gpu, runner->graph);
+}
+
 enum gen_status runners_interleave(struct runner *const *runners, size_t count,
-                                   const struct gpu *gpu, int rounds)
+                                   const struct gpu *gpu, int rounds, double rest_ms)
 {
     enum gen_status status = GEN_OK;
     for (int round = 0; round < rounds; round++)
-        for (size_t i = 0; i < count && status == GEN_OK; i++)
-            status = runner_sample(runners[i], gpu);
+        for (size_t i = 0; i < count && status == GEN_OK; i++) {
+            if (rest_ms > 0)
+                status = runner_rest(runners[i], gpu, rest_ms);
+            if (status == GEN_OK)
+                status = runner_sample(runners[i], gpu);
+        }
     return status;
+}
+
+enum gen_status runner_first_us(struct runner *runner, const struct gpu *gpu, uint32_t num_sets,
+                                double *us)
+{
+    enum gen_status status = runner_capture(runner, gpu, num_sets, 1);
+    if (status == GEN_OK)
+        status = runner_sample(runner, gpu);
+    *us = status == GEN_OK ? runner_median(runner) : 0;
+    return status;
+}
+
+uint32_t launches_within(double most_us, double us, uint32_t launches)
+{
+    const double most = us > 0 ? most_us / us : launches;
+    return most >= launches ? launches : most < 1 ? 1 : (uint32_t)most;
 }
 
 double runner_median(const struct runner *runner)

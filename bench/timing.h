@@ -63,12 +63,24 @@ enum gen_status runner_capture(struct runner *runner, const struct gpu *gpu, uin
                                uint32_t launches);
 /* One replay; appends a sample. */
 enum gen_status runner_sample(struct runner *runner, const struct gpu *gpu);
-/* `rounds` replays of each, in turn. */
+/* The GPU idles so long, then replays once untimed: what runs on for tens of milliseconds at full
+ * power is slowed down by the board's power limit, and what was slowed down before a sample is not
+ * this runner's doing. */
+enum gen_status runner_rest(struct runner *runner, const struct gpu *gpu, double ms);
+
+/* `rounds` samples of each, in turn, each behind a rest if rest_ms > 0. */
 enum gen_status runners_interleave(struct runner *const *runners, size_t count,
-                                   const struct gpu *gpu, int rounds);
+                                   const struct gpu *gpu, int rounds, double rest_ms);
 double runner_median(const struct runner *runner);
 double runner_spread(const struct runner *runner);
 void runner_free(struct runner *runner, const struct gpu *gpu);
+
+/* Replays one round through the sets and says what a launch took, for launches_within(). */
+enum gen_status runner_first_us(struct runner *runner, const struct gpu *gpu, uint32_t num_sets,
+                                double *us);
+
+/* `launches`, but no more than take about `most_us` in all, and at least one. */
+uint32_t launches_within(double most_us, double us, uint32_t launches);
 
 /* Launches that fill about `window_us` for a runner expected to take `us`. */
 uint32_t launches_for(double window_us, double us, uint32_t least);

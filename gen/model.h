@@ -22,8 +22,9 @@ struct header {
     const char *name; /* "lib/ptx.cuh" */
     const char *text;
     size_t size;
-    unsigned char digest[HASH_BYTES];
-    const struct header **includes; /* direct ones */
+    unsigned char digest[HASH_BYTES];  /* of the text */
+    unsigned char meaning[HASH_BYTES]; /* of its tokens */
+    const struct header **includes;    /* direct ones */
     size_t num_includes;
 };
 
@@ -80,8 +81,8 @@ struct variant {
     size_t source_size;
     const struct header **headers; /* the closure, sorted by name */
     size_t num_headers;
-    uint64_t digest;
-    unsigned char key[HASH_BYTES]; /* of the cache entry */
+    uint64_t digest;               /* of what the compiler is told, without comments and layout */
+    unsigned char key[HASH_BYTES]; /* of the cache entry: of the text itself */
 
     /* Of the compile. */
     enum variant_state state;
@@ -118,6 +119,8 @@ struct session {
     size_t num_sources;
     struct header **headers;
     size_t num_headers;
+    char *tokens; /* room of source_digest() */
+    size_t tokens_room;
     struct variant **variants; /* sorted by name */
     size_t num_variants;
     struct unserved *unserved;

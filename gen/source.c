@@ -3,6 +3,8 @@
 #include "expand.h"
 #include "failure.h"
 #include "file.h"
+#include "options.h"
+#include "tokens.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -134,6 +136,25 @@ static void scan_includes(struct session *session, const char *path, const char 
     }
 }
 
+static void hash_text(const char *name, const char *text, size_t size,
+                      unsigned char digest[HASH_BYTES])
+{
+    struct hash hash;
+    hash_begin(&hash);
+    hash_string(&hash, name);
+    hash_field(&hash, text, size);
+    hash_end(&hash, digest);
+}
+
+static char *room_for_tokens(struct session *session, size_t size)
+{
+    if (session->tokens_room < size + 2) {
+        session->tokens_room = 2 * size + 2;
+        session->tokens = arena_alloc(&session->arena, session->tokens_room);
+    }
+    return session->tokens;
+}
+
 static const struct header *find_header(struct session *session, const char *name, size_t size)
 {
     for (size_t i = 0; i < session->num_headers; i++)
@@ -151,11 +172,9 @@ static const struct header *find_header(struct session *session, const char *nam
     header->text = file_read(&session->arena, path, &header->size);
     if (header->text == NULL)
         return NULL;
-    struct hash hash;
-    hash_begin(&hash);
-    hash_string(&hash, header->name);
-    hash_field(&hash, header->text, header->size);
-    hash_end(&hash, header->digest);
+    hash_text(header->name, header->text, header->size, header->digest);
+    char *tokens = room_for_tokens(session, header->size);
+    hash_text(header->name, tokens, tokens_of(header->text, header->size, tokens), header->meaning);
     struct header_list list = {0};
     scan_includes(session, header->name, header->text, &list);
     header->includes = list.items;
@@ -180,14 +199,30 @@ void source_digest(struct session *session, struct variant *variant, const char 
     variant->headers = list.items;
     variant->num_headers = list.count;
 
-    struct hash hash;
+    /* The image hangs on the text, with --line-info down to the lines: that is the cache's key.
+     * What was measured hangs on what the code does: its digest is that of the tokens. */
+    const bool lines = session->options->line_info;
+    const char *tokens = variant->source;
+    size_t size = variant->source_size;
+    if (!lines) {
+        char *room = room_for_tokens(session, size);
+        size = tokens_of(variant->source, size, room);
+        tokens = room;
+    }
+    struct hash key, meaning;
     unsigned char digest[HASH_BYTES];
-    hash_begin(&hash);
-    hash_string(&hash, options);
-    for (size_t i = 0; i < list.count; i++)
-        hash_add(&hash, list.items[i]->digest, HASH_BYTES);
-    hash_field(&hash, variant->source, variant->source_size);
-    hash_end(&hash, digest);
+    hash_begin(&key);
+    hash_begin(&meaning);
+    hash_string(&key, options);
+    hash_string(&meaning, options);
+    for (size_t i = 0; i < list.count; i++) {
+        const struct header *header = list.items[i];
+        hash_add(&key, header->digest, HASH_BYTES);
+        hash_add(&meaning, lines ? header->digest : header->meaning, HASH_BYTES);
+    }
+    hash_field(&key, variant->source, variant->source_size);
+    hash_field(&meaning, tokens, size);
+    hash_end(&key, variant->key);
+    hash_end(&meaning, digest);
     variant->digest = hash_short(digest);
-    memcpy(variant->key, digest, HASH_BYTES);
 }

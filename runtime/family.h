@@ -205,6 +205,9 @@ struct gen__family {
     void (*cost)(const gen_problem *problem, double *bytes, double *flops);
     /* "B64-H64-K128-V128-vk": the case name in result files. */
     void (*case_name)(const gen_problem *problem, char *text, size_t capacity);
+    /* The result file of its cases, without ".csv", where families share one: their cases' names
+     * differ then. NULL: the family's name. */
+    const char *results;
 
     /* The tuner's grid: half octaves between its problems along each coordinate, for the required
      * keys that the shape file has. NULL: 1 each, and all keys. */

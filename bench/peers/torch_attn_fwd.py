@@ -13,6 +13,7 @@ import argparse
 import os
 import statistics
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PRESETS = {"batch": "1", "num_q_heads": "32", "q_len": "1024", "head_dim": "128", "dtype": "bf16", "causal": "no"}
@@ -29,7 +30,7 @@ def read_shapes(path):
                 shape = dict(PRESETS, **given)
                 shape.setdefault("num_kv_heads", shape["num_q_heads"])
                 shape.setdefault("kv_len", shape["q_len"])
-                if set(given) <= DENSE and (shape["causal"] == "no" or shape["kv_len"] == shape["q_len"]):
+                if set(given) <= DENSE and shape["dtype"] in ("bf16", "fp16") and (shape["causal"] == "no" or shape["kv_len"] == shape["q_len"]):
                     yield shape
 
 
@@ -41,8 +42,11 @@ def case_name(s):
     return f"Z{s['batch']}-H{s['num_q_heads']}{heads}-D{s['head_dim']}-N{s['q_len']}{keys}-{mask}-{s['dtype']}"
 
 
-def graph_ms(torch, calls, launches, replays):
-    """Median device time of a call, in ms: `launches` calls in turn captured into one graph."""
+def graph_ms(torch, calls, launches, replays, rest_ms):
+    """Median device time of a call, in ms: `launches` calls in turn captured into one graph.
+
+    With rest_ms each replay comes after so long a rest and an untimed one, as `attngen bench cases --rest` does it.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -57,6 +61,10 @@ def graph_ms(torch, calls, launches, replays):
     torch.cuda.synchronize()
     samples = []
     for _ in range(replays):
+        if rest_ms:
+            torch.cuda.synchronize()
+            time.sleep(rest_ms / 1e3)
+            graph.replay()
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         graph.replay()
@@ -66,7 +74,7 @@ def graph_ms(torch, calls, launches, replays):
     return statistics.median(samples)
 
 
-def measure(torch, shape, backend, l2_bytes, replays):
+def measure(torch, shape, backend, l2_bytes, replays, rest_ms):
     """ms and the relative error of the first request's first heads, or None where the backend refuses."""
     from torch.nn.attention import sdpa_kernel
 
@@ -90,8 +98,8 @@ def measure(torch, shape, backend, l2_bytes, replays):
             q, k, v = inputs[0]
             o = attend(q, k, v)
             flops = 4 * batch * heads * q_len * kv_len * dim * (0.5 if causal else 1)
-            launches = max(2, min(20, int(8e-3 / (flops / 4e14 + 1e-5))))
-            ms = graph_ms(torch, [lambda i=i: attend(*i) for i in inputs], launches, replays)
+            launches = max(1, min(20, int(6e-3 / (flops / 5e14 + 1e-5))))
+            ms = graph_ms(torch, [lambda i=i: attend(*i) for i in inputs], launches, replays, rest_ms)
     except RuntimeError as error:
         print(f"{case_name(shape)}: {backend}: {str(error).splitlines()[0]}", file=sys.stderr)
         return None
@@ -108,7 +116,8 @@ def measure(torch, shape, backend, l2_bytes, replays):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", default=os.path.join(HERE, "..", "shapes", "attn_fwd.txt"))
-    parser.add_argument("--replays", type=int, default=7)
+    parser.add_argument("--replays", type=int, default=11)
+    parser.add_argument("--rest", type=float, default=0, metavar="MS", help="idle time before each replay")
     parser.add_argument("--backends", default="cudnn,fa2")
     parser.add_argument("--device", type=int, default=0, help="CUDA device (default 0)")
     options = parser.parse_args()
@@ -119,12 +128,13 @@ def main():
     torch.cuda.set_device(options.device)
     l2_bytes = torch.cuda.get_device_properties(options.device).L2_cache_size
     versions = f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
-    print("# peer: cudnn:", versions, "scaled_dot_product_attention, cuDNN backend, device time by graph replay")
+    rest = f"after {options.rest:g} ms of rest and an untimed replay" if options.rest else ""
+    print("# peer: cudnn:", versions, "scaled_dot_product_attention, cuDNN backend, device time by graph replay", rest)
     print("# peer: fa2:", versions, "scaled_dot_product_attention, FlashAttention-2 backend, likewise")
     print("peer\tcase\tms\terr")
     for shape in read_shapes(options.list):
         for name in options.backends.split(","):
-            result = measure(torch, shape, backends[name], l2_bytes, options.replays)
+            result = measure(torch, shape, backends[name], l2_bytes, options.replays, options.rest)
             if result:
                 print(f"{name}\t{case_name(shape)}\t{result[0]:.6f}\t{result[1]:.3e}", flush=True)
             torch.cuda.empty_cache()

@@ -1,13 +1,16 @@
 /*
- * What the host files of kda_intra, kda_inter and kda_prefill share: the problem as
- * a plan's dims, where sequences and their chunks lie, the layouts of the operands,
- * and checks. Defined in kda_prefill/shape.c, where not here.
+ * What the host files of kda_intra, kda_scan, kda_inter and kda_prefill share: the
+ * problem as a plan's dims, where sequences, their chunks and segments lie, the layouts
+ * of the operands, and checks. Defined in kda_prefill/shape.c and segments.c, where not
+ * here.
  */
 #ifndef GEN_FAMILIES_KDA_CHUNK_H
 #define GEN_FAMILIES_KDA_CHUNK_H
 
 #include "families/arguments.h"
-#include "kda_inter/args.h"
+#include "kda_scan/args.h"
+
+#include <string.h>
 
 /* gen_plan.dims: the fields of the problems of kda_intra and kda_prefill, in their
  * order. kda_inter has 1, 0 for what its problem lacks. */
@@ -22,9 +25,12 @@ enum kda_dim {
     KDA_GATE_DTYPE,
     KDA_BETA_DTYPE,
     KDA_SAFE_GATE,
-    KDA_NUM_DIMS
+    KDA_NUM_DIMS,
+    /* Of kda_scan and kda_prefill: chunks of a segment, 0 where no sequence is cut. */
+    KDA_SEGMENT_CHUNKS = KDA_NUM_DIMS,
+    KDA_ALL_DIMS
 };
-_Static_assert(KDA_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_ALL_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
 
 extern const struct gen__axis gen__kda_required[];
 enum { KDA_NUM_REQUIRED = 2, KDA_INTRA_NUM_REQUIRED = 3 /* and safe_gate */ };
@@ -32,8 +38,11 @@ extern const char *const gen__kda_dtypes[]; /* of q, k, v: 2 */
 extern const char *const gen__kda_others[]; /* of g, beta: 3 */
 extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
 
-/* Is the problem allowed? On GEN_OK key->codes are set. */
-enum gen_status gen__kda_check(const char *family, const int32_t *dims, struct gen__key *key);
+/* Is the problem allowed? On GEN_OK key->codes are set. The first says so in few comparisons, the
+ * second what is wrong. */
+static inline enum gen_status gen__kda_check(const char *family, const int32_t *dims,
+                                             struct gen__key *key);
+enum gen_status gen__kda_refuse(const char *family, const int32_t *dims);
 /* In case a plan was not kept well: what is divided by, and what makes addresses. */
 enum gen_status gen__kda_check_dims(const char *family, const int32_t *dims);
 
@@ -66,6 +75,47 @@ static inline int64_t gen__kda_all_chunks(const int32_t *dims)
     return most < slots ? most : slots;
 }
 
+#define KDA_MAX_HEADS 65536
+#define KDA_MAX_BATCH 65535 /* a grid's second dimension */
+#define KDA_MAX_TOKENS (1 << 30)
+
+static inline bool gen__kda_allowed(const int32_t *d)
+{
+    const uint32_t qk = (uint32_t)d[KDA_QK_HEADS], v = (uint32_t)d[KDA_V_HEADS];
+    const uint32_t dtype = (uint32_t)d[KDA_DTYPE];
+    const bool ranges =
+        (qk - 1 < KDA_MAX_HEADS) & (v - 1 < KDA_MAX_HEADS) &
+        ((uint32_t)d[KDA_BATCH] <= KDA_MAX_BATCH) & ((uint32_t)d[KDA_SEQ_LEN] <= KDA_MAX_TOKENS) &
+        ((uint32_t)d[KDA_NUM_TOKENS] <= KDA_MAX_TOKENS) &
+        ((d[KDA_HEAD_DIM] == 64) | (d[KDA_HEAD_DIM] == 128)) & (dtype <= GEN_DTYPE_FP16) &
+        ((d[KDA_GATE_DTYPE] == d[KDA_DTYPE]) | (d[KDA_GATE_DTYPE] == GEN_DTYPE_FP32)) &
+        ((d[KDA_BETA_DTYPE] == d[KDA_DTYPE]) | (d[KDA_BETA_DTYPE] == GEN_DTYPE_FP32)) &
+        ((uint32_t)d[KDA_SAFE_GATE] <= 1);
+    if (!ranges || (v != qk && qk > 1 && v % qk))
+        return false;
+    const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
+    return d[KDA_NUM_TOKENS] <= most && gen__kda_tokens(d) <= KDA_MAX_TOKENS &&
+           gen__kda_slots(d) * v <= INT32_MAX;
+}
+
+static inline enum gen_status gen__kda_check(const char *family, const int32_t *d,
+                                             struct gen__key *key)
+{
+    if (__builtin_expect(!gen__kda_allowed(d), 0))
+        return gen__kda_refuse(family, d);
+    memset(key, 0, sizeof *key);
+    key->codes[0] = (uint8_t)d[KDA_DTYPE];
+    key->codes[1] = d[KDA_HEAD_DIM] == 128;
+    return GEN_OK;
+}
+
+/* Elements of the states before all chunks. */
+static inline uint64_t gen__kda_states_count(const int32_t *dims)
+{
+    return (uint64_t)(gen__kda_all_chunks(dims) * dims[KDA_V_HEADS] * dims[KDA_HEAD_DIM] *
+                      dims[KDA_HEAD_DIM]);
+}
+
 struct gen__kda_sequence {
     int64_t first, length, slot; /* tokens; slot of the first chunk */
 };
@@ -78,6 +128,32 @@ struct gen_kda_sequences gen__kda_sequences(const int32_t *dims, const int32_t *
 
 /* Lengths for tests and benchmarks: the first is seq_len, the others are equal; or
  * irregular: 0, 1, 63, 64, 65, ... */
+/* Segments of so many chunks, not 0 (kda_scan/args.h). */
+#define KDA_MAX_SEGMENT_CHUNKS (1 << 24)
+#define KDA_MAX_SEGMENTS 65535 /* a grid's second dimension */
+
+/* Chunks are below 2^25. */
+static inline int64_t gen__kda_segments_of(int64_t chunks, int64_t segment_chunks)
+{
+    return chunks > segment_chunks
+               ? ((uint32_t)chunks + (uint32_t)segment_chunks - 1) / (uint32_t)segment_chunks
+               : 1;
+}
+
+/* Slots of segments, used or not. */
+static inline int64_t gen__kda_segment_slots(const int32_t *dims, int32_t each)
+{
+    const int64_t batch = dims[KDA_BATCH];
+    return dims[KDA_NUM_TOKENS]
+               ? (uint32_t)gen__kda_slots(dims) / (uint32_t)each + batch
+               : batch * gen__kda_segments_of(gen__kda_chunks(dims[KDA_SEQ_LEN]), each);
+}
+
+/* Of the sequence's first segment. */
+int64_t gen__kda_segment_slot(const int32_t *dims, const int32_t *cu_seqlens, int64_t n);
+/* Of all segments, 256-byte aligned: what is added, and as much again of transitions. */
+uint64_t gen__kda_segment_bytes(const int32_t *dims);
+
 void gen__kda_fill_cu_seqlens(const int32_t *dims, bool irregular, int32_t *cu_seqlens);
 
 /* The form "loose": cu_seqlens as nobody should pass it, though sequences do not overlap.
@@ -116,6 +192,20 @@ static inline int64_t gen__kda_u_at(int64_t v, int64_t token)
     return (fragment * 32 + lane) * 8 + word * 2 + token % 2;
 }
 
+/* Element of what a segment adds, of one head: V x K, in 64s of V. */
+static inline int64_t gen__kda_added_at(int64_t head_dim, int64_t v, int64_t k)
+{
+    const int64_t thread = v % 64 / 16 * 32 + v % 8 * 4 + k % 8 / 2;
+    return v / 64 * 64 * head_dim + k / 8 * 512 + thread * 4 + v % 16 / 8 * 2 + k % 2;
+}
+
+/* Element of a transition's first part, of one head: row of M', column of M'; the rest lies a tile
+ * of 64 * head_dim behind. */
+static inline int64_t gen__kda_transition_at(int64_t head_dim, int64_t row, int64_t column)
+{
+    return row / 64 * 2 * 64 * head_dim + gen__kda_tile_at(row % 64, column);
+}
+
 /* ---- checks ------------------------------------------------------------ */
 
 /* 0, or a multiple of `unit` elements from `width` on. */
@@ -132,6 +222,18 @@ struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen
 enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
                                      const gen_kda_inter_args *a);
 struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a);
+/* kda_scan: what a plan's dims must keep to; as for gen__kda_check(). */
+enum gen_status gen__kda_refuse_segments(const char *family, const int32_t *dims);
+static inline enum gen_status gen__kda_check_segments(const char *family, const int32_t *dims)
+{
+    if (__builtin_expect(((uint32_t)dims[KDA_SEGMENT_CHUNKS] - 1 < KDA_MAX_SEGMENT_CHUNKS) &&
+                             gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]) <=
+                                 KDA_MAX_SEGMENTS,
+                         1))
+        return GEN_OK;
+    return gen__kda_refuse_segments(family, dims);
+}
+struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a);
 
 /* ---- time -------------------------------------------------------------- */
 
@@ -139,15 +241,42 @@ float gen__kda_intra_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant);
 float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant);
+/* The same where no chain is longer than `longest` chunks. */
+float gen__kda_chain_us(const int32_t *dims, int64_t longest, const gen_device *device,
+                        const struct gen__facts *variant);
+float gen__kda_scan_us(const int32_t *dims, int32_t segment_chunks, const gen_device *device,
+                       const struct gen__facts *variant);
+/* The recurrence of segments, kda_scan before it, by kda_prefill's variant. */
+float gen__kda_segments_us(const int32_t *dims, int32_t segment_chunks, const gen_device *device,
+                           const struct gen__facts *variant);
+/* The chunks of a segment that are estimated to take the least time, 0: whole sequences; and that
+ * time. */
+struct gen__kda_cut {
+    int32_t segment_chunks;
+    float us;
+};
+struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
+                                 const struct gen__facts *variant);
 /* Launches of the kernel between chunks. */
 void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
                            gen_plan_launch *launch);
+
+/* ---- the tuner's grid -------------------------------------------------- */
+
+/* Steps in half octaves: of states and seq_len; of tiles. */
+extern const uint8_t gen__kda_grid[2];
+/* A batch and its heads of so many states; false where so much need not be tuned for: what is best
+ * does not change any more. */
+bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *batch, int32_t *heads,
+                         int32_t *seq_len);
 
 /* Launch facts, in the order of the families' family.lua. */
 enum kda_intra_fact { KDA_INTRA_DEPENDENT };
 #define KDA_INTRA_FACTS "dependent"
 enum kda_inter_fact { KDA_INTER_GROUPS, KDA_INTER_WGMMA, KDA_INTER_DEPENDENT };
 #define KDA_INTER_FACTS "groups,wgmma,dependent"
+
+/* kda_scan's are named alike. */
 
 /* Tensors in the order of tensors(). */
 enum kda_intra_tensor {
@@ -178,7 +307,19 @@ enum kda_inter_tensor {
     KDA_INTER_INITIAL_STATE,
     KDA_INTER_FINAL_STATE,
     KDA_INTER_O,
+    KDA_INTER_STATES,
     KDA_INTER_NUM_TENSORS
+};
+enum kda_scan_tensor {
+    KDA_SCAN_W,
+    KDA_SCAN_U,
+    KDA_SCAN_KG,
+    KDA_SCAN_DECAY,
+    KDA_SCAN_CU_SEQLENS,
+    KDA_SCAN_INITIAL_STATE,
+    KDA_SCAN_ADDED,
+    KDA_SCAN_TRANSITION,
+    KDA_SCAN_NUM_TENSORS
 };
 enum kda_prefill_tensor {
     KDA_PREFILL_Q,
@@ -192,11 +333,13 @@ enum kda_prefill_tensor {
     KDA_PREFILL_INITIAL_STATE,
     KDA_PREFILL_FINAL_STATE,
     KDA_PREFILL_O,
+    KDA_PREFILL_STATES,
     KDA_PREFILL_NUM_TENSORS
 };
 
 /* runtime/reference */
 enum gen_status gen__kda_intra_reference(const gen_plan *plan, const gen_args *args);
+enum gen_status gen__kda_scan_reference(const gen_plan *plan, const gen_args *args);
 enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *args);
 enum gen_status gen__kda_prefill_reference(const gen_plan *plan, const gen_args *args);
 enum gen_status gen__kda_prefill_exact(const gen_plan *plan, const gen_args *args,

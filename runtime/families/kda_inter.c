@@ -25,23 +25,20 @@ static const struct gen__field fields[] = {
 };
 #undef FIELD
 
-/* As the other two families have them. */
+/* As the other families have them; each by itself, for what is stored so is read so. */
 static void dims_of(const gen_problem *base, int32_t *dims)
 {
     const gen_kda_inter_problem *p = (const gen_kda_inter_problem *)base;
-    const int32_t all[KDA_NUM_DIMS] = {
-        [KDA_BATCH] = p->batch,
-        [KDA_SEQ_LEN] = p->seq_len,
-        [KDA_NUM_TOKENS] = p->num_tokens,
-        [KDA_QK_HEADS] = 1,
-        [KDA_V_HEADS] = p->num_v_heads,
-        [KDA_HEAD_DIM] = p->head_dim,
-        [KDA_DTYPE] = p->dtype,
-        [KDA_GATE_DTYPE] = GEN_DTYPE_FP32,
-        [KDA_BETA_DTYPE] = GEN_DTYPE_FP32,
-        [KDA_SAFE_GATE] = 1,
-    };
-    memcpy(dims, all, sizeof all);
+    dims[KDA_BATCH] = p->batch;
+    dims[KDA_SEQ_LEN] = p->seq_len;
+    dims[KDA_NUM_TOKENS] = p->num_tokens;
+    dims[KDA_QK_HEADS] = 1;
+    dims[KDA_V_HEADS] = p->num_v_heads;
+    dims[KDA_HEAD_DIM] = p->head_dim;
+    dims[KDA_DTYPE] = p->dtype;
+    dims[KDA_GATE_DTYPE] = GEN_DTYPE_FP32;
+    dims[KDA_BETA_DTYPE] = GEN_DTYPE_FP32;
+    dims[KDA_SAFE_GATE] = 1;
 }
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
@@ -148,6 +145,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
          .tolerance = state_tolerance, .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
          .row_tolerance = 4 * output_tolerance, .row = (uint32_t)d, .cold = true},
+        {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
     };
     memcpy(tensors, list, sizeof list);
     return KDA_INTER_NUM_TENSORS;
@@ -195,8 +193,17 @@ static void case_name(const gen_problem *base, char *text, size_t capacity)
     gen__kda_case_name(dims, text, capacity);
 }
 
-enum form { FORM_VK, FORM_NO_STATE, FORM_STRIDES, FORM_LOOSE, NUM_FORMS };
-static const char *const forms[NUM_FORMS] = {"vk", "no_state", "strides", "loose"};
+enum form {
+    FORM_VK,
+    FORM_NO_STATE,
+    FORM_STRIDES,
+    FORM_LOOSE,
+    FORM_STATES,
+    FORM_STATES_VK,
+    NUM_FORMS
+};
+static const char *const forms[NUM_FORMS] = {"vk",    "no_state", "strides",
+                                             "loose", "states",   "states_vk"};
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
@@ -218,11 +225,30 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     }
     case FORM_LOOSE:
+        t[KDA_INTER_STATES].count = gen__kda_states_count(dims);
         return gen__kda_loose_form(dims, &t[KDA_INTER_CU_SEQLENS]);
+    case FORM_STATES_VK:
+        a->state_layout = GEN_KDA_DECODE_VK;
+        /* fall through */
+    case FORM_STATES:
+        t[KDA_INTER_STATES].count = gen__kda_states_count(dims);
+        return true;
     case NUM_FORMS:
         break;
     }
     return false;
+}
+
+static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
+{
+    gen_kda_inter_problem *p = (gen_kda_inter_problem *)base;
+    int32_t batch, heads, seq_len;
+    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
+        return;
+    p->batch = batch;
+    p->seq_len = seq_len;
+    p->num_tokens = 0;
+    p->num_v_heads = heads;
 }
 
 static enum gen_status select_here(const gen_library *library, const gen_device *device,
@@ -243,6 +269,8 @@ const struct gen__family gen__family_kda_inter = {
     .num_coords = sizeof coords / sizeof *coords,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
+    .grid_steps = gen__kda_grid,
+    .set_counts = set_counts,
     .check = check,
     .fits = fits,
     .predict = predict,

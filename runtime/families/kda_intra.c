@@ -303,6 +303,7 @@ const struct gen__family gen__family_kda_intra = {
     .num_coords = sizeof coords / sizeof *coords,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
+    .grid_steps = gen__kda_grid,
     .check = check,
     .fits = fits,
     .predict = predict,

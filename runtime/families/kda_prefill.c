@@ -1,6 +1,7 @@
 /*
  * Kimi Delta Attention, prefill, on the host: a plan of two launches, kda_intra's
- * and the recurrence between chunks, with the operands between them in the workspace.
+ * and the recurrence between chunks, with the operands between them in the workspace;
+ * and kda_scan's between these where sequences are cut into segments.
  */
 #include "families/kda_chunk.h"
 #include "kda_prefill/args.h"
@@ -31,6 +32,7 @@ static const struct gen__field fields[] = {
     {FIELD(gate_dtype), gen__kda_others, 3, GEN__PRESET_SAME},
     {FIELD(beta_dtype), gen__kda_others, 3, GEN_DTYPE_FP32},
     {FIELD(safe_gate), gen__kda_gates, 2, 1},
+    {FIELD(segment_chunks), NULL, 0, 0},
 };
 #undef FIELD
 
@@ -56,10 +58,29 @@ static const int32_t *dims_of(const gen_problem *base)
                                            offsetof(gen_kda_prefill_problem, batch));
 }
 
+static int32_t wanted_segments(const gen_problem *base)
+{
+    return ((const gen_kda_prefill_problem *)base)->segment_chunks;
+}
+
+__attribute__((noinline)) static enum gen_status check_wanted(const gen_problem *base)
+{
+    const int32_t wanted = wanted_segments(base);
+    if (wanted < -1 || wanted > KDA_MAX_SEGMENT_CHUNKS)
+        return gen__invalid(family, "segment_chunks", wanted,
+                            "-1 (none), 0 (as estimated), 1 to 16777216");
+    int32_t dims[KDA_ALL_DIMS];
+    memcpy(dims, dims_of(base), KDA_NUM_DIMS * sizeof *dims);
+    dims[KDA_SEGMENT_CHUNKS] = wanted;
+    return wanted > 0 ? gen__kda_check_segments(family, dims) : GEN_OK;
+}
+
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const int32_t *dims = dims_of(base);
-    const enum gen_status status = gen__kda_check(family, dims, key);
+    enum gen_status status = gen__kda_check(family, dims, key);
+    if (!status && wanted_segments(base))
+        status = check_wanted(base);
     if (status)
         return status;
     const int32_t batch = base->flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : dims[KDA_BATCH];
@@ -76,25 +97,45 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     return NULL;
 }
 
-/* The first launch takes the same whatever the variant of the second. */
+/* The problem that choices are made for: itself, or in `usual`. */
+static const int32_t *usual_dims(const gen_problem *base, int32_t usual[KDA_NUM_DIMS])
+{
+    if (__builtin_expect(!(base->flags & GEN_BATCH_INVARIANT), 1))
+        return dims_of(base);
+    memcpy(usual, dims_of(base), KDA_NUM_DIMS * sizeof *usual);
+    usual[KDA_BATCH] = INVARIANT_BATCH;
+    usual[KDA_NUM_TOKENS] = 0;
+    return usual;
+}
+
+/* Chunks of a segment, 0 where no sequence is cut, and the time of what is behind kda_intra. */
+static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
+                               const gen_device *device, const struct gen__facts *variant)
+{
+    const int32_t wanted = wanted_segments(base);
+    if (!wanted)
+        return gen__kda_cut(dims, device, variant);
+    if (wanted < 0 || gen__kda_chunks(dims[KDA_SEQ_LEN]) <= wanted)
+        return (struct gen__kda_cut){0, gen__kda_inter_us(dims, device, variant)};
+    return (struct gen__kda_cut){wanted, gen__kda_segments_us(dims, wanted, device, variant)};
+}
+
+/* The first launch takes the same whatever the variant of the last. */
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
-    int32_t dims[KDA_NUM_DIMS];
-    memcpy(dims, dims_of(base), sizeof dims);
-    if (base->flags & GEN_BATCH_INVARIANT) {
-        dims[KDA_BATCH] = INVARIANT_BATCH;
-        dims[KDA_NUM_TOKENS] = 0;
-    }
-    const struct gen__facts small = {.threads = 256, .shared_dynamic = 100 << 10, .registers = 128};
-    return gen__kda_intra_us(dims, device, &small) + gen__kda_inter_us(dims, device, variant);
+    int32_t usual[KDA_NUM_DIMS];
+    const int32_t *dims = usual_dims(base, usual);
+    const struct gen__facts small = {
+        .threads = 256, .registers = 128, .occupancy = {101 << 10, {2, 2, 2, 2}}};
+    return gen__kda_intra_us(dims, device, &small) + cut(base, dims, device, variant).us;
 }
 
 /* ---- the plan ---------------------------------------------------------- */
 
-/* The operands of all slots, one kind behind the other, each 256-byte aligned. */
+/* The operands of all slots, one kind behind the other, and of segments, each 256-byte aligned. */
 struct workspace {
-    uint64_t w, u, qg, kg, a_qk, decay, size; /* offsets in bytes */
+    uint64_t w, u, qg, kg, a_qk, decay, added, transition, size; /* offsets in bytes */
 };
 
 static struct workspace workspace_of(const int32_t *dims)
@@ -103,26 +144,51 @@ static struct workspace workspace_of(const int32_t *dims)
     const uint64_t tile = tiles * KDA_CHUNK * (uint64_t)dims[KDA_HEAD_DIM] * 2;
     struct workspace w = {.u = tile, .qg = 2 * tile, .kg = 3 * tile, .a_qk = 4 * tile};
     w.decay = w.a_qk + tiles * KDA_CHUNK * KDA_CHUNK * 2;
-    w.size = w.decay + tiles * (uint64_t)dims[KDA_HEAD_DIM] * 4;
+    w.added = w.decay + tiles * (uint64_t)dims[KDA_HEAD_DIM] * 4;
+    w.transition = w.size = w.added;
+    if (dims[KDA_SEGMENT_CHUNKS]) {
+        w.transition += gen__kda_segment_bytes(dims);
+        w.size = w.transition + gen__kda_segment_bytes(dims);
+    }
     return w;
+}
+
+/* No more than the problem allows, where whole sequences would do. */
+static bool too_much(const gen_problem *base, const int32_t *dims)
+{
+    return base->max_workspace_mib && !wanted_segments(base) &&
+           workspace_of(dims).size > (uint64_t)base->max_workspace_mib << 20;
 }
 
 /* Without tokens there is nothing to do but to hand the states on. */
 static void plan(const gen_problem *base, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan)
 {
-    const int32_t *dims = dims_of(base);
-    const bool tokens = gen__kda_slots(dims) > 0;
-    (void)device;
-    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
+    int32_t *dims = plan->dims;
+    memcpy(dims, dims_of(base), KDA_NUM_DIMS * sizeof *dims);
+    dims[KDA_SEGMENT_CHUNKS] = 0;
     plan->num_launches = dims[KDA_BATCH] > 0;
     if (!variant || !dims[KDA_BATCH])
         return;
-    plan->num_launches = tokens ? 2 : 1;
+    const bool tokens = gen__kda_slots(dims) > 0;
+    if (tokens) {
+        int32_t usual[KDA_NUM_DIMS];
+        const int32_t *for_all = usual_dims(base, usual);
+        dims[KDA_SEGMENT_CHUNKS] = cut(base, for_all, device, variant).segment_chunks;
+    }
+    if (dims[KDA_SEGMENT_CHUNKS] && too_much(base, dims))
+        dims[KDA_SEGMENT_CHUNKS] = 0;
+    const uint32_t last = (uint32_t)tokens + (dims[KDA_SEGMENT_CHUNKS] > 0);
+    plan->num_launches = last + 1;
     plan->workspace_bytes = workspace_of(dims).size;
-    gen__kda_inter_launch(dims, variant, base->flags, &plan->launch[tokens]);
+    gen__kda_inter_launch(dims, variant, base->flags, &plan->launch[last]);
+    if (dims[KDA_SEGMENT_CHUNKS])
+        plan->launch[last].grid[1] =
+            (uint32_t)gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]);
 }
 
+/* Parts' problems are written where they are read from, field by field or as a whole: selection
+ * would wait for what is put together of pieces. */
 static uint32_t parts(const gen_problem *base, const gen_device *device,
                       const struct gen__facts *variant, const gen_plan *plan,
                       struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
@@ -130,13 +196,30 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
     (void)device, (void)variant;
     if (plan->num_launches < 2)
         return 0;
-    gen_kda_intra_problem intra = {.base = {sizeof intra, GEN_KDA_INTRA, base->flags, 0}};
-    memcpy((char *)&intra + offsetof(gen_kda_intra_problem, batch), dims_of(base),
-           KDA_NUM_DIMS * sizeof(int32_t));
-    _Static_assert(sizeof intra <= sizeof parts->problem, "a part holds the problem");
+    _Static_assert(sizeof(gen_kda_intra_problem) <= sizeof parts->problem, "a part holds it");
+    _Static_assert(sizeof(gen_kda_scan_problem) <= sizeof parts->problem, "a part holds it");
     parts[0].launch = 0;
-    memcpy(&parts[0].problem, &intra, sizeof intra);
-    return 1;
+    parts[0].problem.base =
+        (gen_problem){sizeof(gen_kda_intra_problem), GEN_KDA_INTRA, base->flags, 0};
+    memcpy((char *)&parts[0].problem + offsetof(gen_kda_intra_problem, batch), dims_of(base),
+           KDA_NUM_DIMS * sizeof(int32_t));
+    if (plan->num_launches < 3)
+        return 1;
+    const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
+    int32_t *const to = parts[1].problem.fields;
+#define TO(field) to[offsetof(gen_kda_scan_problem, field) / sizeof(int32_t)]
+    parts[1].launch = 1;
+    parts[1].problem.base =
+        (gen_problem){sizeof(gen_kda_scan_problem), GEN_KDA_SCAN, base->flags, 0};
+    TO(batch) = p->batch;
+    TO(seq_len) = p->seq_len;
+    TO(num_tokens) = p->num_tokens;
+    TO(num_v_heads) = p->num_v_heads;
+    TO(head_dim) = p->head_dim;
+    TO(dtype) = p->dtype;
+    TO(segment_chunks) = plan->dims[KDA_SEGMENT_CHUNKS];
+#undef TO
+    return 2;
 }
 
 union any_params {
@@ -144,7 +227,7 @@ union any_params {
     struct gen_kda_inter_params inter;
 };
 
-static const uint32_t part_families[] = {GEN_KDA_INTRA};
+static const uint32_t part_families[] = {GEN_KDA_INTRA, GEN_KDA_SCAN};
 
 /* ---- arguments --------------------------------------------------------- */
 
@@ -198,7 +281,26 @@ static gen_kda_inter_args inter_args(const gen_kda_prefill_args *a, const gen_kd
         .initial_state = a->initial_state,
         .final_state = a->final_state,
         .o = a->o,
+        .states = a->states,
         .o_stride = a->o_stride,
+        .state_layout = a->state_layout,
+    };
+}
+
+static gen_kda_scan_args scan_args(const int32_t *dims, const gen_kda_prefill_args *a,
+                                   const gen_kda_intra_args *intra, char *workspace)
+{
+    const struct workspace w = workspace_of(dims);
+    return (gen_kda_scan_args){
+        .base = {sizeof(gen_kda_scan_args), GEN_KDA_SCAN},
+        .w = intra->w,
+        .u = intra->u,
+        .kg = intra->kg,
+        .decay = intra->decay,
+        .cu_seqlens = a->cu_seqlens,
+        .initial_state = a->initial_state,
+        .added = workspace ? (float *)(void *)(workspace + w.added) : NULL,
+        .transition = workspace ? workspace + w.transition : NULL,
         .state_layout = a->state_layout,
     };
 }
@@ -228,13 +330,25 @@ static enum gen_status check_lengths(const int32_t *dims, const int32_t *cu)
     return GEN_OK;
 }
 
+static enum gen_status check_plan(const gen_plan *plan)
+{
+    const int32_t *dims = plan->dims;
+    const enum gen_status status = gen__kda_check_dims(family, dims);
+    if (status || !dims[KDA_SEGMENT_CHUNKS])
+        return status;
+    if (plan->num_launches == 3 && !gen__kda_check_segments(family, dims))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_MISMATCH,
+                     "%s: the plan's segments are not what gen_select() writes", family);
+}
+
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
                               void *workspace, void *out)
 {
     const gen_kda_prefill_args *a = (const gen_kda_prefill_args *)base;
     const int32_t *dims = plan->dims;
     enum gen_status status;
-    if ((status = gen__kda_check_dims(family, dims)) != GEN_OK)
+    if ((status = check_plan(plan)) != GEN_OK)
         return status;
     const gen_kda_intra_args intra = intra_args(dims, a, workspace);
     const gen_kda_inter_args inter = inter_args(a, &intra);
@@ -242,13 +356,21 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         (status = gen__kda_check_inter(family, dims, &inter)) != GEN_OK ||
         (status = check_lengths(dims, a->cu_seqlens_host)) != GEN_OK || !out)
         return status;
-    if (launch + 1 < plan->num_launches) {
+    const bool last = launch + 1 == plan->num_launches;
+    if (launch == 0 && !last) {
         const struct gen_kda_intra_params k = gen__kda_intra_params(dims, &intra);
         memcpy(out, &k, sizeof k);
-    } else {
-        const struct gen_kda_inter_params k = gen__kda_inter_params(dims, &inter);
-        memcpy(out, &k, sizeof k);
+        return GEN_OK;
     }
+    const gen_kda_scan_args scan = scan_args(dims, a, &intra, workspace);
+    struct gen_kda_inter_params k =
+        last ? gen__kda_inter_params(dims, &inter) : gen__kda_scan_params(dims, &scan);
+    if (last && dims[KDA_SEGMENT_CHUNKS]) {
+        k.added = scan.added;
+        k.transition = scan.transition;
+        k.segment_chunks = dims[KDA_SEGMENT_CHUNKS];
+    }
+    memcpy(out, &k, sizeof k);
     return GEN_OK;
 }
 
@@ -288,6 +410,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
          .tolerance = state_tolerance, .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
          .cold = true},
+        {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
     };
     memcpy(tensors, list, sizeof list);
     return KDA_PREFILL_NUM_TENSORS;
@@ -335,7 +458,13 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
 
 static void case_name(const gen_problem *base, char *text, size_t capacity)
 {
-    gen__kda_case_name(dims_of(base), text, capacity);
+    char name[96];
+    const int32_t wanted = wanted_segments(base);
+    gen__kda_case_name(dims_of(base), name, sizeof name);
+    if (wanted > 0)
+        snprintf(text, capacity, "%s-S%" PRId32, name, wanted);
+    else
+        snprintf(text, capacity, "%s%s", name, wanted ? "-whole" : "");
 }
 
 enum form {
@@ -348,10 +477,13 @@ enum form {
     FORM_VK,
     FORM_NO_STATE,
     FORM_LOOSE,
+    FORM_SLOW,
+    FORM_STATES,
     NUM_FORMS
 };
-static const char *const forms[NUM_FORMS] = {
-    "softplus", "activated", "sigmoid", "negative", "strides", "bare", "vk", "no_state", "loose"};
+static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid", "negative",
+                                             "strides",  "bare",      "vk",      "no_state",
+                                             "loose",    "slow",      "states"};
 
 static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
 {
@@ -406,10 +538,34 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     case FORM_LOOSE:
         return gen__kda_loose_form(dims_of(base), &t[KDA_PREFILL_CU_SEQLENS]);
+    case FORM_SLOW: /* states that hardly change, so that what each step rounds adds up */
+        a->gate = GEN_KDA_GATE_GIVEN;
+        t[KDA_PREFILL_BETA].amount = 0.02;
+        t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
+        t[KDA_PREFILL_G].amount = -0.001;
+        t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
+        return true;
+    case FORM_STATES:
+        t[KDA_PREFILL_STATES].count = gen__kda_states_count(dims_of(base));
+        return true;
     case NUM_FORMS:
         break;
     }
     return false;
+}
+
+static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
+{
+    gen_kda_prefill_problem *p = (gen_kda_prefill_problem *)base;
+    int32_t batch, heads, seq_len;
+    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
+        return;
+    p->batch = batch;
+    p->seq_len = seq_len;
+    p->num_tokens = 0;
+    p->num_qk_heads = heads;
+    p->segment_chunks = 0;
+    p->num_v_heads = heads;
 }
 
 static enum gen_status select_here(const gen_library *library, const gen_device *device,
@@ -428,6 +584,8 @@ const struct gen__family gen__family_kda_prefill = {
     .num_coords = sizeof coords / sizeof *coords,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
+    .grid_steps = gen__kda_grid,
+    .set_counts = set_counts,
     .check = check,
     .fits = fits,
     .predict = predict,

@@ -241,6 +241,9 @@ static const float enough_sms = 0.6f;   /* that draw all of the memory's bandwid
 static const float clock_mhz = 1700.0f;
 static const float wgmma_rate = 2048.0f * 0.75f; /* multiply-adds a cycle of an SM, achieved */
 static const float mma_rate = 1024.0f * 0.6f;
+/* Where threads copy what the tensor cores of wgmma take: the copies' instructions, and the fences
+ * that show them. Of a memory-bound tile, and of one that the tensor cores bound. */
+static const float gather_memory = 1.05f, gather_tensor = 1.2f;
 enum { MMA_SLAB = 16, MMA_WARPS = 8 };
 
 struct costs {
@@ -281,8 +284,9 @@ static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *
     const float rate_of_block = c.bytes_per_us / (sms * blocks) * (float)row_tiles(p, variant);
     const float share_us = MLA_BLOCK * row_bytes / rate_of_block;
     const float wait_us = latency_us * MLA_BLOCK / (stages * tile_rows);
-    const float memory_us = larger(share_us, wait_us);
-    c.tensor_us = multiply_adds(p, variant, wgmma) / rate;
+    const bool gathers = wgmma && !variant->fact[MLA_DECODE_TENSOR_MAP];
+    const float memory_us = larger(share_us, wait_us) * (gathers ? gather_memory : 1.0f);
+    c.tensor_us = multiply_adds(p, variant, wgmma) / rate * (gathers ? gather_tensor : 1.0f);
     c.block_us = stages > 1.0f ? larger(memory_us, c.tensor_us) : memory_us + c.tensor_us;
     return c;
 }

@@ -63,6 +63,20 @@ static int64_t state_at(const int32_t *dims, const gen_kda_inter_args *a, int64_
     return state * d * d + (a->state_layout == GEN_KDA_DECODE_VK ? v * d + k : k * d + v);
 }
 
+/* The state before chunk `number` of all, rounded. */
+static void store_state(const int32_t *dims, const gen_kda_inter_args *a, int64_t number,
+                        int64_t head, const struct chain *c)
+{
+    const int64_t d = dims[KDA_HEAD_DIM];
+    if (!a->states || number >= gen__kda_all_chunks(dims))
+        return;
+    for (int64_t k = 0; k < d; k++)
+        for (int64_t v = 0; v < d; v++)
+            gen__kda_store(dims[KDA_DTYPE] == GEN_DTYPE_FP16, a->states,
+                           state_at(dims, a, number * dims[KDA_V_HEADS] + head, k, v),
+                           c->state[k][v]);
+}
+
 enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *base)
 {
     const gen_kda_inter_args *a = (const gen_kda_inter_args *)base;
@@ -72,6 +86,7 @@ enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *b
     if (!c)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "kda_inter: no %zu bytes for a state",
                          sizeof *c);
+    int64_t before = 0; /* chunks of earlier sequences */
     for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {
         const struct gen__kda_sequence s = gen__kda_sequence(dims, a->cu_seqlens, n);
         for (int64_t head = 0; head < heads; head++) {
@@ -83,6 +98,7 @@ enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *b
                                          : 0.0;
             for (int64_t chunk = 0; chunk < gen__kda_chunks(s.length); chunk++) {
                 const int64_t row = chunk * KDA_CHUNK, left = s.length - row;
+                store_state(dims, a, before + chunk, head, c);
                 step(dims, a, (s.slot + chunk) * heads + head, s.first + row,
                      left < KDA_CHUNK ? left : KDA_CHUNK, head, c);
             }
@@ -90,6 +106,7 @@ enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *b
                 for (int64_t v = 0; v < d; v++)
                     a->final_state[state_at(dims, a, state, k, v)] = (float)c->state[k][v];
         }
+        before += gen__kda_chunks(s.length);
     }
     free(c);
     return GEN_OK;

@@ -64,9 +64,26 @@ static int64_t state_at(const int32_t *dims, const gen_kda_prefill_args *a, int6
     return state * d * d + (a->state_layout == GEN_KDA_DECODE_VK ? v * d + k : k * d + v);
 }
 
-/* The sequence's states are read before and written after, so they may be the same. */
-static void run(const int32_t *dims, const gen_kda_prefill_args *a, int64_t n, int64_t head,
-                struct state *x, double *exact_o)
+/* The state before chunk `number` of all. */
+static void store_state(const int32_t *dims, const gen_kda_prefill_args *a, int64_t number,
+                        int64_t head, const struct state *x, double *exact)
+{
+    const int64_t d = dims[KDA_HEAD_DIM];
+    if (!a->states || number >= gen__kda_all_chunks(dims))
+        return;
+    for (int64_t k = 0; k < d; k++)
+        for (int64_t v = 0; v < d; v++) {
+            const int64_t at = state_at(dims, a, number * dims[KDA_V_HEADS] + head, k, v);
+            gen__kda_store(dims[KDA_DTYPE] == GEN_DTYPE_FP16, a->states, at, x->s[k][v]);
+            if (exact)
+                exact[at] = x->s[k][v];
+        }
+}
+
+/* `before`: chunks of earlier sequences. The sequence's states are read before and written after,
+ * so they may be the same. */
+static void run(const int32_t *dims, const gen_kda_prefill_args *a, int64_t n, int64_t before,
+                int64_t head, struct state *x, double *const *exact)
 {
     const gen_kda_intra_args inputs = inputs_of(a);
     const struct gen__kda_sequence s = gen__kda_sequence(dims, a->cu_seqlens, n);
@@ -78,12 +95,14 @@ static void run(const int32_t *dims, const gen_kda_prefill_args *a, int64_t n, i
                 a->initial_state ? (double)a->initial_state[state_at(dims, a, state, k, v)] : 0.0;
     for (int64_t i = 0; i < s.length; i++) {
         const int64_t at = (s.first + i) * o_stride + head * d;
+        if (i % KDA_CHUNK == 0)
+            store_state(dims, a, before + i / KDA_CHUNK, head, x, exact[KDA_PREFILL_STATES]);
         gen__kda_token(dims, &inputs, s.first + i, head, &x->token);
         step(x, d, (double)a->scale);
         for (int64_t v = 0; v < d; v++) {
             gen__kda_store(dims[KDA_DTYPE] == GEN_DTYPE_FP16, a->o, at + v, x->o[v]);
-            if (exact_o)
-                exact_o[at + v] = x->o[v];
+            if (exact[KDA_PREFILL_O])
+                exact[KDA_PREFILL_O][at + v] = x->o[v];
         }
     }
     for (int64_t k = 0; k < d && a->final_state; k++)
@@ -100,9 +119,12 @@ enum gen_status gen__kda_prefill_exact(const gen_plan *plan, const gen_args *bas
     if (!x)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "kda_prefill: no %zu bytes for a state",
                          sizeof *x);
-    for (int64_t n = 0; n < dims[KDA_BATCH]; n++)
+    int64_t before = 0;
+    for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {
         for (int64_t head = 0; head < dims[KDA_V_HEADS]; head++)
-            run(dims, a, n, head, x, exact[KDA_PREFILL_O]);
+            run(dims, a, n, before, head, x, exact);
+        before += gen__kda_chunks(gen__kda_sequence(dims, a->cu_seqlens, n).length);
+    }
     free(x);
     return GEN_OK;
 }

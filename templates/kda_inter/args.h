@@ -48,6 +48,9 @@ typedef struct gen_kda_inter_args {
     float *final_state;         /* the same, of every sequence; NULL: not wanted. May be
                                    initial_state */
     void *o;                    /* [tokens, num_v_heads, head_dim] */
+    /* The state before each chunk, rounded: [chunks, num_v_heads, head_dim, head_dim] in
+     * state_layout, the sequences' chunks one behind the other (no slots); NULL: not wanted */
+    void *states;
     int64_t o_stride;           /* between tokens in elements, a multiple of 8; 0: packed */
     int32_t state_layout;       /* enum gen_kda_decode_layout */
     int32_t pad;
@@ -58,6 +61,7 @@ typedef struct gen_kda_inter_args {
 #endif
 #endif /* __CUDACC_RTC__ */
 
+/* Of kda_inter, kda_scan and kda_prefill's launch behind them. */
 struct gen_kda_inter_params {
     const void *w, *u, *qg, *kg, *a_qk;
     const float *decay, *initial_state;
@@ -66,12 +70,17 @@ struct gen_kda_inter_params {
     long long o_stride; /* elements */
     struct gen_kda_sequences sequences;
     int num_v_heads, state_vk;
+    float *added; /* kda_scan/args.h */
+    void *transition;
+    int segment_chunks; /* 0: sequences are not cut into segments */
+    int num_states;     /* chunks that `states` holds, whatever cu_seqlens says */
+    void *states;
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_kda_inter_params) == 120, "same on both sides");
+static_assert(sizeof(struct gen_kda_inter_params) == 152, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_kda_inter_params) == 120, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_inter_params) == 152, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_INTER_H */

@@ -6,6 +6,9 @@
 //
 //     vn' = u' + S' (-w)'      o' = S' qg' + vn' A_qk'      S' = S' diag(decay) + vn' kg
 //
+// A sequence may be cut into segments whose blocks run side by side (`segmented`): kda_scan has told what each one does to a
+// state, and a block first takes its sequence's state through those before its own, then its own chunks.
+//
 // A thread has, of 64 x n, rows row and row + 8 of its warp's 16, columns 8 t + 2 (lane % 4) + {0, 1} in elements 4 t to
 // 4 t + 3: for mma.sync as for wgmma.
 #pragma once
@@ -21,7 +24,7 @@
 #include "lib/transpose.cuh"
 #include "lib/wgmma_regs.cuh"
 
-template <class element, int head_dim, int groups, int stages, bool wgmma> struct kda_recurrence {
+template <class element, int head_dim, int groups, int stages, bool wgmma, bool segmented> struct kda_recurrence {
     static constexpr int rows = KDA_CHUNK, cell = rows * 128, tile = head_dim / 64 * cell;
     static constexpr int threads = groups * 128; // that calculate
 
@@ -33,10 +36,17 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
     static constexpr int barriers = outputs + groups * turns * cell;
     static constexpr int shared = barriers + 128;
 
+    // Of kda_scan: what a segment adds, of 64 columns of V; its transition, in two 16-bit parts, which a stage holds.
+    static constexpr int added_floats = 64 * head_dim, transition_bytes = head_dim / 64 * 2 * tile;
+    static_assert(transition_bytes <= stage_bytes, "a stage holds a transition");
+
     struct work {
         unsigned base; // shared address
         kda_sequence sequence;
         int n, head, part; // sequence, head, which of the head's columns of V
+        int begin, end;    // chunks
+        // The sequence's segments, where it has several: slot of the first, which is the block's, of how many.
+        int segment, number, count;
 
         __device__ __forceinline__ unsigned stage(int s) const { return base + s * stage_bytes; }
         __device__ __forceinline__ unsigned full(int s) const { return base + barriers + s * 16; }
@@ -45,6 +55,12 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
         {
             return static_cast<long long>(sequence.slot + chunk) * p.num_v_heads + head;
         }
+        __device__ __forceinline__ long long segment_record(const gen_kda_inter_params &p, int i) const
+        {
+            return static_cast<long long>(segment + i) * p.num_v_heads + head;
+        }
+        // Segments whose transition the state goes through: what the first one adds is a state.
+        __device__ __forceinline__ int transitions() const { return segmented ? max(number - 1, 0) : 0; }
     };
 
     // ---- operands ----
@@ -68,17 +84,27 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
         bulk_load<true>(to + a_qk, part_of(p.a_qk, record, cell), cell, full, policy);
     }
 
+    static __device__ __forceinline__ void ask_transition(const gen_kda_inter_params &p, const work &b, int i, int s)
+    {
+        mbarrier_expect(b.full(s), transition_bytes);
+        bulk_load<false>(b.stage(s), part_of(p.transition, b.segment_record(p, i), transition_bytes), transition_bytes, b.full(s), 0);
+    }
+
     static __device__ __forceinline__ void feed(const gen_kda_inter_params &p, const work &b)
     {
         const unsigned long long policy = policy_evict_first();
-        const int chunks = b.sequence.chunks();
-        for (int chunk = 0; chunk < chunks; chunk++) {
-            const int s = chunk % stages;
-            if (chunk >= stages)
-                mbarrier_wait(b.empty(s), (chunk / stages - 1) & 1);
+        const int before = b.transitions(), steps = before + b.end - b.begin;
+        for (int step = 0; step < steps; step++) {
+            const int s = step % stages;
+            if (step >= stages)
+                mbarrier_wait(b.empty(s), (step / stages - 1) & 1);
             __syncwarp();
-            if (elect_one())
-                ask(p, b, chunk, s, policy);
+            if (elect_one()) {
+                if (segmented && step < before)
+                    ask_transition(p, b, 1 + step, s);
+                else
+                    ask(p, b, b.begin + step - before, s, policy);
+            }
         }
     }
 
@@ -127,14 +153,15 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
         }
     }
 
-    // d += a b, b with 64 rows, head_dim columns: MN-major.
-    static __device__ __forceinline__ void times_columns(float (&d)[head_dim / 2], const unsigned (&a)[4][4], unsigned b)
+    // d += a b, b with 64 rows, head_dim columns: MN-major. Of a, four times 16 columns from step `first` on.
+    template <int first, int steps>
+    static __device__ __forceinline__ void times_columns(float (&d)[head_dim / 2], const unsigned (&a)[steps][4], unsigned b)
     {
         if constexpr (wgmma) {
             const unsigned long long matrix = wgmma_descriptor(b, cell, 1024);
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                wgmma_regs<element, true>(d, a[k], matrix + (k * 2048 >> 4));
+                wgmma_regs<element, true>(d, a[first + k], matrix + (k * 2048 >> 4));
             wgmma_commit();
         } else {
             const int lane = threadIdx.x % 32;
@@ -144,7 +171,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
                 for (int n = 0; n < head_dim / 16; n++) {
                     unsigned x[4];
                     ldmatrix_x4_trans(x, swizzled<128>(b + n / 4 * cell, 16 * k + lane % 16, n % 4 * 2 + lane / 16));
-                    multiply(d, 2 * n, a[k], x);
+                    multiply(d, 2 * n, a[first + k], x);
                 }
         }
     }
@@ -207,6 +234,161 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
             p.final_state[state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2)] = s[i];
     }
 
+    // The state as the left operand to where states are wanted, its rows from `row` on. Numbers of chunks that cu_seqlens should
+    // not have made are passed over.
+    static __device__ __forceinline__ void store_states(const gen_kda_inter_params &p, const work &b, int chunk, int row, const unsigned (&a)[head_dim / 16][4])
+    {
+        if (chunk >= p.num_states)
+            return;
+        const long long record = static_cast<long long>(chunk) * p.num_v_heads + b.head;
+        unsigned short *const to = static_cast<unsigned short *>(p.states) + record * (head_dim * head_dim);
+#pragma unroll
+        for (int k = 0; k < head_dim / 16; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int v = row + i % 2 * 8, channel = 16 * k + i / 2 * 8 + threadIdx.x % 4 * 2;
+                if (p.state_vk) {
+                    *reinterpret_cast<unsigned *>(to + v * head_dim + channel) = a[k][i];
+                } else {
+                    to[channel * head_dim + v] = static_cast<unsigned short>(a[k][i]);
+                    to[(channel + 1) * head_dim + v] = static_cast<unsigned short>(a[k][i] >> 16);
+                }
+            }
+    }
+
+    static __device__ __forceinline__ void load_u(unsigned from, float (&x)[32])
+    {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            unsigned word[4];
+            load_shared_16(from + ((warp * 4 + i) * 32 + lane) * 16, word[0], word[1], word[2], word[3]);
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                const float2 both = to_float2<element>(word[n]);
+                x[8 * i + 2 * n] = both.x, x[8 * i + 2 * n + 1] = both.y;
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void decay_state(unsigned from, float (&s)[head_dim / 2])
+    {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int t = 0; t < head_dim / 8; t++) {
+            float2 factor;
+            asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                         : "=f"(factor.x), "=f"(factor.y) : "r"(from + (8 * t + lane % 4 * 2) * 4) : "memory");
+            s[4 * t] *= factor.x, s[4 * t + 1] *= factor.y;
+            s[4 * t + 2] *= factor.x, s[4 * t + 3] *= factor.y;
+        }
+    }
+
+    // ---- segments ----
+
+    // A thread's place in what a segment adds: 16 bytes for each 8 columns.
+    static __device__ __forceinline__ float *added_of(const gen_kda_inter_params &p, const work &b, int i, int columns)
+    {
+        const long long record = b.segment_record(p, i) * (head_dim / 64) + columns;
+        return p.added + record * added_floats + threadIdx.x % 128 * 4;
+    }
+
+    static __device__ __forceinline__ void load_added(const float *from, float (&s)[head_dim / 2])
+    {
+#pragma unroll
+        for (int t = 0; t < head_dim / 8; t++) {
+            const float4 x = load_global_16<false>(from + t * 512);
+            s[4 * t] = x.x, s[4 * t + 1] = x.y, s[4 * t + 2] = x.z, s[4 * t + 3] = x.w;
+        }
+    }
+
+    static __device__ __forceinline__ void store_added(float *to, const float (&s)[head_dim / 2])
+    {
+#pragma unroll
+        for (int t = 0; t < head_dim / 8; t++)
+            store_global_16<false>(to + t * 512, make_float4(s[4 * t], s[4 * t + 1], s[4 * t + 2], s[4 * t + 3]));
+    }
+
+    // What the first 16 bits leave of an accumulator, in another 16.
+    template <int steps, int size>
+    static __device__ __forceinline__ void rest_as_operand(const float (&d)[size], const unsigned (&a)[steps][4], unsigned (&rest)[steps][4])
+    {
+#pragma unroll
+        for (int k = 0; k < steps; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float2 both = to_float2<element>(a[k][i]);
+                rest[k][i] = pack2<element>(d[8 * k + 2 * i] - both.x, d[8 * k + 2 * i + 1] - both.y);
+            }
+    }
+
+    // S' = S' M', as exactly as products of 16-bit numbers go: both factors are sums of two such, and the product of the lesser
+    // ones is left out. Of M', rows of K in 64s, each first parts, then rests.
+    static __device__ __forceinline__ void pass(const unsigned (&a)[head_dim / 16][4], const unsigned (&rest)[head_dim / 16][4], unsigned m, float (&s)[head_dim / 2])
+    {
+#pragma unroll
+        for (int i = 0; i < head_dim / 2; i++)
+            s[i] = 0.f;
+        start();
+        times_columns<0>(s, a, m);
+        times_columns<0>(s, rest, m);
+        times_columns<0>(s, a, m + tile);
+        if constexpr (head_dim > 64) {
+            times_columns<4>(s, a, m + 2 * tile);
+            times_columns<4>(s, rest, m + 2 * tile);
+            times_columns<4>(s, a, m + 3 * tile);
+        }
+        landed<0>(s);
+    }
+
+    // The state before the block's first chunk.
+    static __device__ __forceinline__ void begin_state(const gen_kda_inter_params &p, const work &b, int group, int row, float (&s)[head_dim / 2])
+    {
+        if (!segmented || b.count <= 1) {
+            load_state(p, b, row, s);
+            return;
+        }
+        const int columns = b.part * groups + group;
+        if (b.number == 0) { // kda_scan has put it by, for whoever has the last segment may have written the final state over it
+            if (p.initial_state)
+                load_added(added_of(p, b, b.count - 1, columns), s);
+            else
+                load_state(p, b, row, s);
+            return;
+        }
+        load_added(added_of(p, b, 0, columns), s);
+        for (int i = 1; i < b.number; i++) {
+            const int step = i - 1;
+            const unsigned from = b.stage(wgmma ? step % stages : 0);
+            unsigned a[head_dim / 16][4], rest[head_dim / 16][4];
+            as_operand(s, a);
+            rest_as_operand(s, a, rest);
+            float added[head_dim / 2];
+            constexpr bool early = wgmma && groups == 1; // on its way while products are made, if registers hold it
+            if constexpr (early)
+                load_added(added_of(p, b, i, columns), added);
+            if constexpr (wgmma) {
+                mbarrier_wait(b.full(step % stages), step / stages & 1);
+                pass(a, rest, from, s);
+                __syncwarp();
+                if (threadIdx.x % 32 == 0)
+                    mbarrier_arrive(b.empty(step % stages));
+            } else {
+                copy(b.base, part_of(p.transition, b.segment_record(p, i), transition_bytes), transition_bytes);
+                cp_async_commit();
+                cp_async_wait<0>();
+                __syncthreads();
+                pass(a, rest, from, s);
+                __syncthreads();
+            }
+            if constexpr (!early)
+                load_added(added_of(p, b, i, columns), added);
+#pragma unroll
+            for (int k = 0; k < head_dim / 2; k++)
+                s[k] += added[k];
+        }
+    }
+
     // ---- output ----
 
     // The group's o' to shared memory, [64 tokens][64 columns of V].
@@ -251,39 +433,26 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         const int row = (b.part * groups + group) * 64 + warp * 16 + lane / 4; // of S'
-        const int chunks = b.sequence.chunks();
         float s[head_dim / 2];
-        load_state(p, b, row, s);
-        for (int chunk = 0; chunk < chunks; chunk++) {
-            const unsigned from = b.stage(wgmma ? chunk % stages : 0);
+        begin_state(p, b, group, row, s);
+        const int chunks_before = p.states ? kda_chunks_before(p.sequences, b.n) : 0;
+        int step = b.transitions();
+        for (int chunk = b.begin; chunk < b.end; chunk++, step++) {
+            const unsigned from = b.stage(wgmma ? step % stages : 0);
             unsigned a[head_dim / 16][4];
             as_operand(s, a);
+            if (p.states)
+                store_states(p, b, chunks_before + chunk, row, a);
             if constexpr (wgmma)
-                mbarrier_wait(b.full(chunk % stages), chunk / stages & 1);
+                mbarrier_wait(b.full(step % stages), step / stages & 1);
             else
                 copy_all(p, b, chunk);
             float vn[32], o[32];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                unsigned x[4];
-                load_shared_16(from + u + group * cell + ((warp * 4 + i) * 32 + lane) * 16, x[0], x[1], x[2], x[3]);
-#pragma unroll
-                for (int n = 0; n < 4; n++) {
-                    const float2 both = to_float2<element>(x[n]);
-                    vn[8 * i + 2 * n] = both.x, vn[8 * i + 2 * n + 1] = both.y;
-                }
-            }
+            load_u(from + u + group * cell, vn);
 #pragma unroll
             for (int i = 0; i < 32; i++)
                 o[i] = 0.f;
-#pragma unroll
-            for (int t = 0; t < head_dim / 8; t++) {
-                float2 factor;
-                asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                             : "=f"(factor.x), "=f"(factor.y) : "r"(from + decay + (8 * t + lane % 4 * 2) * 4) : "memory");
-                s[4 * t] *= factor.x, s[4 * t + 1] *= factor.y;
-                s[4 * t + 2] *= factor.x, s[4 * t + 3] *= factor.y;
-            }
+            decay_state(from + decay, s);
             start();
             times_rows(vn, a, from + w);
             times_rows(o, a, from + qg);
@@ -291,24 +460,25 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
             unsigned x[4][4];
             as_operand(vn, x);
             start();
-            times_columns(s, x, from + kg);
+            times_columns<0>(s, x, from + kg);
             times_rows(o, x, from + a_qk);
             landed<0>(s);
             landed<0>(o);
             if constexpr (wgmma) {
                 __syncwarp(); // one lane tells for all
                 if (lane == 0)
-                    mbarrier_arrive(b.empty(chunk % stages));
+                    mbarrier_arrive(b.empty(step % stages));
             }
             // Two places by turns: who writes one has passed the barrier behind which the others had read it.
-            const unsigned place = b.base + outputs + (group * turns + chunk % turns) * cell;
+            const unsigned place = b.base + outputs + (group * turns + step % turns) * cell;
             stage_output(place, o);
             barrier_sync(1 + group, 128);
             store_output(p, b, place, group, chunk);
             if constexpr (!wgmma)
                 __syncthreads(); // the stage and the place are free
         }
-        store_state(p, b, row, s);
+        if (!segmented || b.end == b.sequence.chunks())
+            store_state(p, b, row, s);
     }
 
     static __device__ __forceinline__ void start()
@@ -368,8 +538,20 @@ template <class element, int head_dim, int groups, int stages, bool wgmma> struc
         b.base = shared_address(memory);
         b.part = blockIdx.x % parts;
         b.head = blockIdx.x / parts;
-        b.n = ranked(p.sequences, b.base, blockIdx.y);
-        b.sequence = kda_sequence_at(p.sequences, b.n);
+        if (segmented && p.segment_chunks) {
+            const kda_segment at = kda_segment_at(p.sequences, blockIdx.y, p.segment_chunks);
+            if (at.number < 0 || at.number >= at.count)
+                return;
+            b.n = at.n, b.sequence = at.sequence;
+            b.segment = at.slot, b.number = at.number, b.count = at.count;
+            b.begin = at.number * p.segment_chunks;
+            b.end = min(b.begin + p.segment_chunks, at.sequence.chunks());
+        } else {
+            b.n = ranked(p.sequences, b.base, blockIdx.y);
+            b.sequence = kda_sequence_at(p.sequences, b.n);
+            b.segment = b.number = b.begin = 0, b.count = 1;
+            b.end = b.sequence.chunks();
+        }
         if constexpr (wgmma) {
             if (threadIdx.x == 0) {
                 for (int s = 0; s < stages; s++) {

@@ -11,11 +11,16 @@
  * (arXiv 2510.26692.) Worked out in chunks of 64 tokens: kda_intra for all chunks
  * at once, then kda_inter's recurrence, with the operands between them in the
  * workspace. Gates, beta and the norm of q and k are as in kda_intra/args.h.
+ *
+ * Few long sequences of few heads leave a GPU idle in the recurrence, so they are cut
+ * into segments that run side by side: kda_scan tells what each does to a state, and
+ * the recurrence begins each with the state that those before it make. That costs
+ * more products and one more launch. The problem may say how, else the estimate does.
  */
 #ifndef GEN_KDA_PREFILL_H
 #define GEN_KDA_PREFILL_H
 
-#include "kda_inter/args.h"
+#include "kda_scan/args.h"
 
 #ifndef __CUDACC_RTC__
 #ifdef __cplusplus
@@ -37,6 +42,10 @@ typedef struct gen_kda_prefill_problem {
     int32_t gate_dtype;   /* of g: dtype or GEN_DTYPE_FP32 */
     int32_t beta_dtype;   /* of beta: dtype or GEN_DTYPE_FP32 */
     int32_t safe_gate;    /* 1: no activated gate is below -5; 0: any gates, slower */
+    /* Sequences in segments of so many chunks of 64 tokens: up to 16777216, and no more than
+     * 65535 segments (num_tokens / 64 + batch) / segment_chunks + batch; -1: whole; 0: as is
+     * estimated to take the least time */
+    int32_t segment_chunks;
 } gen_kda_prefill_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned, but where
@@ -58,6 +67,7 @@ typedef struct gen_kda_prefill_args {
     float *final_state;         /* the same, of every sequence; NULL: not wanted. May be
                                    initial_state */
     void *o;                    /* [tokens, num_v_heads, head_dim] */
+    void *states;               /* as in kda_inter: the state before each chunk; NULL: not wanted */
     /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
     float scale;             /* of the output; head_dim^-0.5 is usual */

@@ -111,11 +111,11 @@ typedef struct gen_mla_decode_args {
  *
  * A piece that is a whole request writes the outputs. Another writes a partial
  * result, normalised, in 16 bits (gen_mla_partial_row), with its log-sum-exp in
- * base 2, to a slot of the workspace: slot 2 p for the piece that a part starts with, 2 p + 1 for the one
- * it ends with; mla_merge adds them up. With chunk > 0 requests are cut every
- * `chunk` blocks instead, wherever the parts begin, so that a request's result
- * does not hang on its batch mates: chunk c of request b has slot
- * b * max_chunks + c, and only a request of one chunk writes the outputs.
+ * base 2, to a slot of the workspace: slot 2 p for the piece that a part starts with, 2 p + 1 for
+ * the one it ends with; mla_merge adds them up. With chunk > 0 requests are cut every `chunk`
+ * blocks instead, wherever the parts begin, so that a request's result does not hang on its batch
+ * mates: chunk c of request b has slot b * max_chunks + c, and only a request of one chunk writes
+ * the outputs.
  */
 struct gen_mla_schedule {
     int batch, num_parts;
@@ -164,7 +164,7 @@ struct gen_mla_decode_params {
     void *o;
     float *lse; /* or null */
     const int *kv_len, *page_indices, *page_indptr, *q_indptr;
-    unsigned short *partial;        /* fp16 [slots][q_len * num_heads][512] */
+    unsigned short *partial;                  /* fp16 [slots][q_len * num_heads][512] */
     struct gen_mla_partial_row *partial_rows; /* [slots][q_len * num_heads] */
     struct gen_mla_record *records; /* [by_request ? batch : num_parts]; null: nothing is cut */
     long long q_nope_token_stride, q_nope_head_stride, q_pe_token_stride,

@@ -234,7 +234,9 @@ static void digest_follows_what_is_compiled(void **state)
     } cases[] = {
         {"tiny/tiny.cu.in", "p.count)", "p.count )", true},
         {"lib/scale.cuh", "* x", "* (x)", true},
-        {"tiny/args.h", "long long count", "long long  count", true},
+        {"tiny/args.h", "long long count", "long count", true},
+        {"tiny/args.h", "long long count", "long long /* of items */\n     count", false},
+        {"lib/scale.cuh", "#pragma once", "// why\n#pragma  once // what", false},
         {"tiny/family.lua", "f32(0.5)", "f32(0.25)", true},
         {"tiny/family.lua", "is never the best", "never wins", false},
         {"tiny/tiny.cu.in", "$ assert(WIDTH <= 8)", "$ assert(WIDTH <= 9)", false},

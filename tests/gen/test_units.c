@@ -11,6 +11,7 @@
 #include "pool.h"
 #include "report.h"
 #include "support.h"
+#include "tokens.h"
 #include "workplace.h"
 
 #include <errno.h>
@@ -32,6 +33,42 @@ static void sha256_of(const char *data, size_t size, size_t piece, char hex[65])
         hash_add(&hash, data + i, size - i < piece ? size - i : piece);
     hash_end(&hash, digest);
     hash_hex(digest, hex);
+}
+
+/* What differs in layout and comments alone comes out alike, and nothing else does. */
+static void tokens_are_what_the_compiler_sees(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *tokens;
+    } cases[] = {
+        {"", ""},
+        {"int  a;\n\n\tint b; // why\n", "int a; int b;"},
+        {"a/* x\n * y */b", "a b"},
+        {"  # pragma unroll\nfor (;;)\n    x();\n", "# pragma unroll\nfor (;;) x();"},
+        {"x\n#define A 1 /* one */\n#define B \\\n  2\ny", "x\n#define A 1\n#define B 2\ny"},
+        {"#define A 1 /* over\nlines */ + 2\nb", "#define A 1 + 2\nb"},
+        {"s = \"a  // b /* \\\" */\"; c = '\"'; // d", "s = \"a  // b /* \\\" */\"; c = '\"';"},
+        {"n = 1'000'000; // \"", "n = 1'000'000;"},
+        {"a // joined \\\nstill a comment\nb", "a b"},
+        {"a - -b", "a - -b"},
+        {"a --b", "a --b"},
+        {"static_assert(x, \"y\");  z", "static_assert(x, \"y\"); z"},
+        {"a  = __LINE__;", "a  = __LINE__;"},
+        {"assert(a);  b // c", "assert(a);  b // c"},
+        {"R\"(  // )\"  c", "R\"(  // )\"  c"},
+        {"a  = 'b\n", "a  = 'b\n"},
+        {"a  /* open", "a"},
+        {"\\", "\\"},
+    };
+    char out[256];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const size_t size = strlen(cases[i].text);
+        const size_t got = tokens_of(cases[i].text, size, out);
+        assert_true(got <= size);
+        assert_int_equal(got, strlen(cases[i].tokens));
+        assert_memory_equal(out, cases[i].tokens, got);
+    }
 }
 
 /* FIPS 180-4's examples. */
@@ -480,6 +517,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hash_is_sha256),
+        cmocka_unit_test(tokens_are_what_the_compiler_sees),
         cmocka_unit_test(fields_do_not_run_together),
         cmocka_unit_test(globs),
         cmocka_unit_test(target_names),

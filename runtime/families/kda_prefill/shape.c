@@ -9,10 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_HEADS 65536
-#define MAX_BATCH 65535 /* a grid's second dimension */
-#define MAX_TOKENS (1 << 30)
-
 const char *const gen__kda_dtypes[] = {"bf16", "fp16"};
 const char *const gen__kda_others[] = {"bf16", "fp16", "fp32"};
 const char *const gen__kda_gates[] = {"any", "safe"};
@@ -27,9 +23,9 @@ const struct gen__axis gen__kda_required[KDA_INTRA_NUM_REQUIRED] = {
 
 static enum gen_status check_heads(const char *family, const int32_t *d)
 {
-    if (d[KDA_QK_HEADS] < 1 || d[KDA_QK_HEADS] > MAX_HEADS)
+    if (d[KDA_QK_HEADS] < 1 || d[KDA_QK_HEADS] > KDA_MAX_HEADS)
         return gen__invalid(family, "head count num_qk_heads", d[KDA_QK_HEADS], "1 to 65536");
-    if (d[KDA_V_HEADS] < 1 || d[KDA_V_HEADS] > MAX_HEADS)
+    if (d[KDA_V_HEADS] < 1 || d[KDA_V_HEADS] > KDA_MAX_HEADS)
         return gen__invalid(family, "head count num_v_heads", d[KDA_V_HEADS], "1 to 65536");
     if (d[KDA_V_HEADS] % d[KDA_QK_HEADS])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -41,17 +37,17 @@ static enum gen_status check_heads(const char *family, const int32_t *d)
 
 static enum gen_status check_tokens(const char *family, const int32_t *d)
 {
-    if (d[KDA_BATCH] < 0 || d[KDA_BATCH] > MAX_BATCH)
+    if (d[KDA_BATCH] < 0 || d[KDA_BATCH] > KDA_MAX_BATCH)
         return gen__invalid(family, "batch", d[KDA_BATCH], "0 to 65535");
-    if (d[KDA_SEQ_LEN] < 0 || d[KDA_SEQ_LEN] > MAX_TOKENS)
+    if (d[KDA_SEQ_LEN] < 0 || d[KDA_SEQ_LEN] > KDA_MAX_TOKENS)
         return gen__invalid(family, "seq_len", d[KDA_SEQ_LEN], "0 to 1073741824");
     const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
-    if (d[KDA_NUM_TOKENS] < 0 || d[KDA_NUM_TOKENS] > MAX_TOKENS || d[KDA_NUM_TOKENS] > most)
+    if (d[KDA_NUM_TOKENS] < 0 || d[KDA_NUM_TOKENS] > KDA_MAX_TOKENS || d[KDA_NUM_TOKENS] > most)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: num_tokens = %" PRId32
                          "; allowed: 0 to 1073741824, and at most batch * seq_len = %" PRId64,
                          family, d[KDA_NUM_TOKENS], most);
-    if (!d[KDA_NUM_TOKENS] && most > MAX_TOKENS)
+    if (!d[KDA_NUM_TOKENS] && most > KDA_MAX_TOKENS)
         return gen__invalid(family, "batch * seq_len", most, "<= 1073741824");
     const int64_t tiles = gen__kda_slots(d) * d[KDA_V_HEADS];
     if (tiles > INT32_MAX)
@@ -59,7 +55,7 @@ static enum gen_status check_tokens(const char *family, const int32_t *d)
     return GEN_OK;
 }
 
-enum gen_status gen__kda_check(const char *family, const int32_t *d, struct gen__key *key)
+enum gen_status gen__kda_refuse(const char *family, const int32_t *d)
 {
     static const char side_dtypes[] = "that of q, k, v, or GEN_DTYPE_FP32 (2)";
     enum gen_status status;
@@ -74,18 +70,12 @@ enum gen_status gen__kda_check(const char *family, const int32_t *d, struct gen_
         return gen__invalid(family, "gate_dtype", d[KDA_GATE_DTYPE], side_dtypes);
     if (d[KDA_BETA_DTYPE] != d[KDA_DTYPE] && d[KDA_BETA_DTYPE] != GEN_DTYPE_FP32)
         return gen__invalid(family, "beta_dtype", d[KDA_BETA_DTYPE], side_dtypes);
-    if (d[KDA_SAFE_GATE] < 0 || d[KDA_SAFE_GATE] > 1)
-        return gen__invalid(family, "safe_gate", d[KDA_SAFE_GATE], "0, 1");
-    memset(key, 0, sizeof *key);
-    key->codes[0] = (uint8_t)d[KDA_DTYPE];
-    key->codes[1] = d[KDA_HEAD_DIM] == 128;
-    return GEN_OK;
+    return gen__invalid(family, "safe_gate", d[KDA_SAFE_GATE], "0, 1");
 }
 
 enum gen_status gen__kda_check_dims(const char *family, const int32_t *d)
 {
-    struct gen__key key;
-    if (!gen__kda_check(family, d, &key))
+    if (gen__kda_allowed(d))
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH, "%s: the plan's problem is not what gen_select() writes",
                      family);
@@ -369,6 +359,7 @@ enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
             GEN_OK ||
         (status = gen__check_pointer(family, "final_state", a->final_state, 16, true)) != GEN_OK ||
         (status = gen__check_pointer(family, "o", a->o, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "states", a->states, 16, true)) != GEN_OK ||
         (status = gen__kda_check_cu_seqlens(family, dims, a->cu_seqlens)) != GEN_OK ||
         (status = gen__kda_check_stride(family, "o_stride", dims, a->o_stride, 8,
                                         width(dims, KDA_V_HEADS))) != GEN_OK)
@@ -395,7 +386,28 @@ struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen
         .sequences = gen__kda_sequences(dims, a->cu_seqlens),
         .num_v_heads = dims[KDA_V_HEADS],
         .state_vk = a->state_layout == GEN_KDA_DECODE_VK,
+        .num_states = (int)gen__kda_all_chunks(dims),
+        .states = a->states,
     };
+}
+
+/* ---- the tuner's grid -------------------------------------------------- */
+
+#define TUNED_TOKENS (1 << 21) /* of all heads */
+#define TUNED_HEADS 64
+
+const uint8_t gen__kda_grid[2] = {2, 4};
+
+bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *batch, int32_t *heads,
+                         int32_t *seq_len)
+{
+    if (counts[0] * counts[1] > 1.1f * TUNED_TOKENS)
+        return false;
+    const float states = counts[0] > 1.0f ? counts[0] : 1.0f;
+    *heads = states < TUNED_HEADS ? (int32_t)lroundf(states) : TUNED_HEADS;
+    *batch = states < TUNED_HEADS ? 1 : (int32_t)lroundf(states / TUNED_HEADS);
+    *seq_len = (int32_t)lroundf(counts[1]);
+    return true;
 }
 
 /* ---- time -------------------------------------------------------------- */
@@ -408,8 +420,10 @@ struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen
  */
 static const float launch_us = 3.0f;
 static const float achieved_bandwidth = 0.85f;
-static const float wgmma_chain_us = 0.8f, mma_chain_us = 3.0f;
+static const float chain_bandwidth = 0.72f; /* of the recurrence, which waits for what it reads */
+static const float wgmma_chain_us = 0.95f, mma_chain_us = 3.0f;
 static const float apart = 1.1f;
+static const float unstaged = 1.5f; /* one chunk's operands at a time: mma's stream */
 static const float group_us = 0.4f; /* a second group of a block, for each chunk */
 
 static float bytes_per_us(const gen_device *device)
@@ -432,6 +446,12 @@ float gen__kda_intra_us(const int32_t *dims, const gen_device *device,
 float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant)
 {
+    return gen__kda_chain_us(dims, gen__kda_chunks(dims[KDA_SEQ_LEN]), device, variant);
+}
+
+float gen__kda_chain_us(const int32_t *dims, int64_t longest_chain, const gen_device *device,
+                        const struct gen__facts *variant)
+{
     const float groups =
         (float)(variant->fact[KDA_INTER_GROUPS] > 1 ? variant->fact[KDA_INTER_GROUPS] : 1);
     const float chunk_us = (variant->fact[KDA_INTER_WGMMA] ? wgmma_chain_us : mma_chain_us) +
@@ -441,12 +461,14 @@ float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
     const float per_sm = (float)gen__blocks_per_sm(device, variant);
     const float resident = sms * (per_sm > 0.0f ? per_sm : 1.0f);
     const float all = (float)gen__kda_all_chunks(dims);
-    const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const float longest = (float)longest_chain;
     const float work = all * blocks / resident;
     const float bytes = all * (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] * 640.0f;
-    float stream = bytes / bytes_per_us(device);
+    float stream = bytes / bytes_per_us(device) * (achieved_bandwidth / chain_bandwidth);
     if (groups < 2.0f && dims[KDA_HEAD_DIM] > 64 && blocks * (float)dims[KDA_BATCH] > resident)
         stream *= apart; /* operands that both halves of a state need come twice */
+    if (!variant->fact[KDA_INTER_WGMMA])
+        stream *= unstaged;
     const float chain = (work > longest ? work : longest) * chunk_us;
     return launch_us + (chain > stream ? chain : stream);
 }

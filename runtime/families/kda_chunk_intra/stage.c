@@ -1,0 +1,208 @@
+/* The problem of the stages of Kimi Delta Attention prefill on the host: kda_stage.h. */
+#include "families/kda_stage.h"
+
+#include "families/scatter.h"
+#include "fastdiv.h"
+#include "reference/half.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Sequences that a batch-invariant choice is made for. */
+#define INVARIANT_BATCH 4
+
+const char *const gen__kda_stage_coords[] = {"tiles"};
+
+#define FIELD(name) #name, offsetof(gen_kda_stage_problem, name)
+const struct gen__field gen__kda_stage_fields[KDA_STAGE_NUM_FIELDS] = {
+    {FIELD(batch), NULL, 0, 1},
+    {FIELD(seq_len), NULL, 0, 1024},
+    {FIELD(num_tokens), NULL, 0, 0},
+    {FIELD(num_qk_heads), NULL, 0, 64},
+    {FIELD(num_v_heads), NULL, 0, GEN__PRESET_SAME},
+    {FIELD(head_dim), NULL, 0, 128},
+    {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
+    {FIELD(gate_dtype), gen__kda_others, 3, GEN__PRESET_SAME},
+    {FIELD(beta_dtype), gen__kda_others, 3, GEN_DTYPE_FP32},
+    {FIELD(safe_gate), gen__kda_gates, 2, 1},
+};
+#undef FIELD
+
+/* The dims are the problem's fields, copied whole. */
+#define SAME_PLACE(dim, field)                                                           \
+    _Static_assert(offsetof(gen_kda_stage_problem, field) ==                             \
+                       offsetof(gen_kda_stage_problem, batch) + (dim) * sizeof(int32_t), \
+                   "dims in the order of the problem's fields")
+SAME_PLACE(KDA_SEQ_LEN, seq_len);
+SAME_PLACE(KDA_NUM_TOKENS, num_tokens);
+SAME_PLACE(KDA_QK_HEADS, num_qk_heads);
+SAME_PLACE(KDA_V_HEADS, num_v_heads);
+SAME_PLACE(KDA_HEAD_DIM, head_dim);
+SAME_PLACE(KDA_DTYPE, dtype);
+SAME_PLACE(KDA_GATE_DTYPE, gate_dtype);
+SAME_PLACE(KDA_BETA_DTYPE, beta_dtype);
+SAME_PLACE(KDA_SAFE_GATE, safe_gate);
+#undef SAME_PLACE
+
+const int32_t *gen__kda_stage_dims(const gen_problem *base)
+{
+    return (const int32_t *)(const void *)((const char *)base +
+                                           offsetof(gen_kda_stage_problem, batch));
+}
+
+enum gen_status gen__kda_stage_check(const char *family, const gen_problem *base,
+                                     struct gen__key *key)
+{
+    const int32_t *dims = gen__kda_stage_dims(base);
+    const enum gen_status status = gen__kda_check(family, dims, key);
+    if (status)
+        return status;
+    /* kda_gate has blocks for the query heads, too. */
+    const int64_t blocks =
+        gen__kda_slots(dims) * (dims[KDA_V_HEADS] + 2 * (int64_t)dims[KDA_QK_HEADS]);
+    if (blocks > INT32_MAX)
+        return gen__invalid(family, "chunks * (num_v_heads + 2 * num_qk_heads)", blocks,
+                            "<= 2147483647");
+    const int64_t chunks = base->flags & GEN_BATCH_INVARIANT
+                               ? INVARIANT_BATCH * gen__kda_chunks(dims[KDA_SEQ_LEN])
+                               : gen__kda_all_chunks(dims);
+    key->empty = gen__kda_slots(dims) == 0;
+    key->counts[0] = (float)((chunks ? chunks : 1) * dims[KDA_V_HEADS]);
+    return GEN_OK;
+}
+
+const char *gen__kda_stage_fits(const gen_problem *base, const gen_device *device,
+                                const struct gen__facts *variant)
+{
+    (void)base, (void)device, (void)variant;
+    return NULL;
+}
+
+float gen__kda_stage_us(const gen_device *device, double bytes)
+{
+    const double launch_us = 3.0, achieved = 0.85;
+    const double per_us = (device->memory_gbps ? (double)device->memory_gbps : 1000.0) * 1e3;
+    return (float)(launch_us + bytes / (per_us * achieved));
+}
+
+void gen__kda_stage_plan(const gen_problem *base, const struct gen__facts *variant, int64_t units,
+                         gen_plan *plan)
+{
+    const int32_t *dims = gen__kda_stage_dims(base);
+    const int64_t slots = gen__kda_slots(dims);
+    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
+    plan->num_launches = slots > 0;
+    if (!variant || !slots)
+        return;
+    plan->launch[0] = (gen_plan_launch){
+        .variant = variant->index,
+        .grid = {(uint32_t)(slots * units), 1, 1},
+        .threads = (uint16_t)variant->threads,
+        .shared = variant->shared_dynamic,
+        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
+    };
+}
+
+struct gen_kda_stage_shape gen__kda_stage_shape(const int32_t *dims, const int32_t *cu_seqlens,
+                                                int64_t units)
+{
+    const struct gen__fastdiv blocks = gen__fastdiv((uint32_t)units);
+    const struct gen__fastdiv group =
+        gen__fastdiv((uint32_t)(dims[KDA_V_HEADS] / dims[KDA_QK_HEADS]));
+    return (struct gen_kda_stage_shape){
+        .sequences = gen__kda_sequences(dims, cu_seqlens),
+        .num_qk_heads = dims[KDA_QK_HEADS],
+        .num_v_heads = dims[KDA_V_HEADS],
+        .heads_mul = blocks.mul,
+        .heads_shift = blocks.shift,
+        .group_mul = group.mul,
+        .group_shift = group.shift,
+    };
+}
+
+void gen__kda_stage_case_name(const char *family, const gen_problem *base, char *text,
+                              size_t capacity)
+{
+    char name[96];
+    gen__kda_case_name(gen__kda_stage_dims(base), name, sizeof name);
+    snprintf(text, capacity, "%s-%s", family + sizeof "kda_" - 1, name);
+}
+
+enum gen_status gen__kda_stage_check_pointers(const char *family, const int32_t *dims,
+                                              const int32_t *cu_seqlens,
+                                              const struct gen__kda_pointer *list, uint32_t count)
+{
+    const bool none = !gen__kda_tokens(dims);
+    for (uint32_t i = 0; i < count; i++) {
+        const enum gen_status status = gen__check_pointer(
+            family, list[i].name, list[i].pointer, list[i].alignment, none || list[i].optional);
+        if (status)
+            return status;
+    }
+    return gen__kda_check_cu_seqlens(family, dims, cu_seqlens);
+}
+
+/* ---- inputs for tests -------------------------------------------------- */
+
+/* By channel: what a token's gate is at least, and so what is left of a state behind a
+ * chunk: nearly all, a third, nothing. Unbounded gates are larger still. */
+static double gate_bound(const int32_t *dims, int64_t channel)
+{
+    static const double bounds[] = {0.002, 0.03, 0.4, 5.0};
+    return channel % 4 == 3 && !dims[KDA_SAFE_GATE] ? 60.0 : bounds[channel % 4];
+}
+
+static void fill_gates(const int32_t *dims, uint64_t seed, int64_t first, int64_t count, float *gk)
+{
+    const double log2_e = 1.4426950408889634;
+    const int64_t width = gen__kda_v_width(dims);
+    for (int64_t c = 0; c < width; c++) {
+        const double bound = gate_bound(dims, c) * log2_e;
+        double sum = 0.0;
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t at = (first + i) * width + c;
+            sum -= bound * gen__scatter(seed, at);
+            gk[at] = (float)sum;
+        }
+    }
+}
+
+/* One chunk's rows of a matrix of 64 columns, for all heads. */
+static void fill_triangle(const int32_t *dims, uint64_t seed, int64_t first, int64_t count,
+                          bool unit, bool non_finite, uint16_t *matrix)
+{
+    const bool fp16 = dims[KDA_DTYPE] == GEN_DTYPE_FP16;
+    const int64_t heads = dims[KDA_V_HEADS];
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t at = 0; at < heads * KDA_CHUNK; at++) {
+            const int64_t j = at % KDA_CHUNK, place = (first + i) * heads * KDA_CHUNK + at;
+            double x = 0.2 * (gen__scatter(seed + 1, place) - 0.5);
+            if (j > i)
+                x = non_finite && !unit ? (double)NAN : 0.0;
+            else if (j == i && unit)
+                x = 1.0;
+            matrix[place] = fp16 ? gen__fp16_from_double(x) : gen__bf16_from_double(x);
+        }
+}
+
+void gen__kda_stage_fill(const int32_t *dims, const struct gen__fill_options *options,
+                         const struct gen__kda_stage_inputs *in)
+{
+    gen__kda_fill(dims, in->cu_tensor, options, in->cu_seqlens);
+    for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {
+        const struct gen__kda_sequence s = gen__kda_sequence(dims, in->cu_seqlens, n);
+        for (int64_t row = 0; row < s.length; row += KDA_CHUNK) {
+            const int64_t left = s.length - row, count = left < KDA_CHUNK ? left : KDA_CHUNK;
+            if (in->gk)
+                fill_gates(dims, options->seed, s.first + row, count, in->gk);
+            if (in->a_kk)
+                fill_triangle(dims, options->seed, s.first + row, count, true, options->non_finite,
+                              in->a_kk);
+            if (in->a_qk)
+                fill_triangle(dims, options->seed, s.first + row, count, false, options->non_finite,
+                              in->a_qk);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+/*
+ * What the host files of the stages of Kimi Delta Attention prefill share (kda_gate,
+ * kda_chunk_intra, kda_recompute_wu, kda_chunk_h, kda_chunk_o): the problem, its
+ * geometry, checks, and inputs for tests. Defined in kda_chunk_intra/stage.c. The
+ * problem's fields are a plan's dims, as kda_chunk.h has them.
+ */
+#ifndef GEN_FAMILIES_KDA_STAGE_H
+#define GEN_FAMILIES_KDA_STAGE_H
+
+#include "families/kda_chunk.h"
+#include "kda_chunk_intra/args.h"
+
+/* Launch facts, in the order of the families' family.lua. */
+enum kda_stage_fact { KDA_STAGE_DEPENDENT };
+#define KDA_STAGE_FACTS "dependent"
+
+enum { KDA_STAGE_NUM_FIELDS = 10 };
+extern const struct gen__field gen__kda_stage_fields[];
+extern const char *const gen__kda_stage_coords[]; /* one: tiles */
+#define KDA_STAGE_RESULTS "kda_stages"            /* the result file of them all */
+
+const int32_t *gen__kda_stage_dims(const gen_problem *problem);
+
+/* gen__family.check, counting chunks and value heads. */
+enum gen_status gen__kda_stage_check(const char *family, const gen_problem *problem,
+                                     struct gen__key *key);
+/* gen__family.fits: always. */
+const char *gen__kda_stage_fits(const gen_problem *problem, const gen_device *device,
+                                const struct gen__facts *variant);
+/* Bytes at the rate that memory is seen to reach. */
+float gen__kda_stage_us(const gen_device *device, double bytes);
+/* gen__family.plan of a kernel with `units` blocks for each chunk. */
+void gen__kda_stage_plan(const gen_problem *problem, const struct gen__facts *variant,
+                         int64_t units, gen_plan *plan);
+struct gen_kda_stage_shape gen__kda_stage_shape(const int32_t *dims, const int32_t *cu_seqlens,
+                                                int64_t units);
+/* "chunk_intra-B1-T8192-H64": the family's name without "kda_", and the problem's. */
+void gen__kda_stage_case_name(const char *family, const gen_problem *problem, char *text,
+                              size_t capacity);
+
+/* ---- checks ------------------------------------------------------------ */
+
+/* A pointer argument: its name, value and alignment; whether it may be NULL. */
+struct gen__kda_pointer {
+    const char *name;
+    const void *pointer;
+    uintptr_t alignment;
+    bool optional;
+};
+/* All of them, and cu_seqlens. Without tokens nobody looks at any. */
+enum gen_status gen__kda_stage_check_pointers(const char *family, const int32_t *dims,
+                                              const int32_t *cu_seqlens,
+                                              const struct gen__kda_pointer *list, uint32_t count);
+
+static inline uintptr_t gen__kda_beta_bytes(const int32_t *dims)
+{
+    return dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+}
+
+/* Elements of a token. */
+static inline int64_t gen__kda_qk_width(const int32_t *dims)
+{
+    return (int64_t)dims[KDA_QK_HEADS] * dims[KDA_HEAD_DIM];
+}
+
+static inline int64_t gen__kda_v_width(const int32_t *dims)
+{
+    return (int64_t)dims[KDA_V_HEADS] * dims[KDA_HEAD_DIM];
+}
+
+/* ---- for the tuner, the verifier and the tests ------------------------- */
+
+/* Inputs that the other stages' outputs are like, on the host; NULL where not there. */
+struct gen__kda_stage_inputs {
+    const struct gen__tensor *cu_tensor; /* of cu_seqlens */
+    int32_t *cu_seqlens;
+    float *gk;  /* cumulated gates of all kinds, from hardly any decay to the bound */
+    void *a_kk; /* unit lower triangular */
+    void *a_qk; /* lower triangular; with non_finite NaN above the diagonal */
+};
+void gen__kda_stage_fill(const int32_t *dims, const struct gen__fill_options *options,
+                         const struct gen__kda_stage_inputs *inputs);
+
+#endif /* GEN_FAMILIES_KDA_STAGE_H */

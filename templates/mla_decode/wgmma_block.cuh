@@ -1,0 +1,102 @@
+// The Hopper kernel of mla_decode: what a block has in shared memory, and what of its part's pieces is its own. What
+// includes these headers (wgmma_*.cuh) says before: element, threads, rope, team, gathers and tiles_ahead.
+#pragma once
+
+#include "mla_decode/args.h"
+#include "mla_decode/rows.cuh"
+#include "mla_decode/schedule.cuh"
+#include "lib/mma.cuh"
+#include "lib/ptx.cuh"
+#include "lib/tma.cuh"
+
+namespace {
+
+constexpr int rows = 64, latent = MLA_LATENT;
+constexpr int cell = 8192;                       // bytes of 64 rows x 64 columns
+constexpr int cells = rope ? 9 : 8;              // of a row that is multiplied: 8 of the latent, one rotary
+constexpr int run = MLA_MAP_CELLS;               // neighbouring cells that land together
+constexpr int runs = (cells + run - 1) / run, latent_runs = 8 / run; // the rotary cell is a run of its own
+constexpr int stage_bytes = 9 * cell;            // the ninth always: it holds probabilities, too
+constexpr int q_bytes = cells * cell;
+constexpr int tiles_bytes = q_bytes + 2 * stage_bytes;
+constexpr float lazy = 8.f;
+constexpr float most_sum = 8192.f;               // of 16 probabilities: above it, one is more than 2^lazy
+
+// Named barriers. 0 is the whole block.
+constexpr int probabilities_ready = 1;           // + stage; the owner arrives, the other group waits
+constexpr int group_barrier = 3;                 // + group
+constexpr int sums_ready = 5;
+
+// Behind the tiles.
+struct control {
+    unsigned long long full[2][runs];            // run of cells of a stage has landed
+    unsigned long long empty[2][2];              // half (four cells) of a stage is no longer read, by output half
+    unsigned long long q_full, q_empty;
+    float maximum[2][rows];                      // M of the probabilities of a stage
+    float sums[2][2][rows];                      // by piece's parity and group
+    mla_share share;
+    unsigned long long staged;                   // every block of a team has its output of the request in place of the queries
+    float lse[rows];                             // of that
+};
+
+// The runs of a stage in the order they are freed and hence come: the half that the owner's own products read first.
+__device__ __forceinline__ int run_at(int stage, int position)
+{
+    return position < latent_runs ? position ^ (stage * latent_runs / 2) : latent_runs;
+}
+
+struct block_state {
+    unsigned char *memory;
+    control *c;
+    unsigned base; // shared address of the tiles
+    int row_tile, part;
+    int rank; // in the team
+
+    __device__ __forceinline__ unsigned stage(int s) const { return base + q_bytes + s * stage_bytes; }
+    __device__ __forceinline__ unsigned full(int s, int i) const { return shared_address(&c->full[s][i]); }
+    __device__ __forceinline__ unsigned empty(int s, int half) const { return shared_address(&c->empty[s][half]); }
+    __device__ __forceinline__ unsigned q_full() const { return shared_address(&c->q_full); }
+    __device__ __forceinline__ unsigned q_empty() const { return shared_address(&c->q_empty); }
+};
+
+// What a block has of a piece: its packed rows and its tiles. Both sides of the pipeline walk the same list.
+struct block_piece {
+    mla_piece piece;
+    mla_tokens tokens;
+    int first_row, num_rows; // packed rows of the tile, of this request
+    int tiles;
+};
+
+__device__ __forceinline__ bool next_piece(const gen_mla_decode_params &p, const block_state &b, mla_walk &walk,
+                                           block_piece &w)
+{
+    while (walk.step(p.schedule, p.kv_len, w.piece)) {
+        w.tokens = mla_request_tokens(p.q_indptr, p.q_len, w.piece.request);
+        w.first_row = b.row_tile * rows;
+        w.num_rows = min(w.tokens.count * p.num_heads - w.first_row, rows);
+        if (team > 1) { // a request is the whole piece, and cut the same way whatever the batch is
+            const int blocks = w.piece.last;
+            w.piece.first = blocks * b.rank / team;
+            w.piece.last = blocks * (b.rank + 1) / team;
+        }
+        w.tiles = w.piece.kv_len > 0 ? w.piece.last - w.piece.first : 0;
+        if (w.num_rows > 0)
+            return true;
+    }
+    return false;
+}
+
+// Asks for 16 bytes of every cell of a row of queries.
+__device__ __forceinline__ void copy_query(const gen_mla_decode_params &p, const block_piece &w, int row, int chunk, unsigned to)
+{
+    const bool valid = row < w.num_rows;
+    const mla_row at(p, w.tokens, w.first_row + (valid ? row : 0));
+    const unsigned short *const nope = at.q_nope(p) + chunk * 8;
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+        cp_async_16_or_zero(to + n * cell, nope + n * 64, valid);
+    if (rope)
+        cp_async_16_or_zero(to + 8 * cell, at.q_pe(p) + chunk * 8, valid);
+}
+
+} // namespace

@@ -1,0 +1,80 @@
+// The Hopper kernel of mla_decode in clusters: results of the blocks that share a request, put together.
+#pragma once
+
+#include "mla_decode/wgmma_output.cuh"
+#include "lib/cluster.cuh"
+
+namespace {
+
+// What a team has of a request, each block of its tiles, put together without a detour through memory: every block has its
+// output, divided by its sums, in the place of its queries; then each adds up a slice of the columns of all of them.
+__device__ __forceinline__ void write_together(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
+                                               const group_state &g, int group, unsigned parity, const float (&sum)[2])
+{
+    constexpr int all_chunks = latent / 8, chunks = (all_chunks + team - 1) / team; // 16 bytes each, of a row, of the slice
+    const int thread = threadIdx.x % 128, lane = thread % 32, first = mla_uniform(thread / 32 * 16); // of the warp's 16 rows
+    if (first < w.num_rows) {
+        float factor[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            factor[h] = sum[h] > 0.f ? rcp_fast(sum[h]) : 0.f;
+            if (group == 0 && lane % 4 == 0)
+                b.c->lse[first + lane / 4 + 8 * h] = sum[h] > 0.f ? g.maximum[h] + log2_fast(sum[h]) : minus_infinity();
+        }
+        if (w.tiles > 0)
+            stage_output(g, b.base + group * 4 * cell + first * 128, factor);
+    }
+    __syncwarp(); // a lane tells a block for all
+    if (lane < team)
+        mbarrier_arrive_cluster(cluster_address(shared_address(&b.c->staged), lane));
+    mbarrier_wait_cluster(shared_address(&b.c->staged), parity);
+#pragma unroll
+    for (int i = 0; i < (rows * chunks + 255) / 256; i++) {
+        const int item = i * 256 + group * 128 + thread, row = item / chunks, chunk = b.rank * chunks + item % chunks;
+        if (row >= w.num_rows)
+            break;
+        if (chunk >= all_chunks)
+            continue;
+        const unsigned from = chunk / 8 * cell + row * 128 + ((chunk % 8 ^ row % 8) << 4);
+        const unsigned lse_at = shared_address(&b.c->lse[row]) - b.base;
+        float lse[team], top = minus_infinity(), all = 0.f, out[8] = {};
+        unsigned x[team][4];
+#pragma unroll
+        for (int k = 0; k < team; k++) {
+            const unsigned block = cluster_address(b.base, k);
+            lse[k] = load_cluster(block + lse_at);
+            load_cluster_16(block + from, x[k][0], x[k][1], x[k][2], x[k][3]);
+        }
+#pragma unroll
+        for (int k = 0; k < team; k++)
+            top = fmaxf(top, lse[k]);
+#pragma unroll
+        for (int k = 0; k < team; k++) {
+            const float weight = lse[k] == minus_infinity() ? 0.f : exp2_fast(lse[k] - top);
+            all += weight;
+            if (weight > 0.f) // what lies in a block that had no tile may be anything
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    const float2 two = to_float2<element>(x[k][n]);
+                    out[2 * n] = fmaf(weight, two.x, out[2 * n]);
+                    out[2 * n + 1] = fmaf(weight, two.y, out[2 * n + 1]);
+                }
+        }
+        const float factor = all > 0.f ? rcp_fast(all) : 0.f;
+        const mla_row at(p, w.tokens, w.first_row + row);
+        unsigned packed[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            packed[n] = pack2<element>(out[2 * n] * factor, out[2 * n + 1] * factor);
+        store_global_16(at.o(p) + chunk * 8, packed);
+        if (chunk == 0 && p.lse) {
+            const float row_lse = all > 0.f ? top + log2_fast(all) : minus_infinity();
+            *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * 0.693147180559945309f;
+        }
+    }
+    __syncwarp();
+    if (lane < team) // no block's queries may come before all have read
+        mbarrier_arrive_cluster(cluster_address(b.q_empty(), lane));
+}
+
+} // namespace
