@@ -343,16 +343,18 @@ static bool prepare_cvt(struct ptx_instruction *i)
         unsigned num_args;
         void (*run)(struct ptx_frame *, const struct ptx_instruction *);
         int flags;
-    } table[] = {
-        {"cvt.f32.f16", 2, run_from_half, 0},        {"cvt.f32.bf16", 2, run_from_half, 1},
-        {"cvt.rn.f16.f32", 2, run_to_half, 0},       {"cvt.rn.bf16.f32", 2, run_to_half, 1},
-        {"cvt.rn.f16x2.f32", 3, run_to_half, 0},     {"cvt.rn.bf16x2.f32", 3, run_to_half, 1},
-        {"cvt.rn.f16x2.e4m3x2", 2, run_from_e4m3, 0},
-        {"cvt.rn.f16x2.e5m2x2", 2, run_from_e5m2, 0},
-        {"cvt.rn.satfinite.e4m3x2.f32", 3, run_to_8_bits, 0},
-        {"cvt.rn.satfinite.e5m2x2.f32", 3, run_to_8_bits, 1},
-        {"cvt.rn.satfinite.e4m3x2.f16x2", 2, run_to_8_bits, 0},
-        {"cvt.rn.satfinite.e5m2x2.f16x2", 2, run_to_8_bits, 1}};
+    } table[] = {{"cvt.f32.f16", 2, run_from_half, 0},
+                 {"cvt.f32.bf16", 2, run_from_half, 1},
+                 {"cvt.rn.f16.f32", 2, run_to_half, 0},
+                 {"cvt.rn.bf16.f32", 2, run_to_half, 1},
+                 {"cvt.rn.f16x2.f32", 3, run_to_half, 0},
+                 {"cvt.rn.bf16x2.f32", 3, run_to_half, 1},
+                 {"cvt.rn.f16x2.e4m3x2", 2, run_from_e4m3, 0},
+                 {"cvt.rn.f16x2.e5m2x2", 2, run_from_e5m2, 0},
+                 {"cvt.rn.satfinite.e4m3x2.f32", 3, run_to_8_bits, 0},
+                 {"cvt.rn.satfinite.e5m2x2.f32", 3, run_to_8_bits, 1},
+                 {"cvt.rn.satfinite.e4m3x2.f16x2", 2, run_to_8_bits, 0},
+                 {"cvt.rn.satfinite.e5m2x2.f16x2", 2, run_to_8_bits, 1}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         if (strcmp(i->name, table[n].name) == 0) {
             i->run = table[n].run;

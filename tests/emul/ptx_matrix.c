@@ -151,7 +151,9 @@ static bool prepare_wgmma(struct ptx_instruction *i)
     i->lanes = columns;
     return strcmp(i->token[5], "f32") == 0 && (of_16_bits ? a == b : b >= EMUL_E4M3) &&
            depth == (of_16_bits ? 16u : 32u) && i->arg[0].count == columns / 2 &&
-           i->num_args == (!of_16_bits ? 6u : i->arg[1].vector ? 7u : 8u) &&
+           i->num_args == (!of_16_bits        ? 6u
+                           : i->arg[1].vector ? 7u
+                                              : 8u) &&
            i->arg[1].count == (i->arg[1].vector ? 4u : 1u);
 }
 

@@ -52,10 +52,10 @@ static void check_product(int pitch, int registers, int types, const char *mode)
         b[i] = (unsigned char)encode((float)(i * 5 % 9 - 4 + i / pitch % 3), types & 1);
     }
     const int swizzle = pitch == 128 ? 3 : 2;
-    assert_int_equal(
-        emul_tensor_map(p.a_map, 0, 4, a, dims, strides, box, element, 0, swizzle, 0), 0);
-    assert_int_equal(
-        emul_tensor_map(p.b_map, 0, 4, b, dims, strides, box, element, 0, swizzle, 0), 0);
+    assert_int_equal(emul_tensor_map(p.a_map, 0, 4, a, dims, strides, box, element, 0, swizzle, 0),
+                     0);
+    assert_int_equal(emul_tensor_map(p.b_map, 0, 4, b, dims, strides, box, element, 0, swizzle, 0),
+                     0);
     memset(d, 0xff, sizeof d);
     if (run("emul_fp8", mode, 1, 128, 16384, &p))
         fail_msg("%s: %s", mode, message);
@@ -67,8 +67,8 @@ static void check_product(int pitch, int registers, int types, const char *mode)
                        value_of(b[n * pitch + k], types & 1);
             if (d[row * 64 + n] != sum)
                 fail_msg("%s, rows of %d bytes, types %d, %s: [%d][%d] is %g, not %g", mode, pitch,
-                         types, registers ? "registers" : "shared", row, n,
-                         (double)d[row * 64 + n], (double)sum);
+                         types, registers ? "registers" : "shared", row, n, (double)d[row * 64 + n],
+                         (double)sum);
         }
     }
 }

@@ -60,8 +60,8 @@ static struct matrix read_descriptor(unsigned long long d, bool mn_major)
     if (d >> 49 & 7)
         emul_fault("wgmma: a descriptor (%#llx) with a base offset", d);
     if (m.address & (mn_major ? 0x3ff : 7 * m.line))
-        emul_fault("wgmma: a matrix at shared address %#x, not at the begin of %s%u bytes", m.address,
-                   mn_major ? "" : "a row of the first 8 of ", 8 * m.line);
+        emul_fault("wgmma: a matrix at shared address %#x, not at the begin of %s%u bytes",
+                   m.address, mn_major ? "" : "a row of the first 8 of ", 8 * m.line);
     if (m.group_bytes % (8 * m.line) || (mn_major && m.row_bytes % 1024))
         emul_fault("wgmma: cells %u and %u bytes apart; allowed are multiples of %u", m.row_bytes,
                    m.group_bytes, 8 * m.line);
@@ -129,8 +129,8 @@ static void read_b(const struct emul_product *w, float (*b)[MAX_COLUMNS])
 static void read_a(const struct operation *o, unsigned warp, float (*a)[MAX_DEPTH])
 {
     if (!o->a_in_registers) {
-        read_k_major(read_descriptor(o->what.a, false), warp % WARPS * SLICE, SLICE,
-                     o->what.a_type, a);
+        read_k_major(read_descriptor(o->what.a, false), warp % WARPS * SLICE, SLICE, o->what.a_type,
+                     a);
         return;
     }
     if (o->what.a_type >= EMUL_E4M3) {
@@ -142,9 +142,8 @@ static void read_a(const struct operation *o, unsigned warp, float (*a)[MAX_DEPT
     }
     for (int lane = 0; lane < WARP; lane++)
         for (int i = 0; i < 8; i++)
-            a[lane / 4 + 8 * (i / 2 % 2)][lane % 4 * 2 + i % 2 + 8 * (i / 4)] =
-                emul__element((unsigned short)(o->a[lane][i / 2] >> 16 * (i % 2)),
-                              o->what.a_type == EMUL_BF16);
+            a[lane / 4 + 8 * (i / 2 % 2)][lane % 4 * 2 + i % 2 + 8 * (i / 4)] = emul__element(
+                (unsigned short)(o->a[lane][i / 2] >> 16 * (i % 2)), o->what.a_type == EMUL_BF16);
 }
 
 static void compute(const struct operation *o, unsigned warp)
@@ -272,10 +271,9 @@ static void run_wgmma(unsigned warp, unsigned lanes, void *const *payload)
     if (!o.a_in_registers)
         read_descriptor(first->a, false);
     s->issued++;
-    s->hash = mix(
-        mix(mix(s->hash, first->b), o.a_in_registers ? 1 : first->a),
-        (uint64_t)(first->columns * 64 + first->b_mn * 32 + first->accumulate * 16 +
-                   (int)first->a_type * 4 + (int)first->b_type));
+    s->hash = mix(mix(mix(s->hash, first->b), o.a_in_registers ? 1 : first->a),
+                  (uint64_t)(first->columns * 64 + first->b_mn * 32 + first->accumulate * 16 +
+                             (int)first->a_type * 4 + (int)first->b_type));
     if (b->cluster->options.late) {
         x->running++;
         hide(x);

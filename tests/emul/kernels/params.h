@@ -22,7 +22,7 @@ struct matrix_params {
 struct fp8_params {
     unsigned long long a_map[16], b_map[16]; /* 64-byte aligned; bytes in boxes of pitch x 64 */
     const unsigned char *a;
-    float *d; /* [64][64] */
+    float *d;                    /* [64][64] */
     int pitch, registers, types; /* types: + 2 where a is e5m2, + 1 where b is */
 };
 
