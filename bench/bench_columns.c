@@ -14,8 +14,7 @@ static const char method[] =
     "that "
     "fit are timed by graph replay, rotated through buffer sets of more than twice the L2, in "
     "turn, "
-    "the best again, median of 11, with --rest MS each after so long a rest and an untimed replay; "
-    "gbps, tflops: bytes that must move and operations that must be "
+    "the best again, median of 11; gbps, tflops: bytes that must move and operations that must be "
     "done, by ms";
 
 static const struct tournament_pass passes[] = {{2, 1.10, 6}, {11, 1, 0}};
@@ -45,7 +44,7 @@ static bool column_of(struct bench_options *o, struct arena *arena, const struct
                       struct column *column, struct text *text)
 {
     struct session *s = &o->session;
-    struct contest c = {.rest_ms = (double)o->rest_ms};
+    struct contest c = {0};
     int best = -1;
     if (!contest_find(&c, s, shape, &column->only, NULL)) {
         contest_close(&c);

@@ -92,7 +92,7 @@ int main(int argc, char **argv)
         {"--check-mib", OPTION_INT, &options.check_mib, "N",
          "cases: problems up to N MiB are compared with the reference (default 2048)"},
         {"--rest", OPTION_INT, &options.rest_ms, "MS",
-         "cases, columns: the GPU idles so long before each sample, and replays once untimed"},
+         "cases: of problems that the tensor cores bound each sample comes after so long a rest"},
         {"--count", OPTION_INT, &options.count, "N", "regret: problems (default 300)"},
         {"--seed", OPTION_INT, &options.seed, "N", "regret, host: of the random problems"},
         {"--quick", OPTION_FLAG, &options.quick, NULL, "fewer samples"},

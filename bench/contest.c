@@ -60,8 +60,6 @@ static enum gen_status sample(struct contest *c, struct candidate *x, uint32_t l
         status = runner_plan(&x->runner, c->session->library, &c->stage, &x->plan);
     if (status == GEN_OK)
         status = runner_capture(&x->runner, gpu, c->stage.buffers.num_sets, launches);
-    if (status == GEN_OK && c->rest_ms > 0)
-        status = runner_rest(&x->runner, gpu, c->rest_ms);
     x->runner.num_samples = 0;
     return status == GEN_OK ? runner_sample(&x->runner, gpu) : status;
 }

@@ -26,7 +26,6 @@ struct contest {
     struct contestant *contestant; /* parallel to it */
     size_t count;
     int last_pass;
-    double rest_ms;    /* before each sample; see runner_rest() */
     bool lost;         /* the GPU's context is gone */
     char failure[256]; /* why the last candidate failed that did */
     /* Told about a candidate that fails to run; may be NULL. */

@@ -97,7 +97,7 @@ run() {
         for file in bench/peers/*_recorded.tsv *_peers.tsv; do
             [ -r "$file" ] && from="$from --peer-file $file"
         done
-        "$BIN/attngen-bench" cases $families --results "$results" --commit "$COMMIT" $device $(tables) $from
+        "$BIN/attngen-bench" cases $families --rest 20 --results "$results" --commit "$COMMIT" $device $(tables) $from
         ;;
     bench-80) "$BIN/attngen-bench" cases --sms 80 $families --results "$results" --commit "$COMMIT" $device $(tables) ;;
     columns)

@@ -136,7 +136,7 @@ enum gen_status runner_sample(struct runner *runner, const struct gpu *gpu)
     return status;
 }
 
-enum gen_status runner_rest(struct runner *runner, const struct gpu *gpu, double ms)
+static enum gen_status rest(struct runner *runner, const struct gpu *gpu, double ms)
 {
     enum gen_status status = gpu_sync(gpu);
     if (status != GEN_OK)
@@ -155,7 +155,7 @@ enum gen_status runners_interleave(struct runner *const *runners, size_t count,
     for (int round = 0; round < rounds; round++)
         for (size_t i = 0; i < count && status == GEN_OK; i++) {
             if (rest_ms > 0)
-                status = runner_rest(runners[i], gpu, rest_ms);
+                status = rest(runners[i], gpu, rest_ms);
             if (status == GEN_OK)
                 status = runner_sample(runners[i], gpu);
         }

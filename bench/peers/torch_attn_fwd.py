@@ -117,7 +117,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", default=os.path.join(HERE, "..", "shapes", "attn_fwd.txt"))
     parser.add_argument("--replays", type=int, default=11)
-    parser.add_argument("--rest", type=float, default=0, metavar="MS", help="idle time before each replay")
+    parser.add_argument("--rest", type=float, default=20, metavar="MS", help="idle time before each replay")
     parser.add_argument("--backends", default="cudnn,fa2")
     parser.add_argument("--device", type=int, default=0, help="CUDA device (default 0)")
     options = parser.parse_args()
