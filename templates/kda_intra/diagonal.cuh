@@ -1,0 +1,61 @@
+// kda_intra: diagonal blocks of scores where gates have no bound.
+#pragma once
+
+#include "kda_intra/block.cuh"
+
+namespace {
+
+// A lane's channels of any row.
+__device__ __forceinline__ lane_channels load_lane(unsigned base, int row, int chunk, int byte)
+{
+    lane_channels x;
+    const unsigned at = chunk_at(base, row, chunk) + byte;
+    if constexpr (words == 2)
+        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.word[0]), "=r"(x.word[1]) : "r"(at) : "memory");
+    else
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x.word[0]) : "r"(at) : "memory");
+    return x;
+}
+
+// A warp's columns of a diagonal block, every other one: 2^(G_i - G_j) of each element by itself, at most 1.
+__device__ __forceinline__ void exact_diagonal(const gen_kda_intra_params &p, const block_work &b, int r, int first)
+{
+    const int lane = threadIdx.x % 32;
+    const unsigned from = b.base + gates + lane * channels * 4;
+    const int byte = lane * channels * 2, chunk = byte / 16; // of the lane's channels in a row
+#pragma unroll 1
+    for (int j = 16 * r + first; j < 16 * r + 16; j += 2) {
+        float k_j[channels], g_j[channels];
+        unpack<element>(load_lane(b.base + k_in, j, chunk, byte % 16), k_j);
+        load_shared_floats(from + j * head_dim * 4, g_j);
+        const float k_norm = load_shared_float(b.base + norm_factors + (rows + j) * 4);
+#pragma unroll 1
+        for (int i = 16 * r; i < 16 * r + 16; i++) {
+            float q_i[channels], k_i[channels], g_i[channels], aq = 0.f, ak = 0.f;
+            if (i >= j) {
+                unpack<element>(load_lane(b.base + q_in, i, chunk, byte % 16), q_i);
+                unpack<element>(load_lane(b.base + k_in, i, chunk, byte % 16), k_i);
+                load_shared_floats(from + i * head_dim * 4, g_i);
+#pragma unroll
+                for (int c = 0; c < channels; c++) {
+                    const float x = k_j[c] * exp2_fast(g_i[c] - g_j[c]);
+                    aq = fmaf(q_i[c], x, aq);
+                    ak = fmaf(k_i[c], x, ak);
+                }
+#pragma unroll
+                for (int distance = 16; distance; distance /= 2) {
+                    aq += __shfl_xor_sync(0xffffffffu, aq, distance);
+                    ak += __shfl_xor_sync(0xffffffffu, ak, distance);
+                }
+                aq *= k_norm * load_shared_float(b.base + norm_factors + i * 4) * p.scale;
+                ak *= k_norm * load_shared_float(b.base + norm_factors + (rows + i) * 4) * load_shared_float(b.base + betas + i * 4);
+            }
+            if (lane == 0) {
+                asm volatile("st.shared.u16 [%0], %1;" :: "r"(chunk_at(b.base + scores, i, j / 8) + j % 8 * 2), "h"(from_float<element>(aq)) : "memory");
+                store_shared_float(b.base + sums + r * 1024 + ((j % 16) * 16 + i % 16) * 4, i > j ? ak : 0.f);
+            }
+        }
+    }
+}
+
+} // namespace

@@ -1,0 +1,124 @@
+// kda_intra: the inverse, and w and u from it.
+#pragma once
+
+#include "kda_intra/block.cuh"
+
+namespace {
+
+// Inverts the r-th diagonal block. A lane has a column, and the warp's halves have the same.
+__device__ __forceinline__ void invert_diagonal(const block_work &b, int r)
+{
+    const int lane = threadIdx.x % 32, column = lane % 16;
+    float x[16];
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        x[i] = i == column ? 1.f : 0.f;
+#pragma unroll
+    for (int l = 0; l < 15; l++) {
+        const unsigned from = b.base + sums + r * 1024 + l * 64;
+#pragma unroll
+        for (int i = (l + 1) / 4 * 4; i < 16; i += 4) {
+            const float4 below = load_shared(from + i * 4);
+            x[i] = i > l ? fmaf(-below.x, x[l], x[i]) : x[i];
+            x[i + 1] = i + 1 > l ? fmaf(-below.y, x[l], x[i + 1]) : x[i + 1];
+            x[i + 2] = i + 2 > l ? fmaf(-below.z, x[l], x[i + 2]) : x[i + 2];
+            x[i + 3] = i + 3 > l ? fmaf(-below.w, x[l], x[i + 3]) : x[i + 3];
+        }
+    }
+    unsigned word[8];
+    const float beta = load_shared_float(b.base + betas + (16 * r + column) * 4);
+    if (lane < 16)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            word[i] = pack2<fp16>(x[2 * i], x[2 * i + 1]);
+    else
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            word[i] = pack2<element>(x[2 * i] * beta, x[2 * i + 1] * beta);
+    const unsigned to = b.base + (lane < 16 ? lower : inverse);
+    store_shared_16(chunk_at(to, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
+    store_shared_16(chunk_at(to, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
+}
+
+// Blocks below the diagonal of X's c-th column of blocks.
+template <int c> __device__ __forceinline__ void invert_column(const block_work &b)
+{
+    const int lane = threadIdx.x % 32;
+    unsigned x[4][4]; // X_mc', as the left operand
+    const float beta[2] = {load_shared_float(b.base + betas + (16 * c + lane / 4) * 4), load_shared_float(b.base + betas + (16 * c + lane / 4 + 8) * 4)};
+    load_rows_first(x[c], b.base + lower, 16 * c, 2 * c);
+#pragma unroll
+    for (int r = c + 1; r < 4; r++) {
+        float sum[2][4] = {}, y[2][4] = {};
+#pragma unroll
+        for (int m = c; m < r; m++) {
+            unsigned l[4];
+            load_chunks_first(l, b.base + lower, 16 * r, 2 * m);
+            mma_m16n8k16<fp16>(sum[0], x[m], l[0], l[1]);
+            mma_m16n8k16<fp16>(sum[1], x[m], l[2], l[3]);
+        }
+        const unsigned left[4] = {pack2<fp16>(sum[0][0], sum[0][1]), pack2<fp16>(sum[0][2], sum[0][3]),
+                                  pack2<fp16>(sum[1][0], sum[1][1]), pack2<fp16>(sum[1][2], sum[1][3])};
+        unsigned right[4];
+        load_rows_first_trans(right, b.base + lower, 16 * r, 2 * r);
+        mma_m16n8k16<fp16>(y[0], left, right[0], right[1]);
+        mma_m16n8k16<fp16>(y[1], left, right[2], right[3]);
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                x[r][2 * n + h] = pack2<fp16>(-y[n][2 * h], -y[n][2 * h + 1]);
+                store_shared(chunk_at(b.base + inverse, 16 * c + lane / 4 + 8 * h, 2 * r + n) + lane % 4 * 4,
+                             pack2<element>(-y[n][2 * h] * beta[h], -y[n][2 * h + 1] * beta[h]));
+            }
+    }
+}
+
+// A warp has 16 columns of w and 16 rows of u'.
+__device__ __forceinline__ void multiply_inverse(const gen_kda_intra_params &p, const block_work &b)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    float w[4][2][4] = {}, u[4][2][4] = {};
+#pragma unroll
+    for (int s = 0; s < 4; s++) {
+        unsigned k[4], v[4];
+        load_rows_first_trans(k, b.base + q_rows, 16 * s, 2 * warp);
+        load_chunks_first_trans(v, b.base + values, 16 * s, 2 * warp);
+#pragma unroll
+        for (int r = s; r < 4; r++) {
+            unsigned x[4]; // X_rs' as the right operand; its words in another order are X_rs as the left one
+            load_rows_first_trans(x, b.base + inverse, 16 * s, 2 * r);
+            mma_m16n8k16<element>(u[r][0], v, x[0], x[1]);
+            mma_m16n8k16<element>(u[r][1], v, x[2], x[3]);
+            const unsigned left[4] = {x[0], x[2], x[1], x[3]};
+            mma_m16n8k16<element>(w[r][0], left, k[0], k[1]);
+            mma_m16n8k16<element>(w[r][1], left, k[2], k[3]);
+        }
+    }
+    unsigned short *const to = static_cast<unsigned short *>(p.u) + b.record * (rows * head_dim) + (warp * 4 * 32 + lane) * 8;
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        const unsigned word[4] = {pack2<element>(u[r][0][0], u[r][0][1]), pack2<element>(u[r][0][2], u[r][0][3]),
+                                  pack2<element>(u[r][1][0], u[r][1][1]), pack2<element>(u[r][1][2], u[r][1][3])};
+        store_global_16(to + r * 256, word);
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                store_shared(chunk_at(b.base + k_columns, 16 * r + lane / 4 + 8 * h, 2 * warp + n) + lane % 4 * 4,
+                             pack2<element>(w[r][n][2 * h], w[r][n][2 * h + 1]));
+    }
+}
+
+// A finished matrix to global memory, as it is, by `count` threads.
+template <int bytes, int count> __device__ __forceinline__ void copy_out(void *to, unsigned from, int thread)
+{
+#pragma unroll
+    for (int i = thread * 16; i < bytes; i += count * 16) {
+        unsigned x[4];
+        load_shared_16(from + i, x[0], x[1], x[2], x[3]);
+        store_global_16(static_cast<unsigned char *>(to) + i, x);
+    }
+}
+
+} // namespace
