@@ -20,6 +20,9 @@ struct bench_options {
     long rest_ms;               /* cases: idle time before a sample */
     long count;                 /* regret: problems */
     long seed;
+    double seconds;  /* cases, regret: what is not begun by then is left out; 0: no limit */
+    uint64_t start;  /* clock_ns() */
+    size_t left_out; /* problems, for lack of time */
     bool quick;
 };
 
@@ -31,6 +34,8 @@ int bench_columns(struct bench_options *options);
 /* Launches a case's plan a few times, for a profiler. */
 int bench_profile(struct bench_options *options, const char *name);
 
+/* Whether the time is up; counts the problem that is left out. */
+bool bench_out_of_time(struct bench_options *options);
 /* "# gpu: ..." lines at the head of every result file; method may be NULL. */
 void bench_header(struct text *text, const struct bench_options *options, const char *method);
 /* Writes results/<class>/<name>.csv; dies if it cannot. */

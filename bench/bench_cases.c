@@ -212,7 +212,7 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
         const struct shape *shape = &shapes.item[i];
         struct outcome out = {0};
         double bytes, flops;
-        if (!glob_match(o->cases, shape->name) || shape->key.empty)
+        if (!glob_match(o->cases, shape->name) || shape->key.empty || bench_out_of_time(o))
             continue;
         if (measure(o, &arena, peer, shape, &out) != GEN_OK) {
             warn("%s: %s", shape->name, gen_last_error());
@@ -236,7 +236,7 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
         add_rows(rows, shape, &out, peers);
         cases++;
     }
-    if (!cases)
+    if (!cases && !o->left_out)
         warn("no case of %s is named '%s'", family->name, o->cases ? o->cases : "*");
     arena_free(&arena, &o->session.gpu);
     shapes_free(&shapes);
@@ -259,6 +259,12 @@ static bool bench_file(struct bench_options *o, const struct gen__family *const 
     for (uint32_t i = 0; i < n; i++)
         if (strcmp(results_of(family[i]), name) == 0)
             ok = bench_family(o, family[i], peer, peers, &text, &rows) && ok;
+    if (o->left_out) {
+        warn("%s: out of time, %zu cases are not measured", name, o->left_out);
+        text_add(&text, "# incomplete: out of time, %zu cases are not measured\n", o->left_out);
+        o->left_out = 0;
+        ok = false;
+    }
     text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
     if (rows.length) {
         text_add(&text, "%s", rows.data);

@@ -28,6 +28,14 @@ static const char usage[] =
 static struct bench_options options = {
     .results = "bench/results", .commit = "", .check_mib = 2048, .count = 300, .seed = 1};
 
+bool bench_out_of_time(struct bench_options *o)
+{
+    if (o->seconds <= 0 || (double)(clock_ns() - o->start) < 1e9 * o->seconds)
+        return false;
+    o->left_out++;
+    return true;
+}
+
 void bench_header(struct text *text, const struct bench_options *o, const char *method)
 {
     const struct gpu *gpu = &o->session.gpu;
@@ -95,6 +103,8 @@ int main(int argc, char **argv)
          "cases: of problems that the tensor cores bound each sample comes after so long a rest"},
         {"--count", OPTION_INT, &options.count, "N", "regret: problems (default 300)"},
         {"--seed", OPTION_INT, &options.seed, "N", "regret, host: of the random problems"},
+        {"--seconds", OPTION_REAL, &options.seconds, "N",
+         "cases, regret: begin no problem after so long; what is measured is written"},
         {"--quick", OPTION_FLAG, &options.quick, NULL, "fewer samples"},
         {"--commit", OPTION_TEXT, &options.commit, "ID", "the source's version, for the header"},
         {"--profile", OPTION_TEXT, &profile, "CASE", "launch this case for a profiler"},
@@ -102,6 +112,7 @@ int main(int argc, char **argv)
     };
     util_set_program("bench");
     options.command = command_line(argc, argv);
+    options.start = clock_ns();
     const char **words = xmalloc((size_t)argc * sizeof *words);
     int n = options_parse(table, (int)(sizeof table / sizeof *table), usage, argc, argv, words);
     const char *job = n ? words[0] : "cases";

@@ -71,6 +71,8 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     double *ratio = xmalloc((problems.count + 1) * sizeof *ratio);
     uint64_t start = clock_ns();
     for (size_t i = 0; i < problems.count; i++) {
+        if (bench_out_of_time(o))
+            continue;
         if (regret_of(o, &arena, &problems.item[i], text, &ratio[done]))
             done++;
         if ((i + 1) % 25 == 0)
@@ -135,6 +137,9 @@ static void write_block(const struct bench_options *o, const char *family, const
     char *others = blocks_without(o, family);
     text_add(&text, "%s%s", columns, others);
     bench_header(&text, o, method);
+    if (o->left_out)
+        text_add(&text, "# incomplete: out of time, %zu problems of %s are not measured\n",
+                 o->left_out, family);
     text_add(&text, "%s", rows->data);
     bench_write(o, "regret", &text);
     text_free(&text);
@@ -153,6 +158,9 @@ int bench_regret(struct bench_options *o)
         ok = bench_family(o, family[i], &rows) && ok;
         if (rows.length)
             write_block(o, family[i]->name, &rows);
+        if (o->left_out)
+            warn("%s: out of time, %zu problems are not measured", family[i]->name, o->left_out);
+        o->left_out = 0;
         text_free(&rows);
     }
     session_close(&o->session);

@@ -80,6 +80,9 @@ printf 'peer\tcase\tms\terr\nfla-graph\tB1-H64-K64-V64-vk\t1\t1e-3\nfla-eager\tB
 check 0 "wrote" "$bin/attngen-bench" cases --families la_decode --quick --cases 'B1-H64-K64*' --check-mib 0 --results "$scratch/results" --peer-file "$scratch/peers.tsv"
 [ "$(grep -c '^B1-H64-K64-V64-vk,.*,\(inplace-copy\|fla-graph\|fla-eager\),' "$scratch/results/sm90_132sm/la_decode.csv")" = 3 ] ||
     { echo "FAILED: a row for each peer"; failed=1; }
+check 1 "la_decode: out of time, [1-9][0-9]* cases are not measured" "$bin/attngen-bench" cases --families la_decode --quick --seconds 1e-9 --results "$scratch/late"
+[ ! -e "$scratch/late" ] || { echo "nothing was measured, and something was written"; failed=1; }
+check 1 "la_decode: out of time, 3 problems are not measured" "$bin/attngen-bench" regret --families la_decode --quick --count 3 --seconds 1e-9 --results "$scratch/late"
 check 1 "WRONG" env SIM_LIMIT=0 "$bin/attngen-bench" cases --families la_decode --quick --cases 'B1-H64-K64*' --results "$scratch/wrong"
 check 0 "B1-H64-K64-V64-vk" "$bin/attngen-bench" --profile B1-H64-K64-V64-vk
 # The rows of a family stay when another is measured.
