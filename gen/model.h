@@ -24,6 +24,7 @@ struct header {
     size_t size;
     unsigned char digest[HASH_BYTES];  /* of the text */
     unsigned char meaning[HASH_BYTES]; /* of its tokens */
+    bool plain;                        /* and they are all that counts */
     const struct header **includes;    /* direct ones */
     size_t num_includes;
 };
@@ -119,7 +120,7 @@ struct session {
     size_t num_sources;
     struct header **headers;
     size_t num_headers;
-    char *tokens; /* room of source_digest() */
+    char *tokens; /* room for those of a text */
     size_t tokens_room;
     struct variant **variants; /* sorted by name */
     size_t num_variants;

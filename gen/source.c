@@ -174,7 +174,9 @@ static const struct header *find_header(struct session *session, const char *nam
         return NULL;
     hash_text(header->name, header->text, header->size, header->digest);
     char *tokens = room_for_tokens(session, header->size);
-    hash_text(header->name, tokens, tokens_of(header->text, header->size, tokens), header->meaning);
+    size_t tokens_size;
+    header->plain = tokens_of(header->text, header->size, tokens, &tokens_size);
+    hash_text(header->name, tokens, tokens_size, header->meaning);
     struct header_list list = {0};
     scan_includes(session, header->name, header->text, &list);
     header->includes = list.items;
@@ -201,14 +203,12 @@ void source_digest(struct session *session, struct variant *variant, const char 
 
     /* The image hangs on the text, with --line-info down to the lines: that is the cache's key.
      * What was measured hangs on what the code does: its digest is that of the tokens. */
-    const bool lines = session->options->line_info;
-    const char *tokens = variant->source;
-    size_t size = variant->source_size;
-    if (!lines) {
-        char *room = room_for_tokens(session, size);
-        size = tokens_of(variant->source, size, room);
-        tokens = room;
-    }
+    char *tokens = room_for_tokens(session, variant->source_size);
+    size_t size;
+    bool plain = tokens_of(variant->source, variant->source_size, tokens, &size);
+    for (size_t i = 0; i < list.count; i++)
+        plain = plain && list.items[i]->plain;
+    plain = plain && !session->options->line_info;
     struct hash key, meaning;
     unsigned char digest[HASH_BYTES];
     hash_begin(&key);
@@ -218,10 +218,10 @@ void source_digest(struct session *session, struct variant *variant, const char 
     for (size_t i = 0; i < list.count; i++) {
         const struct header *header = list.items[i];
         hash_add(&key, header->digest, HASH_BYTES);
-        hash_add(&meaning, lines ? header->digest : header->meaning, HASH_BYTES);
+        hash_add(&meaning, plain ? header->meaning : header->digest, HASH_BYTES);
     }
     hash_field(&key, variant->source, variant->source_size);
-    hash_field(&meaning, tokens, size);
+    hash_field(&meaning, plain ? tokens : variant->source, plain ? size : variant->source_size);
     hash_end(&key, variant->key);
     hash_end(&meaning, digest);
     variant->digest = hash_short(digest);

@@ -44,6 +44,16 @@ static void skip_block_comment(struct scan *s)
         }
 }
 
+/* "#line" at the begin of a line, as the expansion writes it: where the text stands, not what it
+ * says. */
+static bool is_line_directive(const struct scan *s)
+{
+    const char *p = s->at + 1;
+    while (p < s->end && (*p == ' ' || *p == '\t'))
+        p++;
+    return *s->at == '#' && s->end - p >= 5 && memcmp(p, "line ", 5) == 0;
+}
+
 static void new_line(struct scan *s)
 {
     if (s->to > s->start && s->to[-1] != '\n')
@@ -79,6 +89,16 @@ static bool copy_literal(struct scan *s)
     return false;
 }
 
+/* Whether a ' here is between the digits of a number. */
+static bool in_number(const struct scan *s)
+{
+    const char *first = s->to;
+    while (first > s->start && (is_name(first[-1]) || first[-1] == '\''))
+        first--;
+    return !s->gap && first < s->to && isdigit((unsigned char)*first) && s->end - s->at >= 2 &&
+           isalnum((unsigned char)s->at[1]);
+}
+
 /* A step; false where the text is not one that this takes apart. */
 static bool step(struct scan *s)
 {
@@ -86,7 +106,9 @@ static bool step(struct scan *s)
     const size_t left = (size_t)(s->end - s->at), skip = joint(s);
     if (skip > 0) {
         s->at += skip;
-        s->gap = true;
+    } else if (s->fresh && is_line_directive(s)) {
+        while (s->at < s->end && *s->at != '\n')
+            s->at++;
     } else if (left >= 2 && c == '/' && s->at[1] == '/') {
         skip_line_comment(s);
         s->gap = true;
@@ -104,8 +126,8 @@ static bool step(struct scan *s)
         s->at++;
     } else if (c == '"' || c == '\'') {
         const char before = s->to > s->start && !s->gap ? s->to[-1] : ' ';
-        if (c == '\'' && isdigit((unsigned char)before)) {
-            put(s, c); /* between digits */
+        if (c == '\'' && in_number(s)) {
+            put(s, c);
             s->at++;
         } else {
             return !is_name(before) && copy_literal(s);
@@ -117,24 +139,24 @@ static bool step(struct scan *s)
     return true;
 }
 
-/* Whether the code depends on where it stands. */
+/* Whether the code depends on where it stands: on __LINE__, or on assert(), though not on
+ * static_assert(). */
 static bool asks_for_lines(const char *text)
 {
-    for (const char *p = text; (p = strstr(p, "assert(")) != NULL; p++)
-        if (p == text || !is_name(p[-1])) /* not static_assert */
+    static const char word[] = "assert";
+    for (const char *p = text; (p = strstr(p, word)) != NULL; p++)
+        if ((p == text || !is_name(p[-1])) && !is_name(p[sizeof word - 1]))
             return true;
     return strstr(text, "__LINE__") != NULL;
 }
 
-size_t tokens_of(const char *text, size_t size, char *to)
+bool tokens_of(const char *text, size_t size, char *to, size_t *tokens)
 {
     struct scan s = {.at = text, .end = text + size, .to = to, .start = to, .fresh = true};
     bool plain = true;
     while (plain && s.at < s.end)
         plain = step(&s);
     *s.to = '\0';
-    if (plain && !asks_for_lines(to))
-        return (size_t)(s.to - to);
-    memcpy(to, text, size);
-    return size;
+    *tokens = (size_t)(s.to - to);
+    return plain && !asks_for_lines(to);
 }

@@ -4,13 +4,14 @@
 #ifndef TOKENS_H
 #define TOKENS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Writes the text without comments, every run of blanks and line ends as one space, and directives
- * on lines of their own; returns the size, at most `size`. `to` has room for size + 2 bytes. Two
- * texts that come out alike compile to the same code. A text that asks for its lines (__LINE__,
- * assert) or holds what this does not take apart (raw strings, literals with prefixes, one that
- * does not end on its line) comes out as it is. */
-size_t tokens_of(const char *text, size_t size, char *to);
+/* Writes the text without comments and #line, every run of blanks and line ends as one space, and
+ * directives on lines of their own: `*tokens` bytes, at most `size`, to where there is room for
+ * size + 2. Texts whose every file comes out alike compile to the same code. False, where that
+ * cannot be said: the text asks for its lines (__LINE__, assert), or holds what this does not take
+ * apart (raw strings, literals with prefixes, one that does not end on its line). */
+bool tokens_of(const char *text, size_t size, char *to, size_t *tokens);
 
 #endif /* TOKENS_H */

@@ -236,6 +236,7 @@ static void digest_follows_what_is_compiled(void **state)
         {"lib/scale.cuh", "* x", "* (x)", true},
         {"tiny/args.h", "long long count", "long count", true},
         {"tiny/args.h", "long long count", "long long /* of items */\n     count", false},
+        {"tiny/tiny.cu.in", "// y = x / 2", "// y = x / 2\n\n// that is all", false},
         {"lib/scale.cuh", "#pragma once", "// why\n#pragma  once // what", false},
         {"tiny/family.lua", "f32(0.5)", "f32(0.25)", true},
         {"tiny/family.lua", "is never the best", "never wins", false},
