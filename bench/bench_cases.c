@@ -248,6 +248,22 @@ static const char *results_of(const struct gen__family *family)
     return family->results ? family->results : family->name;
 }
 
+/* Dies where a file would lose the rows of a family that was not asked for. */
+static void check_whole_files(const struct gen__family *const *family, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < gen__num_families && family[i]->results; k++) {
+            const struct gen__family *other = gen__families[k];
+            bool asked = false;
+            for (uint32_t j = 0; j < n; j++)
+                asked = asked || family[j] == other;
+            if (!asked && strcmp(results_of(other), family[i]->results) == 0)
+                die(1, "%s.csv holds %s, too, which was not asked for: name all of its families",
+                    family[i]->results, other->name);
+        }
+    }
+}
+
 /* The result file of the first family, with the cases of all that share it. */
 static bool bench_file(struct bench_options *o, const struct gen__family *const *family, uint32_t n,
                        struct inplace_copy *peer, const struct peer_list *peers)
@@ -295,6 +311,7 @@ int bench_cases(struct bench_options *o)
         if (bad)
             die(1, "%s: %s", o->peers.item[i], bad < 0 ? "cannot be read" : "malformed lines");
     }
+    check_whole_files(family, n);
     session_open_library(&o->session);
     session_open_gpu(&o->session);
     if (inplace_copy_open(&peer, &o->session.gpu) != GEN_OK)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Device time that one replay fills, and its launches at least. */
+/* Device time that one replay fills, and its launches at least, but where these take long. */
 #define FIRST_WINDOW_US 800
 #define FIRST_LAUNCHES 4
 #define LAST_WINDOW_US 2000
@@ -55,11 +55,16 @@ static void note(struct contest *c, const char *what)
 static enum gen_status sample(struct contest *c, struct candidate *x, uint32_t launches)
 {
     const struct gpu *gpu = &c->session->gpu;
+    const uint32_t sets = c->stage.buffers.num_sets;
     enum gen_status status = GEN_OK;
     if (!x->runner.launch)
         status = runner_plan(&x->runner, c->session->library, &c->stage, &x->plan);
+    double us = x->runner.num_samples ? x->runner.sample[0] : x->plan.predicted_us;
+    if (status == GEN_OK && !x->runner.num_samples && us * launches > LONGEST_WINDOW_US)
+        status = runner_first_us(&x->runner, gpu, sets, &us); /* the estimate may be far off */
     if (status == GEN_OK)
-        status = runner_capture(&x->runner, gpu, c->stage.buffers.num_sets, launches);
+        status =
+            runner_capture(&x->runner, gpu, sets, launches_within(LONGEST_WINDOW_US, us, launches));
     x->runner.num_samples = 0;
     return status == GEN_OK ? runner_sample(&x->runner, gpu) : status;
 }
@@ -69,7 +74,6 @@ static bool measure(void *context, size_t index, int pass, double *us)
     struct contest *c = context;
     struct candidate *x = &c->candidate[index];
     const double expect = c->stage.floor_us * 1.2 + 2;
-    const double seen = x->runner.num_samples ? x->runner.sample[0] : x->plan.predicted_us;
     const bool last = pass == c->last_pass;
     if (c->lost) /* by another, who is to blame */
         return false;
@@ -77,7 +81,7 @@ static bool measure(void *context, size_t index, int pass, double *us)
         pass == 0 ? launches_for(FIRST_WINDOW_US, expect, FIRST_LAUNCHES)
                   : launches_for(LAST_WINDOW_US, expect, last ? LAST_LAUNCHES : FIRST_LAUNCHES);
     note(c, c->contestant[index].name);
-    if (sample(c, x, launches_within(LONGEST_WINDOW_US, seen, launches)) == GEN_OK) {
+    if (sample(c, x, launches) == GEN_OK) {
         note(c, "");
         *us = x->runner.sample[0];
         return true;

@@ -129,8 +129,9 @@ def main():
     l2_bytes = torch.cuda.get_device_properties(options.device).L2_cache_size
     versions = f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
     rest = f"after {options.rest:g} ms of rest and an untimed replay" if options.rest else ""
-    print("# peer: cudnn:", versions, "scaled_dot_product_attention, cuDNN backend, device time by graph replay", rest)
-    print("# peer: fa2:", versions, "scaled_dot_product_attention, FlashAttention-2 backend, likewise")
+    print("# family: attn_fwd")
+    print("# note: cudnn:", versions, "scaled_dot_product_attention, cuDNN backend, device time by graph replay", rest)
+    print("# note: fa2:", versions, "scaled_dot_product_attention, FlashAttention-2 backend, likewise")
     print("peer\tcase\tms\terr")
     for shape in read_shapes(options.list):
         for name in options.backends.split(","):

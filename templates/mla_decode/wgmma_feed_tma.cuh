@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mla_decode/wgmma_block.cuh"
+#include "lib/cluster.cuh"
 
 namespace {
 
@@ -90,7 +91,10 @@ __device__ void feed_queries(const gen_mla_decode_params &p, const block_state &
     block_piece w;
     unsigned pieces = 0;
     while (next_piece(p, b, walk, w)) {
-        mbarrier_wait(b.q_empty(), (pieces & 1) ^ 1);
+        if (team > 1) // other blocks read there, too
+            mbarrier_wait_cluster(b.q_empty(), (pieces & 1) ^ 1);
+        else
+            mbarrier_wait(b.q_empty(), (pieces & 1) ^ 1);
 #pragma unroll 1
         for (int k = 0; k < 8; k++)
             copy_query(p, w, 8 * k + line, chunk, to + k * 1024);

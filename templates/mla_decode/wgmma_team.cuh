@@ -17,9 +17,9 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         float factor[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            factor[h] = sum[h] > 0.f ? rcp_fast(sum[h]) : 0.f;
+            factor[h] = sum[h] != 0.f ? rcp_fast(sum[h]) : 0.f; // a NaN stays one
             if (group == 0 && lane % 4 == 0)
-                b.c->lse[first + lane / 4 + 8 * h] = sum[h] > 0.f ? g.maximum[h] + log2_fast(sum[h]) : minus_infinity();
+                b.c->lse[first + lane / 4 + 8 * h] = sum[h] != 0.f ? g.maximum[h] + log2_fast(sum[h]) : minus_infinity();
         }
         if (w.tiles > 0)
             stage_output(g, b.base + group * 4 * cell + first * 128, factor);
@@ -52,7 +52,7 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         for (int k = 0; k < team; k++) {
             const float weight = lse[k] == minus_infinity() ? 0.f : exp2_fast(lse[k] - top);
             all += weight;
-            if (weight > 0.f) // what lies in a block that had no tile may be anything
+            if (weight != 0.f) // what lies in a block that had no tile may be anything
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
                     const float2 two = to_float2<element>(x[k][n]);
@@ -60,7 +60,7 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
                     out[2 * n + 1] = fmaf(weight, two.y, out[2 * n + 1]);
                 }
         }
-        const float factor = all > 0.f ? rcp_fast(all) : 0.f;
+        const float factor = all != 0.f ? rcp_fast(all) : 0.f;
         const mla_row at(p, w.tokens, w.first_row + row);
         unsigned packed[4];
 #pragma unroll
@@ -68,7 +68,7 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
             packed[n] = pack2<element>(out[2 * n] * factor, out[2 * n + 1] * factor);
         store_global_16(at.o(p) + chunk * 8, packed);
         if (chunk == 0 && p.lse) {
-            const float row_lse = all > 0.f ? top + log2_fast(all) : minus_infinity();
+            const float row_lse = all != 0.f ? top + log2_fast(all) : minus_infinity();
             *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * 0.693147180559945309f;
         }
     }

@@ -133,6 +133,50 @@ static void problems_as_text(void **state)
                               "rope=0 dtype=bf16 cache=e4m3 causal=yes");
 }
 
+/* Clusters take requests whole, one each. */
+static void what_fits_in_clusters(void **state)
+{
+    (void)state;
+    static const char more[] = "there are more requests than clusters that run at once";
+    static const char idle[] = "a cluster for each request leaves more than half of the SMs idle";
+    static const char longer[] =
+        "a cluster takes a request whole, and max_kv_len is far above kv_len: lengths that differ "
+        "are better cut";
+    static const struct {
+        uint32_t cluster;
+        int32_t batch, num_heads, kv_len, max_kv_len;
+        const char *message; /* NULL: it fits */
+    } cases[] = {
+        {6, 16, 16, 2048, 2048, NULL}, {6, 17, 16, 2048, 2048, more},
+        {6, 8, 128, 2048, 2048, NULL}, {6, 9, 128, 2048, 2048, more},
+        {2, 66, 64, 4096, 4096, NULL}, {2, 67, 64, 4096, 4096, more},
+        {3, 33, 64, 4096, 4096, NULL}, {3, 34, 64, 4096, 4096, more},
+        {6, 4, 16, 2048, 2048, NULL},  {6, 4, 16, 4096, 4096, idle},
+        {6, 16, 16, 2048, 2304, NULL}, {6, 16, 16, 2048, 4096, longer},
+    };
+    struct gen__facts variant = mla_wgmma();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gen_mla_decode_problem p = mla_problem(cases[i].batch, cases[i].num_heads, cases[i].kv_len);
+        p.max_kv_len = cases[i].max_kv_len;
+        variant.cluster = cases[i].cluster;
+        const char *found = family->fits(&p.base, &mla_h200, &variant);
+        if (cases[i].message == NULL ? found != NULL
+                                     : found == NULL || strcmp(found, cases[i].message) != 0)
+            fail_msg("case %zu: '%s'", i, found ? found : "fits");
+        if (found)
+            continue;
+        const gen_plan plan = planned(p, &variant);
+        assert_int_equal(plan.num_launches, 1); /* no merge */
+        assert_int_equal(plan.workspace_bytes, 0);
+        assert_int_equal(plan.launch[0].grid[0],
+                         cases[i].cluster * (uint32_t)((cases[i].num_heads + 63) / 64));
+        p.base.flags |= GEN_BATCH_INVARIANT;
+        assert_string_equal(
+            family->fits(&p.base, &mla_h200, &variant),
+            "how many clusters there are hangs on the batch, and the result may not");
+    }
+}
+
 static void what_fits(void **state)
 {
     (void)state;
@@ -476,6 +520,7 @@ int main(void)
         cmocka_unit_test(check_errors),
         cmocka_unit_test(problems_as_text),
         cmocka_unit_test(what_fits),
+        cmocka_unit_test(what_fits_in_clusters),
         cmocka_unit_test(whole_requests_where_they_fill_the_gpu),
         cmocka_unit_test(long_requests_of_small_batches_are_cut),
         cmocka_unit_test(ragged_batches_are_cut),
