@@ -75,6 +75,31 @@ static inline int64_t gen__kda_all_chunks(const int32_t *dims)
     return most < slots ? most : slots;
 }
 
+/* Sequences that a batch-invariant choice is made for. */
+#define KDA_INVARIANT_BATCH 4
+
+/* Of the problem that choices are made for: as many as it has, or as any batch would have. */
+static inline int32_t gen__kda_usual_batch(const gen_problem *base, const int32_t *dims)
+{
+    return base->flags & GEN_BATCH_INVARIANT ? KDA_INVARIANT_BATCH : dims[KDA_BATCH];
+}
+
+static inline int64_t gen__kda_usual_chunks(const gen_problem *base, const int32_t *dims)
+{
+    return base->flags & GEN_BATCH_INVARIANT
+               ? KDA_INVARIANT_BATCH * gen__kda_chunks(dims[KDA_SEQ_LEN])
+               : gen__kda_all_chunks(dims);
+}
+
+/* Makes of a copy of the dims those of the problem that choices are made for. */
+static inline void gen__kda_make_usual(const gen_problem *base, int32_t *dims)
+{
+    if (base->flags & GEN_BATCH_INVARIANT) {
+        dims[KDA_BATCH] = KDA_INVARIANT_BATCH;
+        dims[KDA_NUM_TOKENS] = 0;
+    }
+}
+
 #define KDA_MAX_HEADS 65536
 #define KDA_MAX_BATCH 65535 /* a grid's second dimension */
 #define KDA_MAX_TOKENS (1 << 30)
@@ -126,8 +151,6 @@ struct gen__kda_sequence gen__kda_sequence(const int32_t *dims, const int32_t *c
                                            int64_t n);
 struct gen_kda_sequences gen__kda_sequences(const int32_t *dims, const int32_t *cu_seqlens);
 
-/* Lengths for tests and benchmarks: the first is seq_len, the others are equal; or
- * irregular: 0, 1, 63, 64, 65, ... */
 /* Segments of so many chunks, not 0 (kda_scan/args.h). */
 #define KDA_MAX_SEGMENT_CHUNKS (1 << 24)
 #define KDA_MAX_SEGMENTS 65535 /* a grid's second dimension */
@@ -154,6 +177,8 @@ int64_t gen__kda_segment_slot(const int32_t *dims, const int32_t *cu_seqlens, in
 /* Of all segments, 256-byte aligned: what is added, and as much again of transitions. */
 uint64_t gen__kda_segment_bytes(const int32_t *dims);
 
+/* Lengths for tests and benchmarks: the first is seq_len, the others are equal; or
+ * irregular: 0, 1, 63, 64, 65, ... */
 void gen__kda_fill_cu_seqlens(const int32_t *dims, bool irregular, int32_t *cu_seqlens);
 
 /* The form "loose": cu_seqlens as nobody should pass it, though sequences do not overlap.

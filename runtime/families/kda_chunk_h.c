@@ -23,14 +23,18 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return status;
 }
 
-static void cost(const gen_problem *base, double *bytes, double *flops)
+static void cost_of(const int32_t *dims, double *bytes, double *flops)
 {
-    const int32_t *dims = gen__kda_stage_dims(base);
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
     const double tiles = (double)gen__kda_all_chunks(dims) * heads;
     *bytes = (double)gen__kda_tokens(dims) * heads * d * 8 + tiles * (d * 4 + d * d * 2) +
              dims[KDA_BATCH] * heads * d * d * 8;
     *flops = tiles * KDA_CHUNK * d * d * 4;
+}
+
+static void cost(const gen_problem *base, double *bytes, double *flops)
+{
+    cost_of(gen__kda_stage_dims(base), bytes, flops);
 }
 
 /* A chunk's time on an H200, in us; beside another block on the SM it is a third longer. */
@@ -46,7 +50,9 @@ static float chunk_us(const struct gen__facts *variant)
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
-    const int32_t *dims = gen__kda_stage_dims(base);
+    int32_t dims[KDA_NUM_DIMS];
+    memcpy(dims, gen__kda_stage_dims(base), sizeof dims);
+    gen__kda_make_usual(base, dims);
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float per_sm = (float)gen__blocks_per_sm(device, variant);
     const float places = per_sm > 0.0f ? per_sm : 1.0f;
@@ -58,7 +64,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float chain = (work > longest ? work : longest) * chunk_us(variant) *
                         (1.0f + 0.3f * (beside > 0.0f ? beside : 0.0f));
     double bytes, flops;
-    cost(base, &bytes, &flops);
+    cost_of(dims, &bytes, &flops);
     const float stream = gen__kda_stage_us(device, bytes);
     return chain > stream ? chain : stream;
 }

@@ -88,6 +88,15 @@ static enum gen_status check_together(const gen_kda_gate_args *a)
                      family, a->q, a->k, a->q_norm, a->k_norm);
 }
 
+static enum gen_status check_rstd(const gen_kda_gate_args *a)
+{
+    if (a->q || (!a->q_rstd && !a->k_rstd))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "%s: q_rstd = %p, k_rstd = %p without q and k; allowed: NULL", family,
+                     (const void *)a->q_rstd, (const void *)a->k_rstd);
+}
+
 static enum gen_status check_args(const int32_t *dims, const gen_kda_gate_args *a)
 {
     const struct gen__kda_pointer list[] = {
@@ -107,7 +116,7 @@ static enum gen_status check_args(const int32_t *dims, const gen_kda_gate_args *
     if ((status = check_numbers(a)) != GEN_OK ||
         (status = gen__kda_stage_check_pointers(family, dims, a->cu_seqlens, list,
                                                 sizeof list / sizeof *list)) != GEN_OK ||
-        (status = check_together(a)) != GEN_OK ||
+        (status = check_together(a)) != GEN_OK || (status = check_rstd(a)) != GEN_OK ||
         (status = gen__kda_check_stride(family, "g_stride", dims, a->g_stride, 8, v)) != GEN_OK ||
         (status = gen__kda_check_stride(family, "q_stride", dims, a->q_stride, 8, qk)) != GEN_OK)
         return status;

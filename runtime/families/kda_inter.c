@@ -11,9 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sequences that a batch-invariant choice is made for. */
-#define INVARIANT_BATCH 4
-
 static const char family[] = "kda_inter";
 static const char *const coords[] = {"states", "seq_len"};
 
@@ -48,7 +45,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     const enum gen_status status = gen__kda_check(family, dims, key);
     if (status)
         return status;
-    const int32_t batch = base->flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : dims[KDA_BATCH];
+    const int32_t batch = gen__kda_usual_batch(base, dims);
     key->empty = dims[KDA_BATCH] == 0;
     key->counts[0] = (float)(batch ? batch : 1) * (float)dims[KDA_V_HEADS];
     key->counts[1] = (float)(dims[KDA_SEQ_LEN] ? dims[KDA_SEQ_LEN] : 1);
@@ -67,10 +64,7 @@ static float predict(const gen_problem *base, const gen_device *device,
 {
     int32_t dims[KDA_NUM_DIMS];
     dims_of(base, dims);
-    if (base->flags & GEN_BATCH_INVARIANT) {
-        dims[KDA_BATCH] = INVARIANT_BATCH;
-        dims[KDA_NUM_TOKENS] = 0;
-    }
+    gen__kda_make_usual(base, dims);
     return gen__kda_inter_us(dims, device, variant);
 }
 

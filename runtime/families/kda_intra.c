@@ -11,9 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sequences that a batch-invariant choice is made for. */
-#define INVARIANT_BATCH 4
-
 static const char family[] = "kda_intra";
 /* One for each chunk and value head. */
 static const char *const coords[] = {"tiles"};
@@ -63,9 +60,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         return status;
     key->codes[2] = (uint8_t)dims[KDA_SAFE_GATE];
     key->empty = gen__kda_slots(dims) == 0;
-    const int64_t chunks = base->flags & GEN_BATCH_INVARIANT
-                               ? INVARIANT_BATCH * gen__kda_chunks(dims[KDA_SEQ_LEN])
-                               : gen__kda_all_chunks(dims);
+    const int64_t chunks = gen__kda_usual_chunks(base, dims);
     key->counts[0] = (float)((chunks ? chunks : 1) * dims[KDA_V_HEADS]);
     return GEN_OK;
 }
@@ -82,10 +77,7 @@ static float predict(const gen_problem *base, const gen_device *device,
 {
     int32_t dims[KDA_NUM_DIMS];
     memcpy(dims, dims_of(base), sizeof dims);
-    if (base->flags & GEN_BATCH_INVARIANT) {
-        dims[KDA_BATCH] = INVARIANT_BATCH;
-        dims[KDA_NUM_TOKENS] = 0;
-    }
+    gen__kda_make_usual(base, dims);
     return gen__kda_intra_us(dims, device, variant);
 }
 

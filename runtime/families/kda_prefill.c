@@ -13,9 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sequences that a batch-invariant choice is made for. */
-#define INVARIANT_BATCH 4
-
 static const char family[] = "kda_prefill";
 static const char *const coords[] = {"states", "seq_len"};
 
@@ -71,7 +68,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         status = check_wanted(base);
     if (status)
         return status;
-    const int32_t batch = base->flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : dims[KDA_BATCH];
+    const int32_t batch = gen__kda_usual_batch(base, dims);
     key->empty = dims[KDA_BATCH] == 0;
     key->counts[0] = (float)(batch ? batch : 1) * (float)dims[KDA_V_HEADS];
     key->counts[1] = (float)(dims[KDA_SEQ_LEN] ? dims[KDA_SEQ_LEN] : 1);
@@ -91,19 +88,19 @@ static const int32_t *usual_dims(const gen_problem *base, int32_t usual[KDA_NUM_
     if (__builtin_expect(!(base->flags & GEN_BATCH_INVARIANT), 1))
         return gen__kda_prefill_dims(base);
     memcpy(usual, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *usual);
-    usual[KDA_BATCH] = INVARIANT_BATCH;
-    usual[KDA_NUM_TOKENS] = 0;
+    gen__kda_make_usual(base, usual);
     return usual;
 }
 
-/* Chunks of a segment, 0 where no sequence is cut, and the time of what is behind kda_intra. */
+/* Chunks of a segment, 0 where no sequence is cut, and the time of what is behind kda_intra. As
+ * estimated, that hangs on the batch; so a batch-invariant choice is whole sequences. */
 static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
                                const gen_device *device, const struct gen__facts *variant)
 {
     const int32_t wanted = gen__kda_prefill_wanted(base);
-    if (!wanted)
+    if (!wanted && !(base->flags & GEN_BATCH_INVARIANT))
         return gen__kda_cut(dims, device, variant);
-    if (wanted < 0 || gen__kda_chunks(dims[KDA_SEQ_LEN]) <= wanted)
+    if (wanted <= 0 || gen__kda_chunks(dims[KDA_SEQ_LEN]) <= wanted)
         return (struct gen__kda_cut){0, gen__kda_inter_us(dims, device, variant)};
     return (struct gen__kda_cut){wanted, gen__kda_segments_us(dims, wanted, device, variant)};
 }
@@ -322,9 +319,10 @@ static enum gen_status check_plan(const gen_plan *plan)
 {
     const int32_t *dims = plan->dims;
     const enum gen_status status = gen__kda_check_dims(family, dims);
-    if (status || !dims[KDA_SEGMENT_CHUNKS])
+    if (status)
         return status;
-    if (plan->num_launches == 3 && !gen__kda_check_segments(family, dims))
+    const bool cut = dims[KDA_SEGMENT_CHUNKS] != 0;
+    if ((plan->num_launches == 3) == cut && (!cut || !gen__kda_check_segments(family, dims)))
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,
                      "%s: the plan's segments are not what gen_select() writes", family);

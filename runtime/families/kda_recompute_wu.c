@@ -193,9 +193,10 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     case FORM_STRIDES: {
         const struct gen__kda_strides s = gen__kda_stride_form(dims);
-        a->k_stride = a->v_stride = s.qkv;
+        a->q_stride = a->k_stride = a->v_stride = s.qkv;
         a->beta_stride = s.beta;
-        t[K].count = s.qk_count;
+        t[Q].count = t[K].count = s.qk_count;
+        t[QG].count = t[KG].count;
         t[V].count = s.v_count;
         t[BETA].count = s.beta_count;
         return true;

@@ -10,9 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sequences that a batch-invariant choice is made for. */
-#define INVARIANT_BATCH 4
-
 static const char family[] = "kda_scan";
 /* Chunks of all heads; how long a segment is hardly matters to which variant is best. */
 static const char *const coords[] = {"tiles"};
@@ -52,9 +49,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         (status = gen__kda_check_segments(family, dims)) != GEN_OK)
         return status;
     key->empty = gen__kda_slots(dims) == 0;
-    const int64_t chunks = base->flags & GEN_BATCH_INVARIANT
-                               ? INVARIANT_BATCH * gen__kda_chunks(dims[KDA_SEQ_LEN])
-                               : gen__kda_all_chunks(dims);
+    const int64_t chunks = gen__kda_usual_chunks(base, dims);
     key->counts[0] = (float)((chunks ? chunks : 1) * dims[KDA_V_HEADS]);
     return GEN_OK;
 }
@@ -71,10 +66,7 @@ static float predict(const gen_problem *base, const gen_device *device,
 {
     int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
-    if (base->flags & GEN_BATCH_INVARIANT) {
-        dims[KDA_BATCH] = INVARIANT_BATCH;
-        dims[KDA_NUM_TOKENS] = 0;
-    }
+    gen__kda_make_usual(base, dims);
     return gen__kda_scan_us(dims, dims[KDA_SEGMENT_CHUNKS], device, variant);
 }
 

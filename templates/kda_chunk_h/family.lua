@@ -36,7 +36,8 @@ return family {
       shared = shared(v),
       cluster = 1,
       max_registers = 255,
-      facts = { dependent = arch.cc >= 90 and 1 or 0, stages = v.stages, wgmma = v.kernel == "wgmma" and 1 or 0 }, -- the template waits there
+      -- dependent: the template waits there
+      facts = { dependent = arch.cc >= 90 and 1 or 0, stages = v.stages, wgmma = v.kernel == "wgmma" and 1 or 0 },
     }
   end,
   template = function(v) return "kda_chunk_h.cu.in" end,

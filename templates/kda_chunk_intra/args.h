@@ -37,7 +37,9 @@ extern "C" {
 #define GEN_KDA_CHUNK_INTRA 0x4b444349u /* "KDCI" */
 
 /* The problem of all five stages: base.family tells which. A stage reads the fields that its
- * tensors hang on; the others have to be right all the same. */
+ * tensors hang on; the others have to be right all the same. With as many chunks as batch *
+ * ceil(seq_len / 64), or num_tokens / 64 + batch, chunks * (num_v_heads + 2 * num_qk_heads) is
+ * at most 2^31 - 1. */
 typedef struct gen_kda_stage_problem {
     gen_problem base;     /* size, GEN_KDA_<stage>, flags */
     int32_t batch;        /* sequences; 0 is legal and launches nothing */

@@ -41,8 +41,9 @@ typedef struct gen_kda_gate_args {
     float *gk;                 /* [tokens, num_v_heads, head_dim] */
     void *q_norm;              /* [tokens, num_qk_heads, head_dim]; NULL where q is */
     void *k_norm;              /* [tokens, num_qk_heads, head_dim]; NULL where q is */
-    float *q_rstd;             /* [tokens, num_qk_heads], 4-byte aligned; NULL: not wanted */
-    float *k_rstd;             /* [tokens, num_qk_heads], 4-byte aligned; NULL: not wanted */
+    float *q_rstd;             /* [tokens, num_qk_heads], 4-byte aligned; NULL: not wanted, and
+                                  where q is */
+    float *k_rstd;             /* the same of k */
     /* Distance between tokens in elements, a multiple of 8; 0: packed. */
     int64_t g_stride, q_stride, k_stride;
     float lower_bound; /* of the gate, -5 <= lower_bound < 0; -5 is usual */

@@ -49,7 +49,9 @@ typedef struct gen_kda_inter_args {
                                    initial_state */
     void *o;                    /* [tokens, num_v_heads, head_dim] */
     /* The state before each chunk, rounded: [chunks, num_v_heads, head_dim, head_dim] in
-     * state_layout, the sequences' chunks one behind the other (no slots); NULL: not wanted */
+     * state_layout, the sequences' chunks one behind the other (no slots). Room for
+     * min(batch * ceil(seq_len / 64), num_tokens / 64 + batch) chunks; without num_tokens
+     * batch * ceil(seq_len / 64). NULL: not wanted */
     void *states;
     int64_t o_stride;     /* between tokens in elements, a multiple of 8; 0: packed */
     int32_t state_layout; /* enum gen_kda_decode_layout */

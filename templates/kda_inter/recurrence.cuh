@@ -235,10 +235,10 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     }
 
     // The state as the left operand to where states are wanted, its rows from `row` on. Numbers of chunks that cu_seqlens should
-    // not have made are passed over.
+    // not have made are passed over; sums of wrong lengths can be negative.
     static __device__ __forceinline__ void store_states(const gen_kda_inter_params &p, const work &b, int chunk, int row, const unsigned (&a)[head_dim / 16][4])
     {
-        if (chunk >= p.num_states)
+        if (static_cast<unsigned>(chunk) >= static_cast<unsigned>(p.num_states))
             return;
         const long long record = static_cast<long long>(chunk) * p.num_v_heads + b.head;
         unsigned short *const to = static_cast<unsigned short *>(p.states) + record * (head_dim * head_dim);

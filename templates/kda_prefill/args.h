@@ -44,7 +44,7 @@ typedef struct gen_kda_prefill_problem {
     int32_t safe_gate;    /* 1: no activated gate is below -5; 0: any gates, slower */
     /* Sequences in segments of so many chunks of 64 tokens: up to 16777216, and no more than
      * 65535 segments (num_tokens / 64 + batch) / segment_chunks + batch; -1: whole; 0: as is
-     * estimated to take the least time */
+     * estimated to take the least time, whole with GEN_BATCH_INVARIANT */
     int32_t segment_chunks;
 } gen_kda_prefill_problem;
 
@@ -67,7 +67,8 @@ typedef struct gen_kda_prefill_args {
     float *final_state;         /* the same, of every sequence; NULL: not wanted. May be
                                    initial_state */
     void *o;                    /* [tokens, num_v_heads, head_dim] */
-    void *states;               /* as in kda_inter: the state before each chunk; NULL: not wanted */
+    void *states;               /* the state before each chunk, as in kda_inter, which says how
+                                   much room it takes; NULL: not wanted */
     /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
     float scale;             /* of the output; head_dim^-0.5 is usual */

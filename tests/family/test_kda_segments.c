@@ -88,6 +88,12 @@ static void check_errors(void **state)
                   "kda_prefill: segment_chunks = 2 makes 65536 segments; allowed: 65535");
     p.segment_chunks = 3;
     assert_int_equal(prefill->check(&p.base, &key), GEN_OK);
+    /* It is the batch as it is that counts, with GEN_BATCH_INVARIANT as without. */
+    p = problem(15000, 65536, 1);
+    p.base.flags = GEN_BATCH_INVARIANT;
+    p.segment_chunks = 128;
+    assert_failed(prefill->check(&p.base, &key), INVALID_ARGUMENT,
+                  "kda_prefill: segment_chunks = 128 makes 120000 segments; allowed: 65535");
     gen_kda_scan_problem s = scan_problem(1, 100, 0);
     assert_failed(scan->check(&s.base, &key), INVALID_ARGUMENT,
                   "kda_scan: segment_chunks = 0; allowed: 1 to 16777216");
@@ -216,12 +222,37 @@ static void choice(void **state)
     gen_kda_prefill_problem p = problem(1, 32768, 8);
     p.base.max_workspace_mib = (uint32_t)((512 * 8 * (4 * 16384 + 8192 + 512) >> 20) + 1);
     assert_int_equal(chosen(p, 0), 0);
-    /* A batch-invariant choice is that of any batch. */
-    p = problem(1, 32768, 8);
-    p.base.flags = GEN_BATCH_INVARIANT;
-    const int32_t one = chosen(p, 0);
-    p.batch = 50;
-    assert_int_equal(chosen(p, 0), one);
+}
+
+/* With GEN_BATCH_INVARIANT what is done to a sequence is the same in any batch: it is not cut, for
+ * whether that is worth it hangs on its mates; or as the problem says. And no grid is too large. */
+static void invariant_choice(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t batch, seq_len, num_tokens;
+    } mates[] = {{1, 4096, 0},    {1, 65536, 0},    {4, 65536, 0},        {3, 65536, 66000},
+                 {2, 4096, 4160}, {15000, 4096, 0}, {15000, 4096, 70000}, {15000, 65536, 0}};
+    int cut = 0;
+    for (size_t i = 0; i < sizeof mates / sizeof *mates; i++) {
+        gen_kda_prefill_problem p = problem(mates[i].batch, mates[i].seq_len, 1);
+        cut += chosen(p, mates[i].num_tokens) > 0;
+        p.base.flags = GEN_BATCH_INVARIANT;
+        assert_int_equal(chosen(p, mates[i].num_tokens), 0);
+        p.num_tokens = mates[i].num_tokens;
+        const gen_plan whole = planned(&p, 1);
+        assert_int_equal(whole.launch[1].grid[1], p.batch);
+        p.segment_chunks = 40;
+        struct gen__key key;
+        if (prefill->check(&p.base, &key))
+            continue;
+        const gen_plan plan = planned(&p, 1);
+        assert_int_equal(plan.num_launches, 3);
+        assert_int_equal(plan.dims[KDA_SEGMENT_CHUNKS], 40);
+        assert_in_range(plan.launch[2].grid[1], p.batch, 65535);
+    }
+    assert_true(cut >= 4); /* without the flag some are, and some are not */
+    assert_true(cut < (int)(sizeof mates / sizeof *mates));
 }
 
 /* The tuner's problems have the counts that they are asked for, up to a size. */
@@ -316,6 +347,16 @@ static void argument_errors(void **state)
     gen_kda_prefill_args args;
     other.dims[KDA_SEGMENT_CHUNKS] = -5;
     prefill->default_args(&whole.base, &args.base);
+    assert_failed(prefill->params(&other, 0, &args.base, NULL, NULL), MISMATCH,
+                  "kda_prefill: the plan's segments are not what gen_select() writes");
+    other.dims[KDA_SEGMENT_CHUNKS] = 0; /* of three launches: the kernels would divide by it */
+    assert_int_equal(other.num_launches, 3);
+    for (uint32_t launch = 0; launch < 3; launch++)
+        assert_failed(prefill->params(&other, launch, &args.base, NULL, NULL), MISMATCH,
+                      "kda_prefill: the plan's segments are not what gen_select() writes");
+    whole.segment_chunks = -1;
+    other = planned(&whole, 1);
+    other.dims[KDA_SEGMENT_CHUNKS] = 2;
     assert_failed(prefill->params(&other, 0, &args.base, NULL, NULL), MISMATCH,
                   "kda_prefill: the plan's segments are not what gen_select() writes");
 }
@@ -454,11 +495,11 @@ static void reference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_errors), cmocka_unit_test(slots),
-        cmocka_unit_test(layouts),      cmocka_unit_test(geometry),
-        cmocka_unit_test(choice),       cmocka_unit_test(tuned_counts),
-        cmocka_unit_test(case_names),   cmocka_unit_test(argument_errors),
-        cmocka_unit_test(reference),
+        cmocka_unit_test(check_errors),    cmocka_unit_test(slots),
+        cmocka_unit_test(layouts),         cmocka_unit_test(geometry),
+        cmocka_unit_test(choice),          cmocka_unit_test(invariant_choice),
+        cmocka_unit_test(tuned_counts),    cmocka_unit_test(case_names),
+        cmocka_unit_test(argument_errors), cmocka_unit_test(reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,6 +152,15 @@ static void states_are_predicted(void **state)
     assert_true(f->predict(&p.base, &h200, &three) < f->predict(&p.base, &h200, &two));
     p.batch = 16, p.num_qk_heads = p.num_v_heads = 64;
     assert_true(f->predict(&p.base, &h200, &two) < f->predict(&p.base, &h200, &three));
+    /* A batch-invariant choice goes by the same estimate whatever the batch. */
+    gen_kda_stage_problem few = p;
+    few.batch = 1, few.num_tokens = 5000;
+    assert_true(f->predict(&p.base, &h200, &two) != f->predict(&few.base, &h200, &two));
+    p.base.flags = few.base.flags = GEN_BATCH_INVARIANT;
+    const float whole = f->predict(&p.base, &h200, &two),
+                packed = f->predict(&few.base, &h200, &two);
+    assert_true(whole == packed);
+    assert_true(f->predict(&p.base, &h200, &three) == f->predict(&few.base, &h200, &three));
 }
 
 /* ---- the references ------------------------------------------------------ */
@@ -417,6 +426,14 @@ static void gate_arguments(void **state)
              "kda_gate: q = %p, k = %p, q_norm = %p, k_norm = %p; allowed: all of them or none",
              (void *)x.q, NULL, NULL, NULL);
     assert_failed(check_args(GATE, &a.base), INVALID_ARGUMENT, text);
+    for (int i = 0; i < 2; i++) { /* of nothing */
+        a = good;
+        *(i ? &a.k_rstd : &a.q_rstd) = x.rstd[0];
+        snprintf(text, sizeof text,
+                 "kda_gate: q_rstd = %p, k_rstd = %p without q and k; allowed: NULL",
+                 (void *)a.q_rstd, (void *)a.k_rstd);
+        assert_failed(check_args(GATE, &a.base), INVALID_ARGUMENT, text);
+    }
 }
 
 static void intra_arguments(void **state)

@@ -10,9 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sequences that a batch-invariant choice is made for. */
-#define INVARIANT_BATCH 4
-
 const char *const gen__kda_stage_coords[] = {"tiles"};
 
 #define FIELD(name) #name, offsetof(gen_kda_stage_problem, name)
@@ -65,9 +62,7 @@ enum gen_status gen__kda_stage_check(const char *family, const gen_problem *base
     if (blocks > INT32_MAX)
         return gen__invalid(family, "chunks * (num_v_heads + 2 * num_qk_heads)", blocks,
                             "<= 2147483647");
-    const int64_t chunks = base->flags & GEN_BATCH_INVARIANT
-                               ? INVARIANT_BATCH * gen__kda_chunks(dims[KDA_SEQ_LEN])
-                               : gen__kda_all_chunks(dims);
+    const int64_t chunks = gen__kda_usual_chunks(base, dims);
     key->empty = gen__kda_slots(dims) == 0;
     key->counts[0] = (float)((chunks ? chunks : 1) * dims[KDA_V_HEADS]);
     return GEN_OK;

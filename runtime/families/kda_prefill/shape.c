@@ -1,4 +1,4 @@
-/* The chunked form's problem on the host, for the three families that share it. */
+/* The chunked form's problem on the host, for the nine families that share it. */
 #include "families/kda_chunk.h"
 
 #include "fastdiv.h"
