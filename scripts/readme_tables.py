@@ -64,15 +64,21 @@ def support():
     # sm_80 before sm_100a, PTX last.
     order = lambda t: (t.startswith("compute"), int(re.sub(r"\D", "", t)))
     targets = sorted({t for c in counts.values() for t in c}, key=order)
-    body = [
-        [f"`{family}`", required] + [str(c[t]) if c[t] else "-" for t in targets]
-        for (family, required), c in sorted(counts.items())
-    ]
+    body = []
+    for family in sorted({f for f, _ in counts}):
+        keys = [c for (f, _), c in counts.items() if f == family]
+        cells = []
+        for t in targets:
+            served = [c[t] for c in keys if c[t]]
+            some = f" ({len(served)} of {len(keys)})" if 0 < len(served) < len(keys) else ""
+            cells.append(f"{sum(served)}{some}" if served else "-")
+        body.append([f"`{family}`", str(len(keys))] + cells)
     total = sum(sum(c.values()) for c in counts.values())
     return (
-        f"Variants for each family and problem class (what must match), by target; {total} in all. "
+        f"Variants of each family, by target; {total} in all. A class is what a variant must match (dtype, widths, layout, ...; "
+        "`attngen list keys` names them); where a target serves only some of them, that stands in parentheses. "
         "`compute_80` is PTX, which the driver compiles for whatever comes later.\n\n"
-        + table(["family", "problem"] + targets, body)
+        + table(["family", "classes"] + targets, body)
     )
 
 
