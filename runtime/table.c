@@ -16,6 +16,9 @@
 #define MAGIC "# attngen tuning table"
 #define MAX_COLUMNS 32
 
+/* Variants that were found, by a hash of the name: few win the many rows of a table. */
+#define RECENT 256
+
 /* A piece of the text, without a NUL. */
 struct span {
     const char *at;
@@ -49,8 +52,10 @@ struct parser {
     uint32_t num_columns;
     int position[NUM_COLUMNS]; /* of a column in a row; -1: not there */
     char reason[128];          /* why the last row was bad */
+    uint32_t recent[RECENT];   /* UINT32_MAX: none */
     /* The last row's, which this one's often are, too. */
-    uint32_t variant, runner_up, group;
+    const struct gen__family *family;
+    uint32_t group;
     const struct gen__entry *entry; /* of the group */
 };
 
@@ -368,14 +373,40 @@ static struct span field(const struct parser *p, const struct span *fields, enum
     return fields[p->position[column]];
 }
 
-/* By name; num_variants where the product has none. `last` is a good guess. */
-static uint32_t find_variant(const struct parser *p, struct span name, uint32_t last)
+static uint32_t slot_of(struct span name)
+{
+    uint64_t hash = name.length, word = 0;
+    size_t i = 0;
+    for (; i + sizeof(word) <= name.length; i += sizeof(word)) {
+        memcpy(&word, name.at + i, sizeof(word));
+        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 32;
+    }
+    word = 0;
+    memcpy(&word, name.at + i, name.length - i);
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(hash >> 32) % RECENT;
+}
+
+/* By name; num_variants where the product has none. */
+static uint32_t find_variant(struct parser *p, struct span name)
 {
     const struct gen__pack *pack = &p->library->pack;
-    if (last < pack->index->num_variants &&
-        same(name, gen__pack_string(pack, pack->variants[last].name)))
-        return last;
-    return gen__pack_find(pack, name.at, name.length);
+    uint32_t *recent = &p->recent[slot_of(name)];
+    if (*recent < pack->index->num_variants &&
+        same(name, gen__pack_string(pack, pack->variants[*recent].name)))
+        return *recent;
+    return *recent = gen__pack_find(pack, name.at, name.length);
+}
+
+static const struct gen__family *find_family(struct parser *p, struct span name)
+{
+    if (p->family && same(name, p->family->name))
+        return p->family;
+    for (uint32_t i = 0; i < gen__num_families; i++)
+        if (same(name, gen__families[i]->name))
+            return p->family = gen__families[i];
+    return NULL;
 }
 
 static const struct gen__entry *find_entry(struct parser *p, uint32_t group)
@@ -401,7 +432,7 @@ static bool parse_optional(struct parser *p, const struct span *fields, struct g
         return true;
     /* A product may hold the table's winners alone, so a runner-up that it
      * lacks is no fault. */
-    p->runner_up = row->runner_up = find_variant(p, text, p->runner_up);
+    row->runner_up = find_variant(p, text);
     text = field(p, fields, RUNNER_UP_US);
     return absent(text) || parse_us(p, text, &row->runner_up_us);
 }
@@ -418,15 +449,12 @@ static bool parse_row(struct parser *p, struct span line, struct gen__pending *p
         return bad(p, line, "%u fields, expected %u", count, p->num_columns);
 
     struct span text = field(p, fields, FAMILY);
-    const struct gen__family *family = NULL;
-    for (uint32_t i = 0; i < gen__num_families; i++)
-        if (same(text, gen__families[i]->name))
-            family = gen__families[i];
+    const struct gen__family *family = find_family(p, text);
     if (!family)
         return bad(p, text, "this runtime has no such family");
 
     text = field(p, fields, VARIANT);
-    const uint32_t variant = p->variant = find_variant(p, text, p->variant);
+    const uint32_t variant = find_variant(p, text);
     if (variant == pack->index->num_variants)
         return bad(p, text, "the product has no such variant");
     const uint32_t group = pack->variants[variant].group;
@@ -473,13 +501,9 @@ enum gen_status gen__table_parse(const gen_library *library, uint32_t table, con
                                  size_t size, struct gen__pending_list *list)
 {
     struct gen__table *t = &library->tables[table];
-    struct parser p = {.library = library,
-                       .table = t,
-                       .at = text,
-                       .end = text + size,
-                       .variant = UINT32_MAX,
-                       .runner_up = UINT32_MAX,
-                       .group = UINT32_MAX};
+    struct parser p = {
+        .library = library, .table = t, .at = text, .end = text + size, .group = UINT32_MAX};
+    memset(p.recent, 0xff, sizeof(p.recent));
     enum gen_status status = read_header(&p);
     if (status)
         return status;
