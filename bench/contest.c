@@ -8,7 +8,6 @@
 #define FIRST_LAUNCHES 4
 #define LAST_WINDOW_US 2000
 #define LAST_LAUNCHES 20
-#define LONGEST_WINDOW_US 6000 /* of fewer launches then */
 
 size_t contest_find(struct contest *c, struct session *s, const struct shape *shape,
                     const struct option_list *only, const uint8_t *skip)

@@ -76,6 +76,9 @@ void runner_free(struct runner *runner, const struct gpu *gpu);
 enum gen_status runner_first_us(struct runner *runner, const struct gpu *gpu, uint32_t num_sets,
                                 double *us);
 
+/* A replay takes no longer, if one launch does not: the power limit sets in after some 40 ms. */
+#define LONGEST_WINDOW_US 6000
+
 /* `launches`, but no more than take about `most_us` in all, and at least one. */
 uint32_t launches_within(double most_us, double us, uint32_t launches);
 

@@ -153,7 +153,7 @@ static bool asks_for_lines(const char *text)
 bool tokens_of(const char *text, size_t size, char *to, size_t *tokens)
 {
     struct scan s = {.at = text, .end = text + size, .to = to, .start = to, .fresh = true};
-    bool plain = true;
+    bool plain = memchr(text, '\0', size) == NULL;
     while (plain && s.at < s.end)
         plain = step(&s);
     *s.to = '\0';

@@ -373,26 +373,11 @@ static struct span field(const struct parser *p, const struct span *fields, enum
     return fields[p->position[column]];
 }
 
-static uint32_t slot_of(struct span name)
-{
-    uint64_t hash = name.length, word = 0;
-    size_t i = 0;
-    for (; i + sizeof(word) <= name.length; i += sizeof(word)) {
-        memcpy(&word, name.at + i, sizeof(word));
-        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 32;
-    }
-    word = 0;
-    memcpy(&word, name.at + i, name.length - i);
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(hash >> 32) % RECENT;
-}
-
 /* By name; num_variants where the product has none. */
 static uint32_t find_variant(struct parser *p, struct span name)
 {
     const struct gen__pack *pack = &p->library->pack;
-    uint32_t *recent = &p->recent[slot_of(name)];
+    uint32_t *recent = &p->recent[gen_pack_hash(name.at, name.length) % RECENT];
     if (*recent < pack->index->num_variants &&
         same(name, gen__pack_string(pack, pack->variants[*recent].name)))
         return *recent;

@@ -49,7 +49,8 @@ def origin(comments):
     if "gpu" in said:
         parts.append(f"on {said['gpu']}")
     parts += [f"{key} {said[key]}" for key in ("driver", "toolkit") if key in said]
-    return ", ".join(parts) + "." if parts else ""
+    notes = "".join(f" {title}: {said[key]}." for key, title in (("rows", "Rows"), ("peer", "Peers")) if key in said)
+    return ", ".join(parts) + "." + notes if parts else ""
 
 
 # ---- families x targets
@@ -185,8 +186,8 @@ def figures():
     if reports:
         parts.append("All cases, with plots, profiles and how to repeat each: " + ", ".join(reports) + ".")
     return (
-        "Device times (median, inputs rotated beyond L2); a speedup is a peer's time over ours in the same run, or, "
-        "where the command reads bench/peers/*_recorded.tsv, its time recorded in an earlier run on such a GPU; the "
+        "Device times (median, inputs rotated beyond L2); a speedup is a peer's time over ours, in the same run unless what is said "
+        "of the peers says when else, on such a GPU; the "
         "class names architecture and SMs: `sm90_132sm` is an H200, `sm90_80sm` 80 SMs of it (a green context), close to an "
         "H20. A problem is named by batch, heads (HV: value heads where they differ), K, V and state "
         "layout.\n\n" + "\n\n".join(parts)

@@ -52,13 +52,6 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-static const char *fits(const gen_problem *base, const gen_device *device,
-                        const struct gen__facts *variant)
-{
-    (void)base, (void)device, (void)variant;
-    return NULL;
-}
-
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
@@ -266,7 +259,7 @@ const struct gen__family gen__family_kda_inter = {
     .grid_steps = gen__kda_grid,
     .set_counts = set_counts,
     .check = check,
-    .fits = fits,
+    .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
     .select = select_here,

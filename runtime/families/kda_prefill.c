@@ -75,13 +75,6 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-static const char *fits(const gen_problem *base, const gen_device *device,
-                        const struct gen__facts *variant)
-{
-    (void)base, (void)device, (void)variant;
-    return NULL;
-}
-
 /* The problem that choices are made for: itself, or in `usual`. */
 static const int32_t *usual_dims(const gen_problem *base, int32_t usual[KDA_NUM_DIMS])
 {
@@ -379,7 +372,7 @@ const struct gen__family gen__family_kda_prefill = {
     .grid_steps = gen__kda_grid,
     .set_counts = gen__kda_prefill_set_counts,
     .check = check,
-    .fits = fits,
+    .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
     .select = select_here,

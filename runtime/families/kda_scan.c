@@ -54,13 +54,6 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-static const char *fits(const gen_problem *base, const gen_device *device,
-                        const struct gen__facts *variant)
-{
-    (void)base, (void)device, (void)variant;
-    return NULL;
-}
-
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
@@ -251,7 +244,7 @@ const struct gen__family gen__family_kda_scan = {
     .num_fields = sizeof fields / sizeof *fields,
     .grid_steps = gen__kda_grid,
     .check = check,
-    .fits = fits,
+    .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
     .select = select_here,

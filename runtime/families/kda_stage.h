@@ -24,9 +24,6 @@ const int32_t *gen__kda_stage_dims(const gen_problem *problem);
 /* gen__family.check, counting chunks and value heads. */
 enum gen_status gen__kda_stage_check(const char *family, const gen_problem *problem,
                                      struct gen__key *key);
-/* gen__family.fits: always. */
-const char *gen__kda_stage_fits(const gen_problem *problem, const gen_device *device,
-                                const struct gen__facts *variant);
 /* Bytes at the rate that memory is seen to reach. */
 float gen__kda_stage_us(const gen_device *device, double bytes);
 /* gen__family.plan of a kernel with `units` blocks for each chunk. */

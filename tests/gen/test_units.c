@@ -66,6 +66,8 @@ static void tokens_are_what_the_compiler_sees(void **state)
         {"a  = 'b\n", NULL},
     };
     char out[256];
+    size_t none;
+    assert_false(tokens_of("a\0b", 3, out, &none));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         size_t size = strlen(cases[i].text), got;
         assert_int_equal(tokens_of(cases[i].text, size, out, &got), cases[i].tokens != NULL);

@@ -68,13 +68,6 @@ enum gen_status gen__kda_stage_check(const char *family, const gen_problem *base
     return GEN_OK;
 }
 
-const char *gen__kda_stage_fits(const gen_problem *base, const gen_device *device,
-                                const struct gen__facts *variant)
-{
-    (void)base, (void)device, (void)variant;
-    return NULL;
-}
-
 float gen__kda_stage_us(const gen_device *device, double bytes)
 {
     const double launch_us = 3.0, achieved = 0.85;
