@@ -38,6 +38,37 @@ extern const char *const gen__kda_dtypes[]; /* of q, k, v: 2 */
 extern const char *const gen__kda_others[]; /* of g, beta: 3 */
 extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
 
+/* gen__family.fields of a problem that begins with the dims' fields: these. */
+#define GEN__KDA_FIELD(problem, field) #field, offsetof(problem, field)
+#define GEN__KDA_FIELDS(problem)                                                     \
+    {GEN__KDA_FIELD(problem, batch), NULL, 0, 1},                                    \
+        {GEN__KDA_FIELD(problem, seq_len), NULL, 0, 1024},                           \
+        {GEN__KDA_FIELD(problem, num_tokens), NULL, 0, 0},                           \
+        {GEN__KDA_FIELD(problem, num_qk_heads), NULL, 0, 64},                        \
+        {GEN__KDA_FIELD(problem, num_v_heads), NULL, 0, GEN__PRESET_SAME},           \
+        {GEN__KDA_FIELD(problem, head_dim), NULL, 0, 128},                           \
+        {GEN__KDA_FIELD(problem, dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},        \
+        {GEN__KDA_FIELD(problem, gate_dtype), gen__kda_others, 3, GEN__PRESET_SAME}, \
+        {GEN__KDA_FIELD(problem, beta_dtype), gen__kda_others, 3, GEN_DTYPE_FP32},   \
+    {                                                                                \
+        GEN__KDA_FIELD(problem, safe_gate), gen__kda_gates, 2, 1                     \
+    }
+
+/* Its dims are its fields, copied whole. */
+#define GEN__KDA_IS_DIM(problem, field, dim) \
+    (offsetof(problem, field) == offsetof(problem, batch) + (dim) * sizeof(int32_t))
+#define GEN__KDA_FIELDS_ARE_DIMS(problem)                                      \
+    _Static_assert(GEN__KDA_IS_DIM(problem, seq_len, KDA_SEQ_LEN) &&           \
+                       GEN__KDA_IS_DIM(problem, num_tokens, KDA_NUM_TOKENS) && \
+                       GEN__KDA_IS_DIM(problem, num_qk_heads, KDA_QK_HEADS) && \
+                       GEN__KDA_IS_DIM(problem, num_v_heads, KDA_V_HEADS) &&   \
+                       GEN__KDA_IS_DIM(problem, head_dim, KDA_HEAD_DIM) &&     \
+                       GEN__KDA_IS_DIM(problem, dtype, KDA_DTYPE) &&           \
+                       GEN__KDA_IS_DIM(problem, gate_dtype, KDA_GATE_DTYPE) && \
+                       GEN__KDA_IS_DIM(problem, beta_dtype, KDA_BETA_DTYPE) && \
+                       GEN__KDA_IS_DIM(problem, safe_gate, KDA_SAFE_GATE),     \
+                   "dims in the order of the problem's fields")
+
 /* Is the problem allowed? On GEN_OK key->codes are set. The first says so in few comparisons, the
  * second what is wrong. */
 static inline enum gen_status gen__kda_check(const char *family, const int32_t *dims,

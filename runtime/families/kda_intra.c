@@ -15,36 +15,10 @@ static const char family[] = "kda_intra";
 /* One for each chunk and value head. */
 static const char *const coords[] = {"tiles"};
 
-#define FIELD(name) #name, offsetof(gen_kda_intra_problem, name)
 static const struct gen__field fields[] = {
-    {FIELD(batch), NULL, 0, 1},
-    {FIELD(seq_len), NULL, 0, 1024},
-    {FIELD(num_tokens), NULL, 0, 0},
-    {FIELD(num_qk_heads), NULL, 0, 64},
-    {FIELD(num_v_heads), NULL, 0, GEN__PRESET_SAME},
-    {FIELD(head_dim), NULL, 0, 128},
-    {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
-    {FIELD(gate_dtype), gen__kda_others, 3, GEN__PRESET_SAME},
-    {FIELD(beta_dtype), gen__kda_others, 3, GEN_DTYPE_FP32},
-    {FIELD(safe_gate), gen__kda_gates, 2, 1},
+    GEN__KDA_FIELDS(gen_kda_intra_problem),
 };
-#undef FIELD
-
-/* The dims are the problem's fields, copied whole. */
-#define SAME_PLACE(dim, field)                                                           \
-    _Static_assert(offsetof(gen_kda_intra_problem, field) ==                             \
-                       offsetof(gen_kda_intra_problem, batch) + (dim) * sizeof(int32_t), \
-                   "dims in the order of the problem's fields")
-SAME_PLACE(KDA_SEQ_LEN, seq_len);
-SAME_PLACE(KDA_NUM_TOKENS, num_tokens);
-SAME_PLACE(KDA_QK_HEADS, num_qk_heads);
-SAME_PLACE(KDA_V_HEADS, num_v_heads);
-SAME_PLACE(KDA_HEAD_DIM, head_dim);
-SAME_PLACE(KDA_DTYPE, dtype);
-SAME_PLACE(KDA_GATE_DTYPE, gate_dtype);
-SAME_PLACE(KDA_BETA_DTYPE, beta_dtype);
-SAME_PLACE(KDA_SAFE_GATE, safe_gate);
-#undef SAME_PLACE
+GEN__KDA_FIELDS_ARE_DIMS(gen_kda_intra_problem);
 
 static const int32_t *dims_of(const gen_problem *base)
 {
