@@ -247,6 +247,17 @@ static const char *results_of(const struct gen__family *family)
     return family->results ? family->results : family->name;
 }
 
+/* Names the families that the file would need. */
+__attribute__((noreturn)) static void refuse_part(const char *file)
+{
+    struct text names = {0};
+    for (uint32_t i = 0; i < gen__num_families; i++)
+        if (strcmp(results_of(gen__families[i]), file) == 0)
+            text_add(&names, " --families %s", gen__families[i]->name);
+    die(1, "%s.csv is of several families, of which not all are asked for; allowed:%s", file,
+        names.data);
+}
+
 /* Dies where a file would lose the rows of a family that was not asked for. */
 static void check_whole_files(const struct gen__family *const *family, uint32_t n)
 {
@@ -258,8 +269,7 @@ static void check_whole_files(const struct gen__family *const *family, uint32_t 
             shares = shares || strcmp(results_of(family[i]), results_of(other)) == 0;
         }
         if (shares && !asked)
-            die(1, "%s.csv holds %s, too, which was not asked for: name all of its families",
-                results_of(other), other->name);
+            refuse_part(results_of(other));
     }
 }
 
