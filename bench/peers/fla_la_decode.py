@@ -53,8 +53,11 @@ def reference_error(torch, q, k, v, g_gamma, state, scale, o):
     return (difference / norm) ** 0.5
 
 
-def graph_ms(torch, calls, launches, replays):
-    """Median device time of a call, in ms: `launches` calls in turn captured into one graph."""
+def graph_ms(torch, calls, launches, replays, rest_ms=0):
+    """Median device time of a call, in ms: `launches` calls in turn captured into one graph.
+
+    With rest_ms each replay comes after so long a rest and an untimed one, as `attngen bench cases --rest` does it.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -69,6 +72,10 @@ def graph_ms(torch, calls, launches, replays):
     torch.cuda.synchronize()
     samples = []
     for _ in range(replays):
+        if rest_ms:
+            torch.cuda.synchronize()
+            time.sleep(rest_ms / 1e3)
+            graph.replay()
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         graph.replay()

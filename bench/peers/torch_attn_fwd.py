@@ -11,9 +11,9 @@ so is a backend that refuses a case. Needs torch.
 """
 import argparse
 import os
-import statistics
 import sys
-import time
+
+from fla_la_decode import graph_ms
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PRESETS = {"batch": "1", "num_q_heads": "32", "q_len": "1024", "head_dim": "128", "dtype": "bf16", "causal": "no"}
@@ -40,38 +40,6 @@ def case_name(s):
     keys = "" if s["kv_len"] == s["q_len"] else f"of{s['kv_len']}"
     mask = "causal" if s["causal"] == "yes" else "full"
     return f"Z{s['batch']}-H{s['num_q_heads']}{heads}-D{s['head_dim']}-N{s['q_len']}{keys}-{mask}-{s['dtype']}"
-
-
-def graph_ms(torch, calls, launches, replays, rest_ms):
-    """Median device time of a call, in ms: `launches` calls in turn captured into one graph.
-
-    With rest_ms each replay comes after so long a rest and an untimed one, as `attngen bench cases --rest` does it.
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for call in calls[:3]:
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(launches):
-            calls[i % len(calls)]()
-    graph.replay()
-    torch.cuda.synchronize()
-    samples = []
-    for _ in range(replays):
-        if rest_ms:
-            torch.cuda.synchronize()
-            time.sleep(rest_ms / 1e3)
-            graph.replay()
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        stop.record()
-        stop.synchronize()
-        samples.append(start.elapsed_time(stop) / launches)
-    return statistics.median(samples)
 
 
 def measure(torch, shape, backend, l2_bytes, replays, rest_ms):
