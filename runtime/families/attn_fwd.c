@@ -266,7 +266,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     /* Tiles of unequal length, handed out as blocks end, fill the last round; shares in pairs and
      * tiles of equal length do not. */
     float paid = ceilf(0.9999f * heads * (float)tiles);
-    if (p->causal && variant->fact[ATTN_FWD_PERSISTENT])
+    if (p->causal && variant->fact[ATTN_FWD_PERSISTENT] && !variant->fact[ATTN_FWD_DYNAMIC])
         paid = 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));
     else if (p->causal)
         paid = heads * (float)tiles + 0.3f;
@@ -320,7 +320,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     const int32_t tiles = row_tiles(p, variant);
     const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
     const bool persistent = variant->fact[ATTN_FWD_PERSISTENT] && resident > 0;
-    const bool in_pairs = persistent && mask_of(p) == MASK_CAUSAL;
+    const bool in_pairs =
+        persistent && !variant->fact[ATTN_FWD_DYNAMIC] && mask_of(p) == MASK_CAUSAL;
     const int32_t units = in_pairs ? (tiles + 1) / 2 : tiles;
     const uint64_t all = (uint64_t)p->batch * (uint64_t)p->num_q_heads * (uint64_t)units;
     plan->dims[ATTN_FWD_MAP_ROWS] =
@@ -329,6 +330,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->dims[ATTN_FWD_HEAD_UNITS] = units;
     plan->dims[ATTN_FWD_PAIRED] = in_pairs;
     plan->dims[ATTN_FWD_SECTION] = section_of(p, device);
+    if (variant->fact[ATTN_FWD_DYNAMIC])
+        plan->workspace_bytes = sizeof(unsigned long long);
     plan->launch[0] = (gen_plan_launch){
         .variant = variant->index,
         .grid = {(uint32_t)(persistent && resident < all ? resident : all), 1, 1},

@@ -15,9 +15,10 @@ enum attn_fwd_fact {
     ATTN_FWD_WGMMA,      /* 1: warp groups fed by the copy engine: tensor maps */
     ATTN_FWD_PERSISTENT, /* 1: blocks have several tiles */
     ATTN_FWD_DEPENDENT,  /* 1: waits on the device for the kernel before it */
+    ATTN_FWD_DYNAMIC,    /* 1: which ones they ask for, with a word of workspace */
     ATTN_FWD_NUM_FACTS
 };
-#define ATTN_FWD_FACTS "q_rows,kv_rows,wgmma,persistent,dependent"
+#define ATTN_FWD_FACTS "q_rows,kv_rows,wgmma,persistent,dependent,dynamic"
 
 /* gen_plan.dims. */
 enum attn_fwd_dim {

@@ -12,17 +12,27 @@
 --   blocks  one   a block a tile
 --           pers  as many blocks as the GPU runs at once, each with its share of the tiles: copies for a tile begin while
 --                 the one before it ends (wgmma)
+--           dyn   the same, and a block takes the next tile of the list when it is about to need one
 local CONTROL = 1024 -- barriers
 
 local function is_fp8(v)
   return v.dtype == "e4m3" or v.dtype == "e5m2"
 end
 
+local function q_places(v) -- queries of the next tile have a place of their own, where they stay in shared memory and there is room
+  return v.kernel == "wgmma" and not is_fp8(v) and v.queries == "shared" and v.head_dim < 256 and 2 or 1
+end
+
+local function staged(v) -- the output goes by way of shared memory
+  return v.kernel == "wgmma" and not is_fp8(v) and v.head_dim < 256
+end
+
 local function bytes(v)
   if is_fp8(v) and v.kernel == "wgmma" then -- values twice: as they come, and turned, where rows are 128 keys
     return (v.m + 2 * v.stages * v.n) * v.head_dim + v.stages * ((v.n + 127) // 128 * 128) * v.head_dim
   end
-  return (v.m + 2 * v.stages * v.n) * v.head_dim * 2 -- mma: 8-bit types become fp16
+  local output = staged(v) and v.m * (v.head_dim * 2 + 16) or 0
+  return (q_places(v) * v.m + 2 * v.stages * v.n) * v.head_dim * 2 + output -- mma: 8-bit types become fp16
 end
 
 local function shared(v)
@@ -77,6 +87,7 @@ local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
   if v.dtype == "e5m2" and v.head_dim == 128 and v.n ~= 160 then return "one shape of e5m2, the fastest of e4m3 for most" end
+  if is_fp8(v) and v.blocks == "dyn" then return "not yet" end
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
@@ -96,13 +107,13 @@ return family {
     { name = "n", values = { 32, 64, 80, 112, 128, 160, 192 }, tag = "n" },
     { name = "stages", values = { 2, 3, 4 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
-    { name = "blocks", values = { "one", "pers" } },
+    { name = "blocks", values = { "one", "pers", "dyn" } },
   },
   legal = function(v, arch)
     if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
     return mma_legal(v, arch)
   end,
-  facts = { "q_rows", "kv_rows", "wgmma", "persistent", "dependent" },
+  facts = { "q_rows", "kv_rows", "wgmma", "persistent", "dependent", "dynamic" },
   plan = function(v, arch)
     local wgmma = v.kernel == "wgmma"
     local groups = v.m // 64
@@ -115,7 +126,8 @@ return family {
         q_rows = v.m,
         kv_rows = v.n,
         wgmma = wgmma and 1 or 0,
-        persistent = v.blocks == "pers" and 1 or 0,
+        persistent = v.blocks ~= "one" and 1 or 0,
+        dynamic = v.blocks == "dyn" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
       },
     }
@@ -123,9 +135,14 @@ return family {
   template = function(v) return "attn_fwd_" .. (is_fp8(v) and "fp8_" or "") .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
     -- Of 65,536 registers, those that the feeding group gives away.
-    if v.m == 192 then return { REGISTERS = 160, FEEDER_REGISTERS = 32 } end
-    if is_fp8(v) then return { REGISTERS = 232, FEEDER_REGISTERS = 40 } end -- it turns values, too
-    return { REGISTERS = 240, FEEDER_REGISTERS = 24 }
+    local list = {
+      REGISTERS = v.m == 192 and 160 or is_fp8(v) and 232 or 240,
+      FEEDER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it turns values, too
+      Q_PLACES = q_places(v),
+      STAGED = staged(v) and "true" or "false",
+      ORDER = ({ one = "one", pers = "static", dyn = "dynamic" })[v.blocks],
+    }
+    return list
   end,
   fallback = function(v) return v.kernel == "mma" end,
 }

@@ -32,6 +32,44 @@ __device__ __forceinline__ void attn_write_rows(const gen_attn_fwd_params &p, co
     }
 }
 
+// The same by way of shared memory: `stage` is the warp's own place for its sixteen rows, `row` of the tile and on: whole rows
+// with 16 bytes between, so that eight of them lie in different banks. Lanes write what is next to each other, several whole
+// rows at once.
+template <int width> constexpr int attn_stage_pitch = width * 2 + 16; // bytes
+
+template <class T, int n>
+__device__ __forceinline__ void attn_stage_rows(const gen_attn_fwd_params &p, const attn_results &to, int num_rows, int row,
+                                                const float (&o)[n], const float (&factor)[2], const float (&lse)[2], unsigned stage)
+{
+    constexpr int pitch = attn_stage_pitch<2 * n>, lanes = n / 4; // lanes: of a row
+    const int lane = threadIdx.x % 32;
+    const unsigned tile = stage + lane % 16 * pitch + lane / 16 * 16;
+#pragma unroll
+    for (int i = 0; i < n; i += 8) { // sixteen columns
+        const unsigned x[4] = {pack2<T>(o[i] * factor[0], o[i + 1] * factor[0]), pack2<T>(o[i + 2] * factor[1], o[i + 3] * factor[1]),
+                               pack2<T>(o[i + 4] * factor[0], o[i + 5] * factor[0]), pack2<T>(o[i + 6] * factor[1], o[i + 7] * factor[1])};
+        stmatrix_x4(tile + i * 4, x);
+    }
+    __syncwarp();
+    const int first = lane / lanes;
+    const unsigned from = stage + first * pitch + lane % lanes * 16;
+    unsigned short *at = to.o + (row + first) * p.o_stride.row + lane % lanes * 8;
+    const long long step = 32 / lanes * p.o_stride.row;
+#pragma unroll
+    for (int i = 0; i < 16; i += 32 / lanes, at += step) {
+        const float4 x = load_shared(from + i * pitch);
+        if (row + first + i < num_rows)
+            store_global_16<false>(reinterpret_cast<float *>(at), x);
+    }
+    const int mine = row + lane / 4;
+    if (to.lse && lane % 4 == 0) {
+        if (mine < num_rows)
+            to.lse[mine] = lse[0];
+        if (mine + 8 < num_rows)
+            to.lse[mine + 8] = lse[1];
+    }
+}
+
 // The same of rows that see no key.
 template <class T, int n> __device__ __forceinline__ void attn_write_nothing(const gen_attn_fwd_params &p, const attn_tile &t, int row, int column = 0)
 {

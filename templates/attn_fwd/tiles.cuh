@@ -89,6 +89,14 @@ __device__ __forceinline__ float reciprocal(float x)
     return y;
 }
 
+// Off by some 2^-22 where x is not near 1, and there by that much in all.
+__device__ __forceinline__ float log2_fast(float x)
+{
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // Scores become tanh(s / cap): 1 - 2 / (1 + e^2x), for the instruction for tanh is off by 2^-11, times the cap.
 template <int n> __device__ __forceinline__ void attn_cap(const gen_attn_fwd_params &p, float (&s)[n])
 {
@@ -192,8 +200,8 @@ __device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float sc
         float sum = r.sum[h] + __shfl_xor_sync(0xffffffffu, r.sum[h], 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const bool any = sum != 0.f; // NaN, too
-        factor[h] = any ? 1.f / sum : 0.f;
-        lse[h] = any ? (r.maximum[h] * scale + log2f(sum)) * 0.693147180559945309f : minus_infinity();
+        factor[h] = any ? reciprocal(sum) : 0.f;
+        lse[h] = any ? (r.maximum[h] * scale + log2_fast(sum)) * 0.693147180559945309f : minus_infinity();
     }
 }
 
@@ -212,3 +220,9 @@ __device__ __forceinline__ unsigned short *attn_o_at(const gen_attn_fwd_params &
 {
     return static_cast<unsigned short *>(p.o) + attn_row_offset(p.o_stride, p.cu_q != nullptr, t.request, t.q_at, row, t.head);
 }
+
+// Where a tile's results go: its first row.
+struct attn_results {
+    unsigned short *o;
+    float *lse; // or null
+};

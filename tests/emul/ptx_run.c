@@ -248,6 +248,30 @@ static void run_mapa(struct ptx_frame *f, const struct ptx_instruction *i)
         emul_cluster_map((unsigned)ptx_get(f, &i->arg[1], 0), (unsigned)ptx_get(f, &i->arg[2], 0)));
 }
 
+/* atom.global.{add,cas} of 64 bits. Blocks run one after another, and threads change only where
+ * they wait. */
+static void run_atom(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    uint8_t *at =
+        (uint8_t *)(uintptr_t)emul_global(ptx_pointer(f, &i->arg[1]), sizeof(uint64_t), i->name);
+    uint64_t found;
+    memcpy(&found, at, sizeof found);
+    const uint64_t first = ptx_get(f, &i->arg[2], 0);
+    const uint64_t next = i->flags         ? found + first
+                          : found == first ? ptx_get(f, &i->arg[3], 0)
+                                           : found;
+    memcpy(at, &next, sizeof next);
+    ptx_set(f, &i->arg[0], 0, found);
+}
+
+static bool prepare_atom(struct ptx_instruction *i)
+{
+    i->run = run_atom;
+    i->flags = ptx_has(i, "add");
+    return ptx_has(i, "global") && ((i->flags && ptx_has(i, "u64") && i->num_args == 3) ||
+                                    (ptx_has(i, "cas") && ptx_has(i, "b64") && i->num_args == 4));
+}
+
 static bool prepare_mapa(struct ptx_instruction *i)
 {
     i->run = run_mapa;
@@ -295,6 +319,7 @@ bool ptx_prepare(struct ptx_instruction *i)
         {"bar", 0, NULL, prepare_bar},
         {"barrier", 0, NULL, prepare_bar},
         {"mapa", 0, NULL, prepare_mapa},
+        {"atom", 0, NULL, prepare_atom},
     };
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         if (strcmp(i->token[0], table[n].name) != 0)

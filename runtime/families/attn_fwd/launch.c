@@ -320,7 +320,8 @@ static enum gen_status encode_maps(const int32_t *dims, const gen_attn_fwd_args 
 /* ---- parameters -------------------------------------------------------- */
 
 static enum gen_status make_params(const int32_t *dims, const gen_attn_fwd_args *a,
-                                   const struct gen__attn_strides *s, struct gen_attn_fwd_params *k)
+                                   const struct gen__attn_strides *s, void *workspace,
+                                   struct gen_attn_fwd_params *k)
 {
     const bool varlen = dims[ATTN_FWD_VARLEN] != 0;
     const int32_t all_heads = dims[ATTN_FWD_BATCH] * dims[ATTN_FWD_NUM_Q_HEADS];
@@ -355,6 +356,7 @@ static enum gen_status make_params(const int32_t *dims, const gen_attn_fwd_args 
         .q_descale = a->q_descale,
         .k_descale = a->k_descale,
         .v_descale = a->v_descale,
+        .tickets = workspace,
         .o_fp16 = gen__attn_output(dims[ATTN_FWD_DTYPE], dims[ATTN_FWD_O_DTYPE]) == GEN_DTYPE_FP16,
     };
     scales_of(dims, a, &k->scale_log2, &k->cap_scale);
@@ -367,7 +369,7 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
     const gen_attn_fwd_args *a = (const gen_attn_fwd_args *)base;
     const int32_t *dims = plan->dims;
     enum gen_status status;
-    (void)launch, (void)workspace;
+    (void)launch;
     if ((status = check_dims(dims, out != NULL)) != GEN_OK ||
         (status = check_scalars(dims, a)) != GEN_OK ||
         (status = check_pointers(dims, a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK)
@@ -377,7 +379,7 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
         return status;
     /* Aligned as the device wants it, which `out` need not be. */
     struct gen_attn_fwd_params k;
-    status = make_params(dims, a, &s, &k);
+    status = make_params(dims, a, &s, workspace, &k);
     if (!status)
         memcpy(out, &k, sizeof k);
     return status;

@@ -1,0 +1,112 @@
+// Which tiles a block works on, and how the warp that feeds tells the others of them: it alone looks them up, while there is
+// time, and leaves what it found in shared memory.
+#pragma once
+
+#include "attn_fwd/tiles.cuh"
+#include "lib/ptx.cuh"
+#include "lib/ticket.cuh"
+#include "lib/tma.cuh"
+
+// How the list of units is shared out.
+enum attn_order {
+    order_one,    // a block a unit
+    order_static, // blocks that run all the time take every so manieth, tiles in pairs with causality
+    order_dynamic // they take the next one of the list when they need it
+};
+
+// A place in a ring of `places`, and in which of its phases the round is, in one register.
+template <int places> struct attn_ring {
+    unsigned at; // place, + 16 in phase 1
+
+    __device__ __forceinline__ explicit attn_ring(unsigned phase = 0) : at(phase * 16) {}
+    __device__ __forceinline__ unsigned place() const { return places == 1 ? 0 : at % 16; }
+    __device__ __forceinline__ unsigned phase() const { return at / 16; }
+    __device__ __forceinline__ void next() { at = at % 16 == places - 1 ? (at ^ 16) & 16 : at + 1; }
+};
+
+// Tiles under way: told ahead, at work, being written.
+constexpr int attn_slots = 4;
+using attn_place = attn_ring<attn_slots>;
+
+// What the feeding warp tells. Behind the last tile comes one with `last` < 0.
+struct attn_told {
+    unsigned long long full[attn_slots], empty[attn_slots];
+    attn_tile tile[attn_slots];
+    attn_results results[attn_slots];
+};
+
+// A warp's place in the list.
+template <attn_mask mask, int rows, int block, attn_order order> struct attn_walk {
+    int at;                    // 2 * unit, + 1: its second tile
+    unsigned ticket;           // asked for: lane 0 has it, when it comes
+    unsigned long long before; // what was in the tickets' word
+
+    __device__ __forceinline__ explicit attn_walk(const gen_attn_fwd_params &p) : at(2 * static_cast<int>(blockIdx.x)), ticket(0), before(0)
+    {
+        if (order == order_dynamic && threadIdx.x % 32 == 0)
+            before = look_at_tickets(p.tickets);
+    }
+
+    // Once, before the first next(), and rather early: asks for the first ticket. A block's first unit needs none.
+    __device__ __forceinline__ void ask(const gen_attn_fwd_params &p)
+    {
+        if (order == order_dynamic && threadIdx.x % 32 == 0) {
+            open_tickets(p.tickets, before);
+            ticket = take_ticket(p.tickets);
+        }
+    }
+
+    __device__ __forceinline__ bool ended(const gen_attn_fwd_params &p) const { return at >= 2 * p.schedule.num_units; }
+
+    __device__ __forceinline__ attn_tile tile(const gen_attn_fwd_params &p) const
+    {
+        return attn_find_tile<mask, rows, block>(p, at >> 1, at & 1);
+    }
+
+    // The whole warp calls. A block's last ticket finds nothing, and who has the last one of all leaves the word closed.
+    __device__ __forceinline__ void next(const gen_attn_fwd_params &p)
+    {
+        if (order == order_dynamic) {
+            const int unit = static_cast<int>(gridDim.x + __shfl_sync(0xffffffffu, ticket, 0));
+            at = 2 * unit;
+            if (threadIdx.x % 32 == 0) {
+                if (unit < p.schedule.num_units)
+                    ticket = take_ticket(p.tickets); // a tile ahead, so that nobody waits for it
+                else if (unit == p.schedule.num_units + static_cast<int>(gridDim.x) - 1)
+                    close_tickets(p.tickets);
+            }
+        } else if (p.schedule.paired && !(at & 1)) {
+            at++;
+        } else {
+            at = (at & ~1) + 2 * static_cast<int>(order == order_static ? gridDim.x : p.schedule.num_units);
+        }
+    }
+};
+
+// One warp. The tile is there for whoever waits for the slot.
+__device__ __forceinline__ void attn_tell(const gen_attn_fwd_params &p, attn_told &told, attn_place &place, const attn_tile &t)
+{
+    mbarrier_wait(shared_address(&told.empty[place.place()]), place.phase());
+    __syncwarp(); // no lane is left waiting when the slot goes round
+    if (threadIdx.x % 32 == 0) {
+        told.tile[place.place()] = t;
+        told.results[place.place()] = {attn_o_at(p, t, t.first_row), p.lse ? attn_lse_at(p, t, t.first_row) : nullptr};
+        mbarrier_arrive(shared_address(&told.full[place.place()]));
+    }
+    place.next();
+}
+
+// What the warp told last; it need not keep it.
+__device__ __forceinline__ attn_tile attn_last_told(const attn_told &told, const attn_place &place)
+{
+    __syncwarp();
+    return told.tile[(place.place() + attn_slots - 1) % attn_slots];
+}
+
+// There are no more.
+__device__ __forceinline__ void attn_tell_end(const gen_attn_fwd_params &p, attn_told &told, attn_place &place)
+{
+    attn_tile none = {};
+    none.last = -1;
+    attn_tell(p, told, place, none);
+}
