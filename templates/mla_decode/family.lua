@@ -103,7 +103,7 @@ local function fed_legal(v, arch)
   if v.cache == "e4m3" then return "beside 128 registers of output there are not enough for conversions" end
   if v.q ~= 64 or v.kv ~= 32 or v.stages ~= 4 then return "fewer rows do without roles; beside 64 there is room for four tiles of 32" end
   if v.qk ~= "shard" then return "warps that have the scores are the point of it" end
-  if v.slab == 16 then return "slabs of 16 rows read the values as often as there are slabs" end
+  if v.slab ~= 64 then return "warps that do not copy have registers for fragments of all 64 rows: values are read once" end
   if v.load ~= "cpasync" or v.ahead > 0 then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
   local need = fed_shared(v)
   if need > arch.shared_per_block then
