@@ -24,10 +24,11 @@ static char *method_of(long rest_ms)
         return xasprintf("%s; no rests: samples follow each other, and the board's power limit "
                          "lowers the clock of rows that draw more",
                          method);
-    return xasprintf("%s; every sample of every row after %ld ms of rest and an untimed replay, for "
-                     "the power limit sets in after tens of milliseconds: what rows reach in "
-                     "sustained runs may be less",
-                     method, rest_ms);
+    return xasprintf(
+        "%s; every sample of every row after %ld ms of rest and an untimed replay, for "
+        "the power limit sets in after tens of milliseconds: what rows reach in "
+        "sustained runs may be less",
+        method, rest_ms);
 }
 
 static const struct tournament_pass passes[] = {{2, 1.10, 6}, {11, 1, 0}};

@@ -4,8 +4,6 @@
 -- columns of the output stay in fp32 registers, so they are shared out over the block's warps.
 --
 --   kernel  mma    warps with mma.sync, tiles brought by 16-byte cp.async: every architecture, any page size
---           mma_fed  the same with a warp group of its own that copies, two pairs of warps that take the scores of tiles in
---                  turn, and eight with the output: 64 rows of a 16-bit cache, from sm_90 on
 --           wgmma  two warp groups that own the scores of every other tile and half of the output's columns each, and a
 --                  producer group: sm_90a
 --           wgmmaC  the same in clusters of C blocks that share a request and put it together in shared memory
@@ -20,7 +18,7 @@
 --           gather   the producer's threads copy 16 bytes each (wgmma, any page size)
 --   ahead   tiles that the copy engine is asked to bring to L2 before there is room for them (wgmma with tma)
 local LATENT, BLOCK_WARPS = 512, 8
-local CONTROL, ROLES_CONTROL, FED_CONTROL = 2048, 2304, 3072 -- of mma: schedule, maxima, factors
+local CONTROL, ROLES_CONTROL = 2048, 2304 -- of mma: schedule, maxima, factors
 
 -- Warps have roles, four the scores, eight the output and the copies: mla_decode_mma_roles.cu.in.
 local function mma_roles(v, arch)
@@ -72,7 +70,6 @@ local function mma_ill_sized(v, arch)
 end
 
 local function mma_legal(v, arch)
-  if v.stages > 3 then return "more than three stages are for warps that do nothing but copy" end
   if v.ahead > 0 then return "asking ahead is for the copy engine" end
   if v.load ~= "cpasync" then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
   if v.slab > v.q then return "a slab is rows of the tile" end
@@ -89,25 +86,6 @@ local function mma_legal(v, arch)
   if need > arch.shared_per_block then
     return string.format("needs %d bytes of shared memory (queries %d, %d x %d for tiles), %s allows %d", need,
       v.q * (LATENT + v.rope) * 2, v.stages, mma_stage_bytes(v), arch.name, arch.shared_per_block)
-  end
-  return true
-end
-
--- Four stages, two buffers of probabilities.
-local function fed_shared(v)
-  return v.q * (LATENT + v.rope) * 2 + v.stages * mma_stage_bytes(v) + 2 * v.q * v.kv * 2 + FED_CONTROL
-end
-
-local function fed_legal(v, arch)
-  if arch.cc < 90 then return "copies that arrive on mbarriers, and warp groups that trade registers, came with sm_90" end
-  if v.cache == "e4m3" then return "beside 128 registers of output there are not enough for conversions" end
-  if v.q ~= 64 or v.kv ~= 32 or v.stages ~= 4 then return "fewer rows do without roles; beside 64 there is room for four tiles of 32" end
-  if v.qk ~= "shard" then return "warps that have the scores are the point of it" end
-  if v.slab ~= 64 then return "warps that do not copy have registers for fragments of all 64 rows: values are read once" end
-  if v.load ~= "cpasync" or v.ahead > 0 then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
-  local need = fed_shared(v)
-  if need > arch.shared_per_block then
-    return string.format("needs %d bytes of shared memory, %s allows %d", need, arch.name, arch.shared_per_block)
   end
   return true
 end
@@ -143,10 +121,10 @@ return family {
     { name = "rope", values = { 64, 0 }, tag = "r" },
   },
   free = {
-    { name = "kernel", values = { "mma", "mma_fed", "wgmma", "wgmma2", "wgmma3", "wgmma6" } },
+    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6" } },
     { name = "q", values = { 16, 32, 64 }, tag = "q" },
     { name = "kv", values = { 16, 32, 64 }, tag = "kv" },
-    { name = "stages", values = { 1, 2, 3, 4 }, tag = "st" },
+    { name = "stages", values = { 1, 2, 3 }, tag = "st" },
     { name = "qk", values = { "shard", "dup" } },
     { name = "slab", values = { 16, 32, 64 }, tag = "m" },
     { name = "load", values = { "cpasync", "tma", "gather" } },
@@ -154,7 +132,6 @@ return family {
   },
   legal = function(v, arch)
     if teams[v.kernel] then return wgmma_legal(v, arch) end
-    if v.kernel == "mma_fed" then return fed_legal(v, arch) end
     return mma_legal(v, arch)
   end,
   -- 8-bit caches go with bf16 in every model that has one.
@@ -164,13 +141,12 @@ return family {
   end,
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
   plan = function(v, arch)
-    local wgmma, fed = teams[v.kernel] ~= nil, v.kernel == "mma_fed"
+    local wgmma = teams[v.kernel] ~= nil
     return {
-      threads = fed and 512 or (wgmma or mma_roles(v, arch)) and 384 or 32 * BLOCK_WARPS,
-      shared = fed and fed_shared(v) or wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
+      threads = (wgmma or mma_roles(v, arch)) and 384 or 32 * BLOCK_WARPS,
+      shared = wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
       cluster = teams[v.kernel] or 1,
-      -- wgmma, mma_fed: before the groups trade them
-      max_registers = fed and 128 or (wgmma or mma_roles(v, arch)) and 168 or mma_blocks(v, arch) == 2 and 128 or 255,
+      max_registers = (wgmma or mma_roles(v, arch)) and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.q,
         kv_rows = v.kv,
@@ -187,9 +163,6 @@ return family {
     if teams[v.kernel] then
       -- 64,512 registers in all: 2 x 128 threads calculate, 128 feed.
       return { REGISTERS = 224, FEEDER_REGISTERS = 56, TEAM = teams[v.kernel] }
-    end
-    if v.kernel == "mma_fed" then -- 65,536 in all: 128 threads copy, 128 have the scores, 256 the output
-      return { BOUNDS = "512, 1", FEEDER_REGISTERS = 48, SCORER_REGISTERS = 128, COLLECTOR_REGISTERS = 168 }
     end
     return {
       OVERLAY = mma_overlay(v, arch),
