@@ -94,20 +94,21 @@ static bool parse_values(const struct gen__family *family, const char *text, uin
     return *text == '\0';
 }
 
-static bool group_key(const gen_library *library, uint32_t group, const struct gen__family **family,
-                      uint64_t *codes)
-{
-    const struct gen_pack_group *g = &library->pack.groups[group];
-    *family = library->families[g->family];
-    return *family && parse_values(*family, gen__pack_string(&library->pack, g->values), codes);
-}
-
-const struct gen__entry *gen__entry_of_group(const gen_library *library, uint32_t group)
-{
+/* A group's key; `family` is NULL where this runtime does not know it. */
+struct group_key {
     const struct gen__family *family;
     uint64_t codes;
-    return group_key(library, group, &family, &codes) ? gen__entry_find(library, family, codes)
-                                                      : NULL;
+};
+
+static void read_keys(const gen_library *library, struct group_key *keys)
+{
+    const struct gen__pack *pack = &library->pack;
+    for (uint32_t g = 0; g < pack->index->num_groups; g++) {
+        const struct gen__family *family = library->families[pack->groups[g].family];
+        const char *values = gen__pack_string(pack, pack->groups[g].values);
+        if (family && parse_values(family, values, &keys[g].codes))
+            keys[g].family = family;
+    }
 }
 
 /* Machine code for one compute capability before machine code for a line of
@@ -140,7 +141,7 @@ static uint32_t insert_key(gen_library *library, const struct gen__family *famil
 }
 
 /* Fills the entries with all keys under one factor; the collisions. */
-static uint32_t insert_all(gen_library *library, uint64_t factor)
+static uint32_t insert_all(gen_library *library, const struct group_key *keys, uint64_t factor)
 {
     uint32_t collisions = 0;
     library->entry_factor = factor;
@@ -148,10 +149,8 @@ static uint32_t insert_all(gen_library *library, uint64_t factor)
     library->num_groups_skipped = 0;
     memset(library->entries, 0, (library->entry_mask + 1) * sizeof(*library->entries));
     for (uint32_t g = 0; g < library->pack.index->num_groups; g++) {
-        const struct gen__family *family;
-        uint64_t codes;
-        if (group_key(library, g, &family, &codes))
-            collisions += insert_key(library, family, codes);
+        if (keys[g].family)
+            collisions += insert_key(library, keys[g].family, keys[g].codes);
         else
             library->num_groups_skipped++;
     }
@@ -159,13 +158,13 @@ static uint32_t insert_all(gen_library *library, uint64_t factor)
 }
 
 /* A factor that gives every key an entry of its own, if one is found soon. */
-static void place_entries(gen_library *library)
+static void place_entries(gen_library *library, const struct group_key *keys)
 {
     uint64_t factor = 0x9e3779b97f4a7c15ull;
     uint64_t best = factor;
     uint32_t least = UINT32_MAX;
     for (int attempt = 0; attempt < 16 && least > 0; attempt++) {
-        const uint32_t collisions = insert_all(library, factor);
+        const uint32_t collisions = insert_all(library, keys, factor);
         if (collisions < least) {
             least = collisions;
             best = factor;
@@ -173,22 +172,32 @@ static void place_entries(gen_library *library)
         factor = factor * 0xd1342543de82ef95ull + 2; /* stays odd */
     }
     if (library->entry_factor != best)
-        insert_all(library, best);
+        insert_all(library, keys, best);
 }
 
 /* The entry of a group, to be written. */
 static struct gen__entry *entry_of(gen_library *library, uint32_t group)
 {
-    const struct gen__entry *entry = gen__entry_of_group(library, group);
-    return entry ? library->entries + (entry - library->entries) : NULL;
+    const uint32_t entry = library->group_entry[group];
+    return entry == GEN__NO_ENTRY ? NULL : &library->entries[entry];
 }
 
 /* Gives every entry its groups, the best target first. */
-static void build_entries(gen_library *library)
+static bool build_entries(gen_library *library)
 {
     const struct gen__pack *pack = &library->pack;
     const uint32_t num_groups = pack->index->num_groups;
-    place_entries(library);
+    struct group_key *keys = calloc(num_groups + 1u, sizeof(*keys));
+    if (!keys)
+        return false;
+    read_keys(library, keys);
+    place_entries(library, keys);
+    for (uint32_t g = 0; g < num_groups; g++) {
+        const struct gen__entry *entry =
+            keys[g].family ? gen__entry_find(library, keys[g].family, keys[g].codes) : NULL;
+        library->group_entry[g] = entry ? (uint32_t)(entry - library->entries) : GEN__NO_ENTRY;
+    }
+    free(keys);
     for (uint32_t g = 0; g < num_groups; g++) {
         struct gen__entry *entry = entry_of(library, g);
         if (entry)
@@ -210,6 +219,7 @@ static void build_entries(gen_library *library)
             order[at] = order[at - 1];
         order[at] = g;
     }
+    return true;
 }
 
 /* Copies what selection asks of the variants: the index has it among much else,
@@ -250,6 +260,7 @@ static bool allocate(gen_library *library)
     library->entries = gen__calloc_lines(num_entries, sizeof(*library->entries));
     library->variants = gen__calloc_lines(index->num_variants + 1u, sizeof(*library->variants));
     library->group_order = calloc(index->num_groups + 1u, sizeof(*library->group_order));
+    library->group_entry = calloc(index->num_groups + 1u, sizeof(*library->group_entry));
     library->families = calloc(index->num_families + 1u, sizeof(*library->families));
     struct gen__loader *loader = calloc(1, sizeof(*loader));
     if (loader) {
@@ -258,8 +269,8 @@ static bool allocate(gen_library *library)
         loader->libraries = calloc(index->num_variants + 1u, sizeof(*loader->libraries));
     }
     library->loader = loader;
-    return library->entries && library->variants && library->group_order && library->families &&
-           loader && loader->kernels && loader->libraries;
+    return library->entries && library->variants && library->group_order && library->group_entry &&
+           library->families && loader && loader->kernels && loader->libraries;
 }
 
 static uint32_t log_wishes(void)
@@ -301,7 +312,8 @@ static enum gen_status check_options(const gen_open_options *options, gen_librar
     return GEN_OK;
 }
 
-static enum gen_status open_library(gen_library *library, const gen_open_options *options)
+static enum gen_status open_library(gen_library *library, const gen_open_options *options,
+                                    uint32_t only_table)
 {
     const char *label = options->path ? options->path : "(product in memory)";
     const void *data = options->data;
@@ -322,13 +334,15 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
     status = match_families(library, label);
     if (status)
         return status;
-    build_entries(library);
+    if (!build_entries(library))
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
     build_variants(library);
     library->log = log_wishes();
-    return gen__tables_read(library, options->table_paths, options->num_table_paths);
+    return gen__tables_read(library, options->table_paths, options->num_table_paths, only_table);
 }
 
-enum gen_status gen_open(const gen_open_options *options, gen_library **library)
+enum gen_status gen__open_only(const gen_open_options *options, uint32_t only_table,
+                               gen_library **library)
 {
     enum gen_status status = check_options(options, library);
     if (status)
@@ -336,13 +350,18 @@ enum gen_status gen_open(const gen_open_options *options, gen_library **library)
     gen_library *opened = calloc(1, sizeof(*opened));
     if (!opened)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory to open a library");
-    status = open_library(opened, options);
+    status = open_library(opened, options, only_table);
     if (status) {
         gen_close(opened);
         return status;
     }
     *library = opened;
     return GEN_OK;
+}
+
+enum gen_status gen_open(const gen_open_options *options, gen_library **library)
+{
+    return gen__open_only(options, GEN__ALL_TABLES, library);
 }
 
 static void close_loader(gen_library *library)
@@ -373,11 +392,13 @@ void gen_close(gen_library *library)
     free(library->spots);
     free(library->cells);
     free(library->slots);
+    free(library->prepared);
     gen__grids_free(library);
     free(library->ranges);
     free(library->variants);
     free(library->entries);
     free(library->group_order);
+    free(library->group_entry);
     free(library->families);
     if (library->mapping)
         munmap(library->mapping, library->mapping_size);

@@ -137,7 +137,9 @@ struct gen_library {
     struct gen__cell *cells;
     struct gen__grid *grids; /* of several coordinates: grid.h */
     unsigned char *slots;    /* likewise */
+    unsigned char *prepared; /* grids that the product brought: prepared.h */
     uint32_t *group_order;
+    uint32_t *group_entry; /* by group: its place among the entries, or GEN__NO_ENTRY */
     struct gen__table *tables;
     const struct gen__family **families; /* by the product's index; NULL: not known */
     uint32_t num_entries, num_ranges, num_rows, num_tables;
@@ -187,16 +189,29 @@ static inline const struct gen__facts *gen__facts_of(const gen_library *library,
     return &library->variants[variant].facts;
 }
 
+#define GEN__NO_ENTRY UINT32_MAX
+
 /* The entry that a group belongs to, or NULL where its family or a value is not
  * known to this runtime. */
-const struct gen__entry *gen__entry_of_group(const gen_library *library, uint32_t group);
+static inline const struct gen__entry *gen__entry_of_group(const gen_library *library,
+                                                           uint32_t group)
+{
+    const uint32_t entry = library->group_entry[group];
+    return entry == GEN__NO_ENTRY ? NULL : &library->entries[entry];
+}
 
 /* calloc() for the structs that want a cache line. */
 void *gen__calloc_lines(size_t count, size_t size);
 
+/* gen_open() that reads, of the built-in tables, one alone or all. */
+#define GEN__ALL_TABLES UINT32_MAX
+enum gen_status gen__open_only(const gen_open_options *options, uint32_t only_table,
+                               gen_library **library);
+
 /* tables.c: reads the caller's tables, then the built-in ones, into `tables`,
  * `rows` and `ranges`. Errors: IO and FORMAT for a caller's table (a built-in
- * one that is malformed is refused and noted), OUT_OF_MEMORY. */
-enum gen_status gen__tables_read(gen_library *library, const char *const *paths, size_t num_paths);
+ * one that is malformed is refused and noted) and for a damaged prepared one, OUT_OF_MEMORY. */
+enum gen_status gen__tables_read(gen_library *library, const char *const *paths, size_t num_paths,
+                                 uint32_t only_table);
 
 #endif /* GEN_LIBRARY_H */
