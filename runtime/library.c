@@ -222,6 +222,53 @@ static bool build_entries(gen_library *library)
     return true;
 }
 
+/* ---- the families ------------------------------------------------------ */
+
+/* Puts the families among the places under one factor; how many were taken on the way. */
+static uint32_t insert_known(struct gen__known *known, uint32_t factor)
+{
+    const uint32_t mask = (1u << GEN__KNOWN_BITS) - 1;
+    uint32_t collisions = 0;
+    memset(known, 0, ((size_t)mask + 1) * sizeof(*known));
+    for (uint32_t f = 0; f < gen__num_families; f++) {
+        const struct gen__family *family = gen__families[f];
+        uint32_t i = gen__known_hash(factor, family->tag);
+        for (; known[i & mask].family; i++)
+            collisions++;
+        known[i & mask] = (struct gen__known){.tag = family->tag,
+                                              .problem_size = family->problem_size,
+                                              .family = family,
+                                              .select = family->select,
+                                              .launch = family->launch};
+    }
+    return collisions;
+}
+
+static enum gen_status build_known(gen_library *library)
+{
+    struct gen__known *known =
+        gen__calloc_lines((size_t)1 << GEN__KNOWN_BITS, sizeof(struct gen__known));
+    library->known = known;
+    if (!known)
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for the families");
+    if (gen__num_families > GEN__MAX_FAMILIES)
+        return gen__fail(GEN_STATUS_UNSUPPORTED, "%u families; allowed: %u", gen__num_families,
+                         GEN__MAX_FAMILIES);
+    uint32_t factor = 0x9e3779b1u, best = factor, least = UINT32_MAX;
+    for (int attempt = 0; attempt < 64 && least > 0; attempt++) {
+        const uint32_t collisions = insert_known(known, factor);
+        if (collisions < least) {
+            least = collisions;
+            best = factor;
+        }
+        factor = factor * 0x915f77f5u + 2; /* stays odd */
+    }
+    if (least > 0)
+        insert_known(known, best);
+    library->known_factor = best;
+    return GEN_OK;
+}
+
 /* Copies what selection asks of the variants: the index has it among much else,
  * and without the divisions done. */
 static void build_variants(gen_library *library)
@@ -331,7 +378,9 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
         return status;
     if (!allocate(library))
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
-    status = match_families(library, label);
+    status = build_known(library);
+    if (!status)
+        status = match_families(library, label);
     if (status)
         return status;
     if (!build_entries(library))
@@ -387,6 +436,7 @@ void gen_close(gen_library *library)
     for (uint32_t i = 0; i < library->num_tables; i++)
         free(library->tables[i].name);
     free(library->tables);
+    free((void *)(uintptr_t)library->known);
     free(library->rows);
     free(library->keys);
     free(library->spots);

@@ -101,6 +101,20 @@ struct gen__entry {
     uint32_t order;                   /* of the product's keys */
 };
 
+/* A family of this runtime, found by its tag, with what gen_select() needs of it first: a place in
+ * an open-addressing table, free where `family` is NULL. */
+struct gen__known {
+    uint32_t tag, problem_size;
+    const struct gen__family *family;
+    enum gen_status (*select)(const gen_library *library, const gen_device *device,
+                              const gen_problem *problem, gen_plan *plan);
+    bool (*launch)(const gen_library *library, const gen_device *device, const gen_problem *problem,
+                   gen_plan_launch *launch);
+};
+
+#define GEN__KNOWN_BITS 7
+#define GEN__MAX_FAMILIES 100 /* of a runtime: some places stay free */
+
 /* A tuning table that was read, or refused. */
 struct gen__table {
     char *name;          /* path, or the built-in table's name */
@@ -126,6 +140,8 @@ enum gen__log { GEN__LOG_SELECT = 1, GEN__LOG_LOAD = 2 };
 
 struct gen_library {
     struct gen__pack pack;
+    const struct gen__known *known; /* 1 << GEN__KNOWN_BITS places */
+    uint32_t known_factor;          /* of the hash, chosen so that few tags collide */
     uint64_t entry_mask;
     uint64_t entry_factor;      /* of the hash, chosen so that few keys collide */
     struct gen__entry *entries; /* entry_mask + 1 */
@@ -162,6 +178,24 @@ static inline uint64_t gen__entry_hash(uint64_t factor, const struct gen__family
                                        uint64_t codes)
 {
     return (codes ^ family->tag) * factor >> 40;
+}
+
+static inline uint32_t gen__known_hash(uint32_t factor, uint32_t tag)
+{
+    return tag * factor >> (32 - GEN__KNOWN_BITS);
+}
+
+/* The family of a tag; NULL where this runtime has none. */
+static inline const struct gen__known *gen__known_find(const gen_library *library, uint32_t tag)
+{
+    const uint32_t mask = (1u << GEN__KNOWN_BITS) - 1;
+    for (uint32_t i = gen__known_hash(library->known_factor, tag);; i++) {
+        const struct gen__known *known = &library->known[i & mask];
+        if (__builtin_expect(known->tag == tag && known->family, 1))
+            return known;
+        if (!known->family)
+            return NULL;
+    }
 }
 
 /* The entry of a key; NULL where the product has none. */

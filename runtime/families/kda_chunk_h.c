@@ -5,6 +5,7 @@
 #include "kda_chunk_h/args.h"
 #include "families/kda_stage.h"
 #include "occupancy.h"
+#include "short.h"
 
 #include <math.h>
 #include <string.h>
@@ -227,6 +228,9 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_kda_chunk_h = {
     .name = family,
     .tag = GEN_KDA_CHUNK_H,
@@ -244,6 +248,7 @@ const struct gen__family gen__family_kda_chunk_h = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
     .params = params,
     .reference = gen__kda_chunk_h_reference,
     .tensors = tensors,
@@ -256,3 +261,5 @@ const struct gen__family gen__family_kda_chunk_h = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
+
+GEN__SELECT_HERE(kda_chunk_h)
