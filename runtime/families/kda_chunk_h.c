@@ -19,7 +19,7 @@ static const char family[] = "kda_chunk_h";
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    const enum gen_status status = gen__kda_stage_check(family, base, key);
+    const enum gen_status status = gen__kda_stage_check(family, base, 0, key);
     key->empty = gen__kda_stage_dims(base)[KDA_BATCH] == 0; /* else there are states to copy */
     return status;
 }

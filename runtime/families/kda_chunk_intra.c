@@ -15,9 +15,8 @@ static const char family[] = "kda_chunk_intra";
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    const enum gen_status status = gen__kda_stage_check(family, base, key);
-    key->codes[2] = (uint8_t)gen__kda_stage_dims(base)[KDA_SAFE_GATE];
-    return status;
+    return gen__kda_stage_check(family, base, (uint32_t)gen__kda_stage_dims(base)[KDA_SAFE_GATE],
+                                key);
 }
 
 static void cost(const gen_problem *base, double *bytes, double *flops)

@@ -16,7 +16,7 @@ static const char family[] = "kda_chunk_o";
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    return gen__kda_stage_check(family, base, key);
+    return gen__kda_stage_check(family, base, 0, key);
 }
 
 static void cost(const gen_problem *base, double *bytes, double *flops)

@@ -22,7 +22,7 @@ static int64_t units(const int32_t *dims)
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    return gen__kda_stage_check(family, base, key);
+    return gen__kda_stage_check(family, base, 0, key);
 }
 
 static uintptr_t gate_bytes(const int32_t *dims)
