@@ -5,7 +5,8 @@
  * distances grow alike, so its outermost cells have no end.
  *
  * A grid hangs on the rows' coordinates alone; ranges with the same have one
- * together. It is built when a library opens, in bounded time and memory.
+ * together. It is built when a product is made (prepared.h) or, of rows that are parsed, when a
+ * library opens, in bounded time and memory.
  */
 #ifndef GEN_GRID_H
 #define GEN_GRID_H

@@ -140,8 +140,8 @@ enum gen__log { GEN__LOG_SELECT = 1, GEN__LOG_LOAD = 2 };
 
 struct gen_library {
     struct gen__pack pack;
-    const struct gen__known *known; /* 1 << GEN__KNOWN_BITS places */
-    uint32_t known_factor;          /* of the hash, chosen so that few tags collide */
+    struct gen__known *known; /* 1 << GEN__KNOWN_BITS places */
+    uint32_t known_factor;    /* of the hash, chosen so that few tags collide */
     uint64_t entry_mask;
     uint64_t entry_factor;      /* of the hash, chosen so that few keys collide */
     struct gen__entry *entries; /* entry_mask + 1 */
@@ -241,6 +241,13 @@ void *gen__calloc_lines(size_t count, size_t size);
 #define GEN__ALL_TABLES UINT32_MAX
 enum gen_status gen__open_only(const gen_open_options *options, uint32_t only_table,
                                gen_library **library);
+
+/* entries.c: `known`, of all families of this runtime. Errors: OUT_OF_MEMORY, UNSUPPORTED (too
+ * many). */
+enum gen_status gen__known_build(gen_library *library);
+/* entries.c: fills the entries with the product's required keys and gives each its groups, the best
+ * target first. False: out of memory. */
+bool gen__entries_build(gen_library *library);
 
 /* tables.c: reads the caller's tables, then the built-in ones, into `tables`,
  * `rows` and `ranges`. Errors: IO and FORMAT for a caller's table (a built-in

@@ -249,7 +249,7 @@ static void bundle_prepared(const struct reading *r, uint32_t table, struct bund
     }
 }
 
-/* Room for them comes from the number of rows, for few tables are both large and parsed. */
+/* Sorts the parsed rows and lists all bundles: no more than there are rows and prepared ranges. */
 static bool bundle_rows(struct reading *r, struct bundle_list *list)
 {
     struct gen__pending *rows = r->rows.rows;
