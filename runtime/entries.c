@@ -106,55 +106,68 @@ static bool better_target(const struct gen__pack *pack, uint32_t a, uint32_t b)
     return a < b;
 }
 
-/* Puts a key among the entries; how many were taken on the way. */
-static uint32_t insert_key(gen_library *library, const struct gen__family *family, uint64_t codes)
+static bool same_key(const struct group_key *a, const struct group_key *b)
 {
-    uint64_t i = gen__entry_hash(library->entry_factor, family, codes);
-    uint32_t collisions = 0;
-    struct gen__entry *entry = &library->entries[i & library->entry_mask];
-    while (entry->family && (entry->family != family || entry->codes != codes)) {
-        entry = &library->entries[++i & library->entry_mask];
-        collisions++;
-    }
-    if (!entry->family)
-        *entry =
-            (struct gen__entry){.codes = codes, .family = family, .order = library->num_entries++};
-    return collisions;
+    return a->family == b->family && a->codes == b->codes;
 }
 
-/* Fills the entries with all keys under one factor; the collisions. */
-static uint32_t insert_all(gen_library *library, const struct group_key *keys, uint64_t factor)
+/* Puts the keys among `places` under one factor: of each the first group that has it, counted from
+ * 1, or 0. How many were taken on the way. */
+static uint32_t place_keys(const gen_library *library, const struct group_key *keys,
+                           uint64_t factor, uint32_t *places)
 {
     uint32_t collisions = 0;
-    library->entry_factor = factor;
-    library->num_entries = 0;
-    library->num_groups_skipped = 0;
-    memset(library->entries, 0, (library->entry_mask + 1) * sizeof(*library->entries));
+    memset(places, 0, (library->entry_mask + 1) * sizeof(*places));
     for (uint32_t g = 0; g < library->pack.index->num_groups; g++) {
-        if (keys[g].family)
-            collisions += insert_key(library, keys[g].family, keys[g].codes);
-        else
-            library->num_groups_skipped++;
+        if (!keys[g].family)
+            continue;
+        uint64_t i = gen__entry_hash(factor, keys[g].family, keys[g].codes) & library->entry_mask;
+        for (; places[i] && !same_key(&keys[places[i] - 1], &keys[g]); collisions++)
+            i = (i + 1) & library->entry_mask;
+        places[i] = places[i] ? places[i] : g + 1;
     }
     return collisions;
 }
 
-/* A factor that gives every key an entry of its own, if one is found soon. */
-static void place_entries(gen_library *library, const struct group_key *keys)
+/* Under a factor that gives every key an entry of its own, if one is found soon. */
+static void choose_places(gen_library *library, const struct group_key *keys, uint32_t *places)
 {
     uint64_t factor = 0x9e3779b97f4a7c15ull;
     uint64_t best = factor;
     uint32_t least = UINT32_MAX;
     for (int attempt = 0; attempt < 16 && least > 0; attempt++) {
-        const uint32_t collisions = insert_all(library, keys, factor);
+        const uint32_t collisions = place_keys(library, keys, factor, places);
         if (collisions < least) {
             least = collisions;
             best = factor;
         }
         factor = factor * 0xd1342543de82ef95ull + 2; /* stays odd */
     }
-    if (library->entry_factor != best)
-        insert_all(library, keys, best);
+    if (least > 0)
+        place_keys(library, keys, best, places);
+    library->entry_factor = best;
+}
+
+/* Fills the entries with all keys, in the order of the product's. */
+static void insert_keys(gen_library *library, const struct group_key *keys)
+{
+    for (uint32_t g = 0; g < library->pack.index->num_groups; g++) {
+        if (!keys[g].family) {
+            library->num_groups_skipped++;
+            library->group_entry[g] = GEN__NO_ENTRY;
+            continue;
+        }
+        uint64_t i = gen__entry_hash(library->entry_factor, keys[g].family, keys[g].codes);
+        struct gen__entry *entry = &library->entries[i & library->entry_mask];
+        while (entry->family && (entry->family != keys[g].family || entry->codes != keys[g].codes))
+            entry = &library->entries[++i & library->entry_mask];
+        if (!entry->family) {
+            entry->family = keys[g].family;
+            entry->codes = keys[g].codes;
+            entry->order = library->num_entries++;
+        }
+        library->group_entry[g] = (uint32_t)(entry - library->entries);
+    }
 }
 
 /* The entry of a group, to be written. */
@@ -169,16 +182,17 @@ bool gen__entries_build(gen_library *library)
     const struct gen__pack *pack = &library->pack;
     const uint32_t num_groups = pack->index->num_groups;
     struct group_key *keys = calloc(num_groups + 1u, sizeof(*keys));
-    if (!keys)
-        return false;
-    read_keys(library, keys);
-    place_entries(library, keys);
-    for (uint32_t g = 0; g < num_groups; g++) {
-        const struct gen__entry *entry =
-            keys[g].family ? gen__entry_find(library, keys[g].family, keys[g].codes) : NULL;
-        library->group_entry[g] = entry ? (uint32_t)(entry - library->entries) : GEN__NO_ENTRY;
+    uint32_t *places = malloc((library->entry_mask + 1) * sizeof(*places));
+    const bool good = keys && places;
+    if (good) {
+        read_keys(library, keys);
+        choose_places(library, keys, places);
+        insert_keys(library, keys);
     }
     free(keys);
+    free(places);
+    if (!good)
+        return false;
     for (uint32_t g = 0; g < num_groups; g++) {
         struct gen__entry *entry = entry_of(library, g);
         if (entry)

@@ -99,6 +99,9 @@ struct gen__entry {
     uint32_t num_ranges;
     uint32_t first_group, num_groups; /* in group_order: best target first */
     uint32_t order;                   /* of the product's keys */
+    /* A copy of the range of the largest class, which is found with the entry; of no class where
+     * there is none. */
+    struct gen__range largest;
 };
 
 /* A family of this runtime, found by its tag, with what gen_select() needs of it first: a place in

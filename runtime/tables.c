@@ -417,6 +417,21 @@ static bool keep_rows(struct reading *r, struct gen__place **places)
     return good && index_ranges(library);
 }
 
+/* Gives every entry a copy of its range with the most multiprocessors. */
+static void copy_largest(gen_library *library)
+{
+    for (uint64_t e = 0; e <= library->entry_mask; e++) {
+        struct gen__entry *entry = &library->entries[e];
+        const struct gen__range *largest = entry->ranges;
+        for (uint32_t i = 1; i < entry->num_ranges; i++)
+            largest = entry->ranges[i].num_sms > largest->num_sms ? &entry->ranges[i] : largest;
+        if (entry->num_ranges)
+            entry->largest = *largest;
+        else if (entry->family)
+            entry->largest.compute_capability = UINT32_MAX;
+    }
+}
+
 /* What is told of the tables. */
 static void sum_up(gen_library *library)
 {
@@ -461,8 +476,10 @@ enum gen_status gen__tables_read(gen_library *library, const char *const *paths,
     if (!status && !keep_rows(&r, places))
         status = gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for the rows of %zu tuning tables",
                            most);
-    if (!status)
+    if (!status) {
+        copy_largest(library);
         sum_up(library);
+    }
     free(r.rows.rows);
     for (size_t i = 0; r.texts && i < num_paths; i++)
         free(r.texts[i].at);
