@@ -24,6 +24,18 @@ template <int places> struct attn_ring {
     __device__ __forceinline__ void next() { at = at % 16 == places - 1 ? (at ^ 16) & 16 : at + 1; }
 };
 
+// Has the phase with this parity ended? Does not wait.
+__device__ __forceinline__ bool attn_landed(unsigned long long &barrier, unsigned parity)
+{
+    unsigned done;
+    asm volatile("{\n\t"
+                 ".reg .pred p;\n\t"
+                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                 "selp.u32 %0, 1, 0, p;\n\t"
+                 "}" : "=r"(done) : "r"(shared_address(&barrier)), "r"(parity) : "memory");
+    return done != 0;
+}
+
 // Tiles under way: told ahead, at work, being written.
 constexpr int attn_slots = 4;
 using attn_place = attn_ring<attn_slots>;
