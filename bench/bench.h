@@ -17,7 +17,7 @@ struct bench_options {
     struct option_list peers;   /* files of peers' times */
     struct option_list columns; /* NAME=GLOB */
     long check_mib;             /* problems up to this size are verified */
-    long rest_ms;               /* cases: idle time before a sample */
+    long rest_ms;               /* cases, columns: idle time before a sample */
     long count;                 /* regret: problems */
     long seed;
     double seconds;  /* cases, regret: what is not begun by then is left out; 0: no limit */

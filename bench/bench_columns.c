@@ -17,6 +17,20 @@ static const char method[] =
     "the best again, median of 11; gbps, tflops: bytes that must move and operations that must be "
     "done, by ms";
 
+/* The head of a file says what its rows were measured behind. */
+static char *method_of(long rest_ms)
+{
+    if (rest_ms <= 0)
+        return xasprintf("%s; no rests: samples follow each other, and the board's power limit "
+                         "lowers the clock of rows that draw more",
+                         method);
+    return xasprintf(
+        "%s; every sample of every row after %ld ms of rest and an untimed replay, for "
+        "the power limit sets in after tens of milliseconds: what rows reach in "
+        "sustained runs may be less",
+        method, rest_ms);
+}
+
 static const struct tournament_pass passes[] = {{2, 1.10, 6}, {11, 1, 0}};
 static const struct tournament_pass quick_passes[] = {{1, 1.10, 4}, {5, 1, 0}};
 
@@ -44,7 +58,7 @@ static bool column_of(struct bench_options *o, struct arena *arena, const struct
                       struct column *column, struct text *text)
 {
     struct session *s = &o->session;
-    struct contest c = {0};
+    struct contest c = {.rest_ms = (double)o->rest_ms};
     int best = -1;
     if (!contest_find(&c, s, shape, &column->only, NULL)) {
         contest_close(&c);
@@ -81,6 +95,7 @@ int bench_columns(struct bench_options *o)
     struct shape_list shapes = {0};
     struct arena arena = {0};
     struct text text = {0};
+    char *how = method_of(o->rest_ms);
     bool ok = true;
     size_t cases = 0;
     if (!o->columns.count)
@@ -92,7 +107,8 @@ int bench_columns(struct bench_options *o)
     session_open_library(&o->session);
     session_open_gpu(&o->session);
     shapes_load(&shapes, family[0], SHAPES_TIMED, o->list);
-    bench_header(&text, o, method);
+    bench_header(&text, o, how);
+    free(how);
     text_add(&text, "case,column,variant,ms,gbps,tflops\n");
     for (size_t i = 0; i < shapes.count; i++) {
         if (!glob_match(o->cases, shapes.item[i].name) || shapes.item[i].key.empty)

@@ -65,7 +65,7 @@ static enum gen_status sample(struct contest *c, struct candidate *x, uint32_t l
         status =
             runner_capture(&x->runner, gpu, sets, launches_within(LONGEST_WINDOW_US, us, launches));
     x->runner.num_samples = 0;
-    return status == GEN_OK ? runner_sample(&x->runner, gpu) : status;
+    return status == GEN_OK ? runner_sample(&x->runner, gpu, c->rest_ms) : status;
 }
 
 static bool measure(void *context, size_t index, int pass, double *us)

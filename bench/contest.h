@@ -25,6 +25,7 @@ struct contest {
     struct candidate *candidate;
     struct contestant *contestant; /* parallel to it */
     size_t count;
+    double rest_ms; /* before each sample, see runner_sample(); the caller's */
     int last_pass;
     bool lost;         /* the GPU's context is gone */
     char failure[256]; /* why the last candidate failed that did */

@@ -121,21 +121,6 @@ enum gen_status runner_capture(struct runner *runner, const struct gpu *gpu, uin
     return status;
 }
 
-enum gen_status runner_sample(struct runner *runner, const struct gpu *gpu)
-{
-    double us = 0;
-    enum gen_status status = gpu_mark_start(gpu);
-    if (status == GEN_OK)
-        status = gpu_graph_launch(gpu, runner->graph);
-    if (status == GEN_OK)
-        status = gpu_mark_stop(gpu);
-    if (status == GEN_OK)
-        status = gpu_elapsed_us(gpu, &us);
-    if (status == GEN_OK && runner->num_samples < sizeof runner->sample / sizeof *runner->sample)
-        runner->sample[runner->num_samples++] = us / runner->launches;
-    return status;
-}
-
 static enum gen_status rest(struct runner *runner, const struct gpu *gpu, double ms)
 {
     enum gen_status status = gpu_sync(gpu);
@@ -148,17 +133,30 @@ static enum gen_status rest(struct runner *runner, const struct gpu *gpu, double
     return gpu_graph_launch(gpu, runner->graph);
 }
 
+enum gen_status runner_sample(struct runner *runner, const struct gpu *gpu, double rest_ms)
+{
+    double us = 0;
+    enum gen_status status = rest_ms > 0 ? rest(runner, gpu, rest_ms) : GEN_OK;
+    if (status == GEN_OK)
+        status = gpu_mark_start(gpu);
+    if (status == GEN_OK)
+        status = gpu_graph_launch(gpu, runner->graph);
+    if (status == GEN_OK)
+        status = gpu_mark_stop(gpu);
+    if (status == GEN_OK)
+        status = gpu_elapsed_us(gpu, &us);
+    if (status == GEN_OK && runner->num_samples < sizeof runner->sample / sizeof *runner->sample)
+        runner->sample[runner->num_samples++] = us / runner->launches;
+    return status;
+}
+
 enum gen_status runners_interleave(struct runner *const *runners, size_t count,
                                    const struct gpu *gpu, int rounds, double rest_ms)
 {
     enum gen_status status = GEN_OK;
     for (int round = 0; round < rounds; round++)
-        for (size_t i = 0; i < count && status == GEN_OK; i++) {
-            if (rest_ms > 0)
-                status = rest(runners[i], gpu, rest_ms);
-            if (status == GEN_OK)
-                status = runner_sample(runners[i], gpu);
-        }
+        for (size_t i = 0; i < count && status == GEN_OK; i++)
+            status = runner_sample(runners[i], gpu, rest_ms);
     return status;
 }
 
@@ -167,7 +165,7 @@ enum gen_status runner_first_us(struct runner *runner, const struct gpu *gpu, ui
 {
     enum gen_status status = runner_capture(runner, gpu, num_sets, 1);
     if (status == GEN_OK)
-        status = runner_sample(runner, gpu);
+        status = runner_sample(runner, gpu, 0);
     *us = status == GEN_OK ? runner_median(runner) : 0;
     return status;
 }

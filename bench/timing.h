@@ -61,11 +61,11 @@ enum gen_status runner_plan(struct runner *runner, const gen_library *library,
  * stage's sets, replacing an earlier graph, and replays once to warm up. */
 enum gen_status runner_capture(struct runner *runner, const struct gpu *gpu, uint32_t num_sets,
                                uint32_t launches);
-/* One replay; appends a sample. */
-enum gen_status runner_sample(struct runner *runner, const struct gpu *gpu);
-/* `rounds` samples of each, in turn. With rest_ms > 0 the GPU idles so long before each and then
- * replays once untimed: what runs on for tens of milliseconds at full power is slowed down by the
- * board's power limit, and what was slowed down before a sample is not this runner's doing. */
+/* One replay; appends a sample. With rest_ms > 0 the GPU idles so long before it and then replays
+ * once untimed: what runs on for tens of milliseconds at full power is slowed down by the board's
+ * power limit, and what was slowed down before a sample is not this runner's doing. */
+enum gen_status runner_sample(struct runner *runner, const struct gpu *gpu, double rest_ms);
+/* `rounds` samples of each, in turn. */
 enum gen_status runners_interleave(struct runner *const *runners, size_t count,
                                    const struct gpu *gpu, int rounds, double rest_ms);
 double runner_median(const struct runner *runner);

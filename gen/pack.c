@@ -2,6 +2,7 @@
 
 #include "failure.h"
 #include "file.h"
+#include "prepare.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -103,7 +104,7 @@ static uint32_t strings_add(struct strings_area *area, const char *string)
 
 static void align(struct text *out, size_t to)
 {
-    static const char zeros[16];
+    static const char zeros[GEN_PACK_PREPARED_ALIGN];
     text_add(out, zeros, (to - out->size % to) % to);
 }
 
@@ -266,6 +267,34 @@ static void finish(struct packer *p, const char *toolkit, uint64_t digest, struc
     text_add(out, (const char *)&footer, sizeof footer);
 }
 
+/* Has the runtime read the tables of the product as it is, and puts what it makes of them before
+ * the index, which has to be written again. */
+static void prepare_tables(struct packer *p, const char *toolkit, uint64_t digest, size_t index_at,
+                           struct text *out)
+{
+    struct text prepared = {0};
+    struct gen_pack_table *tables = (struct gen_pack_table *)(void *)p->tables.data;
+    for (uint32_t i = 0; i < p->index.num_tables; i++) {
+        void *data;
+        size_t size;
+        if (gen__prepare(out->data, out->size, i, &data, &size) != GEN_OK)
+            fail(p->session, "%s", gen_last_error());
+        align(&prepared, GEN_PACK_PREPARED_ALIGN);
+        tables[i].prepared_offset = prepared.size; /* from where they will begin */
+        tables[i].prepared_size = size;
+        tables[i].prepared_hash = gen_pack_hash(data, size);
+        text_add(&prepared, data, size);
+        free(data);
+    }
+    out->size = index_at;
+    align(out, GEN_PACK_PREPARED_ALIGN);
+    for (uint32_t i = 0; i < p->index.num_tables; i++)
+        tables[i].prepared_offset += out->size;
+    text_add(out, prepared.data, prepared.size);
+    text_free(&prepared);
+    finish(p, toolkit, digest, out);
+}
+
 void pack_make(struct session *session, struct variant *const *variants, size_t count,
                const struct pack_tables *tables, const char *toolkit, struct text *out)
 {
@@ -287,7 +316,10 @@ void pack_make(struct session *session, struct variant *const *variants, size_t 
     }
     uint64_t digest = product_digest(p);
     pack_tables_area(p, tables, out);
+    const size_t index_at = out->size;
     finish(p, toolkit, digest, out);
+    if (tables->count > 0)
+        prepare_tables(p, toolkit, digest, index_at, out);
     struct text *parts[] = {&p->families, &p->targets, &p->groups,
                             &p->rows,     &p->tables,  &p->strings.text};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)

@@ -5,6 +5,10 @@
  *     [image 0] [image 1] ...   each a standard CUDA fatbin of one kernel,
  *                               16-byte aligned, as cuLibraryLoadData takes it
  *     [tables]                  tuning tables, the text as it was given
+ *     [prepared tables]         the same as the runtime would have them: rows
+ *                               that are read, sorted and found good, and grids
+ *                               to search them by (runtime/prepared.h), each
+ *                               64-byte aligned; a table may have none
  *     [index]                   struct gen_pack_index and what it points at
  *     [footer]                  struct gen_pack_footer, the file's last bytes
  *
@@ -22,7 +26,7 @@
 #include <string.h>
 
 #define GEN_PACK_MAGIC "ATTNGEN\n"
-#define GEN_PACK_VERSION 1u
+#define GEN_PACK_VERSION 2u
 #define GEN_PACK_MAX_FACTS 12
 
 struct gen_pack_footer {
@@ -99,20 +103,38 @@ struct gen_pack_table {
     uint32_t reserved;
     uint64_t offset;
     uint64_t size;
+    uint64_t prepared_offset, prepared_size; /* size 0: the text is all there is */
+    uint64_t prepared_hash;                  /* gen_pack_hash() of these bytes */
 };
 
+#define GEN_PACK_PREPARED_ALIGN 64u
+
+static inline uint64_t gen_pack_mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0xff51afd7ed558ccdull;
+    return h ^ h >> 32;
+}
+
 /* A 64-bit mix over 8-byte words (the tail padded with zeros), seeded with the
- * size: fast enough to check an index of a megabyte at every open. Detects
- * accidents, not attacks. The words are little-endian, as hosts here are. */
+ * size, of four words at a time as far as there are as many: fast enough to check
+ * an index of a megabyte at every open. Detects accidents, not attacks. The words
+ * are little-endian, as hosts here are. */
 static inline uint64_t gen_pack_hash(const void *data, uint64_t size)
 {
     const unsigned char *p = (const unsigned char *)data;
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ size;
-    for (uint64_t i = 0; i < size; i += 8) {
+    uint64_t h = 0x9e3779b97f4a7c15ull ^ size, four[4] = {h, h + 1, h + 2, h + 3}, i = 0;
+    for (; size - i >= sizeof(four); i += sizeof(four))
+        for (int k = 0; k < 4; k++) {
+            uint64_t w;
+            memcpy(&w, p + i + 8 * k, 8);
+            four[k] = gen_pack_mix(four[k], w);
+        }
+    for (int k = 0; k < 4 && i; k++)
+        h = gen_pack_mix(h, four[k]);
+    for (; i < size; i += 8) {
         uint64_t w = 0;
         memcpy(&w, p + i, size - i < 8 ? (size_t)(size - i) : 8);
-        h = (h ^ w) * 0xff51afd7ed558ccdull;
-        h ^= h >> 32;
+        h = gen_pack_mix(h, w);
     }
     return h;
 }

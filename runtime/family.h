@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 /* A required axis: its name in family.lua and the values this runtime knows.
  * A value's position is its code. */
@@ -48,6 +49,17 @@ struct gen__key {
     float counts[GEN__MAX_COORDS];    /* the tuning coordinates, > 0 unless empty */
     bool empty;                       /* nothing to launch */
 };
+
+/* Sets the first three codes, the others to 0: in one store, for they are read as one word, which
+ * would otherwise wait. */
+static inline void gen__set_codes(struct gen__key *key, uint32_t a, uint32_t b, uint32_t c)
+{
+    const union {
+        uint8_t codes[GEN__MAX_REQUIRED];
+        uint64_t word;
+    } required = {.codes = {(uint8_t)a, (uint8_t)b, (uint8_t)c}};
+    memcpy(key->codes, &required.word, sizeof key->codes);
+}
 
 /* A tuning coordinate in doublings. */
 static inline float gen__key_log2(const struct gen__key *key, uint32_t coord)

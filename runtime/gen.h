@@ -272,7 +272,8 @@ GEN_API enum gen_status gen_preload(const gen_library *library, const gen_plan *
  * synchronizes nothing, reads nothing back. A kernel that was not preloaded is
  * loaded here, except on a capturing stream: NOT_LOADED. Workspace: at least
  * plan->workspace_bytes of device memory, 256-byte aligned; NULL where that is
- * 0. Errors: INVALID_ARGUMENT, MISMATCH, WORKSPACE, NOT_LOADED, DRIVER (no
+ * 0. It may hold anything, and launches that may run at the same time need one
+ * each. Errors: INVALID_ARGUMENT, MISMATCH, WORKSPACE, NOT_LOADED, DRIVER (no
  * current context, another architecture's device, a launch that the driver
  * refuses), and where the kernel is loaded here those of gen_preload().
  * Thread-safe. */

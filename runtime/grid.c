@@ -60,9 +60,10 @@ nearest_of_blocks(const unsigned char *block, uint32_t count, uint32_t num_coord
         next = gen__lanes_min(gen__lanes_min(next, high), gen__lanes_max(least, low));
         least = gen__lanes_min(least, low);
     }
-    struct gen__nearest found = {{0, 0}, {0, 0}, false};
+    struct gen__nearest found = {{0, 0}, {0, 0}, {false, false}};
     least_two(least, next, found.distance);
-    found.far = found.distance[0] >= FAR;
+    found.far[0] = found.distance[0] >= FAR;
+    found.far[1] = found.distance[1] >= FAR;
     const gen__lanes near_by = gen__lanes_all(found.distance[1]);
     bool first = false, second = false;
     for (uint32_t i = 0; i < count && !(first && second); i++) {
@@ -90,7 +91,7 @@ static struct gen__nearest nearer_two(struct gen__nearest a, struct gen__nearest
     const bool swap = other ? !(x.distance[1] < y.distance[0]) : y.distance[0] < x.distance[1];
     return (struct gen__nearest){{x.row[0], swap ? y.row[0] : x.row[1]},
                                  {x.distance[0], swap ? y.distance[0] : x.distance[1]},
-                                 x.far};
+                                 {x.far[0], swap ? y.far[0] : x.far[1]}};
 }
 
 __attribute__((always_inline)) static inline struct gen__nearest
@@ -128,11 +129,12 @@ const struct gen__row *gen__grid_find_scaled(const struct gen__range *range, uin
     const float at[GEN__MAX_COORDS] = {first, counts[1], num_coords > 2 ? counts[2] : 1.0f,
                                        num_coords > 3 ? counts[3] : 1.0f};
     float us;
+    const struct gen__row *next;
     if (num_coords == 2)
-        return gen__grid_find(range, 2, at, &us);
+        return gen__grid_find(range, 2, at, &us, &next);
     if (num_coords == 3)
-        return gen__grid_find(range, 3, at, &us);
-    return gen__grid_find(range, 4, at, &us);
+        return gen__grid_find(range, 3, at, &us, &next);
+    return gen__grid_find(range, 4, at, &us, &next);
 }
 
 /* ---- the nearest that is eligible -------------------------------------- */

@@ -5,7 +5,8 @@
  * distances grow alike, so its outermost cells have no end.
  *
  * A grid hangs on the rows' coordinates alone; ranges with the same have one
- * together. It is built when a library opens, in bounded time and memory.
+ * together. It is built when a product is made (prepared.h) or, of rows that are parsed, when a
+ * library opens, in bounded time and memory.
  */
 #ifndef GEN_GRID_H
 #define GEN_GRID_H
@@ -39,7 +40,8 @@ struct gen__grid {
     struct gen__place place; /* as in the ranges */
     uint32_t num_coords;
     uint32_t first_row, num_rows; /* of the first range that has it */
-    uint32_t bytes;               /* that it takes */
+    uint32_t num_cells;
+    uint32_t bytes; /* that it takes */
 };
 
 /* Logarithms and rows: whole vectors. */
@@ -74,6 +76,13 @@ static inline size_t gen__slots_size(uint32_t num_rows, uint32_t num_coords)
     return (size + GEN__LINE - 1) / GEN__LINE * GEN__LINE;
 }
 
+/* In whole vectors. */
+static inline size_t gen__grid_cells_size(uint32_t num_cells)
+{
+    const size_t size = num_cells * sizeof(uint32_t);
+    return (size + sizeof(gen__lanes) - 1) / sizeof(gen__lanes) * sizeof(gen__lanes);
+}
+
 struct gen__nearest;
 /* The two nearest of a cell that has not one block. */
 struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_t num_coords,
@@ -85,6 +94,13 @@ const struct gen__row *gen__grid_find_scaled(const struct gen__range *range, uin
  * none is, or too far. */
 const struct gen__row *gen__grid_find_eligible(const struct gen__range *range, uint32_t num_coords,
                                                const float *counts, float first, uint32_t eligible);
+
+#define GEN__MAX_CELLS 512                                        /* of a grid */
+#define GEN__MAX_LISTS(num_coords) ((num_coords) * (size_t)40960) /* bytes */
+#define GEN__GRID_MAX_ROWS 4096
+/* A row that is farther from any problem than any row that is looked for, and than twice that: it
+ * stands for none. */
+#define GEN__GRID_NOWHERE (1 << 25)
 
 /* Fills the slots of a range, which come zeroed; the bytes they take. */
 size_t gen__slots_fill(const struct gen__range *range, uint32_t num_coords,

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#define MAX_ROWS 4096
 #define MAX_SPAN 128.0f /* doublings of all coordinates together */
 #define STEP_BITS 20    /* of a number, that its step does not hang on */
 
@@ -191,7 +190,7 @@ static struct gen__grid *finish(const struct gen__builder *b)
     struct gen__place place = {0};
     const struct gen__candidates *rows = &b->of_depth[0];
     const size_t all = gen__blocks_of(rows->count) * gen__block_size(b->num_coords);
-    const size_t cells = gen__cells_size(b), steps_at = cells + b->lists_size;
+    const size_t cells = gen__grid_cells_size(b->num_cells), steps_at = cells + b->lists_size;
     size_t num_steps = 0;
     for (uint32_t c = 0; c < b->num_coords; c++)
         num_steps += fill_steps(b, c, &place, NULL);
@@ -213,6 +212,7 @@ static struct gen__grid *finish(const struct gen__builder *b)
     place.at = at;
     grid->place = place;
     grid->num_coords = b->num_coords;
+    grid->num_cells = b->num_cells;
     grid->bytes = (uint32_t)bytes;
     return grid;
 }
@@ -247,7 +247,7 @@ static bool suits(const struct gen__row *rows, uint32_t count, uint32_t num_coor
         }
         span += high - low;
     }
-    return count <= MAX_ROWS && span <= MAX_SPAN;
+    return count <= GEN__GRID_MAX_ROWS && span <= MAX_SPAN;
 }
 
 bool gen__grid_index(gen_library *library, uint32_t num_coords, struct gen__range *range)

@@ -5,9 +5,7 @@
 
 #include "grid.h"
 
-#define GEN__MAX_SLABS 64                                         /* of a coordinate */
-#define GEN__MAX_CELLS 512                                        /* of a grid */
-#define GEN__MAX_LISTS(num_coords) ((num_coords) * (size_t)40960) /* bytes */
+#define GEN__MAX_SLABS 64 /* of a coordinate */
 #define GEN__MAX_DEPTH 16 /* of halving boxes: GEN__MAX_CELLS, and a rest for each coordinate */
 
 /* Rows that may be among the two nearest in a box of slabs, in their order. */
@@ -36,17 +34,6 @@ struct gen__builder {
     int32_t *lost;
     void *memory;
 };
-
-/* In whole vectors. */
-static inline size_t gen__cells_size(const struct gen__builder *b)
-{
-    const size_t size = b->num_cells * sizeof(b->cells[0]);
-    return (size + sizeof(gen__lanes) - 1) / sizeof(gen__lanes) * sizeof(gen__lanes);
-}
-
-/* A row that is farther from any problem than any row that is looked for, and than twice that: it
- * stands for none. */
-#define GEN__GRID_NOWHERE (1 << 25)
 
 /* An empty block, and a row in its place. */
 static inline void gen__grid_clear(unsigned char *block, uint32_t num_coords)

@@ -19,7 +19,7 @@
 struct gen__nearest {
     uint32_t row[2];
     float distance[2]; /* any unit */
-    bool far;
+    bool far[2];
 };
 
 /* The cell that a problem is in. Its coordinates' bits alone say so, while their logarithms are
@@ -107,9 +107,11 @@ gen__nearest_of_block(const unsigned char *block, uint32_t num_coords, gen__int_
     gen__grid_least_two(&least, &next);
     const uint16_t *rows = gen__grid_rows(block, num_coords);
     const uint32_t first = (uint32_t)least[0], second = (uint32_t)next[0];
-    return (struct gen__nearest){.row = {rows[first & PLACES], rows[second & PLACES]},
-                                 .distance = {gen__grid_distance(least), gen__grid_distance(next)},
-                                 .far = first >= (uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS};
+    return (struct gen__nearest){
+        .row = {rows[first & PLACES], rows[second & PLACES]},
+        .distance = {gen__grid_distance(least), gen__grid_distance(next)},
+        .far = {first >= (uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS,
+                second >= (uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS}};
 }
 
 /* One by one, as the family has written them: a vector would wait until the last of them is in the
@@ -121,10 +123,11 @@ __attribute__((always_inline)) static inline gen__lanes gen__grid_counts(const f
                         num_coords > 3 ? counts[3] : 1.0f};
 }
 
-/* The nearest row, and in *us the time by the two nearest; NULL where they are too far for exact
- * distances. `counts` are the problem's coordinates. */
+/* The nearest row, in *us the time by the two nearest and in *next the second; NULL where they are
+ * too far for exact distances, or there is none. `at` are the problem's coordinates. */
 __attribute__((always_inline)) static inline const struct gen__row *
-gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float *at, float *us)
+gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float *at, float *us,
+               const struct gen__row **next)
 {
     const struct gen__place *grid = &range->place;
     const gen__lanes counts = gen__grid_counts(at, num_coords);
@@ -135,9 +138,10 @@ gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float 
         near = gen__nearest_of_list(range, num_coords, cell, logs);
     else
         near = gen__nearest_of_block(gen__grid_list(grid, cell), num_coords, logs);
-    const struct gen__row *row = &range->rows[near.row[0]];
-    *us = gen__mean_time(row, &range->rows[near.row[1]], near.distance[0], near.distance[1]);
-    return __builtin_expect(near.far, 0) ? NULL : row;
+    const struct gen__row *row = &range->rows[near.row[0]], *second = &range->rows[near.row[1]];
+    *us = gen__mean_time(row, second, near.distance[0], near.distance[1]);
+    *next = near.far[1] ? NULL : second;
+    return __builtin_expect(near.far[0], 0) ? NULL : row;
 }
 
 #endif /* GEN_GRID_FIND_H */

@@ -147,7 +147,7 @@ static uint32_t keep_list(struct gen__builder *b, const struct gen__candidates *
     gen__grid_write(b, rows, b->lists + at);
     b->lists_size += size;
     /* They come behind the cells. */
-    const size_t vectors = (at + gen__cells_size(b)) / sizeof(gen__lanes);
+    const size_t vectors = (at + gen__grid_cells_size(b->num_cells)) / sizeof(gen__lanes);
     return (uint32_t)vectors << GEN__GRID_BLOCK_BITS | (blocks - 1);
 }
 

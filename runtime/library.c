@@ -71,147 +71,6 @@ static enum gen_status match_families(gen_library *library, const char *label)
     return GEN_OK;
 }
 
-/* The codes of "bf16,128,vk"; false where this runtime does not know one. */
-static bool parse_values(const struct gen__family *family, const char *text, uint64_t *codes)
-{
-    struct gen__key key = {0};
-    for (uint32_t a = 0; a < family->num_required; a++) {
-        const struct gen__axis *axis = &family->required[a];
-        size_t length = strcspn(text, ",");
-        uint32_t code = 0;
-        while (code < axis->num_values && (strlen(axis->values[code]) != length ||
-                                           strncmp(axis->values[code], text, length) != 0))
-            code++;
-        if (code == axis->num_values || code > UINT8_MAX)
-            return false;
-        key.codes[a] = (uint8_t)code;
-        text += length;
-        if (*text != (a + 1 < family->num_required ? ',' : '\0'))
-            return false;
-        text += *text == ',';
-    }
-    *codes = gen__key_codes(&key);
-    return *text == '\0';
-}
-
-static bool group_key(const gen_library *library, uint32_t group, const struct gen__family **family,
-                      uint64_t *codes)
-{
-    const struct gen_pack_group *g = &library->pack.groups[group];
-    *family = library->families[g->family];
-    return *family && parse_values(*family, gen__pack_string(&library->pack, g->values), codes);
-}
-
-const struct gen__entry *gen__entry_of_group(const gen_library *library, uint32_t group)
-{
-    const struct gen__family *family;
-    uint64_t codes;
-    return group_key(library, group, &family, &codes) ? gen__entry_find(library, family, codes)
-                                                      : NULL;
-}
-
-/* Machine code for one compute capability before machine code for a line of
- * them before text; later architectures first; then as the product has them. */
-static bool better_target(const struct gen__pack *pack, uint32_t a, uint32_t b)
-{
-    const struct gen_pack_target *x = &pack->targets[pack->groups[a].target];
-    const struct gen_pack_target *y = &pack->targets[pack->groups[b].target];
-    if (x->kind != y->kind)
-        return x->kind < y->kind;
-    if (x->compute_capability != y->compute_capability)
-        return x->compute_capability > y->compute_capability;
-    return a < b;
-}
-
-/* Puts a key among the entries; how many were taken on the way. */
-static uint32_t insert_key(gen_library *library, const struct gen__family *family, uint64_t codes)
-{
-    uint64_t i = gen__entry_hash(library->entry_factor, family, codes);
-    uint32_t collisions = 0;
-    struct gen__entry *entry = &library->entries[i & library->entry_mask];
-    while (entry->family && (entry->family != family || entry->codes != codes)) {
-        entry = &library->entries[++i & library->entry_mask];
-        collisions++;
-    }
-    if (!entry->family)
-        *entry =
-            (struct gen__entry){.codes = codes, .family = family, .order = library->num_entries++};
-    return collisions;
-}
-
-/* Fills the entries with all keys under one factor; the collisions. */
-static uint32_t insert_all(gen_library *library, uint64_t factor)
-{
-    uint32_t collisions = 0;
-    library->entry_factor = factor;
-    library->num_entries = 0;
-    library->num_groups_skipped = 0;
-    memset(library->entries, 0, (library->entry_mask + 1) * sizeof(*library->entries));
-    for (uint32_t g = 0; g < library->pack.index->num_groups; g++) {
-        const struct gen__family *family;
-        uint64_t codes;
-        if (group_key(library, g, &family, &codes))
-            collisions += insert_key(library, family, codes);
-        else
-            library->num_groups_skipped++;
-    }
-    return collisions;
-}
-
-/* A factor that gives every key an entry of its own, if one is found soon. */
-static void place_entries(gen_library *library)
-{
-    uint64_t factor = 0x9e3779b97f4a7c15ull;
-    uint64_t best = factor;
-    uint32_t least = UINT32_MAX;
-    for (int attempt = 0; attempt < 16 && least > 0; attempt++) {
-        const uint32_t collisions = insert_all(library, factor);
-        if (collisions < least) {
-            least = collisions;
-            best = factor;
-        }
-        factor = factor * 0xd1342543de82ef95ull + 2; /* stays odd */
-    }
-    if (library->entry_factor != best)
-        insert_all(library, best);
-}
-
-/* The entry of a group, to be written. */
-static struct gen__entry *entry_of(gen_library *library, uint32_t group)
-{
-    const struct gen__entry *entry = gen__entry_of_group(library, group);
-    return entry ? library->entries + (entry - library->entries) : NULL;
-}
-
-/* Gives every entry its groups, the best target first. */
-static void build_entries(gen_library *library)
-{
-    const struct gen__pack *pack = &library->pack;
-    const uint32_t num_groups = pack->index->num_groups;
-    place_entries(library);
-    for (uint32_t g = 0; g < num_groups; g++) {
-        struct gen__entry *entry = entry_of(library, g);
-        if (entry)
-            entry->num_groups++;
-    }
-    uint32_t first = 0;
-    for (uint64_t e = 0; e <= library->entry_mask; e++) {
-        library->entries[e].first_group = first;
-        first += library->entries[e].num_groups;
-        library->entries[e].num_groups = 0;
-    }
-    for (uint32_t g = 0; g < num_groups; g++) {
-        struct gen__entry *entry = entry_of(library, g);
-        if (!entry)
-            continue;
-        uint32_t *order = library->group_order + entry->first_group;
-        uint32_t at = entry->num_groups++;
-        for (; at > 0 && better_target(pack, g, order[at - 1]); at--)
-            order[at] = order[at - 1];
-        order[at] = g;
-    }
-}
-
 /* Copies what selection asks of the variants: the index has it among much else,
  * and without the divisions done. */
 static void build_variants(gen_library *library)
@@ -250,6 +109,7 @@ static bool allocate(gen_library *library)
     library->entries = gen__calloc_lines(num_entries, sizeof(*library->entries));
     library->variants = gen__calloc_lines(index->num_variants + 1u, sizeof(*library->variants));
     library->group_order = calloc(index->num_groups + 1u, sizeof(*library->group_order));
+    library->group_entry = calloc(index->num_groups + 1u, sizeof(*library->group_entry));
     library->families = calloc(index->num_families + 1u, sizeof(*library->families));
     struct gen__loader *loader = calloc(1, sizeof(*loader));
     if (loader) {
@@ -258,8 +118,8 @@ static bool allocate(gen_library *library)
         loader->libraries = calloc(index->num_variants + 1u, sizeof(*loader->libraries));
     }
     library->loader = loader;
-    return library->entries && library->variants && library->group_order && library->families &&
-           loader && loader->kernels && loader->libraries;
+    return library->entries && library->variants && library->group_order && library->group_entry &&
+           library->families && loader && loader->kernels && loader->libraries;
 }
 
 static uint32_t log_wishes(void)
@@ -301,7 +161,8 @@ static enum gen_status check_options(const gen_open_options *options, gen_librar
     return GEN_OK;
 }
 
-static enum gen_status open_library(gen_library *library, const gen_open_options *options)
+static enum gen_status open_library(gen_library *library, const gen_open_options *options,
+                                    uint32_t only_table)
 {
     const char *label = options->path ? options->path : "(product in memory)";
     const void *data = options->data;
@@ -319,16 +180,20 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
         return status;
     if (!allocate(library))
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
-    status = match_families(library, label);
+    status = gen__known_build(library);
+    if (!status)
+        status = match_families(library, label);
     if (status)
         return status;
-    build_entries(library);
+    if (!gen__entries_build(library))
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
     build_variants(library);
     library->log = log_wishes();
-    return gen__tables_read(library, options->table_paths, options->num_table_paths);
+    return gen__tables_read(library, options->table_paths, options->num_table_paths, only_table);
 }
 
-enum gen_status gen_open(const gen_open_options *options, gen_library **library)
+enum gen_status gen__open_only(const gen_open_options *options, uint32_t only_table,
+                               gen_library **library)
 {
     enum gen_status status = check_options(options, library);
     if (status)
@@ -336,13 +201,18 @@ enum gen_status gen_open(const gen_open_options *options, gen_library **library)
     gen_library *opened = calloc(1, sizeof(*opened));
     if (!opened)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory to open a library");
-    status = open_library(opened, options);
+    status = open_library(opened, options, only_table);
     if (status) {
         gen_close(opened);
         return status;
     }
     *library = opened;
     return GEN_OK;
+}
+
+enum gen_status gen_open(const gen_open_options *options, gen_library **library)
+{
+    return gen__open_only(options, GEN__ALL_TABLES, library);
 }
 
 static void close_loader(gen_library *library)
@@ -368,16 +238,19 @@ void gen_close(gen_library *library)
     for (uint32_t i = 0; i < library->num_tables; i++)
         free(library->tables[i].name);
     free(library->tables);
+    free(library->known);
     free(library->rows);
     free(library->keys);
     free(library->spots);
     free(library->cells);
     free(library->slots);
+    free(library->prepared);
     gen__grids_free(library);
     free(library->ranges);
     free(library->variants);
     free(library->entries);
     free(library->group_order);
+    free(library->group_entry);
     free(library->families);
     if (library->mapping)
         munmap(library->mapping, library->mapping_size);

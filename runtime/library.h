@@ -99,7 +99,24 @@ struct gen__entry {
     uint32_t num_ranges;
     uint32_t first_group, num_groups; /* in group_order: best target first */
     uint32_t order;                   /* of the product's keys */
+    /* A copy of the range of the largest class, which is found with the entry; of no class where
+     * there is none. */
+    struct gen__range largest;
 };
+
+/* A family of this runtime, found by its tag, with what gen_select() needs of it first: a place in
+ * an open-addressing table, free where `family` is NULL. */
+struct gen__known {
+    uint32_t tag, problem_size;
+    const struct gen__family *family;
+    enum gen_status (*select)(const gen_library *library, const gen_device *device,
+                              const gen_problem *problem, gen_plan *plan);
+    bool (*launch)(const gen_library *library, const gen_device *device, const gen_problem *problem,
+                   gen_plan_launch *launch);
+};
+
+#define GEN__KNOWN_BITS 7
+#define GEN__MAX_FAMILIES 100 /* of a runtime: some places stay free */
 
 /* A tuning table that was read, or refused. */
 struct gen__table {
@@ -126,6 +143,8 @@ enum gen__log { GEN__LOG_SELECT = 1, GEN__LOG_LOAD = 2 };
 
 struct gen_library {
     struct gen__pack pack;
+    struct gen__known *known; /* 1 << GEN__KNOWN_BITS places */
+    uint32_t known_factor;    /* of the hash, chosen so that few tags collide */
     uint64_t entry_mask;
     uint64_t entry_factor;      /* of the hash, chosen so that few keys collide */
     struct gen__entry *entries; /* entry_mask + 1 */
@@ -137,7 +156,9 @@ struct gen_library {
     struct gen__cell *cells;
     struct gen__grid *grids; /* of several coordinates: grid.h */
     unsigned char *slots;    /* likewise */
+    unsigned char *prepared; /* grids that the product brought: prepared.h */
     uint32_t *group_order;
+    uint32_t *group_entry; /* by group: its place among the entries, or GEN__NO_ENTRY */
     struct gen__table *tables;
     const struct gen__family **families; /* by the product's index; NULL: not known */
     uint32_t num_entries, num_ranges, num_rows, num_tables;
@@ -160,6 +181,24 @@ static inline uint64_t gen__entry_hash(uint64_t factor, const struct gen__family
                                        uint64_t codes)
 {
     return (codes ^ family->tag) * factor >> 40;
+}
+
+static inline uint32_t gen__known_hash(uint32_t factor, uint32_t tag)
+{
+    return tag * factor >> (32 - GEN__KNOWN_BITS);
+}
+
+/* The family of a tag; NULL where this runtime has none. */
+static inline const struct gen__known *gen__known_find(const gen_library *library, uint32_t tag)
+{
+    const uint32_t mask = (1u << GEN__KNOWN_BITS) - 1;
+    for (uint32_t i = gen__known_hash(library->known_factor, tag);; i++) {
+        const struct gen__known *known = &library->known[i & mask];
+        if (__builtin_expect(known->tag == tag && known->family, 1))
+            return known;
+        if (!known->family)
+            return NULL;
+    }
 }
 
 /* The entry of a key; NULL where the product has none. */
@@ -187,16 +226,36 @@ static inline const struct gen__facts *gen__facts_of(const gen_library *library,
     return &library->variants[variant].facts;
 }
 
+#define GEN__NO_ENTRY UINT32_MAX
+
 /* The entry that a group belongs to, or NULL where its family or a value is not
  * known to this runtime. */
-const struct gen__entry *gen__entry_of_group(const gen_library *library, uint32_t group);
+static inline const struct gen__entry *gen__entry_of_group(const gen_library *library,
+                                                           uint32_t group)
+{
+    const uint32_t entry = library->group_entry[group];
+    return entry == GEN__NO_ENTRY ? NULL : &library->entries[entry];
+}
 
 /* calloc() for the structs that want a cache line. */
 void *gen__calloc_lines(size_t count, size_t size);
 
+/* gen_open() that reads, of the built-in tables, one alone or all. */
+#define GEN__ALL_TABLES UINT32_MAX
+enum gen_status gen__open_only(const gen_open_options *options, uint32_t only_table,
+                               gen_library **library);
+
+/* entries.c: `known`, of all families of this runtime. Errors: OUT_OF_MEMORY, UNSUPPORTED (too
+ * many). */
+enum gen_status gen__known_build(gen_library *library);
+/* entries.c: fills the entries with the product's required keys and gives each its groups, the best
+ * target first. False: out of memory. */
+bool gen__entries_build(gen_library *library);
+
 /* tables.c: reads the caller's tables, then the built-in ones, into `tables`,
  * `rows` and `ranges`. Errors: IO and FORMAT for a caller's table (a built-in
- * one that is malformed is refused and noted), OUT_OF_MEMORY. */
-enum gen_status gen__tables_read(gen_library *library, const char *const *paths, size_t num_paths);
+ * one that is malformed is refused and noted) and for a damaged prepared one, OUT_OF_MEMORY. */
+enum gen_status gen__tables_read(gen_library *library, const char *const *paths, size_t num_paths,
+                                 uint32_t only_table);
 
 #endif /* GEN_LIBRARY_H */

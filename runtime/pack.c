@@ -101,6 +101,9 @@ static enum gen_status check_lists(const char *label, const struct gen__pack *pa
             return bad(label, "a table's name lies outside the string area");
         if (t->offset > images_end || t->size > images_end - t->offset)
             return bad(label, "a tuning table lies outside the file");
+        if (t->prepared_offset % GEN_PACK_PREPARED_ALIGN != 0 || t->prepared_offset > images_end ||
+            t->prepared_size > images_end - t->prepared_offset)
+            return bad(label, "a prepared tuning table lies outside the file");
     }
     return GEN_OK;
 }

@@ -104,10 +104,10 @@ bool gen__short_parts(const gen_library *library, const gen_device *device,
     for (uint32_t i = 0; i < count; i++) {
         const gen_problem *problem = &parts[i].problem.base;
         gen_plan_launch *launch = &plan->launch[parts[i].launch];
-        const struct gen__family *family = gen__family_by_tag(problem->family);
+        const struct gen__known *known = gen__known_find(library, problem->family);
         const bool found =
-            family && (family->launch ? family->launch(library, device, problem, launch)
-                                      : launch_any(family, library, device, problem, launch));
+            known && (known->launch ? known->launch(library, device, problem, launch)
+                                    : launch_any(known->family, library, device, problem, launch));
         if (!found && gen__choose_part(library, device, problem, launch) != GEN_OK)
             return false;
     }
@@ -125,15 +125,11 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     /* The rest of gen__device_check() holds for the device of a class. */
     NEED(device && gen__same_words(device, device_head) && device->shared_per_block != 0)
     NEED(problem && plan)
-    const struct gen__family *family = gen__families[0];
-    for (uint32_t i = 1; __builtin_expect(family->tag != problem->family, 0); i++) {
-        NEED(i < gen__num_families)
-        family = gen__families[i];
-    }
-    NEED(problem->size == family->problem_size && !(problem->flags & ~GEN__PROBLEM_FLAGS))
+    const struct gen__known *known = gen__known_find(library, problem->family);
+    NEED(known && problem->size == known->problem_size && !(problem->flags & ~GEN__PROBLEM_FLAGS))
 #undef NEED
-    return family->select ? family->select(library, device, problem, plan)
-                          : select_any(family, library, device, problem, plan);
+    return known->select ? known->select(library, device, problem, plan)
+                         : select_any(known->family, library, device, problem, plan);
 
 at_length:
     return gen__select_at_length(library, device, problem, plan);

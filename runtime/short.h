@@ -101,13 +101,20 @@ GEN__INLINE bool gen__short_row(const struct gen__range *range, const struct gen
 {
     if (!range->place.at)
         return false;
-    const struct gen__row *row = gen__grid_find(range, family->num_coords, counts, &found->us);
+    const struct gen__row *next;
+    const struct gen__row *row =
+        gen__grid_find(range, family->num_coords, counts, &found->us, &next);
     if (!row)
         return false;
-    if (first != counts[0])
+    if (first != counts[0]) {
         row = gen__grid_find_scaled(range, family->num_coords, counts, first);
+        next = NULL;
+    }
     if (__builtin_expect(!row || !gen__row_fits(row, family, problem, device), 0)) {
-        row = gen__short_eligible(range, family, problem, device, counts, first);
+        if (next && gen__row_fits(next, family, problem, device))
+            row = next;
+        else
+            row = gen__short_eligible(range, family, problem, device, counts, first);
         if (!row)
             return false;
     }

@@ -1,5 +1,6 @@
 /* Reading all tables of a library and laying their rows out for selection. */
 #include "grid.h"
+#include "prepared.h"
 #include "rows.h"
 #include "table.h"
 
@@ -72,16 +73,76 @@ struct text {
     size_t size;
 };
 
-static enum gen_status parse_user(gen_library *library, const char *path, struct text *text,
-                                  struct gen__pending_list *list)
+/* All that was read, before it is laid out. */
+struct reading {
+    gen_library *library;
+    struct text *texts; /* of the caller's tables */
+    size_t num_texts;
+    struct gen__pending_list rows;  /* of tables that were parsed */
+    struct gen__prepared *prepared; /* by table of the library, where it was not */
+    size_t num_prepared_ranges, prepared_bytes;
+};
+
+/* A prepared table in place of its text; false where there is none. */
+static bool use_prepared(struct reading *r, uint32_t builtin, uint32_t index,
+                         enum gen_status *status)
 {
+    struct gen__prepared *prepared = &r->prepared[index];
+    *status = gen__prepared_open(r->library, builtin, prepared);
+    const struct gen__prepared_head *head = prepared->head;
+    if (*status || !head)
+        return false;
+    struct gen__table *t = &r->library->tables[index];
+    t->compute_capability = head->compute_capability;
+    t->num_sms = head->num_sms;
+    t->memory_gbps = head->memory_gbps;
+    t->l2_bytes = head->l2_bytes;
+    t->num_bad = head->num_bad;
+    t->num_expired = head->num_expired;
+    t->reason_line = head->reason_line;
+    memcpy(t->class_name, head->class_name, sizeof(t->class_name));
+    memcpy(t->reason, head->reason, sizeof(t->reason));
+    r->num_prepared_ranges += head->num_ranges;
+    r->prepared_bytes += prepared->data_size;
+    return true;
+}
+
+static const char *builtin_text(const gen_library *library, uint32_t i, size_t *size)
+{
+    *size = (size_t)library->pack.tables[i].size;
+    return (const char *)library->pack.data + library->pack.tables[i].offset;
+}
+
+/* The built-in table with the same text; num_tables where there is none. */
+static uint32_t same_builtin(const gen_library *library, const struct text *text)
+{
+    const uint32_t num_builtin = library->pack.index->num_tables;
+    uint32_t i = 0;
+    for (; i < num_builtin; i++) {
+        size_t size;
+        const char *at = builtin_text(library, i, &size);
+        if (size == text->size && memcmp(at, text->at, size) == 0)
+            break;
+    }
+    return i;
+}
+
+static enum gen_status read_user(struct reading *r, const char *path, struct text *text)
+{
+    gen_library *library = r->library;
     uint32_t index = 0;
     enum gen_status status = add_table(library, path, &index);
     if (!status)
         status = read_file(path, &text->at, &text->size);
-    if (!status)
-        status = gen__table_parse(library, index, text->at, text->size, list);
-    if (text->at && status == GEN_STATUS_FORMAT)
+    if (status)
+        return status;
+    const uint32_t builtin = same_builtin(library, text);
+    if (builtin < library->pack.index->num_tables && use_prepared(r, builtin, index, &status))
+        return GEN_OK;
+    if (status)
+        return status;
+    status = gen__table_parse(library, index, text->at, text->size, &r->rows);
+    if (status == GEN_STATUS_FORMAT)
         gen__fail(status, "%s:%u: %s", path, library->tables[index].reason_line,
                   library->tables[index].reason);
     return status;
@@ -97,22 +158,25 @@ static void same_table(struct gen__table *table, const struct gen__table *passed
     table->same_as = index + 1;
 }
 
-static enum gen_status parse_builtin(gen_library *library, uint32_t i, const struct text *passed,
-                                     size_t num_passed, struct gen__pending_list *list)
+static enum gen_status read_builtin(struct reading *r, uint32_t i)
 {
-    const struct gen__pack *pack = &library->pack;
-    const struct gen_pack_table *t = &pack->tables[i];
+    gen_library *library = r->library;
+    size_t size;
+    const char *text = builtin_text(library, i, &size);
+    const char *name = gen__pack_string(&library->pack, library->pack.tables[i].name);
     uint32_t index = 0;
-    const char *text = (const char *)pack->data + t->offset;
-    enum gen_status status = add_table(library, gen__pack_string(pack, t->name), &index);
-    for (size_t k = 0; !status && k < num_passed; k++) {
-        if (passed[k].size != t->size || memcmp(passed[k].at, text, passed[k].size) != 0)
+    enum gen_status status = add_table(library, name, &index);
+    if (status)
+        return status;
+    for (size_t k = 0; k < r->num_texts; k++) {
+        if (r->texts[k].size != size || memcmp(r->texts[k].at, text, size) != 0)
             continue;
         same_table(&library->tables[index], &library->tables[k], (uint32_t)k);
         return GEN_OK;
     }
-    if (!status)
-        status = gen__table_parse(library, index, text, (size_t)t->size, list);
+    if (use_prepared(r, i, index, &status) || status)
+        return status;
+    status = gen__table_parse(library, index, text, size, &r->rows);
     /* Without its table a product is slower, not broken. */
     return status == GEN_STATUS_FORMAT ? GEN_OK : status;
 }
@@ -139,43 +203,126 @@ static int order_pending(const void *x, const void *y)
     return order ? order : order_numbers(a->line, b->line);
 }
 
-/* Are they of one entry and class? */
-static bool same_range(const struct gen__pending *a, const struct gen__pending *b)
+/* The rows of one table for one entry, parsed or prepared. */
+struct bundle {
+    uint32_t entry, compute_capability, num_sms, table;
+    uint32_t num_rows;
+    const struct gen__pending *parsed; /* or NULL */
+    const struct gen__prepared_row *prepared;
+    uint32_t grid; /* of the prepared table's; or GEN__NO_GRID */
+};
+
+struct bundle_list {
+    struct bundle *items;
+    size_t count, num_rows;
+};
+
+/* By entry, class, table: of each no two. */
+static int order_bundles(const void *x, const void *y)
+{
+    const struct bundle *a = x;
+    const struct bundle *b = y;
+    int order = order_numbers(a->entry, b->entry);
+    if (!order)
+        order = order_numbers(a->compute_capability, b->compute_capability);
+    if (!order)
+        order = order_numbers(a->num_sms, b->num_sms);
+    return order ? order : order_numbers(a->table, b->table);
+}
+
+static void bundle_prepared(const struct reading *r, uint32_t table, struct bundle_list *list)
+{
+    const struct gen__prepared *p = &r->prepared[table];
+    const struct gen__prepared_row *row = p->rows;
+    for (uint32_t i = 0; p->head && i < p->head->num_ranges; i++) {
+        const struct gen__prepared_range *range = &p->ranges[i];
+        list->items[list->count++] =
+            (struct bundle){.entry = r->library->group_entry[range->group],
+                            .compute_capability = p->head->compute_capability,
+                            .num_sms = p->head->num_sms,
+                            .table = table,
+                            .num_rows = range->num_rows,
+                            .prepared = row,
+                            .grid = range->grid};
+        row += range->num_rows;
+        list->num_rows += range->num_rows;
+    }
+}
+
+/* Sorts the parsed rows and lists all bundles: no more than there are rows and prepared ranges. */
+static bool bundle_rows(struct reading *r, struct bundle_list *list)
+{
+    struct gen__pending *rows = r->rows.rows;
+    const size_t most = r->rows.count + r->num_prepared_ranges;
+    *list = (struct bundle_list){.items = calloc(most + 1, sizeof(*list->items))};
+    if (!list->items)
+        return false;
+    if (r->rows.count)
+        qsort(rows, r->rows.count, sizeof(*rows), order_pending);
+    for (size_t i = 0; i < r->rows.count; i++) {
+        struct bundle b = {.entry = rows[i].entry,
+                           .compute_capability = rows[i].compute_capability,
+                           .num_sms = rows[i].num_sms,
+                           .table = rows[i].table,
+                           .parsed = &rows[i],
+                           .grid = GEN__NO_GRID};
+        if (!list->count || order_bundles(&list->items[list->count - 1], &b) != 0)
+            list->items[list->count++] = b;
+        list->items[list->count - 1].num_rows++;
+    }
+    list->num_rows = r->rows.count;
+    for (uint32_t i = 0; i < r->library->num_tables; i++)
+        bundle_prepared(r, i, list);
+    if (list->count)
+        qsort(list->items, list->count, sizeof(*list->items), order_bundles);
+    return true;
+}
+
+static bool same_class(const struct bundle *a, const struct bundle *b)
 {
     return a->entry == b->entry && a->compute_capability == b->compute_capability &&
            a->num_sms == b->num_sms;
 }
 
-/* Copies the rows; of the rows of one entry and class only those of the first
- * table that has any. */
-static void lay_out(gen_library *library, const struct gen__pending_list *list)
+static void copy_rows(gen_library *library, const struct bundle *b)
 {
-    struct gen__range *last = NULL;
+    const uint32_t num_coords = library->entries[b->entry].family->num_coords;
+    struct gen__row *rows = library->rows + library->num_rows;
+    for (uint32_t i = 0; i < b->num_rows; i++)
+        rows[i] =
+            b->parsed ? b->parsed[i].row : gen__prepared_row(library, &b->prepared[i], num_coords);
+    library->num_rows += b->num_rows;
+}
+
+/* Copies the rows; of the rows of one entry and class only those of the first
+ * table that has any. places[t] are the grids of prepared table t. */
+static void lay_out(gen_library *library, const struct bundle_list *list,
+                    struct gen__place *const *places)
+{
     for (size_t i = 0; i < list->count; i++) {
-        const struct gen__pending *p = &list->rows[i];
-        struct gen__table *t = &library->tables[p->table];
-        const bool same_class = i > 0 && same_range(&list->rows[i - 1], p);
-        if (same_class && last->table != p->table) {
-            t->num_shadowed++;
+        const struct bundle *b = &list->items[i];
+        struct gen__table *t = &library->tables[b->table];
+        if (i > 0 && same_class(&list->items[i - 1], b)) {
+            t->num_shadowed += b->num_rows;
             continue;
         }
-        struct gen__entry *entry = &library->entries[p->entry];
-        if (!same_class) {
-            last = &library->ranges[library->num_ranges++];
-            *last = (struct gen__range){.compute_capability = p->compute_capability,
-                                        .num_sms = p->num_sms,
-                                        .memory_gbps = t->memory_gbps,
-                                        .table = p->table,
-                                        .sms = t->num_sms,
-                                        .gbps = t->memory_gbps,
-                                        .l2_bytes = t->l2_bytes,
-                                        .first_row = library->num_rows};
-            if (entry->num_ranges++ == 0)
-                entry->ranges = last;
-        }
-        last->num_rows++;
-        library->rows[library->num_rows++] = p->row;
-        t->num_used++;
+        struct gen__entry *entry = &library->entries[b->entry];
+        struct gen__range *range = &library->ranges[library->num_ranges++];
+        *range = (struct gen__range){.compute_capability = b->compute_capability,
+                                     .num_sms = b->num_sms,
+                                     .memory_gbps = t->memory_gbps,
+                                     .table = b->table,
+                                     .sms = t->num_sms,
+                                     .gbps = t->memory_gbps,
+                                     .l2_bytes = t->l2_bytes,
+                                     .first_row = library->num_rows,
+                                     .num_rows = b->num_rows};
+        if (b->grid != GEN__NO_GRID)
+            range->place = places[b->table][b->grid];
+        if (entry->num_ranges++ == 0)
+            entry->ranges = range;
+        copy_rows(library, b);
+        t->num_used += b->num_rows;
     }
 }
 
@@ -213,7 +360,7 @@ static bool index_ranges(gen_library *library)
         struct gen__range *range = &library->ranges[i];
         gen__rows_index(library, family_of(library, range), range, cells, spots);
         const uint32_t num_coords = family_of(library, range)->num_coords;
-        if (num_coords > 1 && !gen__grid_index(library, num_coords, range))
+        if (num_coords > 1 && !range->place.at && !gen__grid_index(library, num_coords, range))
             return false;
         if (range->place.at) {
             range->slots = (struct gen__slots *)(void *)slots;
@@ -225,53 +372,119 @@ static bool index_ranges(gen_library *library)
     return true;
 }
 
-static enum gen_status keep_rows(gen_library *library, struct gen__pending_list *list)
+/* The bytes of all prepared grids in one piece, and where the grids of each table are, in another
+ * (to be freed), of which places[t] is table t's. */
+static bool copy_grids(const struct reading *r, struct gen__place **places, struct gen__place **all)
 {
-    size_t num_ranges = 0;
-    if (list->count)
-        qsort(list->rows, list->count, sizeof(*list->rows), order_pending);
-    for (size_t i = 0; i < list->count; i++)
-        num_ranges += i == 0 || !same_range(&list->rows[i - 1], &list->rows[i]);
-    library->rows = gen__calloc_lines(list->count + 1, sizeof(*library->rows));
-    library->ranges = gen__calloc_lines(num_ranges + 1, sizeof(*library->ranges));
-    if (!library->rows || !library->ranges)
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning rows", list->count);
-    lay_out(library, list);
+    gen_library *library = r->library;
+    size_t num_grids = 0;
+    for (uint32_t i = 0; i < library->num_tables; i++)
+        num_grids += r->prepared[i].head ? r->prepared[i].head->num_grids : 0;
+    unsigned char *at = aligned_alloc(GEN__LINE, r->prepared_bytes + GEN__LINE);
+    struct gen__place *next = calloc(num_grids + 1, sizeof(*next));
+    library->prepared = at;
+    *all = next;
+    if (!at || !next)
+        return false;
+    for (uint32_t i = 0; i < library->num_tables; i++) {
+        const struct gen__prepared *p = &r->prepared[i];
+        if (!p->head)
+            continue;
+        memcpy(at, p->data, p->data_size);
+        gen__prepared_places(p, at, next);
+        places[i] = next;
+        next += p->head->num_grids;
+        at += p->data_size;
+    }
+    return true;
+}
+
+static bool keep_rows(struct reading *r, struct gen__place **places)
+{
+    gen_library *library = r->library;
+    struct gen__place *all = NULL;
+    struct bundle_list list = {NULL, 0, 0};
+    bool good = bundle_rows(r, &list) && copy_grids(r, places, &all);
+    if (good) {
+        library->rows = gen__calloc_lines(list.num_rows + 1, sizeof(*library->rows));
+        library->ranges = gen__calloc_lines(list.count + 1, sizeof(*library->ranges));
+        good = library->rows && library->ranges;
+    }
+    if (good)
+        lay_out(library, &list, places);
+    free(list.items);
+    free(all);
+    return good && index_ranges(library);
+}
+
+/* Gives every entry a copy of its range with the most multiprocessors. */
+static void copy_largest(gen_library *library)
+{
+    for (uint64_t e = 0; e <= library->entry_mask; e++) {
+        struct gen__entry *entry = &library->entries[e];
+        const struct gen__range *largest = entry->ranges;
+        for (uint32_t i = 1; i < entry->num_ranges; i++)
+            largest = entry->ranges[i].num_sms > largest->num_sms ? &entry->ranges[i] : largest;
+        if (entry->num_ranges)
+            entry->largest = *largest;
+        else if (entry->family)
+            entry->largest.compute_capability = UINT32_MAX;
+    }
+}
+
+/* What is told of the tables. */
+static void sum_up(gen_library *library)
+{
     for (uint32_t i = 0; i < library->num_tables; i++) {
         struct gen__table *t = &library->tables[i];
         if (t->same_as)
             t->num_shadowed = library->tables[t->same_as - 1].num_used +
                               library->tables[t->same_as - 1].num_shadowed;
-    }
-    if (!index_ranges(library))
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning rows", list->count);
-    for (uint32_t i = 0; i < library->num_tables; i++) {
         /* A refused table counts as a bad row, so that somebody may notice. */
-        library->num_rows_bad += library->tables[i].num_bad + library->tables[i].refused;
-        library->num_rows_expired += library->tables[i].num_expired;
+        library->num_rows_bad += t->num_bad + t->refused;
+        library->num_rows_expired += t->num_expired;
     }
-    return GEN_OK;
 }
 
-enum gen_status gen__tables_read(gen_library *library, const char *const *paths, size_t num_paths)
+static enum gen_status read_all(struct reading *r, const char *const *paths, uint32_t only_table)
 {
-    const uint32_t num_builtin = library->pack.index->num_tables;
-    struct text *texts = calloc(num_paths + 1, sizeof(*texts));
-    library->tables = calloc(num_paths + num_builtin + 1, sizeof(*library->tables));
-    struct gen__pending_list list = {NULL, 0, 0};
+    const uint32_t num_builtin = r->library->pack.index->num_tables;
     enum gen_status status = GEN_OK;
-    if (!library->tables || !texts)
-        status = gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning tables",
-                           num_paths + num_builtin);
-    for (size_t i = 0; !status && i < num_paths; i++)
-        status = parse_user(library, paths[i], &texts[i], &list);
+    for (size_t i = 0; !status && i < r->num_texts; i++)
+        status = read_user(r, paths[i], &r->texts[i]);
     for (uint32_t i = 0; !status && i < num_builtin; i++)
-        status = parse_builtin(library, i, texts, num_paths, &list);
+        if (only_table == GEN__ALL_TABLES || only_table == i)
+            status = read_builtin(r, i);
+    return status;
+}
+
+enum gen_status gen__tables_read(gen_library *library, const char *const *paths, size_t num_paths,
+                                 uint32_t only_table)
+{
+    const size_t most = num_paths + library->pack.index->num_tables;
+    struct reading r = {.library = library,
+                        .texts = calloc(num_paths + 1, sizeof(*r.texts)),
+                        .num_texts = num_paths,
+                        .prepared = calloc(most + 1, sizeof(*r.prepared))};
+    struct gen__place **places = calloc(most + 1, sizeof(struct gen__place *));
+    library->tables = calloc(most + 1, sizeof(*library->tables));
+    enum gen_status status = GEN_OK;
+    if (!library->tables || !r.texts || !r.prepared || !places)
+        status = gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for %zu tuning tables", most);
     if (!status)
-        status = keep_rows(library, &list);
-    free(list.rows);
-    for (size_t i = 0; texts && i < num_paths; i++)
-        free(texts[i].at);
-    free(texts);
+        status = read_all(&r, paths, only_table);
+    if (!status && !keep_rows(&r, places))
+        status = gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for the rows of %zu tuning tables",
+                           most);
+    if (!status) {
+        copy_largest(library);
+        sum_up(library);
+    }
+    free(r.rows.rows);
+    for (size_t i = 0; r.texts && i < num_paths; i++)
+        free(r.texts[i].at);
+    free(r.texts);
+    free(r.prepared);
+    free(places);
     return status;
 }

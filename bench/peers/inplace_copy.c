@@ -110,7 +110,7 @@ static enum gen_status try_form(struct inplace_runner *r, const struct inplace_c
     runner_free(&r->runner, peer->gpu);
     enum gen_status status = runner_capture(&r->runner, peer->gpu, sets, launches);
     for (int i = 0; i < rounds && status == GEN_OK; i++)
-        status = runner_sample(&r->runner, peer->gpu);
+        status = runner_sample(&r->runner, peer->gpu, 0);
     *us = INFINITY;
     for (uint32_t i = 0; i < r->runner.num_samples; i++)
         *us = fmin(*us, r->runner.sample[i]);

@@ -7,6 +7,7 @@
 #include "families/attn_fwd.h"
 
 #include "occupancy.h"
+#include "short.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -342,6 +343,9 @@ static void plan(const gen_problem *base, const gen_device *device,
     };
 }
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_attn_fwd = {
     .name = family,
     .tag = GEN_ATTN_FWD,
@@ -360,6 +364,7 @@ const struct gen__family gen__family_attn_fwd = {
     .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
     .params = gen__attn_fwd_params,
     .reference = gen__attn_fwd_reference,
     .exact = gen__attn_fwd_exact,
@@ -374,3 +379,5 @@ const struct gen__family gen__family_attn_fwd = {
     .grid_steps = gen__attn_fwd_grid,
     .set_counts = gen__attn_fwd_set_counts,
 };
+
+GEN__SELECT_HERE(attn_fwd)

@@ -69,10 +69,10 @@ extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
                        GEN__KDA_IS_DIM(problem, safe_gate, KDA_SAFE_GATE),     \
                    "dims in the order of the problem's fields")
 
-/* Is the problem allowed? On GEN_OK key->codes are set. The first says so in few comparisons, the
- * second what is wrong. */
+/* Is the problem allowed? On GEN_OK key->codes are set, the third to `third`. The first says so in
+ * few comparisons, the second what is wrong. */
 static inline enum gen_status gen__kda_check(const char *family, const int32_t *dims,
-                                             struct gen__key *key);
+                                             uint32_t third, struct gen__key *key);
 enum gen_status gen__kda_refuse(const char *family, const int32_t *dims);
 /* In case a plan was not kept well: what is divided by, and what makes addresses. */
 enum gen_status gen__kda_check_dims(const char *family, const int32_t *dims);
@@ -84,18 +84,26 @@ static inline int64_t gen__kda_chunks(int64_t tokens)
     return (tokens + KDA_CHUNK - 1) / KDA_CHUNK;
 }
 
+/* The first where there are tokens to be told, else the second. Without a branch: selection is
+ * asked for both kinds in turn. */
+static inline int64_t gen__kda_either(const int32_t *dims, int64_t told, int64_t else_)
+{
+    const int64_t all = -(int64_t)(dims[KDA_NUM_TOKENS] != 0);
+    return (told & all) | (else_ & ~all);
+}
+
 /* Of all sequences. */
 static inline int64_t gen__kda_tokens(const int32_t *dims)
 {
-    return dims[KDA_NUM_TOKENS] ? dims[KDA_NUM_TOKENS]
-                                : (int64_t)dims[KDA_BATCH] * dims[KDA_SEQ_LEN];
+    return gen__kda_either(dims, dims[KDA_NUM_TOKENS],
+                           (int64_t)dims[KDA_BATCH] * dims[KDA_SEQ_LEN]);
 }
 
 /* Slots of chunks, used or not. */
 static inline int64_t gen__kda_slots(const int32_t *dims)
 {
-    return dims[KDA_NUM_TOKENS] ? (int64_t)dims[KDA_NUM_TOKENS] / KDA_CHUNK + dims[KDA_BATCH]
-                                : dims[KDA_BATCH] * gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    return gen__kda_either(dims, (int64_t)dims[KDA_NUM_TOKENS] / KDA_CHUNK + dims[KDA_BATCH],
+                           dims[KDA_BATCH] * gen__kda_chunks(dims[KDA_SEQ_LEN]));
 }
 
 /* Chunks that have tokens, at most. */
@@ -147,21 +155,20 @@ static inline bool gen__kda_allowed(const int32_t *d)
         ((d[KDA_GATE_DTYPE] == d[KDA_DTYPE]) | (d[KDA_GATE_DTYPE] == GEN_DTYPE_FP32)) &
         ((d[KDA_BETA_DTYPE] == d[KDA_DTYPE]) | (d[KDA_BETA_DTYPE] == GEN_DTYPE_FP32)) &
         ((uint32_t)d[KDA_SAFE_GATE] <= 1);
-    if (!ranges || (v != qk && qk > 1 && v % qk))
+    /* No branch spares the division: its result is waited for by nobody. */
+    if (!ranges || v % qk)
         return false;
     const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
     return d[KDA_NUM_TOKENS] <= most && gen__kda_tokens(d) <= KDA_MAX_TOKENS &&
            gen__kda_slots(d) * v <= INT32_MAX;
 }
 
-static inline enum gen_status gen__kda_check(const char *family, const int32_t *d,
+static inline enum gen_status gen__kda_check(const char *family, const int32_t *d, uint32_t third,
                                              struct gen__key *key)
 {
     if (__builtin_expect(!gen__kda_allowed(d), 0))
         return gen__kda_refuse(family, d);
-    memset(key, 0, sizeof *key);
-    key->codes[0] = (uint8_t)d[KDA_DTYPE];
-    key->codes[1] = d[KDA_HEAD_DIM] == 128;
+    gen__set_codes(key, (uint32_t)d[KDA_DTYPE], d[KDA_HEAD_DIM] == 128, third);
     return GEN_OK;
 }
 

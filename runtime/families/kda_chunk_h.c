@@ -5,6 +5,7 @@
 #include "kda_chunk_h/args.h"
 #include "families/kda_stage.h"
 #include "occupancy.h"
+#include "short.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static const char family[] = "kda_chunk_h";
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    const enum gen_status status = gen__kda_stage_check(family, base, key);
+    const enum gen_status status = gen__kda_stage_check(family, base, 0, key);
     key->empty = gen__kda_stage_dims(base)[KDA_BATCH] == 0; /* else there are states to copy */
     return status;
 }
@@ -227,6 +228,9 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_kda_chunk_h = {
     .name = family,
     .tag = GEN_KDA_CHUNK_H,
@@ -244,6 +248,7 @@ const struct gen__family gen__family_kda_chunk_h = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
     .params = params,
     .reference = gen__kda_chunk_h_reference,
     .tensors = tensors,
@@ -256,3 +261,5 @@ const struct gen__family gen__family_kda_chunk_h = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
+
+GEN__SELECT_HERE(kda_chunk_h)

@@ -4,6 +4,8 @@
  */
 #include "families/kda_stage.h"
 
+#include "short.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -13,9 +15,8 @@ static const char family[] = "kda_chunk_intra";
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    const enum gen_status status = gen__kda_stage_check(family, base, key);
-    key->codes[2] = (uint8_t)gen__kda_stage_dims(base)[KDA_SAFE_GATE];
-    return status;
+    return gen__kda_stage_check(family, base, (uint32_t)gen__kda_stage_dims(base)[KDA_SAFE_GATE],
+                                key);
 }
 
 static void cost(const gen_problem *base, double *bytes, double *flops)
@@ -229,6 +230,9 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_kda_chunk_intra = {
     .name = family,
     .tag = GEN_KDA_CHUNK_INTRA,
@@ -246,6 +250,7 @@ const struct gen__family gen__family_kda_chunk_intra = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
     .params = params,
     .reference = gen__kda_chunk_intra_reference,
     .tensors = tensors,
@@ -258,3 +263,5 @@ const struct gen__family gen__family_kda_chunk_intra = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
+
+GEN__SELECT_HERE(kda_chunk_intra)

@@ -5,6 +5,8 @@
 #include "kda_chunk_o/args.h"
 #include "families/kda_stage.h"
 
+#include "short.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +16,7 @@ static const char family[] = "kda_chunk_o";
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    return gen__kda_stage_check(family, base, key);
+    return gen__kda_stage_check(family, base, 0, key);
 }
 
 static void cost(const gen_problem *base, double *bytes, double *flops)
@@ -191,6 +193,9 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_kda_chunk_o = {
     .name = family,
     .tag = GEN_KDA_CHUNK_O,
@@ -208,6 +213,7 @@ const struct gen__family gen__family_kda_chunk_o = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
     .params = params,
     .reference = gen__kda_chunk_o_reference,
     .tensors = tensors,
@@ -220,3 +226,5 @@ const struct gen__family gen__family_kda_chunk_o = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
+
+GEN__SELECT_HERE(kda_chunk_o)

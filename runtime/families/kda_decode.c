@@ -68,7 +68,7 @@ static int32_t tuning_states(const gen_kda_decode_problem *p)
 
 static bool is_side_dtype(const gen_kda_decode_problem *p, int32_t dtype)
 {
-    return dtype == p->dtype || dtype == GEN_DTYPE_FP32;
+    return (dtype == p->dtype) | (dtype == GEN_DTYPE_FP32); /* a coin's toss: no branch */
 }
 
 static enum gen_status refuse_types(const gen_kda_decode_problem *p)
@@ -130,12 +130,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     if (v_heads % qk_heads)
         return refuse(p);
 
-    /* In one store: they are read as one word, which would otherwise wait. */
-    const union {
-        uint8_t codes[GEN__MAX_REQUIRED];
-        uint64_t word;
-    } required_codes = {.codes = {(uint8_t)(head_dim >> 7), (uint8_t)layout, tokens > 1}};
-    memcpy(key->codes, &required_codes.word, sizeof key->codes);
+    gen__set_codes(key, head_dim >> 7, layout, tokens > 1);
     key->empty = states == 0;
     key->counts[0] = (float)(int32_t)states;
     key->counts[1] = (float)(int32_t)tokens;

@@ -5,6 +5,8 @@
 #include "kda_gate/args.h"
 #include "families/kda_stage.h"
 
+#include "short.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +22,7 @@ static int64_t units(const int32_t *dims)
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    return gen__kda_stage_check(family, base, key);
+    return gen__kda_stage_check(family, base, 0, key);
 }
 
 static uintptr_t gate_bytes(const int32_t *dims)
@@ -286,6 +288,9 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_kda_gate = {
     .name = family,
     .tag = GEN_KDA_GATE,
@@ -303,6 +308,7 @@ const struct gen__family gen__family_kda_gate = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
     .params = params,
     .reference = gen__kda_gate_reference,
     .tensors = tensors,
@@ -315,3 +321,5 @@ const struct gen__family gen__family_kda_gate = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
+
+GEN__SELECT_HERE(kda_gate)

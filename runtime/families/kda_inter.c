@@ -42,7 +42,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     int32_t dims[KDA_NUM_DIMS];
     dims_of(base, dims);
-    const enum gen_status status = gen__kda_check(family, dims, key);
+    const enum gen_status status = gen__kda_check(family, dims, 0, key);
     if (status)
         return status;
     const int32_t batch = gen__kda_usual_batch(base, dims);

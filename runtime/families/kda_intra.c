@@ -29,10 +29,9 @@ static const int32_t *dims_of(const gen_problem *base)
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const int32_t *dims = dims_of(base);
-    const enum gen_status status = gen__kda_check(family, dims, key);
+    const enum gen_status status = gen__kda_check(family, dims, (uint32_t)dims[KDA_SAFE_GATE], key);
     if (status)
         return status;
-    key->codes[2] = (uint8_t)dims[KDA_SAFE_GATE];
     key->empty = gen__kda_slots(dims) == 0;
     const int64_t chunks = gen__kda_usual_chunks(base, dims);
     key->counts[0] = (float)((chunks ? chunks : 1) * dims[KDA_V_HEADS]);

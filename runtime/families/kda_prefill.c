@@ -37,7 +37,7 @@ __attribute__((noinline)) static enum gen_status check_wanted(const gen_problem 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const int32_t *dims = gen__kda_prefill_dims(base);
-    enum gen_status status = gen__kda_check(family, dims, key);
+    enum gen_status status = gen__kda_check(family, dims, 0, key);
     if (!status && gen__kda_prefill_wanted(base))
         status = check_wanted(base);
     if (status)

@@ -5,6 +5,8 @@
 #include "families/kda_stage.h"
 #include "kda_recompute_wu/args.h"
 
+#include "short.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +16,7 @@ static const char family[] = "kda_recompute_wu";
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    return gen__kda_stage_check(family, base, key);
+    return gen__kda_stage_check(family, base, 0, key);
 }
 
 static void cost(const gen_problem *base, double *bytes, double *flops)
@@ -209,6 +211,9 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
 const struct gen__family gen__family_kda_recompute_wu = {
     .name = family,
     .tag = GEN_KDA_RECOMPUTE_WU,
@@ -226,6 +231,7 @@ const struct gen__family gen__family_kda_recompute_wu = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
+    .select = select_here,
     .params = params,
     .reference = gen__kda_recompute_wu_reference,
     .tensors = tensors,
@@ -238,3 +244,5 @@ const struct gen__family gen__family_kda_recompute_wu = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
+
+GEN__SELECT_HERE(kda_recompute_wu)

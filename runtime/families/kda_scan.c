@@ -45,7 +45,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
     enum gen_status status;
-    if ((status = gen__kda_check(family, dims, key)) != GEN_OK ||
+    if ((status = gen__kda_check(family, dims, 0, key)) != GEN_OK ||
         (status = gen__kda_check_segments(family, dims)) != GEN_OK)
         return status;
     key->empty = gen__kda_slots(dims) == 0;

@@ -19,16 +19,53 @@ extern const struct gen__field gen__kda_stage_fields[];
 extern const char *const gen__kda_stage_coords[]; /* one: tiles */
 #define KDA_STAGE_RESULTS "kda_stages"            /* the result file of them all */
 
-const int32_t *gen__kda_stage_dims(const gen_problem *problem);
+static inline const int32_t *gen__kda_stage_dims(const gen_problem *problem)
+{
+    return (const int32_t *)(const void *)((const char *)problem +
+                                           offsetof(gen_kda_stage_problem, batch));
+}
 
-/* gen__family.check, counting chunks and value heads. */
-enum gen_status gen__kda_stage_check(const char *family, const gen_problem *problem,
-                                     struct gen__key *key);
+enum gen_status gen__kda_stage_refuse(const char *family, int64_t blocks);
+
+/* gen__family.check, counting chunks and value heads; key->codes[2] is `third`. */
+static inline enum gen_status gen__kda_stage_check(const char *family, const gen_problem *problem,
+                                                   uint32_t third, struct gen__key *key)
+{
+    const int32_t *dims = gen__kda_stage_dims(problem);
+    const enum gen_status status = gen__kda_check(family, dims, third, key);
+    if (status)
+        return status;
+    /* kda_gate has blocks for the query heads, too. */
+    const int64_t blocks =
+        gen__kda_slots(dims) * (dims[KDA_V_HEADS] + 2 * (int64_t)dims[KDA_QK_HEADS]);
+    if (__builtin_expect(blocks > INT32_MAX, 0))
+        return gen__kda_stage_refuse(family, blocks);
+    const int64_t chunks = gen__kda_usual_chunks(problem, dims);
+    key->empty = gen__kda_slots(dims) == 0;
+    key->counts[0] = (float)((chunks ? chunks : 1) * dims[KDA_V_HEADS]);
+    return GEN_OK;
+}
+
 /* Bytes at the rate that memory is seen to reach. */
 float gen__kda_stage_us(const gen_device *device, double bytes);
 /* gen__family.plan of a kernel with `units` blocks for each chunk. */
-void gen__kda_stage_plan(const gen_problem *problem, const struct gen__facts *variant,
-                         int64_t units, gen_plan *plan);
+static inline void gen__kda_stage_plan(const gen_problem *base, const struct gen__facts *variant,
+                                       int64_t units, gen_plan *plan)
+{
+    const int32_t *dims = gen__kda_stage_dims(base);
+    const int64_t slots = gen__kda_slots(dims);
+    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
+    plan->num_launches = slots > 0;
+    if (!variant || !slots)
+        return;
+    plan->launch[0] = (gen_plan_launch){
+        .variant = variant->index,
+        .grid = {(uint32_t)(slots * units), 1, 1},
+        .threads = (uint16_t)variant->threads,
+        .shared = variant->shared_dynamic,
+        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
+    };
+}
 struct gen_kda_stage_shape gen__kda_stage_shape(const int32_t *dims, const int32_t *cu_seqlens,
                                                 int64_t units);
 /* "chunk_intra-B1-T8192-H64": the family's name without "kda_", and the problem's. */

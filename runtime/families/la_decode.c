@@ -111,12 +111,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     if (v_heads % qk_heads)
         return refuse(p);
 
-    /* In one store: they are read as one word, which would otherwise wait. */
-    const union {
-        uint8_t codes[GEN__MAX_REQUIRED];
-        uint64_t word;
-    } required_codes = {.codes = {(uint8_t)dtype, (uint8_t)code, (uint8_t)layout}};
-    memcpy(key->codes, &required_codes.word, sizeof key->codes);
+    gen__set_codes(key, dtype, code, layout);
     key->empty = states == 0;
     key->counts[0] = (float)(int32_t)states;
     if (__builtin_expect(p->base.flags & GEN_BATCH_INVARIANT, 0))

@@ -18,16 +18,6 @@ static inline uint32_t gen__mla_above(int32_t number, uint32_t most)
     return ((uint32_t)number - 1) & ~(most - 1);
 }
 
-/* In one store: they are read as one word, which would otherwise wait. */
-static inline void gen__mla_set_codes(struct gen__key *key, uint32_t a, uint32_t b, uint32_t c)
-{
-    const union {
-        uint8_t codes[GEN__MAX_REQUIRED];
-        uint64_t word;
-    } required = {.codes = {(uint8_t)a, (uint8_t)b, (uint8_t)c}};
-    memcpy(key->codes, &required.word, sizeof key->codes);
-}
-
 /* `count` steps of a stride stay below 2^59 elements, so that the sum of two such
  * offsets is below 2^62 bytes. */
 static inline int64_t gen__mla_most(int64_t count)

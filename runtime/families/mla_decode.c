@@ -143,7 +143,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         (uint64_t)batch * (uint32_t)p->max_kv_len > MAX_LINE ||
         (uint64_t)batch * (uint32_t)p->q_len > INT32_MAX)
         return refuse(p);
-    gen__mla_set_codes(key, dtype, cache, rope == 0);
+    gen__set_codes(key, dtype, cache, rope == 0);
     key->empty = batch == 0;
     key->counts[0] = (float)at_least_1(usual_batch(p));
     key->counts[1] = (float)at_least_1(usual_length(p));

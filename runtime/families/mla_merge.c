@@ -71,7 +71,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
                            gen__mla_above(p->num_pieces, MAX_PIECES) | dtype >> 1;
     if (above || (uint32_t)p->num_records > MAX_RECORDS)
         return refuse(p);
-    gen__mla_set_codes(key, dtype, 0, 0);
+    gen__set_codes(key, dtype, 0, 0);
     key->empty = p->num_records == 0;
     key->counts[0] = (float)(key->empty ? 1 : usual_records(p) * rows_of(p));
     key->counts[1] = (float)p->num_pieces;

@@ -9,7 +9,8 @@
 --   floats    of the state a thread holds
 --   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv)
 --   warps     per block
---   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2
+--   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2;
+--             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh)
 --
 -- Floats a thread, lanes, warps. What the space leaves out lost on an H200 nearly everywhere (docs/perf/kda_decode.md), or
 -- is a neighbour that arithmetic puts with it: larger blocks spread the addresses in flight, smaller ones pay for their
@@ -24,6 +25,14 @@ local shapes = {
     [128] = { "16 4 4", "16 4 8", "16 8 8", "32 8 4", "32 8 8", "32 16 8", "64 16 4" },
   },
 }
+
+-- Those that have L2 read ahead, as the shapes that came first without from 512 states on. Distances were measured on an
+-- H200, in states of head_dim 128: 8.25 MiB ahead, half of what resident blocks hold, and half as much before the start.
+local ahead_shapes = {
+  [64] = { ["32 16 4"] = true },
+  [128] = { ["32 16 8"] = true, ["64 16 4"] = true },
+}
+local ahead_states, first_states = 132, 66
 
 local function derived(v)
   local d = {}
@@ -57,7 +66,7 @@ return family {
     { name = "floats", values = { 8, 16, 32, 64 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
     { name = "warps", values = { 2, 4, 8 }, tag = "w" },
-    { name = "cache", values = { "def", "stream" } },
+    { name = "cache", values = { "def", "stream", "ahead" } },
   },
   legal = function(v, arch)
     local d = derived(v)
@@ -75,6 +84,11 @@ return family {
       if d.extent > v.head_dim then return "a block holds more columns than there are" end
     end
     local mine = string.format("%d %d %d", v.floats, v.lanes, v.warps)
+    if v.cache == "ahead" then
+      if v.layout == "vk" then return "blocks of layout vk read contiguous slices already" end
+      if not arch.bulk_copy then return "the copy engine, which reads ahead, needs sm_90 or later" end
+      if not ahead_shapes[v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
+    end
     for _, shape in ipairs(shapes[v.layout][v.head_dim]) do
       if shape == mine then return true end
     end
@@ -105,6 +119,8 @@ return family {
       KSPLIT = d.ksplit,
       TOKEN_BYTES = d.token_bytes,
       STREAM = v.cache == "stream" and "true" or "false",
+      AHEAD_STATES = ahead_states * (128 * 128) // (v.head_dim * v.head_dim),
+      FIRST_STATES = first_states * (128 * 128) // (v.head_dim * v.head_dim),
     }
   end,
   -- Blocks small enough to fill any GPU with few states.

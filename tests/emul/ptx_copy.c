@@ -97,6 +97,18 @@ static void run_bulk_store(struct ptx_frame *f, const struct ptx_instruction *i)
                     (unsigned)ptx_get(f, &i->arg[2], 0));
 }
 
+/* A hint: nothing moves, but the address must be one that a load could have. */
+static void run_bulk_prefetch(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    const unsigned bytes = (unsigned)ptx_get(f, &i->arg[1], 0);
+    const volatile unsigned char *from =
+        emul_global(ptx_pointer(f, &i->arg[0]), 16, "cp.async.bulk.prefetch");
+    if (!bytes || bytes % 16)
+        emul_fault("cp.async.bulk.prefetch: %u bytes; allowed are multiples of 16", bytes);
+    for (unsigned n = 0; n < bytes; n += 16)
+        (void)from[n];
+}
+
 static void run_bulk_commit(struct ptx_frame *f, const struct ptx_instruction *i)
 {
     (void)f, (void)i;
@@ -120,11 +132,6 @@ static void run_tensor_load(struct ptx_frame *f, const struct ptx_instruction *i
 static void run_tensor_check(struct ptx_frame *f, const struct ptx_instruction *i)
 {
     emul_tensor_check(ptx_pointer(f, &i->arg[0]), i->lanes);
-}
-
-static void run_nothing(struct ptx_frame *f, const struct ptx_instruction *i)
-{
-    (void)f, (void)i;
 }
 
 static unsigned rank_of(const struct ptx_instruction *i)
@@ -157,7 +164,7 @@ static bool prepare_bulk(struct ptx_instruction *i)
     else if (ptx_has(i, "tensor"))
         return prepare_tensor(i);
     else if (starts(i, "cp.async.bulk.prefetch.L2.global"))
-        i->run = run_nothing;
+        i->run = num_plain_args(i) == 2 ? run_bulk_prefetch : NULL;
     else if (starts(i, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes") ||
              starts(i, "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes"))
         i->run = num_plain_args(i) == 4 ? run_bulk_load : NULL;

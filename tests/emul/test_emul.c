@@ -325,6 +325,8 @@ static void test_hazards(void **state)
         E(STORE_UNWAITED, RIGHT, "thread 0 ended while a bulk store"),
         E(STORE_UNFENCED, "no fence.proxy.async", "no fence.proxy.async"),
         E(LOAD_UNWAITED, WRONG, "1 copies into its shared memory on their way"),
+        E(PREFETCH_ADDRESS, "no multiple of 16", "no multiple of 16"),
+        E(PREFETCH_LENGTH, "24 bytes", "24 bytes"),
         E(WGMMA_UNWAITED, RIGHT, WRONG),
         E(WGMMA_OVERWRITE, RIGHT, "wgmma reads shared address"),
         E(WGMMA_UNFENCED, "no wgmma.fence", "no wgmma.fence"),

@@ -46,6 +46,14 @@ static struct gen__facts hopper(int32_t persistent)
                                .fact = {128, 128, 1, persistent, 1}};
 }
 
+/* The same whose blocks take tiles as they need them. */
+static struct gen__facts asking(void)
+{
+    struct gen__facts facts = hopper(1);
+    facts.fact[ATTN_FWD_DYNAMIC] = 1;
+    return facts;
+}
+
 static struct gen__facts portable(void)
 {
     return (struct gen__facts){.index = 4,
@@ -543,6 +551,44 @@ static void plans_of_others(void **state)
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_STATUS_MISMATCH);
 }
 
+/* Blocks that take tiles one by one, longest first, count them in a word of workspace. */
+static void taken_as_needed(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts dynamic = asking(), many = hopper(1);
+    p.q_len = 3000;
+    for (p.causal = 0; p.causal < 2; p.causal++) {
+        const gen_plan plan = planned(&p, &dynamic);
+        assert_int_equal(plan.workspace_bytes, 8);
+        assert_int_equal(plan.launch[0].grid[0], 132);
+        assert_int_equal(plan.dims[ATTN_FWD_PAIRED], 0);
+        assert_int_equal(plan.dims[ATTN_FWD_HEAD_UNITS], 24);
+        gen_attn_fwd_args a = good_args(&p);
+        struct gen_attn_fwd_params k;
+        unsigned long long word = 0;
+        gen_plan portable_map = plan; /* no tensor maps: there is no driver */
+        portable_map.dims[ATTN_FWD_MAP_ROWS] = 0;
+        assert_int_equal(family->params(&portable_map, 0, &a.base, &word, &k), GEN_OK);
+        assert_ptr_equal(k.tickets, &word);
+        assert_int_equal(k.schedule.num_units, 16 * 24);
+        assert_int_equal(k.schedule.descending, p.causal);
+        assert_int_equal(k.schedule.paired, 0);
+        assert_int_equal(planned(&p, &many).workspace_bytes, 0);
+    }
+    p.q_len = 100; /* no more blocks than tiles: each has one that needs no ticket */
+    assert_int_equal(planned(&p, &dynamic).launch[0].grid[0], 16);
+    p.q_len = 0;
+    assert_int_equal(planned(&p, &dynamic).workspace_bytes, 0);
+    /* In the estimate they balance what pairs do not. */
+    p = some_problem();
+    p.batch = 4;
+    p.num_q_heads = p.num_kv_heads = 32;
+    p.q_len = p.kv_len = 2048;
+    p.causal = 1;
+    assert_true(family->predict(&p.base, &h200, &dynamic) < family->predict(&p.base, &h200, &many));
+}
+
 static void parameters(void **state)
 {
     (void)state;
@@ -594,13 +640,13 @@ static void parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(key_of_a_problem),  cmocka_unit_test(masks),
-        cmocka_unit_test(check_errors),      cmocka_unit_test(geometry),
-        cmocka_unit_test(batch_invariance),  cmocka_unit_test(sections),
-        cmocka_unit_test(estimates),         cmocka_unit_test(wrong_pointers),
-        cmocka_unit_test(wrong_numbers),     cmocka_unit_test(strides_of_many),
-        cmocka_unit_test(plans_of_others),   cmocka_unit_test(parameters),
-        cmocka_unit_test(numbers_of_8_bits),
+        cmocka_unit_test(key_of_a_problem), cmocka_unit_test(masks),
+        cmocka_unit_test(check_errors),     cmocka_unit_test(geometry),
+        cmocka_unit_test(taken_as_needed),  cmocka_unit_test(batch_invariance),
+        cmocka_unit_test(sections),         cmocka_unit_test(estimates),
+        cmocka_unit_test(wrong_pointers),   cmocka_unit_test(wrong_numbers),
+        cmocka_unit_test(strides_of_many),  cmocka_unit_test(plans_of_others),
+        cmocka_unit_test(parameters),       cmocka_unit_test(numbers_of_8_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,10 @@ static const char *string(const struct product *p, uint32_t offset)
 static void product_holds_what_was_built(void **state)
 {
     (void)state;
-    put("tables/sm90_132sm.tsv", "# attngen tuning table\n");
+    put("tables/sm90_132sm.tsv",
+        "# attngen tuning table\n# format: 1\n# class: sm90_132sm\n# compute_capability: 90\n"
+        "# num_sms: 132\n# memory_gbps: 4814\n# l2_bytes: 62914560\n"
+        "family\trequired\tproblem\tvariant\tus\tdigest\n");
     put("tables/sm80_108sm.tsv", "# another\nrow\n");
     put("tables/readme.txt", "no table\n");
     struct outcome o = BUILD("-t", "sm_90a,sm_80,ptx", "-o", "all.fatbin", "--tables", "tables");
@@ -63,6 +66,13 @@ static void product_holds_what_was_built(void **state)
     assert_int_equal(table[0].size, 14);
     assert_memory_equal(p.data + table[0].offset, "# another\nrow\n", 14);
     assert_string_equal(string(&p, table[1].name), "sm90_132sm");
+    /* What the runtime can make nothing of is not prepared. */
+    assert_int_equal(table[0].prepared_size, 0);
+    assert_true(table[1].prepared_size > 0);
+    assert_int_equal(table[1].prepared_offset % GEN_PACK_PREPARED_ALIGN, 0);
+    assert_true(table[1].prepared_offset + table[1].prepared_size <= p.footer.index_offset);
+    assert_int_equal(gen_pack_hash(p.data + table[1].prepared_offset, table[1].prepared_size),
+                     table[1].prepared_hash);
 
     uint32_t next = 0;
     for (uint32_t g = 0; g < p.index.num_groups; g++) {

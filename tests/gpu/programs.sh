@@ -102,6 +102,14 @@ check 1 "one family at a time" "$bin/attngen-bench" columns --column 'ld=*'
 check 0 "wrote .*la_decode_columns.csv" "$bin/attngen-bench" columns --families la_decode --quick --cases 'B1-H64-K64-V64-vk' \
     --column 'ld=*_ld_*' --column 'none=nothing*' --column 'bulk=*_bulk_*' --results "$scratch/columns"
 check 0 "^ld bulk $" awk -F, '/^B1/ { printf "%s ", $2 } END { print "" }' "$scratch/columns/sm90_132sm/la_decode_columns.csv"
+# With --rest the six samples that --quick takes of one variant come after so long a rest each, and the file's head says so.
+check 0 "^# method: .*; no rests: " grep "^# method" "$scratch/columns/sm90_132sm/la_decode_columns.csv"
+one=$(awk -F, '/^B1/ && !found++ { print $3 }' "$scratch/columns/sm90_132sm/la_decode_columns.csv") start=$(date +%s)
+check 0 "wrote .*la_decode_columns.csv" "$bin/attngen-bench" columns --families la_decode --quick --cases 'B1-H64-K64-V64-vk' --rest 400 \
+    --column "one=$one" --results "$scratch/columns"
+[ $(($(date +%s) - start)) -ge 2 ] || { echo "FAILED: columns --rest 400 did not rest"; failed=1; }
+check 0 "^# method: .*; every sample of every row after 400 ms of rest and an untimed replay" \
+    grep "^# method" "$scratch/columns/sm90_132sm/la_decode_columns.csv"
 check 1 "B1-H64-K64-V64-vk, ld: .*said the simulation" env SIM_FAULT="la_decode:launch" "$bin/attngen-bench" columns --families la_decode --quick --cases 'B1-H64-K64-V64-vk' \
     --column 'ld=*_ld_*' --results "$scratch/columns"
 check 0 "bare_first_launch" env SIM_LIMIT=0 "$bin/attngen-bench" host --families la_decode --quick --results "$scratch/results"

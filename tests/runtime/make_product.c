@@ -1,6 +1,8 @@
 /* Writing a product file: the test's own reading of gen/pack_format.h. */
 #include "make_product.h"
 
+#include "prepare.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,8 +226,9 @@ void *product_bytes(const struct product *source, size_t *size)
     write_images(p, &file);
     for (uint32_t i = 0; i < p->num_tables; i++) {
         const size_t length = strlen(p->tables[i].text);
-        tables[i] = (struct gen_pack_table){string(&strings, p->tables[i].name), 0,
-                                            append(&file, p->tables[i].text, length), length};
+        tables[i] = (struct gen_pack_table){.name = string(&strings, p->tables[i].name),
+                                            .offset = append(&file, p->tables[i].text, length),
+                                            .size = length};
     }
     align(&file, 8);
 
@@ -263,6 +266,45 @@ void *product_bytes(const struct product *source, size_t *size)
     append(&file, &footer, sizeof(footer));
     free(strings.at);
     free(p->items);
+    *size = file.size;
+    return file.at;
+}
+
+void *product_prepare(const void *bytes, size_t *size)
+{
+    struct gen_pack_footer footer;
+    struct gen_pack_index index;
+    struct buffer file = {0};
+    const unsigned char *from = bytes;
+    memcpy(&footer, from + *size - sizeof(footer), sizeof(footer));
+    memcpy(&index, from + footer.index_offset, sizeof(index));
+    append(&file, from, footer.index_offset);
+    struct gen_pack_table tables[MAX_TABLES];
+    memcpy(tables, from + index.tables_offset, index.num_tables * sizeof(*tables));
+    for (uint32_t i = 0; i < index.num_tables; i++) {
+        void *prepared;
+        size_t length;
+        need(gen__prepare(bytes, *size, i, &prepared, &length) == GEN_OK, "gen__prepare");
+        align(&file, GEN_PACK_PREPARED_ALIGN);
+        tables[i].prepared_offset = append(&file, prepared, length);
+        tables[i].prepared_size = length;
+        tables[i].prepared_hash = gen_pack_hash(prepared, length);
+        free(prepared);
+    }
+    align(&file, 8);
+    const size_t at = append(&file, from + footer.index_offset, footer.index_size);
+    const uint64_t moved = at - footer.index_offset;
+    index.families_offset += moved;
+    index.targets_offset += moved;
+    index.groups_offset += moved;
+    index.variants_offset += moved;
+    index.tables_offset += moved;
+    index.strings_offset += moved;
+    memcpy(file.at + at, &index, sizeof(index));
+    memcpy(file.at + index.tables_offset, tables, index.num_tables * sizeof(*tables));
+    footer.index_offset = at;
+    footer.index_hash = gen_pack_hash(file.at + at, footer.index_size);
+    append(&file, &footer, sizeof(footer));
     *size = file.size;
     return file.at;
 }

@@ -41,5 +41,8 @@ void product_table(struct product *product, const char *name, const char *text);
 
 /* The file's bytes, to be freed. */
 void *product_bytes(const struct product *product, size_t *size);
+/* The same with its tables prepared by this runtime, to be freed. `bytes` are 8-byte aligned; *size
+ * is theirs, and then the other's. */
+void *product_prepare(const void *bytes, size_t *size);
 
 #endif /* MAKE_PRODUCT_H */

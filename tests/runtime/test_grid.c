@@ -223,10 +223,11 @@ static unsigned per_mille_listed(const gen_library *library)
         assert_non_null(range->place.at);
         for (unsigned i = 0; i < 1000; i++, asked++) {
             float counts[4], us;
+            const struct gen__row *next;
             for (unsigned c = 0; c < 4; c++)
                 counts[c] = (float)draw_count(ANY_WHOLE, c);
             found += gen__grid_cell(&range->place, 3, gen__grid_counts(counts, 3)) != GEN__GRID_ALL;
-            assert_non_null(gen__grid_find(range, 3, counts, &us));
+            assert_non_null(gen__grid_find(range, 3, counts, &us, &next));
         }
     }
     return (unsigned)(1000.0 * found / asked);

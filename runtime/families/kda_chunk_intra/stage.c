@@ -17,29 +17,10 @@ const struct gen__field gen__kda_stage_fields[KDA_STAGE_NUM_FIELDS] = {
 };
 GEN__KDA_FIELDS_ARE_DIMS(gen_kda_stage_problem);
 
-const int32_t *gen__kda_stage_dims(const gen_problem *base)
+enum gen_status gen__kda_stage_refuse(const char *family, int64_t blocks)
 {
-    return (const int32_t *)(const void *)((const char *)base +
-                                           offsetof(gen_kda_stage_problem, batch));
-}
-
-enum gen_status gen__kda_stage_check(const char *family, const gen_problem *base,
-                                     struct gen__key *key)
-{
-    const int32_t *dims = gen__kda_stage_dims(base);
-    const enum gen_status status = gen__kda_check(family, dims, key);
-    if (status)
-        return status;
-    /* kda_gate has blocks for the query heads, too. */
-    const int64_t blocks =
-        gen__kda_slots(dims) * (dims[KDA_V_HEADS] + 2 * (int64_t)dims[KDA_QK_HEADS]);
-    if (blocks > INT32_MAX)
-        return gen__invalid(family, "chunks * (num_v_heads + 2 * num_qk_heads)", blocks,
-                            "<= 2147483647");
-    const int64_t chunks = gen__kda_usual_chunks(base, dims);
-    key->empty = gen__kda_slots(dims) == 0;
-    key->counts[0] = (float)((chunks ? chunks : 1) * dims[KDA_V_HEADS]);
-    return GEN_OK;
+    return gen__invalid(family, "chunks * (num_v_heads + 2 * num_qk_heads)", blocks,
+                        "<= 2147483647");
 }
 
 float gen__kda_stage_us(const gen_device *device, double bytes)
@@ -47,24 +28,6 @@ float gen__kda_stage_us(const gen_device *device, double bytes)
     const double launch_us = 3.0, achieved = 0.85;
     const double per_us = (device->memory_gbps ? (double)device->memory_gbps : 1000.0) * 1e3;
     return (float)(launch_us + bytes / (per_us * achieved));
-}
-
-void gen__kda_stage_plan(const gen_problem *base, const struct gen__facts *variant, int64_t units,
-                         gen_plan *plan)
-{
-    const int32_t *dims = gen__kda_stage_dims(base);
-    const int64_t slots = gen__kda_slots(dims);
-    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
-    plan->num_launches = slots > 0;
-    if (!variant || !slots)
-        return;
-    plan->launch[0] = (gen_plan_launch){
-        .variant = variant->index,
-        .grid = {(uint32_t)(slots * units), 1, 1},
-        .threads = (uint16_t)variant->threads,
-        .shared = variant->shared_dynamic,
-        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
-    };
 }
 
 struct gen_kda_stage_shape gen__kda_stage_shape(const int32_t *dims, const int32_t *cu_seqlens,

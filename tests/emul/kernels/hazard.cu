@@ -1,5 +1,6 @@
 // What kernels get wrong, each by itself: handing a block of bytes through shared memory and out again.
 #include "lib/mma.cuh"
+#include "lib/prefetch.cuh"
 #include "lib/store.cuh"
 #include "lib/tma.cuh"
 #include "lib/wgmma.cuh"
@@ -38,6 +39,7 @@ __device__ void by_bulk(const hazard_params &p, places at, unsigned char *memory
 {
     const int what = p.what;
     if (threadIdx.x == 0) {
+        prefetch_run(p.in + (what == HAZARD_PREFETCH_ADDRESS ? 4 : 0), what == HAZARD_PREFETCH_LENGTH ? 24 : bytes - 16);
         if (what != HAZARD_MBARRIER_RAW)
             mbarrier_init(at.barrier, 1);
         if (what != HAZARD_MBARRIER_HIDDEN)

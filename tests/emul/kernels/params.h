@@ -75,6 +75,8 @@ struct cluster_params {
     X(STORE_UNWAITED)    /* ends while a bulk store has yet to read */                   \
     X(STORE_UNFENCED)    /* a bulk store of what threads wrote, without a proxy fence */ \
     X(LOAD_UNWAITED)     /* ends while a bulk load is on its way */                      \
+    X(PREFETCH_ADDRESS)  /* a bulk prefetch from a multiple of 4 */                      \
+    X(PREFETCH_LENGTH)   /* ... of 24 bytes */                                           \
     X(WGMMA_UNWAITED)    /* reads accumulators before it waits */                        \
     X(WGMMA_OVERWRITE)   /* overwrites an operand before it waits */                     \
     X(WGMMA_UNFENCED)    /* touches accumulators and goes on without wgmma.fence */      \

@@ -1,0 +1,50 @@
+// States brought to L2 before their blocks come (cache = ahead). In layout kv a block reads a piece of every row of its
+// state, and between its sums and its stores it has no load under way; neither suits DRAM. Here every block, once it has
+// asked for its own slice, has L2 read a part of a state that later blocks of the grid will want: in whole contiguous
+// runs, whatever the slices' shape, and while this block's warps meet. The first blocks' states are on their way while the
+// kernel before drains.
+//
+// These are hints: nothing is read into registers, and L2 is where other kernels' stores arrive, so what comes too early
+// is not stale.
+#pragma once
+
+#include "kda_decode/common.cuh"
+#include "lib/prefetch.cuh"
+
+// Brings part `part` of `parts`, equal and contiguous, of the index-th state. Where the kernel before is still writing
+// what names the slot, another slot's part comes, or none.
+template <int head_dim, int parts>
+__device__ __forceinline__ void bring_part(const gen_kda_decode_params &p, unsigned index, unsigned part)
+{
+    const unsigned row = quotient(index, p.heads_mul, p.heads_shift), v_head = index - row * p.num_v_heads;
+    int slot = static_cast<int>(row);
+    if (p.slots) {
+        unsigned column = 0;
+        if (p.accepted)
+            column = static_cast<unsigned>(load_past_l1(p.accepted + row)) - 1;
+        if (column >= p.slots_stride)
+            return;
+        slot = load_past_l1(p.slots + static_cast<long long>(row) * p.slots_stride + column);
+    }
+    if (!kda_place::in_pool(p, slot))
+        return;
+    constexpr int floats = head_dim * head_dim / parts;
+    const long long state = (static_cast<long long>(slot) * p.num_v_heads + v_head) * (head_dim * head_dim);
+    prefetch_run(p.state + state + part * floats, floats * 4);
+}
+
+// Before grid_dependency_wait(): this block's part of its state, if that is among the grid's first.
+template <int head_dim, int blocks, int states>
+__device__ __forceinline__ void bring_first(const gen_kda_decode_params &p)
+{
+    if (threadIdx.x == 0 && blockIdx.x < states * blocks)
+        bring_part<head_dim, blocks>(p, blockIdx.x / blocks, blockIdx.x % blocks);
+}
+
+// As large a part of the state that comes `states` later. By a warp that has little else to do.
+template <int head_dim, int blocks, int states, int threads>
+__device__ __forceinline__ void bring_later(const gen_kda_decode_params &p)
+{
+    if (threadIdx.x == threads - 32 && blockIdx.x + states * blocks < gridDim.x)
+        bring_part<head_dim, blocks>(p, blockIdx.x / blocks + states, blockIdx.x % blocks);
+}
