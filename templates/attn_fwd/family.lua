@@ -19,20 +19,31 @@ local function is_fp8(v)
   return v.dtype == "e4m3" or v.dtype == "e5m2"
 end
 
-local function q_places(v) -- queries of the next tile have a place of their own, where they stay in shared memory and there is room
-  return v.kernel == "wgmma" and not is_fp8(v) and v.queries == "shared" and v.head_dim < 256 and 2 or 1
-end
+local MOST = 227 * 1024 -- of an SM
 
 local function staged(v) -- the output goes by way of shared memory
-  return v.kernel == "wgmma" and not is_fp8(v) and v.head_dim < 256
+  return v.kernel == "wgmma" and v.head_dim < 256
+end
+
+local function output_bytes(v) -- of 8 bits 64 columns at once
+  if not staged(v) then return 0 end
+  return v.m * ((is_fp8(v) and 64 or v.head_dim) * 2 + 16)
+end
+
+local function tile_bytes(v, places) -- of 8 bits values twice: as they come, and turned, where rows are 128 keys
+  if is_fp8(v) and v.kernel == "wgmma" then
+    return (places * v.m + 2 * v.stages * v.n) * v.head_dim + v.stages * ((v.n + 127) // 128 * 128) * v.head_dim
+  end
+  return (places * v.m + 2 * v.stages * v.n) * v.head_dim * 2 -- mma: 8-bit types become fp16
+end
+
+local function q_places(v) -- queries of the next tile have a place of their own, where they stay in shared memory and there is room
+  local room = tile_bytes(v, 2) + output_bytes(v) + CONTROL <= MOST
+  return v.kernel == "wgmma" and v.queries == "shared" and room and 2 or 1
 end
 
 local function bytes(v)
-  if is_fp8(v) and v.kernel == "wgmma" then -- values twice: as they come, and turned, where rows are 128 keys
-    return (v.m + 2 * v.stages * v.n) * v.head_dim + v.stages * ((v.n + 127) // 128 * 128) * v.head_dim
-  end
-  local output = staged(v) and v.m * (v.head_dim * 2 + 16) or 0
-  return (q_places(v) * v.m + 2 * v.stages * v.n) * v.head_dim * 2 + output -- mma: 8-bit types become fp16
+  return tile_bytes(v, q_places(v)) + output_bytes(v)
 end
 
 local function shared(v)
@@ -87,7 +98,6 @@ local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
   if v.dtype == "e5m2" and v.head_dim == 128 and v.n ~= 160 then return "one shape of e5m2, the fastest of e4m3 for most" end
-  if is_fp8(v) and v.blocks == "dyn" then return "not yet" end
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end

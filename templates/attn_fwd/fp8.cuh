@@ -11,6 +11,11 @@ __device__ __forceinline__ void load_global_16(unsigned (&x)[4], const void *p)
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(p) : "memory");
 }
 
+__device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, unsigned &b)
+{
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
+}
+
 // What a tile's products are multiplied by; [request, key head] each, 1 where there are none.
 __device__ __forceinline__ float attn_descale(const gen_attn_fwd_params &p, const float *descales, const attn_tile &t)
 {
@@ -95,40 +100,61 @@ __device__ __forceinline__ void attn_end_rows_e4m3(const attn_rows_state &r, flo
         float sum = r.sum[h] + __shfl_xor_sync(0xffffffffu, r.sum[h], 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const bool any = sum != 0.f; // NaN, too
-        factor[h] = any ? descale / sum : 0.f;
-        lse[h] = any ? (r.maximum[h] * scale - attn_offset + log2f(sum)) * 0.693147180559945309f : minus_infinity();
+        factor[h] = any ? descale * reciprocal(sum) : 0.f;
+        lse[h] = any ? (r.maximum[h] * scale - attn_offset + log2_fast(sum)) * 0.693147180559945309f : minus_infinity();
     }
 }
 
-// attn_write_rows() of output.cuh where a product's columns are in another order: of sixteen, the even ones come first. A
-// thread has four neighbouring columns then, and two lanes exchange eight.
-template <class T, int n>
-__device__ __forceinline__ void attn_write_even_odd(const gen_attn_fwd_params &p, const attn_tile &t, int row, const float (&o)[n],
-                                                    const float (&factor)[2], const float (&lse)[2])
+// attn_stage_rows() of output.cuh, of either type, where a product's columns are in another order: of sixteen, the even ones
+// come first, and a thread has four neighbouring columns. 64 columns go at once, so that there is room for them everywhere.
+// Of sixteen columns the four lanes' first words lie together, then their second ones, and who reads takes two of each:
+// neither way has bank conflicts.
+constexpr int attn_stage_even_odd_pitch = attn_stage_pitch<64>, attn_stage_even_odd_bytes = 16 * attn_stage_even_odd_pitch;
+
+template <class T> __device__ __forceinline__ void attn_stage_sixteen(unsigned to, const float *o, const float (&factor)[2])
 {
-    const int q = threadIdx.x % 4;
-    const bool odd = q & 1;
+    const unsigned x[4] = {pack2<T>(o[0] * factor[0], o[4] * factor[0]), pack2<T>(o[2] * factor[1], o[6] * factor[1]),
+                           pack2<T>(o[1] * factor[0], o[5] * factor[0]), pack2<T>(o[3] * factor[1], o[7] * factor[1])};
+    stmatrix_x4(to, x);
+}
+
+template <int n>
+__device__ __forceinline__ void attn_stage_even_odd(const gen_attn_fwd_params &p, const attn_results &to, int num_rows, int row,
+                                                    const float (&o)[n], const float (&factor)[2], const float (&lse)[2], unsigned stage)
+{
+    constexpr int pitch = attn_stage_even_odd_pitch;
+    const int lane = threadIdx.x % 32, first = lane / 8; // eight lanes a row
+    const unsigned tile = stage + lane % 16 * pitch + lane / 16 * 16;
+    const unsigned from = stage + first * pitch + lane % 8 / 2 * 32 + lane % 2 * 8;
+    unsigned short *at = to.o + (row + first) * p.o_stride.row + lane % 8 * 8;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const bool mine = row + 8 * h < t.num_rows;
-        unsigned short *const to = attn_o_at(p, t, t.first_row + (mine ? row + 8 * h : 0)) + (odd ? 16 + 4 * (q - 1) : 4 * q);
+    for (int cell = 0; cell < n; cell += 32) {
+        if (cell > 0)
+            __syncwarp();
+        if (p.o_fp16) {
 #pragma unroll
-        for (int i = 0; i < n; i += 16) {
-            unsigned x[2][2]; // of two times sixteen columns
+            for (int i = 0; i < 32; i += 8)
+                attn_stage_sixteen<fp16>(tile + i * 4, o + cell + i, factor);
+        } else {
 #pragma unroll
-            for (int k = 0; k < 2; k++)
-#pragma unroll
-                for (int c = 0; c < 2; c++)
-                    x[k][c] = pack2<T>(o[i + 8 * k + 2 * h + c] * factor[h], o[i + 8 * k + 4 + 2 * h + c] * factor[h]);
-            unsigned other[2];
-#pragma unroll
-            for (int c = 0; c < 2; c++)
-                other[c] = __shfl_xor_sync(0xffffffffu, odd ? x[0][c] : x[1][c], 1);
-            const unsigned whole[4] = {odd ? other[0] : x[0][0], odd ? other[1] : x[0][1], odd ? x[1][0] : other[0], odd ? x[1][1] : other[1]};
-            if (mine)
-                store_global_16(to + i * 2, whole);
+            for (int i = 0; i < 32; i += 8)
+                attn_stage_sixteen<bf16>(tile + i * 4, o + cell + i, factor);
         }
-        if (mine && q == 0 && p.lse)
-            *attn_lse_at(p, t, t.first_row + row + 8 * h) = lse[h];
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 16; i += 4) {
+            unsigned x[4];
+            load_shared_8(from + i * pitch, x[0], x[2]);
+            load_shared_8(from + i * pitch + 16, x[1], x[3]);
+            if (row + first + i < num_rows)
+                store_global_16(at + i * p.o_stride.row + cell * 2, x);
+        }
+    }
+    const int mine = row + lane / 4;
+    if (to.lse && lane % 4 == 0) {
+        if (mine < num_rows)
+            to.lse[mine] = lse[0];
+        if (mine + 8 < num_rows)
+            to.lse[mine + 8] = lse[1];
     }
 }
