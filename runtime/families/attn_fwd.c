@@ -224,11 +224,13 @@ static float usual_keys(const gen_attn_fwd_problem *p)
  * (docs/perf/attn_fwd.md): 1,024 to 8,192 rows within a seventh.
  */
 static const float clock_mhz = 1600.0f;
-static const float launch_us = 4.0f;
-static const float start_us[2] = {1.5f, 0.8f};        /* of a tile; persistent */
-static const float three_groups_us[2] = {0.8f, 1.8f}; /* more of one of 192 rows; causal */
-static const float fp8_start_us = 3.0f;               /* more of one of 8 bits by wgmma, */
-static const float fp8_key_us = 0.02f;                /* and for each key of a block beyond 128 */
+static const float launch_us = 3.0f;
+static const float start_us[3] = {2.5f, 1.0f, 0.9f};        /* of a tile; persistent; dynamic */
+static const float three_groups_us[3] = {0.7f, 1.3f, 2.0f}; /* more of one of 192 rows: width 64;
+                                                               beyond, full; causal */
+static const float idle_part = 0.25f; /* of a group's part of a tile, where it has no rows of it */
+static const float fp8_start_us = 3.0f; /* more of one of 8 bits by wgmma, */
+static const float fp8_key_us = 0.02f;  /* and for each key of a block beyond 128 */
 
 /* Multiply-adds a cycle of an SM. Of width 64 exponentials take as long as products, so that two
  * warp groups do worse beside three. */
@@ -242,8 +244,27 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
     }
     const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
     if (p->head_dim == 64)
-        return 2048.0f * (two_groups ? 0.58f : 0.67f);
-    return 2048.0f * (two_groups && p->head_dim == 128 ? 0.79f : 0.83f);
+        return 2048.0f * (two_groups ? 0.56f : 0.69f);
+    return 2048.0f * (p->head_dim == 256 ? 0.83f : two_groups ? 0.82f : 0.865f);
+}
+
+/* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose
+ * last tile is short; shares in pairs and tiles of equal length do not. `heads`: of a block. */
+static float tiles_of_a_block(const gen_attn_fwd_problem *p, const struct gen__facts *variant,
+                              float heads)
+{
+    const int32_t tiles = row_tiles(p, variant);
+    const bool taken = variant->fact[ATTN_FWD_DYNAMIC] || !variant->fact[ATTN_FWD_PERSISTENT];
+    if (p->causal && !taken)
+        return 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));
+    const int32_t groups = variant->fact[ATTN_FWD_Q_ROWS] / 64;
+    const int32_t last = (p->q_len - (tiles - 1) * variant->fact[ATTN_FWD_Q_ROWS] + 63) / 64;
+    const float idle = variant->fact[ATTN_FWD_WGMMA] && groups > 0 && last < groups
+                           ? (1.0f - idle_part) * (float)(groups - last) / (float)groups
+                           : 0.0f;
+    if (p->causal || (idle > 0 && taken))
+        return heads * ((float)tiles - idle) + 0.3f;
+    return ceilf(0.9999f * heads * (float)tiles);
 }
 
 static float predict(const gen_problem *base, const gen_device *device,
@@ -254,23 +275,19 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float resident = blocks * (device->num_sms ? (float)device->num_sms : 1.0f);
     const float batch = at_least_1(usual_batch(p));
     const float heads = batch * (float)p->num_q_heads / resident; /* of a block */
-    const int32_t tiles = row_tiles(p, variant);
     const float rows = (float)variant->fact[ATTN_FWD_Q_ROWS];
     const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);
     const float work = rows * (usual_keys(p) + 0.5f * more) * 2.0f * (float)p->head_dim;
     const float rate = rate_of(p, variant) / blocks * clock_mhz;
-    float tile_us = work / rate + start_us[variant->fact[ATTN_FWD_PERSISTENT] != 0] +
-                    (rows >= 192 ? three_groups_us[p->causal != 0] : 0.0f);
+    const int32_t order = variant->fact[ATTN_FWD_DYNAMIC]      ? 2
+                          : variant->fact[ATTN_FWD_PERSISTENT] ? 1
+                                                               : 0;
+    float tile_us = work / rate + start_us[order] +
+                    (rows >= 192 ? three_groups_us[p->head_dim > 64 ? 1 + p->causal : 0] : 0.0f);
     if (gen__attn_of_8_bits(p->dtype) && variant->fact[ATTN_FWD_WGMMA])
         tile_us += fp8_start_us +
                    fp8_key_us * fmaxf((float)variant->fact[ATTN_FWD_KV_ROWS] - 128.0f, 0.0f);
-    /* Tiles of unequal length, handed out as blocks end, fill the last round; shares in pairs and
-     * tiles of equal length do not. */
-    float paid = ceilf(0.9999f * heads * (float)tiles);
-    if (p->causal && variant->fact[ATTN_FWD_PERSISTENT] && !variant->fact[ATTN_FWD_DYNAMIC])
-        paid = 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));
-    else if (p->causal)
-        paid = heads * (float)tiles + 0.3f;
+    const float paid = tiles_of_a_block(p, variant, heads);
     return launch_us + (paid > 1.0f ? paid : 1.0f) * tile_us;
 }
 

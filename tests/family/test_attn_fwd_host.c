@@ -304,6 +304,41 @@ static void estimates(void **state)
     assert_true(isfinite(family->predict(&p.base, &h200, &big)));
 }
 
+/* A Hopper variant whose blocks take tiles as they need them. */
+static struct gen__facts shape_of(int32_t rows, int32_t keys)
+{
+    struct gen__facts facts = asking();
+    facts.threads = (uint16_t)((rows / 64 + 1) * 128);
+    facts.fact[ATTN_FWD_Q_ROWS] = rows;
+    facts.fact[ATTN_FWD_KV_ROWS] = keys;
+    return facts;
+}
+
+/* The faster of two shapes on an H200 (docs/perf/attn_fwd.md) is the faster one in the estimate. */
+static void estimates_as_measured(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t head_dim, causal, q_len;
+        bool of_192_rows;
+    } list[] = {{128, 0, 1024, false}, {128, 0, 2048, true},  {128, 0, 4096, true},
+                {128, 0, 8192, true},  {128, 1, 1024, false}, {128, 1, 4096, false},
+                {128, 1, 8192, true},  {64, 1, 2048, true},   {64, 1, 4096, true},
+                {64, 1, 8192, true}};
+    gen_attn_fwd_problem p = some_problem();
+    p.batch = 4, p.num_q_heads = p.num_kv_heads = 32;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        p.head_dim = list[i].head_dim, p.causal = list[i].causal;
+        p.q_len = p.kv_len = list[i].q_len;
+        const struct gen__facts small = shape_of(128, 128);
+        struct gen__facts big = shape_of(192, p.head_dim == 128 ? 64 : 112);
+        const float big_us = family->predict(&p.base, &h200, &big);
+        assert_int_equal(big_us < family->predict(&p.base, &h200, &small), list[i].of_192_rows);
+        big.fact[ATTN_FWD_DYNAMIC] = 0;
+        assert_true(big_us < family->predict(&p.base, &h200, &big));
+    }
+}
+
 /* ---- arguments ---------------------------------------------------------- */
 
 /* Never read: params() looks at addresses alone. */
@@ -640,13 +675,21 @@ static void parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(key_of_a_problem), cmocka_unit_test(masks),
-        cmocka_unit_test(check_errors),     cmocka_unit_test(geometry),
-        cmocka_unit_test(taken_as_needed),  cmocka_unit_test(batch_invariance),
-        cmocka_unit_test(sections),         cmocka_unit_test(estimates),
-        cmocka_unit_test(wrong_pointers),   cmocka_unit_test(wrong_numbers),
-        cmocka_unit_test(strides_of_many),  cmocka_unit_test(plans_of_others),
-        cmocka_unit_test(parameters),       cmocka_unit_test(numbers_of_8_bits),
+        cmocka_unit_test(key_of_a_problem),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(check_errors),
+        cmocka_unit_test(geometry),
+        cmocka_unit_test(taken_as_needed),
+        cmocka_unit_test(batch_invariance),
+        cmocka_unit_test(sections),
+        cmocka_unit_test(estimates),
+        cmocka_unit_test(estimates_as_measured),
+        cmocka_unit_test(wrong_pointers),
+        cmocka_unit_test(wrong_numbers),
+        cmocka_unit_test(strides_of_many),
+        cmocka_unit_test(plans_of_others),
+        cmocka_unit_test(parameters),
+        cmocka_unit_test(numbers_of_8_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
