@@ -13,9 +13,6 @@
 #define ROUNDS 11
 #define WINDOW_US 4000
 #define LEAST_LAUNCHES 20
-/* Operations a byte above which the tensor cores bound a problem, and the board's power limit them:
- * of an H200 some 165 in 16 bits. Rests are for these; what the memory bounds runs on. */
-#define REST_INTENSITY 150
 
 static const char method[] =
     "ms and peer_ms: median over 11 graph replays (5 with --quick) of at least 20 launches, or as "
@@ -65,13 +62,6 @@ static double measure_error(struct bench_options *o, const struct shape *shape, 
     return r.error;
 }
 
-static double rest_ms(const struct bench_options *o, const struct shape *shape)
-{
-    double bytes, flops;
-    shape->family->cost(shape->problem, &bytes, &flops);
-    return flops > REST_INTENSITY * bytes ? (double)o->rest_ms : 0;
-}
-
 static enum gen_status measure_peers(struct bench_options *o, struct inplace_copy *peer,
                                      struct stage *stage, struct runner *ours, struct outcome *out)
 {
@@ -98,7 +88,8 @@ static enum gen_status measure_peers(struct bench_options *o, struct inplace_cop
     if (status == GEN_OK)
         status = warm_up(gpu, ours, 10);
     if (status == GEN_OK)
-        status = runners_interleave(list, count, gpu, rounds, rest_ms(o, stage->shape));
+        status =
+            runners_interleave(list, count, gpu, rounds, shape_rest_ms(stage->shape, o->rest_ms));
     out->us = runner_median(ours);
     out->spread = runner_spread(ours);
     if (count > 1) {

@@ -100,8 +100,8 @@ int main(int argc, char **argv)
         {"--check-mib", OPTION_INT, &options.check_mib, "N",
          "cases: problems up to N MiB are compared with the reference (default 2048)"},
         {"--rest", OPTION_INT, &options.rest_ms, "MS",
-         "each sample comes after so long a rest; cases: of problems that the tensor cores bound, "
-         "columns: of all"},
+         "each sample comes after so long a rest; cases, regret: of problems that the tensor cores "
+         "bound, columns: of all"},
         {"--count", OPTION_INT, &options.count, "N", "regret: problems (default 300)"},
         {"--seed", OPTION_INT, &options.seed, "N", "regret, host: of the random problems"},
         {"--seconds", OPTION_REAL, &options.seconds, "N",

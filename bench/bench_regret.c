@@ -19,7 +19,7 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
                       struct text *text, double *ratio)
 {
     struct session *s = &o->session;
-    struct contest c = {0};
+    struct contest c = {.rest_ms = shape_rest_ms(shape, o->rest_ms)};
     struct option_list all = {0};
     gen_plan plan = {.size = sizeof plan};
     int chosen = -1, best = -1;

@@ -392,6 +392,17 @@ void coords_format(const struct gen__family *family, const struct gen__key *key,
     }
 }
 
+/* Operations a byte above which the tensor cores bound a problem: of an H200 some 165 in 16 bits.
+ */
+#define REST_INTENSITY 150
+
+double shape_rest_ms(const struct shape *shape, long ms)
+{
+    double bytes, flops;
+    shape->family->cost(shape->problem, &bytes, &flops);
+    return flops > REST_INTENSITY * bytes ? (double)ms : 0;
+}
+
 uint32_t families_named(const struct option_list *list, const struct gen__family **out,
                         uint32_t capacity)
 {

@@ -24,6 +24,10 @@ struct shape_list {
     size_t count, capacity;
 };
 
+/* How long to rest before a sample where `ms` is asked for: problems that the tensor cores bound,
+ * which the board's power limit slows down, do; what the memory bounds runs on: 0. */
+double shape_rest_ms(const struct shape *shape, long ms);
+
 /* Appends a copy of a problem that has passed check(). */
 struct shape *shapes_add(struct shape_list *list, const struct gen__family *family,
                          const gen_problem *problem);

@@ -89,8 +89,8 @@ run() {
     case $1 in
     verify) "$BIN/attngen-verify" $families $device ;;
     sanitize) sanitize ;;
-    tune) "$BIN/attngen-tune" $families --seconds "$seconds" --commit "$COMMIT" $device ;;
-    tune-80) "$BIN/attngen-tune" --sms 80 $families --seconds "$seconds" --commit "$COMMIT" $device ;;
+    tune) "$BIN/attngen-tune" $families --rest 20 --seconds "$seconds" --commit "$COMMIT" $device ;;
+    tune-80) "$BIN/attngen-tune" --sms 80 $families --rest 20 --seconds "$seconds" --commit "$COMMIT" $device ;;
     peers) peers ;;
     bench)
         from=
@@ -108,7 +108,7 @@ run() {
             --column 'the same as PTX=*__ptx80_mma_q64_kv16_st1_*' --results "$results" --commit "$COMMIT" $device
         ;;
     host) "$BIN/attngen-bench" host --results "$results" --commit "$COMMIT" $device $(tables) ;;
-    regret) "$BIN/attngen-bench" regret $families --results "$results" --commit "$COMMIT" $device $(tables) ;;
+    regret) "$BIN/attngen-bench" regret $families --rest 20 --results "$results" --commit "$COMMIT" $device $(tables) ;;
     ncu)
         class=$("$BIN/attngen-bench" header $device | sed -n 's/^# gpu: .*(\(sm[0-9]*_[0-9]*sm\))$/\1/p')
         [ -n "$class" ] || return 1

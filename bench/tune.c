@@ -1,5 +1,6 @@
 #include "tune.h"
 #include "contest.h"
+#include "problems.h"
 #include "verify.h"
 
 #include <inttypes.h>
@@ -101,7 +102,10 @@ static void put_row(struct tuner *tuner, const struct contest *c, int winner, in
 enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
                               const struct shape *small)
 {
-    struct contest c = {.worker = tuner->worker, .on_failure = on_failure, .context = tuner};
+    struct contest c = {.worker = tuner->worker,
+                        .rest_ms = shape_rest_ms(shape, tuner->rest_ms),
+                        .on_failure = on_failure,
+                        .context = tuner};
     enum tune_outcome outcome = TUNE_NONE;
     if (contest_find(&c, tuner->session, shape, tuner->only, tuner->refused) > 0 &&
         verify_candidates(tuner, &c, small) && c.count > 0) {

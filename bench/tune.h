@@ -17,6 +17,7 @@ struct tuner {
     struct arena arena;
     const struct option_list *only; /* variants by name */
     bool quick;                     /* fewer samples */
+    long rest_ms;                   /* before a sample, of problems that shape_rest_ms() names */
     double tie_band;                /* 0.005: half a percent */
     /* One byte a variant: verified, refused. */
     uint8_t *good, *refused;

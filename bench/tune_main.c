@@ -28,6 +28,7 @@ static struct {
     struct option_list only;
     const char *output, *keys, *commit;
     double seconds;
+    long rest_ms;
     bool grid, shapes, quick, force;
 } options = {.commit = ""};
 
@@ -216,6 +217,7 @@ static int body(struct worker *worker, void *context)
                           .table = &table,
                           .only = &options.only,
                           .quick = options.quick,
+                          .rest_ms = options.rest_ms,
                           .tie_band = 0.005};
     tuner.good = xmalloc(2 * (size_t)s->info.num_variants);
     memset(tuner.good, 0, 2 * (size_t)s->info.num_variants);
@@ -278,6 +280,8 @@ int main(int argc, char **argv)
          "the shape file's problems alone (default: these, then the grid)"},
         {"--seconds", OPTION_REAL, &options.seconds, "N", "stop after about so long"},
         {"--quick", OPTION_FLAG, &options.quick, NULL, "fewer samples"},
+        {"--rest", OPTION_INT, &options.rest_ms, "MS",
+         "of problems that the tensor cores bound each sample comes after so long a rest"},
         {"--force", OPTION_FLAG, &options.force, NULL, "measure again what the table holds"},
         {"--commit", OPTION_TEXT, &options.commit, "ID", "the source's version, for the header"},
         SESSION_GPU_OPTIONS(s),

@@ -241,6 +241,24 @@ static void the_footprint_is_the_state(void **state)
     shapes_free(&list);
 }
 
+/* Rests are for what the tensor cores bound, not for what the memory does. */
+static void tensor_bound_problems_rest(void **state)
+{
+    (void)state;
+    extern const struct gen__family gen__family_attn_fwd;
+    struct shape_list list = {0};
+    assert_true(shapes_parse(&list, &gen__family_attn_fwd, SHAPES_TIMED,
+                             "batch=4 num_q_heads=32 q_len=2048 head_dim=128"));
+    assert_true(shapes_parse(&list, &gen__family_attn_fwd, SHAPES_TIMED,
+                             "batch=4 num_q_heads=32 q_len=1 kv_len=2048 head_dim=128"));
+    assert_true(
+        shapes_parse(&list, family(), SHAPES_TIMED, "batch=16 num_qk_heads=64 head_dim=128"));
+    assert_true(shape_rest_ms(&list.item[0], 20) == 20 && shape_rest_ms(&list.item[0], 0) == 0);
+    assert_true(shape_rest_ms(&list.item[1], 20) == 0);
+    assert_true(shape_rest_ms(&list.item[2], 20) == 0);
+    shapes_free(&list);
+}
+
 static void tensors_do_not_overlap(void **state)
 {
     struct shape_list list = {0};
@@ -379,6 +397,7 @@ int main(void)
         cmocka_unit_test(the_grid_spans_the_shapes),
         cmocka_unit_test(random_problems_are_new_and_repeatable),
         cmocka_unit_test(the_footprint_is_the_state),
+        cmocka_unit_test(tensor_bound_problems_rest),
         cmocka_unit_test(tensors_do_not_overlap),
         cmocka_unit_test(the_fastest_wins_with_few_measurements),
         cmocka_unit_test(ties_go_to_the_first_name),
