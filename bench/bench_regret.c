@@ -136,7 +136,12 @@ static void write_block(const struct bench_options *o, const char *family, const
     struct text text = {0};
     char *others = blocks_without(o, family);
     text_add(&text, "%s%s", columns, others);
-    bench_header(&text, o, method);
+    char *how = o->rest_ms > 0 ? xasprintf("%s; samples of problems that the tensor cores bound "
+                                           "after %ld ms of rest and an untimed replay",
+                                           method, o->rest_ms)
+                               : xasprintf("%s", method);
+    bench_header(&text, o, how);
+    free(how);
     if (o->left_out)
         text_add(&text, "# incomplete: out of time, %zu problems of %s are not measured\n",
                  o->left_out, family);

@@ -212,6 +212,7 @@ static int body(struct worker *worker, void *context)
     char *path = output_path(s);
     read_table(&table, s, path);
     table_identify(&table, &s->gpu, s->library, options.commit);
+    table.identity.rest_ms = options.rest_ms;
     struct tuner tuner = {.session = s,
                           .worker = worker,
                           .table = &table,

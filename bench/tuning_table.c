@@ -288,6 +288,7 @@ static void add_header(struct text *text, const struct gpu_identity *id)
     text_add(text, "# driver: %s\n", id->driver);
     text_add(text, "# toolkit: %s\n", id->toolkit);
     text_add(text, "# commit: %s\n", id->commit);
+    text_add(text, "# rest_ms: %ld\n", id->rest_ms);
     text_add(text, "%s\n", columns);
 }
 

@@ -40,6 +40,7 @@ struct table {
     struct gpu_identity {
         char class_name[32], gpu[64], driver[32], toolkit[16], commit[64];
         uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
+        long rest_ms; /* of the run that wrote the file */
     } identity;
 };
 

@@ -31,7 +31,7 @@ static inline const struct gen__range *gen__own_class(const struct gen__entry *e
     const struct gen__range *range = entry->ranges;
     uint32_t class[2];
     memcpy(class, (const char *)device + offsetof(gen_device, compute_capability), sizeof(class));
-    if (gen__same_words(&entry->largest, class))
+    if (entry->num_ranges && gen__same_words(&entry->largest, class))
         return &entry->largest;
     for (uint32_t left = entry->num_ranges; left > 0; left--, range++)
         if (gen__same_words(range, class))

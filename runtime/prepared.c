@@ -217,7 +217,6 @@ static bool ranges_ok(const gen_library *library, const struct gen__prepared *pr
 {
     const struct gen__prepared_head *head = prepared->head;
     const struct gen__prepared_row *row = prepared->rows;
-    const struct gen__entry *last = NULL;
     uint32_t left = head->num_rows;
     for (uint32_t i = 0; i < head->num_ranges; i++) {
         const struct gen__prepared_range *range = &prepared->ranges[i];
@@ -225,7 +224,7 @@ static bool ranges_ok(const gen_library *library, const struct gen__prepared *pr
             range->num_rows > left)
             return false;
         const struct gen__entry *entry = gen__entry_of_group(library, range->group);
-        if (!entry || (last && entry <= last))
+        if (!entry)
             return false;
         if (range->grid != GEN__NO_GRID &&
             (range->grid >= head->num_grids ||
@@ -236,7 +235,6 @@ static bool ranges_ok(const gen_library *library, const struct gen__prepared *pr
             if (!row_ok(library, entry, row, k ? row - 1 : NULL))
                 return false;
         left -= range->num_rows;
-        last = entry;
     }
     return left == 0;
 }

@@ -427,8 +427,6 @@ static void copy_largest(gen_library *library)
             largest = entry->ranges[i].num_sms > largest->num_sms ? &entry->ranges[i] : largest;
         if (entry->num_ranges)
             entry->largest = *largest;
-        else if (entry->family)
-            entry->largest.compute_capability = UINT32_MAX;
     }
 }
 

@@ -69,6 +69,7 @@ check 0 "buckets measured, 0 kept" "$bin/attngen-tune" --families la_decode --qu
 check 0 "3 buckets measured, 0 kept" "$bin/attngen-tune" --families la_decode --quick --shapes --force --keys $key --output "$table"
 # What the memory bounds does not rest, however long is asked for.
 check 0 "3 buckets measured, 0 kept" timeout 60 "$bin/attngen-tune" --families la_decode --quick --shapes --force --keys $key --rest 100000 --output "$table"
+check 0 "^# rest_ms: 100000" grep "^# rest_ms" "$table"
 check 1 "^attngen-tune: --rest takes a whole number from 0 to 2147483647, found '-1'" "$bin/attngen-tune" --families la_decode --rest -1
 [ "$(rows $key)" = 3 ] && [ "$(rows $other)" -gt 3 ] || { echo "FAILED: --force of one key lost another's rows"; failed=1; }
 ! grep -q "^# failed: " "$table" || { echo "FAILED: a variant that passes is still said to fail"; failed=1; }
