@@ -380,15 +380,16 @@ void verify_compare(const struct verify_case *c, struct verify_result *result)
 
 /* ---- running ----------------------------------------------------------- */
 
-/* One launch from pristine memory into c->actual or c->again. */
+/* One launch from pristine memory into c->actual or c->again. The workspace is as the last launch
+ * left it where `poison` is false. */
 static enum gen_status run_once(struct verify_case *c, const struct gpu *gpu,
                                 const gen_library *library, const gen_plan *plan,
-                                CUdeviceptr workspace, uint8_t *block)
+                                CUdeviceptr workspace, bool poison, uint8_t *block)
 {
     gen_args *args = xmalloc(c->buffers.family->args_size);
     buffers_args(&c->buffers, c->device, 0, args);
     enum gen_status status = gpu_copy(gpu, c->device, c->pristine, c->buffers.total_bytes);
-    if (status == GEN_OK && plan->workspace_bytes)
+    if (status == GEN_OK && plan->workspace_bytes && poison)
         status = gpu_set(gpu, workspace, 0xff, plan->workspace_bytes);
     if (status == GEN_OK)
         status = gen_launch(library, plan, args, (void *)(uintptr_t)workspace, gpu->stream);
@@ -413,14 +414,14 @@ static enum gen_status run_and_compare(struct verify_case *c, const struct gpu *
     if (status == GEN_OK && plan.workspace_bytes)
         status = gpu_alloc(gpu, plan.workspace_bytes, workspace);
     if (status == GEN_OK)
-        status = run_once(c, gpu, library, &plan, *workspace, c->actual);
+        status = run_once(c, gpu, library, &plan, *workspace, true, c->actual);
     if (status != GEN_OK)
         return status;
     verify_compare(c, result);
     if (repeats > 1 && !c->again)
         c->again = new_block(c->buffers.total_bytes);
     for (int i = 1; i < repeats && result->ok; i++) {
-        status = run_once(c, gpu, library, &plan, *workspace, c->again);
+        status = run_once(c, gpu, library, &plan, *workspace, i % 2 == 0, c->again);
         if (status != GEN_OK)
             return status;
         uint64_t at = first_difference(c->actual, c->again, c->buffers.total_bytes);

@@ -221,7 +221,7 @@ static float usual_keys(const gen_attn_fwd_problem *p)
  * A tile's time is its multiply-adds at the rate that a block achieves, and a
  * start; tiles go in rounds over the blocks that run at once. A tile walks over
  * whole blocks of keys, up to those that its last row sees. Fitted to an H200
- * (docs/perf/attn_fwd.md): 1,024 to 8,192 rows within a seventh.
+ * (docs/perf/attn_fwd.md): 1,024 to 8,192 rows within an eighth.
  */
 static const float clock_mhz = 1600.0f;
 static const float launch_us = 3.0f;
@@ -229,8 +229,8 @@ static const float start_us[3] = {2.5f, 1.0f, 0.9f};        /* of a tile; persis
 static const float three_groups_us[3] = {0.7f, 1.3f, 2.4f}; /* more of one of 192 rows: width 64;
                                                                beyond, full; causal */
 static const float idle_part = 0.25f; /* of a group's part of a tile, where it has no rows of it */
-static const float fp8_start_us = 3.0f; /* more of one of 8 bits by wgmma, */
-static const float fp8_key_us = 0.02f;  /* and for each key of a block beyond 128 */
+static const float fp8_start_us = 0.9f; /* more of one of 8 bits by wgmma, */
+static const float fp8_key_us = 0.06f;  /* and for each key of a block beyond 128 */
 
 /* Multiply-adds a cycle of an SM. Of width 64 exponentials take as long as products, so that two
  * warp groups do worse beside three. */
@@ -240,7 +240,7 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
         return 1024.0f * (gen__attn_of_8_bits(p->dtype) ? 0.3f : 0.55f);
     if (gen__attn_of_8_bits(p->dtype)) {
         const bool long_blocks = variant->fact[ATTN_FWD_KV_ROWS] > 128;
-        return 4096.0f * (p->head_dim == 64 ? 0.40f : long_blocks ? 0.575f : 0.545f);
+        return 4096.0f * (p->head_dim == 64 ? 0.41f : long_blocks ? 0.66f : 0.575f);
     }
     const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
     if (p->head_dim == 64)
@@ -282,11 +282,12 @@ static float predict(const gen_problem *base, const gen_device *device,
     const int32_t order = variant->fact[ATTN_FWD_DYNAMIC]      ? 2
                           : variant->fact[ATTN_FWD_PERSISTENT] ? 1
                                                                : 0;
-    float tile_us = work / rate + start_us[order] +
-                    (rows >= 192 ? three_groups_us[p->head_dim > 64 ? 1 + p->causal : 0] : 0.0f);
+    float tile_us = work / rate + start_us[order];
     if (gen__attn_of_8_bits(p->dtype) && variant->fact[ATTN_FWD_WGMMA])
         tile_us += fp8_start_us +
                    fp8_key_us * fmaxf((float)variant->fact[ATTN_FWD_KV_ROWS] - 128.0f, 0.0f);
+    else if (rows >= 192)
+        tile_us += three_groups_us[p->head_dim > 64 ? 1 + p->causal : 0];
     const float paid = tiles_of_a_block(p, variant, heads);
     return launch_us + (paid > 1.0f ? paid : 1.0f) * tile_us;
 }

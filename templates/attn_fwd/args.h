@@ -148,8 +148,8 @@ struct gen_attn_fwd_params {
     float cap_scale;        /* with softcap: 2 log2(e) scale / cap, for tanh; else 0 */
     const float *q_descale, *k_descale, *v_descale; /* [batch, key heads], or null: 1 */
     int o_fp16;                                     /* of 8-bit types: o is fp16, not bf16 */
-    unsigned long long *tickets; /* the workspace, where blocks take units as they need them; holds
-                                    anything before */
+    unsigned long long *tickets; /* the workspace, where blocks take units as they need them; may
+                                    hold anything before, but see lib/ticket.cuh */
 };
 
 #ifdef __cplusplus

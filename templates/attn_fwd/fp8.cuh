@@ -35,7 +35,7 @@ template <int n> __device__ __forceinline__ void attn_cap_scaled(float (&s)[n], 
     for (int i = 0; i < n; i++) {
         float e;
         asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(s[i] * cap_scale));
-        s[i] = fmaf(-2.f, reciprocal(1.f + e), 1.f);
+        s[i] = fmaf(-2.f, rcp_fast(1.f + e), 1.f);
     }
 }
 
@@ -100,7 +100,7 @@ __device__ __forceinline__ void attn_end_rows_e4m3(const attn_rows_state &r, flo
         float sum = r.sum[h] + __shfl_xor_sync(0xffffffffu, r.sum[h], 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const bool any = sum != 0.f; // NaN, too
-        factor[h] = any ? descale * reciprocal(sum) : 0.f;
+        factor[h] = any ? descale * rcp_fast(sum) : 0.f;
         lse[h] = any ? (r.maximum[h] * scale - attn_offset + log2_fast(sum)) * 0.693147180559945309f : minus_infinity();
     }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attn_fwd/args.h"
+#include "lib/approx.cuh"
 #include "lib/mma.cuh"
 
 // Which bounds a kernel knows of: its required axis `mask`.
@@ -81,22 +82,6 @@ template <attn_mask mask> __device__ __forceinline__ int attn_begin(const gen_at
     return mask == mask_any ? row + t.shift - p.left : 0;
 }
 
-// 1/x, one unit in the last place.
-__device__ __forceinline__ float reciprocal(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Off by some 2^-22 where x is not near 1, and there by that much in all.
-__device__ __forceinline__ float log2_fast(float x)
-{
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // Scores become tanh(s / cap): 1 - 2 / (1 + e^2x), for the instruction for tanh is off by 2^-11, times the cap.
 template <int n> __device__ __forceinline__ void attn_cap(const gen_attn_fwd_params &p, float (&s)[n])
 {
@@ -104,7 +89,7 @@ template <int n> __device__ __forceinline__ void attn_cap(const gen_attn_fwd_par
     for (int i = 0; i < n; i++) {
         float e;
         asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(s[i] * p.cap_scale));
-        s[i] = fmaf(-2.f, reciprocal(1.f + e), 1.f);
+        s[i] = fmaf(-2.f, rcp_fast(1.f + e), 1.f);
     }
 }
 
@@ -192,7 +177,7 @@ __device__ __forceinline__ bool attn_softmax(attn_rows_state &r, const float (&s
     return moved;
 }
 
-// What a row's output is multiplied by, and its log-sum-exp in base e.
+// What a row's output is multiplied by, and its log-sum-exp in base e, whose logarithm is off by some 2^-22.
 __device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float scale, float (&factor)[2], float (&lse)[2])
 {
 #pragma unroll
@@ -200,7 +185,7 @@ __device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float sc
         float sum = r.sum[h] + __shfl_xor_sync(0xffffffffu, r.sum[h], 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const bool any = sum != 0.f; // NaN, too
-        factor[h] = any ? reciprocal(sum) : 0.f;
+        factor[h] = any ? rcp_fast(sum) : 0.f;
         lse[h] = any ? (r.maximum[h] * scale + log2_fast(sum)) * 0.693147180559945309f : minus_infinity();
     }
 }

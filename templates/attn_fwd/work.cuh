@@ -84,7 +84,7 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
             if (threadIdx.x % 32 == 0) {
                 if (unit < p.schedule.num_units)
                     ticket = take_ticket(p.tickets); // a tile ahead, so that nobody waits for it
-                else if (unit == p.schedule.num_units + static_cast<int>(gridDim.x) - 1)
+                else if (unit >= p.schedule.num_units + static_cast<int>(gridDim.x) - 1) // beyond: a word that nobody opened
                     close_tickets(p.tickets);
             }
         } else if (p.schedule.paired && !(at & 1)) {

@@ -4,7 +4,8 @@
 // The word's upper half is a mark while numbers are handed out, its lower half counts them. Every block opens the word before
 // it takes a number, and whoever knows that the last number is taken closes it, so that the next launch begins anew. What is
 // in memory by accident is taken for an open word where its upper half is the mark: a NaN of fp32 that no arithmetic makes, and
-// no two halves of bf16 or fp16 that it makes either.
+// no two halves of bf16 or fp16 that it makes either. What a launch that was killed left there is such a word, too: then numbers
+// are missing, once, if blocks close the word at any number beyond the last one.
 #pragma once
 
 constexpr unsigned long long ticket_mark = 0x7fb5ffadull << 32;

@@ -337,6 +337,21 @@ static void estimates_as_measured(void **state)
         big.fact[ATTN_FWD_DYNAMIC] = 0;
         assert_true(big_us < family->predict(&p.base, &h200, &big));
     }
+    /* Of 8 bits, blocks of 160 keys for long requests. */
+    static const struct {
+        int32_t causal, q_len;
+        bool of_160_keys;
+    } eight[] = {{0, 1024, false}, {0, 2048, true},  {0, 4096, true},
+                 {1, 1024, false}, {1, 2048, false}, {1, 4096, true}};
+    p.head_dim = 128, p.dtype = GEN_DTYPE_E4M3;
+    for (size_t i = 0; i < sizeof eight / sizeof *eight; i++) {
+        p.causal = eight[i].causal;
+        p.q_len = p.kv_len = eight[i].q_len;
+        const struct gen__facts few = shape_of(128, 128), many = shape_of(128, 160);
+        assert_int_equal(family->predict(&p.base, &h200, &many) <
+                             family->predict(&p.base, &h200, &few),
+                         eight[i].of_160_keys);
+    }
 }
 
 /* ---- arguments ---------------------------------------------------------- */
