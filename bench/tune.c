@@ -4,12 +4,32 @@
 #include "verify.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A first look at all, then fewer with more samples each. */
 static const struct tournament_pass passes[] = {{2, 1.15, 24}, {4, 1.04, 8}, {11, 1, 0}};
 static const struct tournament_pass quick_passes[] = {{1, 1.10, 8}, {5, 1, 0}};
+
+#define LONG_US 20000
+
+const struct tournament_pass *tune_passes(bool quick, double us, int *count)
+{
+    const bool few = quick || us > LONG_US;
+    *count = few ? (int)(sizeof quick_passes / sizeof *quick_passes)
+                 : (int)(sizeof passes / sizeof *passes);
+    return few ? quick_passes : passes;
+}
+
+/* The least time that is predicted of a candidate; 0 where nothing is known of one. */
+static double least_predicted(const struct contest *c)
+{
+    double us = INFINITY;
+    for (size_t i = 0; i < c->count; i++)
+        us = fmin(us, (double)c->candidate[i].plan.predicted_us);
+    return isfinite(us) ? us : 0;
+}
 
 static void refuse(struct tuner *tuner, uint32_t variant, const char *reason)
 {
@@ -112,10 +132,10 @@ enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
         if (contest_stage(&c, &tuner->arena) != GEN_OK) {
             outcome = TUNE_ERROR;
         } else {
-            int runner_up = -1;
-            int winner = tuner->quick
-                             ? contest_run(&c, quick_passes, 2, tuner->tie_band, -1, &runner_up)
-                             : contest_run(&c, passes, 3, tuner->tie_band, -1, &runner_up);
+            int runner_up = -1, count;
+            const struct tournament_pass *chosen =
+                tune_passes(tuner->quick, least_predicted(&c), &count);
+            int winner = contest_run(&c, chosen, count, tuner->tie_band, -1, &runner_up);
             if (winner >= 0 && !c.lost) {
                 put_row(tuner, &c, winner, runner_up);
                 outcome = TUNE_DONE;

@@ -7,6 +7,7 @@
 #include "problems.h"
 #include "session.h"
 #include "timing.h"
+#include "tournament.h"
 #include "tuning_table.h"
 #include "worker.h"
 
@@ -29,6 +30,11 @@ enum tune_outcome {
     TUNE_ERROR, /* gen_last_error() says what */
     TUNE_LOST   /* the GPU's context is gone */
 };
+
+/* The passes of a contest whose fastest launch is expected to take `us` (0: nothing is known). Long
+ * launches are alike from one sample to the next, and many samples of them would take minutes: they
+ * get those of a quick run. */
+const struct tournament_pass *tune_passes(bool quick, double us, int *count);
 
 /* Verifies what is not yet verified, on the problem `small` of the same key,
  * times the candidates and puts the row. */

@@ -11,6 +11,7 @@
 #include "buffers.h"
 #include "problems.h"
 #include "tournament.h"
+#include "tune.h"
 #include "util.h"
 #include "worker.h"
 
@@ -342,6 +343,20 @@ static void ties_go_to_the_first_name(void **state)
     assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, &second), 1);
 }
 
+/* Launches of 100 ms, a dozen variants: minutes for one row of a table otherwise. */
+static void long_launches_get_few_samples(void **state)
+{
+    (void)state;
+    int usual, few, count;
+    const struct tournament_pass *passes = tune_passes(false, 100, &usual);
+    const struct tournament_pass *quick = tune_passes(true, 100, &few);
+    assert_true(usual > few && passes != quick);
+    assert_ptr_equal(tune_passes(false, 0, &count), passes); /* nothing is known */
+    assert_int_equal(count, usual);
+    assert_ptr_equal(tune_passes(false, 1e5, &count), quick);
+    assert_int_equal(count, few);
+}
+
 static void failures_leave_and_the_kept_one_stays(void **state)
 {
     struct contestant c[3] = {{.name = "a"}, {.name = "b", .stays = true}, {.name = "c"}};
@@ -401,6 +416,7 @@ int main(void)
         cmocka_unit_test(tensors_do_not_overlap),
         cmocka_unit_test(the_fastest_wins_with_few_measurements),
         cmocka_unit_test(ties_go_to_the_first_name),
+        cmocka_unit_test(long_launches_get_few_samples),
         cmocka_unit_test(failures_leave_and_the_kept_one_stays),
         cmocka_unit_test(a_worker_outlives_its_accidents),
     };
