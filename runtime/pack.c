@@ -32,7 +32,9 @@ static enum gen_status open_index(const char *label, struct gen__pack *pack)
     if (memcmp(footer.magic, GEN_PACK_MAGIC, sizeof(footer.magic)) != 0)
         return bad(label, "not an attngen product, or its end is missing (no footer found)");
     if (footer.version != GEN_PACK_VERSION)
-        return gen__fail(GEN_STATUS_FORMAT, "%s: product format %u, this runtime reads format %u",
+        return gen__fail(GEN_STATUS_FORMAT,
+                         "%s: product format %u, this runtime reads format %u; `attngen build` of "
+                         "this version makes it",
                          label, footer.version, GEN_PACK_VERSION);
     if (footer.index_size < sizeof(struct gen_pack_index) ||
         !inside(footer.index_offset, footer.index_size, 1, 0, end))

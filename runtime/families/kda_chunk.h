@@ -230,6 +230,23 @@ void gen__kda_fill(const int32_t *dims, const struct gen__tensor *tensor,
 /* "B1-T8192-H64", "varlen-skewed-N20-T16384-H64", ... */
 void gen__kda_case_name(const int32_t *dims, char *text, size_t capacity);
 
+/* Raw gates by softplus, with exp(A_log) at most 1, so that with a bound no gate is below -5, or
+ * at least. */
+static inline void gen__kda_softplus_form(const int32_t *dims, struct gen__tensor *a_log)
+{
+    a_log->fill = GEN__FILL_UNIFORM;
+    a_log->amount = dims[KDA_SAFE_GATE] ? -4 : 1.5;
+}
+
+/* Gates as they are. */
+static inline void gen__kda_activated_form(const int32_t *dims, struct gen__tensor *g,
+                                           struct gen__tensor *a_log, struct gen__tensor *dt_bias)
+{
+    g->fill = GEN__FILL_UNIFORM;
+    g->amount = dims[KDA_SAFE_GATE] ? -5 : -60;
+    a_log->count = dt_bias->count = 0;
+}
+
 /* Strides as in a buffer that holds q, k and v side by side, and rows that are 8
  * elements apart; and the elements that tensors then have. */
 struct gen__kda_strides {

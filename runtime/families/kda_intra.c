@@ -199,18 +199,15 @@ static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid",
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
     gen_kda_intra_args *a = (gen_kda_intra_args *)args;
-    const bool safe = dims_of(base)[KDA_SAFE_GATE];
     switch ((enum form)index) {
-    case FORM_SOFTPLUS: /* exp(A_log) at most 1, so that no gate is below -5, or at least */
+    case FORM_SOFTPLUS:
         a->gate = GEN_KDA_GATE_SOFTPLUS;
-        t[KDA_INTRA_A_LOG].fill = GEN__FILL_UNIFORM;
-        t[KDA_INTRA_A_LOG].amount = safe ? -4 : 1.5;
+        gen__kda_softplus_form(dims_of(base), &t[KDA_INTRA_A_LOG]);
         return true;
     case FORM_ACTIVATED:
         a->gate = GEN_KDA_GATE_GIVEN;
-        t[KDA_INTRA_G].fill = GEN__FILL_UNIFORM;
-        t[KDA_INTRA_G].amount = safe ? -5 : -60;
-        t[KDA_INTRA_A_LOG].count = t[KDA_INTRA_DT_BIAS].count = 0;
+        gen__kda_activated_form(dims_of(base), &t[KDA_INTRA_G], &t[KDA_INTRA_A_LOG],
+                                &t[KDA_INTRA_DT_BIAS]);
         return true;
     case FORM_SIGMOID:
     case FORM_NEGATIVE:

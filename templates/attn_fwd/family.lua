@@ -145,14 +145,13 @@ return family {
   template = function(v) return "attn_fwd_" .. (is_fp8(v) and "fp8_" or "") .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
     -- Of 65,536 registers, those that the feeding group gives away.
-    local list = {
+    return {
       REGISTERS = v.m == 192 and 160 or is_fp8(v) and 232 or 240,
       FEEDER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it turns values, too
       Q_PLACES = q_places(v),
       STAGED = staged(v) and "true" or "false",
       ORDER = ({ one = "one", pers = "static", dyn = "dynamic" })[v.blocks],
     }
-    return list
   end,
   fallback = function(v) return v.kernel == "mma" end,
 }

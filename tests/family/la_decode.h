@@ -3,6 +3,7 @@
 #define TEST_FAMILY_LA_DECODE_H
 
 #include "families/la_decode.h"
+#include "h200.h"
 #include "test.h"
 
 #include <string.h>
@@ -22,18 +23,6 @@ static inline gen_la_decode_problem la_problem(int32_t batch, int32_t num_qk_hea
         .layout = GEN_LA_DECODE_VK,
     };
 }
-
-static const gen_device h200 = {
-    .size = sizeof(gen_device),
-    .backend = GEN_BACKEND_CUDA,
-    .compute_capability = 90,
-    .num_sms = 132,
-    .shared_per_block = 227 * 1024,
-    .shared_per_sm = 228 * 1024,
-    .l2_bytes = 60u << 20,
-    .memory_gbps = 4800,
-    .ordinal = -1,
-};
 
 /* A variant of 128 threads, 32 registers and no shared la_memory, 16 to an SM of
  * an H200. */

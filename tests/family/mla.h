@@ -4,6 +4,7 @@
 
 #include "families/mla_decode.h"
 #include "families/mla_merge.h"
+#include "h200.h"
 #include "reference/half.h"
 #include "test.h"
 
@@ -12,18 +13,6 @@
 #include <string.h>
 
 extern const struct gen__family gen__family_mla_decode, gen__family_mla_merge;
-
-static const gen_device mla_h200 = {
-    .size = sizeof(gen_device),
-    .backend = GEN_BACKEND_CUDA,
-    .compute_capability = 90,
-    .num_sms = 132,
-    .shared_per_block = 227 * 1024,
-    .shared_per_sm = 228 * 1024,
-    .l2_bytes = 60u << 20,
-    .memory_gbps = 4800,
-    .ordinal = -1,
-};
 
 static inline gen_mla_decode_problem mla_problem(int32_t batch, int32_t num_heads, int32_t kv_len)
 {
@@ -242,7 +231,7 @@ static inline void mla_tensors_free(struct mla_tensors *t)
 static inline gen_plan mla_cpu_plan(const struct mla_tensors *t)
 {
     gen_plan plan = {0};
-    t->family->plan(t->problem, &mla_h200, NULL, &plan);
+    t->family->plan(t->problem, &h200, NULL, &plan);
     if (plan.num_launches)
         assert_int_equal(t->family->params(&plan, 0, &t->args.base, NULL, NULL), GEN_OK);
     return plan;

@@ -3,6 +3,7 @@
  * geometry and parameters of a launch.
  */
 #include "families/attn_fwd.h"
+#include "h200.h"
 #include "test.h"
 
 #include <math.h>
@@ -10,16 +11,6 @@
 
 extern const struct gen__family gen__family_attn_fwd;
 static const struct gen__family *const family = &gen__family_attn_fwd;
-
-static const gen_device h200 = {.size = sizeof(gen_device),
-                                .backend = GEN_BACKEND_CUDA,
-                                .compute_capability = 90,
-                                .num_sms = 132,
-                                .shared_per_block = 227 * 1024,
-                                .shared_per_sm = 228 * 1024,
-                                .l2_bytes = 60u << 20,
-                                .memory_gbps = 4800,
-                                .ordinal = -1};
 
 static gen_attn_fwd_problem some_problem(void)
 {

@@ -2,23 +2,12 @@
  * The host side of kda_decode: what it allows and what it says where it does
  * not, the geometry and the parameters of a launch, the estimate of its time.
  */
+#include "h200.h"
 #include "kda_decode.h"
 
 #include <math.h>
 
 static const struct gen__family *const family = &gen__family_kda_decode;
-
-static const gen_device h200 = {
-    .size = sizeof(gen_device),
-    .backend = GEN_BACKEND_CUDA,
-    .compute_capability = 90,
-    .num_sms = 132,
-    .shared_per_block = 227 * 1024,
-    .shared_per_sm = 228 * 1024,
-    .l2_bytes = 60u << 20,
-    .memory_gbps = 4800,
-    .ordinal = -1,
-};
 
 /* 128 threads of 48 registers. */
 static struct gen__facts variant_of(int32_t blocks, int32_t token_bytes)

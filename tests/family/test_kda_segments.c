@@ -4,6 +4,7 @@
  * against that of kda_inter.
  */
 #include "families/kda_chunk.h"
+#include "h200.h"
 #include "kda_prefill/args.h"
 #include "reference/half.h"
 #include "test.h"
@@ -15,18 +16,6 @@
 extern const struct gen__family gen__family_kda_scan, gen__family_kda_prefill;
 static const struct gen__family *const scan = &gen__family_kda_scan;
 static const struct gen__family *const prefill = &gen__family_kda_prefill;
-
-static const gen_device h200 = {
-    .size = sizeof(gen_device),
-    .backend = GEN_BACKEND_CUDA,
-    .compute_capability = 90,
-    .num_sms = 132,
-    .shared_per_block = 227 * 1024,
-    .shared_per_sm = 228 * 1024,
-    .l2_bytes = 60u << 20,
-    .memory_gbps = 4800,
-    .ordinal = -1,
-};
 
 static gen_kda_prefill_problem problem(int32_t batch, int32_t seq_len, int32_t heads)
 {

@@ -4,6 +4,7 @@
  * recurrence does.
  */
 #include "families/kda_stage.h"
+#include "h200.h"
 #include "kda_chunk_h/args.h"
 #include "kda_chunk_o/args.h"
 #include "kda_gate/args.h"
@@ -24,18 +25,6 @@ enum { GATE, INTRA, WU, STATES, OUTPUT, NUM_STAGES };
 static const struct gen__family *const stages[NUM_STAGES] = {
     &gen__family_kda_gate, &gen__family_kda_chunk_intra, &gen__family_kda_recompute_wu,
     &gen__family_kda_chunk_h, &gen__family_kda_chunk_o};
-
-static const gen_device h200 = {
-    .size = sizeof(gen_device),
-    .backend = GEN_BACKEND_CUDA,
-    .compute_capability = 90,
-    .num_sms = 132,
-    .shared_per_block = 227 * 1024,
-    .shared_per_sm = 228 * 1024,
-    .l2_bytes = 60u << 20,
-    .memory_gbps = 4800,
-    .ordinal = -1,
-};
 
 static gen_kda_stage_problem problem(int stage, int32_t batch, int32_t seq_len, int32_t qk_heads,
                                      int32_t v_heads)

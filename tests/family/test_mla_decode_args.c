@@ -13,7 +13,7 @@ static const struct gen__family *const family = &gen__family_mla_decode;
 static gen_plan planned(gen_mla_decode_problem p, const struct gen__facts *variant)
 {
     gen_plan plan = {0};
-    family->plan(&p.base, &mla_h200, variant, &plan);
+    family->plan(&p.base, &h200, variant, &plan);
     return plan;
 }
 

@@ -11,7 +11,7 @@ static gen_plan planned(gen_mla_decode_problem p, const struct gen__facts *varia
     gen_plan plan = {0};
     struct gen__key key;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
-    family->plan(&p.base, &mla_h200, variant, &plan);
+    family->plan(&p.base, &h200, variant, &plan);
     return plan;
 }
 
@@ -159,7 +159,7 @@ static void what_fits_in_clusters(void **state)
         gen_mla_decode_problem p = mla_problem(cases[i].batch, cases[i].num_heads, cases[i].kv_len);
         p.max_kv_len = cases[i].max_kv_len;
         variant.cluster = cases[i].cluster;
-        const char *found = family->fits(&p.base, &mla_h200, &variant);
+        const char *found = family->fits(&p.base, &h200, &variant);
         if (cases[i].message == NULL ? found != NULL
                                      : found == NULL || strcmp(found, cases[i].message) != 0)
             fail_msg("case %zu: '%s'", i, found ? found : "fits");
@@ -172,7 +172,7 @@ static void what_fits_in_clusters(void **state)
                          cases[i].cluster * (uint32_t)((cases[i].num_heads + 63) / 64));
         p.base.flags |= GEN_BATCH_INVARIANT;
         assert_string_equal(
-            family->fits(&p.base, &mla_h200, &variant),
+            family->fits(&p.base, &h200, &variant),
             "how many clusters there are hangs on the batch, and the result may not");
     }
 }
@@ -186,17 +186,17 @@ static void what_fits(void **state)
     static const int32_t whole[] = {16, 32, 64, 128, 192, 65536}, odd[] = {1, 8, 24, 48, 96, 100};
     for (size_t i = 0; i < 6; i++) {
         p.page_size = whole[i];
-        assert_null(family->fits(&p.base, &mla_h200, &wgmma));
+        assert_null(family->fits(&p.base, &h200, &wgmma));
         p.page_size = odd[i];
-        assert_string_equal(family->fits(&p.base, &mla_h200, &wgmma),
+        assert_string_equal(family->fits(&p.base, &h200, &wgmma),
                             "page_size is neither 16, 32, 64 nor a multiple of 64, as boxes of the "
                             "copy engine want it");
-        assert_null(family->fits(&p.base, &mla_h200, &mma));
+        assert_null(family->fits(&p.base, &h200, &mma));
     }
     p.q_len = 1024; /* 131072 rows: 2048 tiles of 64, 8192 of 16 */
     p.page_size = 64;
-    assert_null(family->fits(&p.base, &mla_h200, &wgmma));
-    assert_string_equal(family->fits(&p.base, &mla_h200, &mma),
+    assert_null(family->fits(&p.base, &h200, &wgmma));
+    assert_string_equal(family->fits(&p.base, &h200, &mma),
                         "q_len * num_heads makes more than 2048 row tiles");
 }
 
@@ -396,18 +396,18 @@ static void an_invariant_choice_forgets_the_batch(void **state)
     assert_int_equal(family->check(&p.base, &first), GEN_OK);
     float us[2];
     for (int i = 0; i < 2; i++)
-        us[i] = family->predict(&p.base, &mla_h200, &variants[i]);
+        us[i] = family->predict(&p.base, &h200, &variants[i]);
     for (p.batch = 1; p.batch < 3000; p.batch = 3 * p.batch + 1) {
         p.kv_len = p.batch;
         assert_int_equal(family->check(&p.base, &key), GEN_OK);
         for (uint32_t c = 0; c < family->num_coords; c++)
             assert_true(key.counts[c] == first.counts[c]);
         for (int i = 0; i < 2; i++)
-            assert_true(family->predict(&p.base, &mla_h200, &variants[i]) == us[i]);
+            assert_true(family->predict(&p.base, &h200, &variants[i]) == us[i]);
         struct gen__part part[GEN_PLAN_MAX_LAUNCHES];
         struct gen__key merge_key;
         const gen_plan plan = planned(p, &variants[0]);
-        assert_int_equal(family->parts(&p.base, &mla_h200, &variants[0], &plan, part), 1);
+        assert_int_equal(family->parts(&p.base, &h200, &variants[0], &plan, part), 1);
         assert_int_equal(gen__family_mla_merge.check(&part[0].problem.base, &merge_key), GEN_OK);
         assert_true(merge_key.counts[0] == 64 * 16 && merge_key.counts[1] == 18);
     }
@@ -433,7 +433,7 @@ static void the_merge_of_what_is_cut(void **state)
         p.base.max_workspace_mib = 1000;
         const gen_plan plan = planned(p, &variant);
         assert_int_equal(plan.launch[0].dependent, 0);
-        assert_int_equal(family->parts(&p.base, &mla_h200, &variant, &plan, part), 1);
+        assert_int_equal(family->parts(&p.base, &h200, &variant, &plan, part), 1);
         const gen_mla_merge_problem *m = (const gen_mla_merge_problem *)&part[0].problem.base;
         assert_int_equal(part[0].launch, 1);
         assert_int_equal(m->base.size, sizeof *m);
@@ -451,7 +451,7 @@ static void the_merge_of_what_is_cut(void **state)
     const gen_plan whole = planned(mla_problem(768, 16, 1024), &variant);
     struct gen__part none[GEN_PLAN_MAX_LAUNCHES];
     const gen_mla_decode_problem p = mla_problem(768, 16, 1024);
-    assert_int_equal(family->parts(&p.base, &mla_h200, &variant, &whole, none), 0);
+    assert_int_equal(family->parts(&p.base, &h200, &variant, &whole, none), 0);
     assert_int_equal(family->num_part_families, 1);
     assert_int_equal(family->part_families[0], GEN_MLA_MERGE);
 }
@@ -495,22 +495,22 @@ static void estimates(void **state)
         float before = 0;
         for (int32_t length = 1024; length <= 131072; length *= 2) {
             const gen_mla_decode_problem p = mla_problem(16, 64, length);
-            const float us = family->predict(&p.base, &mla_h200, variants[v]);
+            const float us = family->predict(&p.base, &h200, variants[v]);
             assert_true(isfinite(us) && us > before);
             before = us;
             assert_true(isfinite(family->predict(&p.base, &unknown, variants[v])));
         }
         gen_mla_decode_problem p = mla_problem(0, 16, 0);
-        assert_true(family->predict(&p.base, &mla_h200, variants[v]) > 0);
+        assert_true(family->predict(&p.base, &h200, variants[v]) > 0);
     }
     /* 128 requests of 8192 rows, 16 heads: 1.21 GB at 4.37 TB/s. */
     gen_mla_decode_problem p = mla_problem(128, 16, 8192);
-    float us = family->predict(&p.base, &mla_h200, &wgmma);
+    float us = family->predict(&p.base, &h200, &wgmma);
     assert_true(us > 275 && us < 310);
     /* 128 heads: the tensor cores bound the portable kernel. */
     p = mla_problem(128, 128, 8192);
-    us = family->predict(&p.base, &mla_h200, &wgmma);
-    assert_true(us > 300 && family->predict(&p.base, &mla_h200, &mma) > 1.5f * us);
+    us = family->predict(&p.base, &h200, &wgmma);
+    assert_true(us > 300 && family->predict(&p.base, &h200, &mma) > 1.5f * us);
 }
 
 int main(void)

@@ -62,7 +62,7 @@ static void small_row(struct small *s, int place, double c, double v, double r)
 static void small_run(struct small *s)
 {
     gen_plan plan = {0};
-    gen__family_mla_decode.plan(&s->problem.base, &mla_h200, NULL, &plan);
+    gen__family_mla_decode.plan(&s->problem.base, &h200, NULL, &plan);
     assert_int_equal(gen__family_mla_decode.params(&plan, 0, &s->args.base, NULL, NULL), GEN_OK);
     assert_int_equal(gen__family_mla_decode.reference(&plan, &s->args.base), GEN_OK);
 }

@@ -29,7 +29,7 @@ static struct gen__facts merge_variant(int32_t rows, int32_t split, int32_t slic
 static gen_plan planned(gen_mla_merge_problem p, const struct gen__facts *variant)
 {
     gen_plan plan = {0};
-    family->plan(&p.base, &mla_h200, variant, &plan);
+    family->plan(&p.base, &h200, variant, &plan);
     assert_int_equal(plan.workspace_bytes, 0);
     return plan;
 }
@@ -104,23 +104,23 @@ static void geometry(void **state)
             assert_int_equal(plan.launch[0].grid[d], cases[i].grid[d]);
         assert_int_equal(plan.launch[0].threads, v.threads);
         assert_int_equal(plan.launch[0].dependent, 1);
-        assert_null(family->fits(&p.base, &mla_h200, &v));
-        assert_true(family->predict(&p.base, &mla_h200, &v) > 0);
+        assert_null(family->fits(&p.base, &h200, &v));
+        assert_true(family->predict(&p.base, &h200, &v) > 0);
     }
     struct gen__facts v = merge_variant(1, 16, 128);
     p.base.flags = GEN_SERIAL_LAUNCH;
     assert_int_equal(planned(p, &v).launch[0].dependent, 0);
     p.q_len = 1024;
     p.num_heads = 63;
-    assert_null(family->fits(&p.base, &mla_h200, &v));
+    assert_null(family->fits(&p.base, &h200, &v));
     p.num_heads = 64;
     assert_string_equal(
-        family->fits(&p.base, &mla_h200, &v),
+        family->fits(&p.base, &h200, &v),
         "q_len * num_heads / rows of a block is more than a grid's second dimension "
         "holds (65535)");
     p.num_heads = 128;
     v = merge_variant(4, 1, 512);
-    assert_null(family->fits(&p.base, &mla_h200, &v));
+    assert_null(family->fits(&p.base, &h200, &v));
 }
 
 /* Many pieces are for many warps, few for few. */
@@ -129,11 +129,9 @@ static void estimates_tell_which_variant(void **state)
     (void)state;
     const struct gen__facts narrow = merge_variant(1, 16, 128), wide = merge_variant(4, 1, 512);
     gen_mla_merge_problem p = merge_problem(1, 16, 132);
-    assert_true(family->predict(&p.base, &mla_h200, &narrow) <
-                family->predict(&p.base, &mla_h200, &wide));
+    assert_true(family->predict(&p.base, &h200, &narrow) < family->predict(&p.base, &h200, &wide));
     p = merge_problem(132, 64, 2);
-    assert_true(family->predict(&p.base, &mla_h200, &narrow) >
-                family->predict(&p.base, &mla_h200, &wide));
+    assert_true(family->predict(&p.base, &h200, &narrow) > family->predict(&p.base, &h200, &wide));
 }
 
 /* ---- arguments ---------------------------------------------------------- */

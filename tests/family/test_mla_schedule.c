@@ -223,7 +223,7 @@ static void partial_result(const struct mla_tensors *m, const struct gen_mla_sch
     assert_true(o && lse && exact[MLA_DECODE_O]);
     gen_plan plan = {0};
     p.batch = 1;
-    gen__family_mla_decode.plan(&p.base, &mla_h200, NULL, &plan);
+    gen__family_mla_decode.plan(&p.base, &h200, NULL, &plan);
     a.q_nope = (const uint16_t *)a.q_nope + piece->request * rows * 512;
     a.q_pe = (const uint16_t *)a.q_pe + piece->request * rows * 64;
     a.o = o;
@@ -305,7 +305,7 @@ static void check_merged(const struct mla_tensors *m, const struct gen_mla_sched
         .lse_base_2 = 1,
         .out_scale = p->cache == GEN_MLA_CACHE_E4M3 ? m->args.decode.ckv_scale : 1.0f};
     gen_plan plan = {0};
-    gen__family_mla_merge.plan(&merge.base, &mla_h200, NULL, &plan);
+    gen__family_mla_merge.plan(&merge.base, &h200, NULL, &plan);
     assert_int_equal(gen__family_mla_merge.params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     assert_int_equal(gen__family_mla_merge.reference(&plan, &a.base), GEN_OK);
     /* One rounding to 16 bits may fall either way, and the pieces, which may be of either sign,
