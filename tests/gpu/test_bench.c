@@ -20,6 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
+extern const struct gen__family gen__family_attn_fwd;
+
 static char *scratch(const char *name)
 {
     return xasprintf("%s/%s", SCRATCH_DIR, name);
@@ -246,7 +248,6 @@ static void the_footprint_is_the_state(void **state)
 static void tensor_bound_problems_rest(void **state)
 {
     (void)state;
-    extern const struct gen__family gen__family_attn_fwd;
     struct shape_list list = {0};
     assert_true(shapes_parse(&list, &gen__family_attn_fwd, SHAPES_TIMED,
                              "batch=4 num_q_heads=32 q_len=2048 head_dim=128"));
