@@ -7,9 +7,9 @@
 #include <string.h>
 
 static const char method[] =
-    "random problems (seeded) within the ranges of the shape file, none in a tuned bucket; every "
-    "eligible variant is timed by graph replay rotated beyond the L2, the best ten and the chosen "
-    "one again, interleaved, median of 9; ratio = ms / best_ms";
+    "random problems (seeded) within the ranges of the shape file and 2 GB, none in a tuned "
+    "bucket; every eligible variant is timed by graph replay rotated beyond the L2, the best ten "
+    "and the chosen one again, interleaved, median of 9; ratio = ms / best_ms";
 
 static const struct tournament_pass passes[] = {{2, 1.10, 10}, {9, 1, 0}};
 static const struct tournament_pass quick_passes[] = {{1, 1.10, 6}, {5, 1, 0}};

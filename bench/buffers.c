@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Random values drawn once; longer tensors repeat them. */
-#define RANDOM_PIECE (1u << 20)
+#define RANDOM_PIECE (1u << 18)
 
 uint32_t dtype_bytes(enum gen_dtype dtype)
 {

@@ -168,14 +168,16 @@ out:
     return found;
 }
 
-/* Problems that move more bytes are for shape files, which know the GPU's memory. */
+/* Problems that move more bytes are for shape files, which know the GPU's memory; random ones are
+ * many and have to be quick. */
 #define LARGEST_BYTES 12e9
+#define LARGEST_RANDOM_BYTES 2e9
 
-static bool too_large(const struct gen__family *family, const gen_problem *problem)
+static bool too_large(const struct gen__family *family, const gen_problem *problem, double most)
 {
     double bytes, flops;
     family->cost(problem, &bytes, &flops);
-    return bytes > LARGEST_BYTES;
+    return bytes > most;
 }
 
 /* Moves every coordinate of `problem` towards `target`; returns the greatest
@@ -236,7 +238,7 @@ static void add_grid_point(struct shape_list *grid, const struct shape_list *bas
     }
     struct gen__key key = {0};
     if (best_off < 0.5f && family->check(best, &key) == GEN_OK &&
-        !holds_bucket(grid, family, &key) && !too_large(family, best)) {
+        !holds_bucket(grid, family, &key) && !too_large(family, best, LARGEST_BYTES)) {
         struct shape *s = shapes_add(grid, family, best);
         snprintf(s->where, sizeof s->where, "grid");
     }
@@ -366,7 +368,8 @@ void shapes_random(struct shape_list *out, const struct shape_list *shapes,
         for (uint32_t c = 0; c < family->num_coords; c++)
             inside = inside && 2 * gen__key_log2(&key, c) >= (float)low[c] - 0.01f &&
                      2 * gen__key_log2(&key, c) <= (float)high[c] + 0.01f;
-        if (!inside || holds_bucket(avoid, family, &key) || too_large(family, problem))
+        if (!inside || holds_bucket(avoid, family, &key) ||
+            too_large(family, problem, LARGEST_RANDOM_BYTES))
             continue;
         struct shape *s = shapes_add(out, family, problem);
         snprintf(s->where, sizeof s->where, "random");

@@ -81,7 +81,7 @@ void shapes_grid(struct shape_list *grid, const struct shape_list *shapes,
                  const struct gen__family *family);
 
 /* `count` random problems within the ranges that `shapes` spans, all required
- * keys, none with coordinates of an entry of `avoid`. */
+ * keys, none with coordinates of an entry of `avoid`, none that moves more than 2 GB. */
 void shapes_random(struct shape_list *out, const struct shape_list *shapes,
                    const struct shape_list *avoid, const struct gen__family *family, size_t count,
                    uint64_t seed);
