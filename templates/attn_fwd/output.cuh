@@ -32,32 +32,49 @@ __device__ __forceinline__ void attn_write_rows(const gen_attn_fwd_params &p, co
     }
 }
 
-// The same by way of shared memory: `stage` is the warp's own place for its sixteen rows, `row` of the tile and on: whole rows
-// with 16 bytes between, so that eight of them lie in different banks. Lanes write what is next to each other, several whole
-// rows at once.
+// The same by way of shared memory, in two steps: rows are put into the warp's own place for sixteen of them, `stage`, and sent
+// from there. Lanes send what is next to each other, several whole rows at once.
+
+// Whole rows with 16 bytes between, so that eight of them lie in different banks.
 template <int width> constexpr int attn_stage_pitch = width * 2 + 16; // bytes
 
-template <class T, int n>
-__device__ __forceinline__ void attn_stage_rows(const gen_attn_fwd_params &p, const attn_results &to, int num_rows, int row,
-                                                const float (&o)[n], const float (&factor)[2], const float (&lse)[2], unsigned stage)
+template <int width> struct attn_stage_apart {
+    static __device__ __forceinline__ unsigned at(int row, int chunk) { return row * attn_stage_pitch<width> + chunk * 16; }
+};
+
+// Where the warp's sixteen queries were, and swizzled as they were: 64 columns of all of a group's queries behind each other.
+template <int width> struct attn_stage_swizzled {
+    static __device__ __forceinline__ unsigned at(int row, int chunk)
+    {
+        return chunk / 8 * (64 * 128) + row * 128 + ((chunk % 8 ^ row % 8) << 4);
+    }
+};
+
+template <class T, class place, int n>
+__device__ __forceinline__ void attn_put_rows(const float (&o)[n], const float (&factor)[2], unsigned stage)
 {
-    constexpr int pitch = attn_stage_pitch<2 * n>, lanes = n / 4; // lanes: of a row
     const int lane = threadIdx.x % 32;
-    const unsigned tile = stage + lane % 16 * pitch + lane / 16 * 16;
 #pragma unroll
     for (int i = 0; i < n; i += 8) { // sixteen columns
         const unsigned x[4] = {pack2<T>(o[i] * factor[0], o[i + 1] * factor[0]), pack2<T>(o[i + 2] * factor[1], o[i + 3] * factor[1]),
                                pack2<T>(o[i + 4] * factor[0], o[i + 5] * factor[0]), pack2<T>(o[i + 6] * factor[1], o[i + 7] * factor[1])};
-        stmatrix_x4(tile + i * 4, x);
+        stmatrix_x4(stage + place::at(lane % 16, i / 4 + lane / 16), x);
     }
     __syncwarp();
-    const int first = lane / lanes;
-    const unsigned from = stage + first * pitch + lane % lanes * 16;
+}
+
+// `row`: of the tile, the warp's first.
+template <class place, int n>
+__device__ __forceinline__ void attn_send_rows(const gen_attn_fwd_params &p, const attn_results &to, int num_rows, int row,
+                                               const float (&lse)[2], unsigned stage)
+{
+    constexpr int lanes = n / 4; // of a row
+    const int lane = threadIdx.x % 32, first = lane / lanes;
     unsigned short *at = to.o + (row + first) * p.o_stride.row + lane % lanes * 8;
     const long long step = 32 / lanes * p.o_stride.row;
 #pragma unroll
     for (int i = 0; i < 16; i += 32 / lanes, at += step) {
-        const float4 x = load_shared(from + i * pitch);
+        const float4 x = load_shared(stage + place::at(first + i, lane % lanes));
         if (row + first + i < num_rows)
             store_global_16<false>(reinterpret_cast<float *>(at), x);
     }
