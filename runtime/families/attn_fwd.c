@@ -337,12 +337,16 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (!variant || !plan->num_launches)
         return;
     const int32_t tiles = row_tiles(p, variant);
-    const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
+    const uint64_t size = variant->cluster > 1 ? variant->cluster : 1;
+    const uint64_t resident =
+        (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant) / size * size;
     const bool persistent = variant->fact[ATTN_FWD_PERSISTENT] && resident > 0;
+    const bool twins = size > 1; /* a unit's two tiles are for a block each */
     const bool in_pairs =
-        persistent && !variant->fact[ATTN_FWD_DYNAMIC] && mask_of(p) == MASK_CAUSAL;
-    const int32_t units = in_pairs ? (tiles + 1) / 2 : tiles;
-    const uint64_t all = (uint64_t)p->batch * (uint64_t)p->num_q_heads * (uint64_t)units;
+        persistent && !twins && !variant->fact[ATTN_FWD_DYNAMIC] && mask_of(p) == MASK_CAUSAL;
+    const int32_t units = in_pairs || twins ? (tiles + 1) / 2 : tiles;
+    const uint64_t heads = (uint64_t)p->batch * (uint64_t)p->num_q_heads;
+    const uint64_t all = heads * (uint64_t)units * size; /* blocks */
     plan->dims[ATTN_FWD_MAP_ROWS] =
         variant->fact[ATTN_FWD_WGMMA] ? variant->fact[ATTN_FWD_KV_ROWS] : 0;
     plan->dims[ATTN_FWD_ROW_TILES] = tiles;

@@ -114,7 +114,8 @@ struct gen_attn_strides {
  * into sections of `section` heads (of all requests), whose keys and values fit
  * into the L2 cache together; within a section units go row tile by row tile,
  * the heads of one next to each other. With `descending` the last row tiles,
- * which see most keys, come first.
+ * which see most keys, come first. Where the two blocks of a cluster work together a unit is two
+ * row tiles, 2 i and 2 i + 1.
  */
 struct gen_attn_schedule {
     int num_units;

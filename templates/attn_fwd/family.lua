@@ -13,6 +13,8 @@
 --           pers  as many blocks as the GPU runs at once, each with its share of the tiles: copies for a tile begin while
 --                 the one before it ends (wgmma)
 --           dyn   the same, and a block takes the next tile of the list when it is about to need one
+--           twin  clusters of two blocks that run all the time: two row tiles of a head at once, whose keys and values each
+--                 block brings half of, to both (16 bits, width 128)
 local CONTROL = 1024 -- barriers
 
 local function is_fp8(v)
@@ -63,13 +65,13 @@ end
 -- figures.
 local wgmma_shapes = {
   [64] = {
-    full = { ["192x128"] = { "shared", 3 } },
+    full = { ["192x128"] = { "shared", 2 } },
     causal = { ["192x112"] = { "shared", 3 }, ["128x128"] = { "regs", 2 } }, -- masks take registers; short requests: smaller tiles
     any = { ["192x112"] = { "shared", 3 } },
   },
   [128] = {
-    full = { ["192x64"] = { "shared", 2 }, ["128x128"] = { "regs", 2 } }, -- from about 2,048 rows on the first
-    causal = { ["192x64"] = { "shared", 2 }, ["128x128"] = { "regs", 2 } },
+    full = { ["192x64"] = { "shared", 3 }, ["128x128"] = { "regs", 2 } }, -- from about 2,048 rows on the first
+    causal = { ["192x64"] = { "shared", 4 }, ["128x128"] = { "regs", 2 } }, -- groups leave out up to two blocks of a tile
     any = { ["192x64"] = { "shared", 2 }, ["128x128"] = { "regs", 2 } },
   },
   [256] = { -- what fits
@@ -96,11 +98,14 @@ local fp8_shapes = {
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
+  if v.blocks == "twin" and (is_fp8(v) or v.head_dim ~= 128 or v.m ~= 128 or v.mask == "any") then
+    return "blocks in twos: 16 bits, width 128, tiles of 128 rows, of requests that are not packed, without windows"
+  end
   local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
   if v.dtype == "e5m2" and v.head_dim == 128 and v.n ~= 160 then return "one shape of e5m2, the fastest of e4m3 for most" end
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
-  if v.stages ~= shape[2] and not (v.m == 192 and not is_fp8(v)) then return "as many stages as were measured to help" end
+  if v.stages ~= shape[2] then return "as many stages as were measured to help" end
   return true
 end
 
@@ -117,7 +122,7 @@ return family {
     { name = "n", values = { 32, 64, 80, 112, 128, 160, 192 }, tag = "n" },
     { name = "stages", values = { 2, 3, 4 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
-    { name = "blocks", values = { "one", "pers", "dyn" } },
+    { name = "blocks", values = { "one", "pers", "dyn", "twin" } },
   },
   legal = function(v, arch)
     if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
@@ -130,7 +135,7 @@ return family {
     return {
       threads = wgmma and 128 * (groups + 1) or v.head_dim == 256 and 256 or 128, -- mma: a warp has at most 128 columns of output
       shared = shared(v),
-      cluster = 1,
+      cluster = v.blocks == "twin" and 2 or 1,
       max_registers = wgmma and (groups == 2 and 168 or 128) or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.m,
@@ -150,7 +155,8 @@ return family {
       FEEDER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it turns values, too
       Q_PLACES = q_places(v),
       STAGED = staged(v) and "true" or "false",
-      ORDER = ({ one = "one", pers = "static", dyn = "dynamic" })[v.blocks],
+      ORDER = ({ one = "one", pers = "static", dyn = "dynamic", twin = "twin" })[v.blocks],
+      TWIN = v.blocks == "twin",
     }
   end,
   fallback = function(v) return v.kernel == "mma" end,

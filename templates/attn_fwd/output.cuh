@@ -63,29 +63,38 @@ __device__ __forceinline__ void attn_put_rows(const float (&o)[n], const float (
     __syncwarp();
 }
 
-// `row`: of the tile, the warp's first.
-template <class place, int n>
-__device__ __forceinline__ void attn_send_rows(const gen_attn_fwd_params &p, const attn_results &to, int num_rows, int row,
-                                               const float (&lse)[2], unsigned stage)
-{
-    constexpr int lanes = n / 4; // of a row
-    const int lane = threadIdx.x % 32, first = lane / lanes;
-    unsigned short *at = to.o + (row + first) * p.o_stride.row + lane % lanes * 8;
-    const long long step = 32 / lanes * p.o_stride.row;
+// What a lane sends: 16 bytes of every so manieth row.
+template <int width> struct attn_sent {
+    static constexpr int lanes = width / 8, count = 16 / (32 / lanes);
+    float4 x[count];
+
+    template <class place> __device__ __forceinline__ void take(unsigned stage)
+    {
+        const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < 16; i += 32 / lanes, at += step) {
-        const float4 x = load_shared(stage + place::at(first + i, lane % lanes));
-        if (row + first + i < num_rows)
-            store_global_16<false>(reinterpret_cast<float *>(at), x);
+        for (int i = 0; i < count; i++)
+            x[i] = load_shared(stage + place::at(lane / lanes + i * (32 / lanes), lane % lanes));
     }
-    const int mine = row + lane / 4;
-    if (to.lse && lane % 4 == 0) {
-        if (mine < num_rows)
-            to.lse[mine] = lse[0];
-        if (mine + 8 < num_rows)
-            to.lse[mine + 8] = lse[1];
+
+    // `row`: of the tile, the warp's first.
+    __device__ __forceinline__ void send(const gen_attn_fwd_params &p, const attn_results &to, int num_rows, int row, const float (&lse)[2]) const
+    {
+        const int lane = threadIdx.x % 32, first = lane / lanes;
+        unsigned short *at = to.o + (row + first) * p.o_stride.row + lane % lanes * 8;
+        const long long step = 32 / lanes * p.o_stride.row;
+#pragma unroll
+        for (int i = 0; i < count; i++, at += step)
+            if (row + first + i * (32 / lanes) < num_rows)
+                store_global_16<false>(reinterpret_cast<float *>(at), x[i]);
+        const int mine = row + lane / 4;
+        if (to.lse && lane % 4 == 0) {
+            if (mine < num_rows)
+                to.lse[mine] = lse[0];
+            if (mine + 8 < num_rows)
+                to.lse[mine + 8] = lse[1];
+        }
     }
-}
+};
 
 // The same of rows that see no key.
 template <class T, int n> __device__ __forceinline__ void attn_write_nothing(const gen_attn_fwd_params &p, const attn_tile &t, int row, int column = 0)

@@ -11,8 +11,11 @@
 enum attn_order {
     order_one,    // a block a unit
     order_static, // blocks that run all the time take every so manieth, tiles in pairs with causality
-    order_dynamic // they take the next one of the list when they need it
+    order_dynamic, // they take the next one of the list when they need it
+    order_twin     // the two blocks of a cluster take a unit of two tiles, one each; clusters run all the time
 };
+
+template <attn_order order> constexpr int attn_blocks_of_a_unit = order == order_twin ? 2 : 1;
 
 // A place in a ring of `places`, and in which of its phases the round is, in one register.
 template <int places> struct attn_ring {
@@ -50,10 +53,11 @@ struct attn_told {
 // A warp's place in the list.
 template <attn_mask mask, int rows, int block, attn_order order> struct attn_walk {
     int at;                    // 2 * unit, + 1: its second tile
-    unsigned ticket;           // asked for: lane 0 has it, when it comes
+    unsigned ticket;           // asked for: lane 0 has it, when it comes; of twins the turn
     unsigned long long before; // what was in the tickets' word
 
-    __device__ __forceinline__ explicit attn_walk(const gen_attn_fwd_params &p) : at(2 * static_cast<int>(blockIdx.x)), ticket(0), before(0)
+    __device__ __forceinline__ explicit attn_walk(const gen_attn_fwd_params &p)
+        : at(2 * static_cast<int>(blockIdx.x / attn_blocks_of_a_unit<order>)), ticket(0), before(0)
     {
         if (order == order_dynamic && threadIdx.x % 32 == 0)
             before = look_at_tickets(p.tickets);
@@ -72,7 +76,7 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
 
     __device__ __forceinline__ attn_tile tile(const gen_attn_fwd_params &p) const
     {
-        return attn_find_tile<mask, rows, block>(p, at >> 1, at & 1);
+        return attn_find_tile<mask, rows, block, attn_blocks_of_a_unit<order>>(p, at >> 1, at & 1);
     }
 
     // The whole warp calls. A block's last ticket finds nothing, and who has the last one of all leaves the word closed.
@@ -87,6 +91,11 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
                 else if (unit >= p.schedule.num_units + static_cast<int>(gridDim.x) - 1) // beyond: a word that nobody opened
                     close_tickets(p.tickets);
             }
+        } else if (order == order_twin) {
+            // To and fro, so that with causality no cluster has the longest of every turn.
+            const unsigned clusters = gridDim.x / 2, mine = blockIdx.x / 2;
+            ticket++;
+            at = 2 * static_cast<int>(ticket * clusters + (ticket & 1 ? clusters - 1 - mine : mine));
         } else if (p.schedule.paired && !(at & 1)) {
             at++;
         } else {
