@@ -225,10 +225,11 @@ static float usual_keys(const gen_attn_fwd_problem *p)
  */
 static const float clock_mhz = 1600.0f;
 static const float launch_us = 3.0f;
-static const float start_us[3] = {2.5f, 1.0f, 0.9f};        /* of a tile; persistent; dynamic */
-static const float three_groups_us[3] = {0.7f, 1.3f, 2.4f}; /* more of one of 192 rows: width 64;
+static const float start_us[3] = {2.5f, 1.0f, 0.9f}; /* of a tile; persistent; dynamic, twin */
+static const float three_groups_us[3] = {0.7f, 0.9f, 1.1f}; /* more of one of 192 rows: width 64;
                                                                beyond, full; causal */
-static const float idle_part = 0.25f; /* of a group's part of a tile, where it has no rows of it */
+static const float twin_rate = 1.045f; /* of two blocks that share keys: it saves power */
+static const float idle_part = 0.25f;  /* of a group's part of a tile, where it has no rows of it */
 static const float fp8_start_us = 0.9f; /* more of one of 8 bits by wgmma, */
 static const float fp8_key_us = 0.06f;  /* and for each key of a block beyond 128 */
 
@@ -243,9 +244,10 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
         return 4096.0f * (p->head_dim == 64 ? 0.41f : long_blocks ? 0.66f : 0.575f);
     }
     const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
+    const float shared = variant->cluster > 1 ? twin_rate : 1.0f;
     if (p->head_dim == 64)
         return 2048.0f * (two_groups ? 0.56f : 0.69f);
-    return 2048.0f * (p->head_dim == 256 ? 0.83f : two_groups ? 0.82f : 0.865f);
+    return 2048.0f * shared * (p->head_dim == 256 ? 0.83f : two_groups ? 0.82f : 0.865f);
 }
 
 /* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose
@@ -254,6 +256,10 @@ static float tiles_of_a_block(const gen_attn_fwd_problem *p, const struct gen__f
                               float heads)
 {
     const int32_t tiles = row_tiles(p, variant);
+    if (variant->cluster > 1) { /* a cluster takes two at once, and to and fro they even out */
+        const float units = 2.0f * heads * (float)((tiles + 1) / 2);
+        return p->causal ? units + 0.3f : ceilf(0.9999f * units);
+    }
     const bool taken = variant->fact[ATTN_FWD_DYNAMIC] || !variant->fact[ATTN_FWD_PERSISTENT];
     if (p->causal && !taken)
         return 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));
@@ -279,9 +285,8 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);
     const float work = rows * (usual_keys(p) + 0.5f * more) * 2.0f * (float)p->head_dim;
     const float rate = rate_of(p, variant) / blocks * clock_mhz;
-    const int32_t order = variant->fact[ATTN_FWD_DYNAMIC]      ? 2
-                          : variant->fact[ATTN_FWD_PERSISTENT] ? 1
-                                                               : 0;
+    const bool ahead = variant->fact[ATTN_FWD_DYNAMIC] || variant->cluster > 1;
+    const int32_t order = ahead ? 2 : variant->fact[ATTN_FWD_PERSISTENT] ? 1 : 0;
     float tile_us = work / rate + start_us[order];
     if (gen__attn_of_8_bits(p->dtype) && variant->fact[ATTN_FWD_WGMMA])
         tile_us += fp8_start_us +

@@ -313,7 +313,7 @@ static void estimates_as_measured(void **state)
         int32_t head_dim, causal, q_len;
         bool of_192_rows;
     } list[] = {{128, 0, 1024, false}, {128, 0, 2048, true},  {128, 0, 4096, true},
-                {128, 0, 8192, true},  {128, 1, 1024, false}, {128, 1, 4096, false},
+                {128, 0, 8192, true},  {128, 1, 1024, false}, {128, 1, 2048, true},
                 {128, 1, 8192, true},  {64, 1, 2048, true},   {64, 1, 4096, true},
                 {64, 1, 8192, true}};
     gen_attn_fwd_problem p = some_problem();
@@ -630,6 +630,42 @@ static void taken_as_needed(void **state)
     assert_true(family->predict(&p.base, &h200, &dynamic) < family->predict(&p.base, &h200, &many));
 }
 
+/* Clusters of two blocks: a unit is two row tiles, the second of which need not exist. */
+static void clusters_of_two(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = some_problem();
+    const struct gen__facts many = hopper(1);
+    struct gen__facts twin = hopper(1);
+    gen_device odd = h200;
+    twin.cluster = 2;
+    gen_plan plan = planned(&p, &twin); /* 300 rows: three tiles of 128 are two units */
+    assert_int_equal(plan.dims[ATTN_FWD_ROW_TILES], 3);
+    assert_int_equal(plan.dims[ATTN_FWD_HEAD_UNITS], 2);
+    assert_int_equal(plan.launch[0].grid[0], 2 * 16 * 2);
+    assert_int_equal(plan.workspace_bytes, 0);
+    p.q_len = 3000;
+    for (p.causal = 0; p.causal < 2; p.causal++) {
+        plan = planned(&p, &twin);
+        assert_int_equal(plan.launch[0].grid[0], 132);
+        assert_int_equal(plan.dims[ATTN_FWD_HEAD_UNITS], 12);
+        assert_int_equal(plan.dims[ATTN_FWD_PAIRED], 0);
+    }
+    /* No half a cluster. */
+    odd.num_sms = 17;
+    memset(&plan, 0, sizeof plan);
+    family->plan(&p.base, &odd, &twin, &plan);
+    assert_int_equal(plan.launch[0].grid[0], 16);
+    /* In the estimate they are faster where two row tiles exist, and slower where one does. */
+    p = some_problem();
+    p.batch = 4;
+    p.num_q_heads = p.num_kv_heads = 32;
+    p.q_len = p.kv_len = 1024;
+    assert_true(family->predict(&p.base, &h200, &twin) < family->predict(&p.base, &h200, &many));
+    p.q_len = 128;
+    assert_true(family->predict(&p.base, &h200, &twin) > family->predict(&p.base, &h200, &many));
+}
+
 static void parameters(void **state)
 {
     (void)state;
@@ -681,21 +717,14 @@ static void parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(key_of_a_problem),
-        cmocka_unit_test(masks),
-        cmocka_unit_test(check_errors),
-        cmocka_unit_test(geometry),
-        cmocka_unit_test(taken_as_needed),
-        cmocka_unit_test(batch_invariance),
-        cmocka_unit_test(sections),
-        cmocka_unit_test(estimates),
-        cmocka_unit_test(estimates_as_measured),
-        cmocka_unit_test(wrong_pointers),
-        cmocka_unit_test(wrong_numbers),
-        cmocka_unit_test(strides_of_many),
-        cmocka_unit_test(plans_of_others),
-        cmocka_unit_test(parameters),
-        cmocka_unit_test(numbers_of_8_bits),
+        cmocka_unit_test(key_of_a_problem), cmocka_unit_test(masks),
+        cmocka_unit_test(check_errors),     cmocka_unit_test(geometry),
+        cmocka_unit_test(taken_as_needed),  cmocka_unit_test(clusters_of_two),
+        cmocka_unit_test(batch_invariance), cmocka_unit_test(sections),
+        cmocka_unit_test(estimates),        cmocka_unit_test(estimates_as_measured),
+        cmocka_unit_test(wrong_pointers),   cmocka_unit_test(wrong_numbers),
+        cmocka_unit_test(strides_of_many),  cmocka_unit_test(plans_of_others),
+        cmocka_unit_test(parameters),       cmocka_unit_test(numbers_of_8_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
