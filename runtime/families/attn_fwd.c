@@ -226,7 +226,7 @@ static float usual_keys(const gen_attn_fwd_problem *p)
 static const float clock_mhz = 1600.0f;
 static const float launch_us = 3.0f;
 static const float start_us[3] = {2.5f, 1.0f, 0.9f}; /* of a tile; persistent; dynamic, twin */
-static const float three_groups_us[3] = {0.7f, 0.9f, 1.1f}; /* more of one of 192 rows: width 64;
+static const float three_groups_us[3] = {0.7f, 1.0f, 1.1f}; /* more of one of 192 rows: width 64;
                                                                beyond, full; causal */
 static const float twin_rate = 1.045f; /* of two blocks that share keys: it saves power */
 static const float idle_part = 0.25f;  /* of a group's part of a tile, where it has no rows of it */
