@@ -12,6 +12,7 @@
 
 #include "classes.h"
 #include "grid_find.h"
+#include "short_model.h"
 
 #define GEN__INLINE __attribute__((always_inline)) static inline
 
@@ -156,8 +157,11 @@ GEN__INLINE bool gen__short_choose(const struct gen__family *family, const gen_l
         if (!device->num_sms || !device->memory_gbps || !device->l2_bytes)
             return false;
         range = gen__nearest_class(entry, device, features);
-        if (!range)
-            return false;
+        if (!range) {
+            found->why = GEN_WHY_MODEL;
+            return gen__short_model(family, library, device, problem, entry, &found->facts,
+                                    &found->us);
+        }
         at *= gen__per_sm_scale(features, range);
         found->why = GEN_WHY_NEAREST;
     }
@@ -229,7 +233,7 @@ enum gen_status gen__select_at_length(const gen_library *library, const gen_devi
 #define GEN__SELECT_HERE(name)                                                              \
     __attribute__((flatten)) static enum gen_status select_here(                            \
         const gen_library *library, const gen_device *device, const gen_problem *problem,   \
-        gen_plan *plan)                                                                     \
+        gen_plan *restrict plan)                                                            \
     {                                                                                       \
         if (__builtin_expect(                                                               \
                 gen__short_select(&gen__family_##name, library, device, problem, plan), 1)) \
