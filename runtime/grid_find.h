@@ -114,6 +114,47 @@ gen__nearest_of_block(const unsigned char *block, uint32_t num_coords, gen__int_
                 second >= (uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS}};
 }
 
+/* All rows of a range that has few of them, in blocks one behind the other: looking at each takes
+ * less than asking a cell which of them are near. */
+#define GEN__FEW_BLOCKS 4
+#define GEN__FEW_PLACE_BITS 5
+
+__attribute__((always_inline)) static inline struct gen__nearest
+gen__nearest_of_few(const unsigned char *block, uint32_t count, uint32_t num_coords,
+                    gen__int_lanes logs)
+{
+    enum { PLACES = (1 << GEN__FEW_PLACE_BITS) - 1 };
+    gen__int_lanes place[GEN__GRID_VECTORS] = {{0, 1, 2, 3}, {4, 5, 6, 7}};
+    const size_t size = gen__block_size(num_coords);
+    gen__int_lanes least = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX}, next = least;
+    for (uint32_t i = 0; i < count; i++) {
+        gen__int_lanes d[GEN__GRID_VECTORS] = {{0}};
+        gen__grid_look(block + i * size, num_coords, logs, d);
+        gen__int_lanes low = d[0] << GEN__FEW_PLACE_BITS | place[0];
+        gen__int_lanes high = d[1] << GEN__FEW_PLACE_BITS | place[1];
+        gen__lanes_sort(&low, &high);
+        next = gen__lanes_least(next, high);
+        gen__lanes_sort(&least, &low);
+        next = gen__lanes_least(next, low);
+        place[0] += GEN__GRID_BLOCK;
+        place[1] += GEN__GRID_BLOCK;
+    }
+    gen__grid_least_two(&least, &next);
+    const uint32_t first = (uint32_t)least[0], second = (uint32_t)next[0];
+    const uint32_t a = first & PLACES, b = second & PLACES;
+    const unsigned char *in_a = block + a / GEN__GRID_BLOCK * size;
+    const unsigned char *in_b = block + b / GEN__GRID_BLOCK * size;
+    return (struct gen__nearest){
+        .row = {gen__grid_rows(in_a, num_coords)[a % GEN__GRID_BLOCK],
+                gen__grid_rows(in_b, num_coords)[b % GEN__GRID_BLOCK]},
+        .distance = {(float)(first - a) , (float)(second - b)},
+        .far = {first >= (uint32_t)GEN__GRID_FAR << GEN__FEW_PLACE_BITS,
+                second >= (uint32_t)GEN__GRID_FAR << GEN__FEW_PLACE_BITS}};
+}
+
+#ifndef FEWB
+#define FEWB 4
+#endif
 /* One by one, as the family has written them: a vector would wait until the last of them is in the
  * cache. */
 __attribute__((always_inline)) static inline gen__lanes gen__grid_counts(const float *counts,
@@ -132,12 +173,17 @@ gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float 
     const struct gen__place *grid = &range->place;
     const gen__lanes counts = gen__grid_counts(at, num_coords);
     const gen__int_lanes logs = gen__lanes_log2(counts);
-    const uint32_t cell = gen__grid_cell(grid, num_coords, counts);
     struct gen__nearest near;
-    if (__builtin_expect(cell % (1u << GEN__GRID_BLOCK_BITS) != 0, 0))
-        near = gen__nearest_of_list(range, num_coords, cell, logs);
-    else
-        near = gen__nearest_of_block(gen__grid_list(grid, cell), num_coords, logs);
+    const uint32_t blocks = gen__blocks_of(range->num_rows);
+    if (num_coords == 2 && blocks <= FEWB) {
+        near = gen__nearest_of_few(gen__grid_all(range, num_coords), blocks, num_coords, logs);
+    } else {
+        const uint32_t cell = gen__grid_cell(grid, num_coords, counts);
+        if (__builtin_expect(cell % (1u << GEN__GRID_BLOCK_BITS) != 0, 0))
+            near = gen__nearest_of_list(range, num_coords, cell, logs);
+        else
+            near = gen__nearest_of_block(gen__grid_list(grid, cell), num_coords, logs);
+    }
     const struct gen__row *row = &range->rows[near.row[0]], *second = &range->rows[near.row[1]];
     *us = gen__mean_time(row, second, near.distance[0], near.distance[1]);
     *next = near.far[1] ? NULL : second;

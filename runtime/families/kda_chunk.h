@@ -144,28 +144,47 @@ static inline void gen__kda_make_usual(const gen_problem *base, int32_t *dims)
     }
 }
 
+/* The dims themselves, or in `usual` those. */
+static inline const int32_t *gen__kda_usual(const gen_problem *base, const int32_t *dims,
+                                            int32_t usual[KDA_NUM_DIMS])
+{
+    if (__builtin_expect(!(base->flags & GEN_BATCH_INVARIANT), 1))
+        return dims;
+    memcpy(usual, dims, KDA_NUM_DIMS * sizeof *usual);
+    gen__kda_make_usual(base, usual);
+    return usual;
+}
+
 #define KDA_MAX_HEADS 65536
 #define KDA_MAX_BATCH 65535 /* a grid's second dimension */
 #define KDA_MAX_TOKENS (1 << 30)
 
+/* 0 where a side tensor's dtype is that of q, k and v or fp32. */
+static inline uint64_t gen__kda_other_dtype(uint32_t side, uint32_t dtype)
+{
+    return (uint64_t)(side ^ dtype) * (side ^ GEN_DTYPE_FP32);
+}
+
+/* Of most problems few comparisons: a limit that is a power of two holds for several numbers where
+ * it holds for their bits together, and a negative number is a large one. */
 static inline bool gen__kda_allowed(const int32_t *d)
 {
     const uint32_t qk = (uint32_t)d[KDA_QK_HEADS], v = (uint32_t)d[KDA_V_HEADS];
-    const uint32_t dtype = (uint32_t)d[KDA_DTYPE];
-    const bool ranges =
-        (qk - 1 < KDA_MAX_HEADS) & (v - 1 < KDA_MAX_HEADS) &
-        ((uint32_t)d[KDA_BATCH] <= KDA_MAX_BATCH) & ((uint32_t)d[KDA_SEQ_LEN] <= KDA_MAX_TOKENS) &
-        ((uint32_t)d[KDA_NUM_TOKENS] <= KDA_MAX_TOKENS) &
-        ((d[KDA_HEAD_DIM] == 64) | (d[KDA_HEAD_DIM] == 128)) & (dtype <= GEN_DTYPE_FP16) &
-        ((d[KDA_GATE_DTYPE] == d[KDA_DTYPE]) | (d[KDA_GATE_DTYPE] == GEN_DTYPE_FP32)) &
-        ((d[KDA_BETA_DTYPE] == d[KDA_DTYPE]) | (d[KDA_BETA_DTYPE] == GEN_DTYPE_FP32)) &
-        ((uint32_t)d[KDA_SAFE_GATE] <= 1);
+    const uint32_t batch = (uint32_t)d[KDA_BATCH], dtype = (uint32_t)d[KDA_DTYPE];
+    const uint32_t seq_len = (uint32_t)d[KDA_SEQ_LEN], tokens = (uint32_t)d[KDA_NUM_TOKENS];
+    _Static_assert(KDA_MAX_HEADS == 1 << 16 && KDA_MAX_BATCH == (1 << 16) - 1, "16 bits");
+    const uint32_t above = ((qk - 1) | (v - 1) | batch) >> 16 | (seq_len | tokens) >> 31 |
+                           (((uint32_t)d[KDA_HEAD_DIM] - 64) & ~64u) |
+                           (dtype | (uint32_t)d[KDA_SAFE_GATE]) >> 1;
+    if (above | gen__kda_other_dtype((uint32_t)d[KDA_GATE_DTYPE], dtype) |
+        gen__kda_other_dtype((uint32_t)d[KDA_BETA_DTYPE], dtype))
+        return false;
     /* No branch spares the division: its result is waited for by nobody. */
-    if (!ranges || v % qk)
+    if (v % qk)
         return false;
     const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
-    return d[KDA_NUM_TOKENS] <= most && gen__kda_tokens(d) <= KDA_MAX_TOKENS &&
-           gen__kda_slots(d) * v <= INT32_MAX;
+    return (seq_len > tokens ? seq_len : tokens) <= KDA_MAX_TOKENS && d[KDA_NUM_TOKENS] <= most &&
+           gen__kda_tokens(d) <= KDA_MAX_TOKENS && gen__kda_slots(d) * v <= INT32_MAX;
 }
 
 static inline enum gen_status gen__kda_check(const char *family, const int32_t *d, uint32_t third,
