@@ -10,19 +10,6 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Whole numbers below and above x >= 0, as floorf() and ceilf() have them: calls of libm where
- * SSE 4.1 is not to be counted on. */
-static inline float gen__floor(float x)
-{
-    return x < 8388608.0f ? (float)(int32_t)x : x; /* 2^23: whole from there on */
-}
-
-static inline float gen__ceil(float x)
-{
-    const float below = gen__floor(x);
-    return below + (below < x ? 1.0f : 0.0f);
-}
-
 /* log2, to 1e-6 (absolute), and exact for powers of two. With m = x / 2^n in
  * [sqrt(1/2), sqrt(2)) and t = (m - 1) / (m + 1), so |t| < 0.172, it is n and the
  * series 2 / ln 2 * (t + t^3 / 3 + t^5 / 5 + ...), whose fourth term is the last

@@ -213,6 +213,7 @@ bool gen__entries_build(gen_library *library)
         for (; at > 0 && better_target(pack, g, order[at - 1]); at--)
             order[at] = order[at - 1];
         order[at] = g;
+        entry->best = gen__group_of(library, order[0]);
     }
     return true;
 }

@@ -90,6 +90,12 @@ struct gen__range {
     const struct gen__slots *slots; /* where it has a grid */
 };
 
+/* The variants of a group, and what its code was made for. */
+struct gen__group {
+    const struct gen__variant *variants;
+    uint32_t num_variants, compute_capability;
+};
+
 /* One required key of one family, over all targets: a place in an
  * open-addressing table, free where `family` is NULL. */
 struct gen__entry {
@@ -99,6 +105,7 @@ struct gen__entry {
     uint32_t num_ranges;
     uint32_t first_group, num_groups; /* in group_order: best target first */
     uint32_t order;                   /* of the product's keys */
+    struct gen__group best;           /* the first of them */
     /* A copy of the range of the largest class, which is found with the entry; of no class where
      * there is none. */
     struct gen__range largest;
@@ -224,6 +231,13 @@ static inline bool gen__row_fits_all(const struct gen__row *row)
 static inline const struct gen__facts *gen__facts_of(const gen_library *library, uint32_t variant)
 {
     return &library->variants[variant].facts;
+}
+
+static inline struct gen__group gen__group_of(const gen_library *library, uint32_t group)
+{
+    const struct gen_pack_group *g = &library->pack.groups[group];
+    return (struct gen__group){&library->variants[g->first_variant], g->num_variants,
+                               library->pack.targets[g->target].compute_capability};
 }
 
 #define GEN__NO_ENTRY UINT32_MAX

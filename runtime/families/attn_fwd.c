@@ -6,7 +6,6 @@
 #include "families/arguments.h"
 #include "families/attn_fwd.h"
 
-#include "approx.h"
 #include "occupancy.h"
 #include "short.h"
 
@@ -257,7 +256,7 @@ static float tiles_of_a_block(const gen_attn_fwd_problem *p, const struct gen__f
     const int32_t tiles = row_tiles(p, variant);
     const bool taken = variant->fact[ATTN_FWD_DYNAMIC] || !variant->fact[ATTN_FWD_PERSISTENT];
     if (p->causal && !taken)
-        return 2.0f * gen__ceil(0.9999f * heads * (float)((tiles + 1) / 2));
+        return 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));
     const int32_t groups = variant->fact[ATTN_FWD_Q_ROWS] / 64;
     const int32_t last = (p->q_len - (tiles - 1) * variant->fact[ATTN_FWD_Q_ROWS] + 63) / 64;
     const float idle = variant->fact[ATTN_FWD_WGMMA] && groups > 0 && last < groups
@@ -265,7 +264,7 @@ static float tiles_of_a_block(const gen_attn_fwd_problem *p, const struct gen__f
                            : 0.0f;
     if (p->causal || (idle > 0 && taken))
         return heads * ((float)tiles - idle) + 0.3f;
-    return gen__ceil(0.9999f * heads * (float)tiles);
+    return ceilf(0.9999f * heads * (float)tiles);
 }
 
 static float predict(const gen_problem *base, const gen_device *device,

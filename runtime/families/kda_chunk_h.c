@@ -4,7 +4,6 @@
  */
 #include "kda_chunk_h/args.h"
 #include "families/kda_stage.h"
-#include "approx.h"
 #include "occupancy.h"
 #include "short.h"
 
@@ -58,7 +57,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float per_sm = (float)gen__blocks_per_sm(device, variant);
     const float places = per_sm > 0.0f ? per_sm : 1.0f;
     const float blocks = (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / PART;
-    const float wanted = gen__ceil((float)dims[KDA_BATCH] * blocks / sms);
+    const float wanted = ceilf((float)dims[KDA_BATCH] * blocks / sms);
     const float beside = (wanted < places ? wanted : places) - 1.0f;
     const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
     const float work = (float)gen__kda_all_chunks(dims) * blocks / (sms * places);

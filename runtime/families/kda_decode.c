@@ -208,7 +208,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     float chains_us = block_us + token_us * (float)p->num_tokens;
     float us = launch_us;
     if (slices <= resident) {
-        const float deepest_sm = gen__ceil(slices / sms); /* blocks on the fullest SM */
+        const float deepest_sm = ceilf(slices / sms); /* blocks on the fullest SM */
         const float alone_us = fullest_sm * moves * slice_bytes * deepest_sm * sms / bytes_per_us;
         streaming_us = alone_us > streaming_us ? alone_us : streaming_us;
     } else {

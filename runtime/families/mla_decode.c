@@ -6,7 +6,6 @@
 #include "families/mla_decode.h"
 #include "families/mla.h"
 
-#include "approx.h"
 #include "occupancy.h"
 #include "short.h"
 
@@ -328,7 +327,7 @@ static float whole_us(const gen_mla_decode_problem *p, const struct costs *c, in
 {
     const float request_us = (float)blocks_of(usual_length(p)) * c->block_us + visit_us;
     const float rounds = (float)p->batch / (float)parts;
-    const float full = gen__floor(rounds), rest = rounds - full;
+    const float full = floorf(rounds), rest = rounds - full;
     const float least = larger(enough_sms, c->tensor_us / c->block_us);
     return (full + (rest > 0.0f ? larger(rest, least) : 0.0f)) * request_us;
 }

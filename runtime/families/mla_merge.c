@@ -5,7 +5,6 @@
 #include "families/mla_merge.h"
 #include "families/mla.h"
 
-#include "approx.h"
 #include "occupancy.h"
 #include "short.h"
 
@@ -138,8 +137,8 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float in_flight = slices(variant) > 1 ? SLICE_PIECES : ROW_PIECES;
     const float blocks =
         (float)usual_records(p) * (float)row_blocks(p, variant) * (float)slices(variant);
-    const float waves = gen__ceil(blocks / (sms * (float)gen__blocks_per_sm(device, variant)));
-    const float chain_us = record_us + round_us * gen__ceil(gen__ceil(pieces / split) / in_flight) +
+    const float waves = ceilf(blocks / (sms * (float)gen__blocks_per_sm(device, variant)));
+    const float chain_us = record_us + round_us * ceilf(ceilf(pieces / split) / in_flight) +
                            (split > 1 ? exchange_us : 0);
     const float bytes = (float)usual_records(p) * (float)rows_of(p) * pieces * MLA_LATENT * 2;
     const float stream_us = bytes / (gbps * 1e3f * l2_bandwidth);

@@ -2,7 +2,6 @@
 #include "families/kda_chunk.h"
 
 #include "fastdiv.h"
-#include "approx.h"
 #include "occupancy.h"
 
 #include <inttypes.h>
@@ -439,7 +438,7 @@ float gen__kda_intra_us(const int32_t *dims, const gen_device *device,
     const float bytes = (float)dims[KDA_HEAD_DIM] * KDA_CHUNK * 17.0f;
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float per_sm = (float)gen__blocks_per_sm(device, variant);
-    const float rounds = gen__ceil(tiles / (sms * (per_sm > 0.0f ? per_sm : 1.0f)));
+    const float rounds = ceilf(tiles / (sms * (per_sm > 0.0f ? per_sm : 1.0f)));
     const float chain = rounds * 10.0f, stream = tiles * bytes / bytes_per_us(device);
     return launch_us + (chain > stream ? chain : stream);
 }
