@@ -131,7 +131,7 @@ GEN__GRID_INLINE struct gen__nearest gen__nearest_of_block(const unsigned char *
 
 /* All rows of a range of two coordinates that has few, in blocks one behind the other: looking at
  * them takes less than finding out which of them are near. */
-#define GEN__FEW_BLOCKS 2
+#define GEN__FEW_BLOCKS 4
 
 GEN__GRID_INLINE uint32_t gen__few_row(const unsigned char *block, uint32_t place)
 {
@@ -142,12 +142,13 @@ GEN__GRID_INLINE uint32_t gen__few_row(const unsigned char *block, uint32_t plac
 GEN__GRID_INLINE struct gen__nearest gen__nearest_of_few(const unsigned char *block, uint32_t count,
                                                          gen__int_lanes logs)
 {
-    enum { BITS = 4, PLACES = (1 << BITS) - 1 };
+    enum { BITS = 5, PLACES = (1 << BITS) - 1 };
     _Static_assert(GEN__FEW_BLOCKS * GEN__GRID_BLOCK == PLACES + 1, "a place each");
     gen__int_lanes keys[GEN__GRID_VECTORS], more[GEN__GRID_VECTORS];
     gen__keys_at(block, 2, logs, BITS, 0, keys);
-    if (count > 1) {
-        gen__keys_at(block + gen__block_size(2), 2, logs, BITS, GEN__GRID_BLOCK, more);
+    for (uint32_t i = 1; i < count; i++) {
+        gen__keys_at(block + i * gen__block_size(2), 2, logs, BITS, (int32_t)i * GEN__GRID_BLOCK,
+                     more);
         keys[1] = gen__lanes_least(keys[1], more[1]);
         gen__lanes_sort(&keys[0], &more[0]);
         keys[1] = gen__lanes_least(keys[1], more[0]);

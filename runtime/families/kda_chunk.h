@@ -361,9 +361,6 @@ struct gen__kda_cut {
 };
 struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
                                  const struct gen__facts *variant);
-/* Launches of the kernel between chunks. */
-void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
-                           gen_plan_launch *launch);
 
 /* ---- the tuner's grid -------------------------------------------------- */
 
@@ -381,6 +378,22 @@ enum kda_inter_fact { KDA_INTER_GROUPS, KDA_INTER_WGMMA, KDA_INTER_DEPENDENT };
 #define KDA_INTER_FACTS "groups,wgmma,dependent"
 
 /* kda_scan's are named alike. */
+
+/* Launches of the kernel between chunks. */
+static inline void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
+                           gen_plan_launch *launch)
+{
+    const int32_t groups =
+        variant->fact[KDA_INTER_GROUPS] > 1 ? variant->fact[KDA_INTER_GROUPS] : 1;
+    *launch = (gen_plan_launch){
+        .variant = variant->index,
+        .grid = {(uint32_t)dims[KDA_V_HEADS] * (uint32_t)(dims[KDA_HEAD_DIM] / 64 / groups),
+                 (uint32_t)dims[KDA_BATCH], 1},
+        .threads = (uint16_t)variant->threads,
+        .shared = variant->shared_dynamic,
+        .dependent = !(flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_INTER_DEPENDENT],
+    };
+}
 
 /* Tensors in the order of tensors(). */
 enum kda_intra_tensor {
