@@ -244,6 +244,8 @@ void gen_close(gen_library *library)
     free(library->spots);
     free(library->cells);
     free(library->slots);
+    free(library->plain);
+    free(library->plain_rows);
     free(library->prepared);
     gen__grids_free(library);
     free(library->ranges);

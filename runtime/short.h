@@ -88,12 +88,12 @@ GEN__INLINE bool gen__row_fits(const struct gen__row *row, const struct gen__fam
            (gen__row_fits_all(row) || !family->fits(problem, device, row->facts));
 }
 
-/* The nearest row that fits: each of the range's few variants is asked once. NULL where there is
- * none, or to be asked at length. `first` is the first coordinate to look it up by. */
-const struct gen__row *gen__short_eligible(const struct gen__range *range,
-                                           const struct gen__family *family,
-                                           const gen_problem *problem, const gen_device *device,
-                                           const float *counts, float first);
+/* The nearest row that fits where the nearest two do not; NULL where there is none, or that is to
+ * be asked at length. `first` is the first coordinate to look it up by. */
+const struct gen__row *gen__short_other(const struct gen__range *range,
+                                        const struct gen__family *family,
+                                        const gen_problem *problem, const gen_device *device,
+                                        const float *counts, float first);
 
 /* By several coordinates, of the device's own class or of another. */
 GEN__INLINE bool gen__short_row(const struct gen__range *range, const struct gen__family *family,
@@ -115,7 +115,7 @@ GEN__INLINE bool gen__short_row(const struct gen__range *range, const struct gen
         if (next && gen__row_fits(next, family, problem, device))
             row = next;
         else
-            row = gen__short_eligible(range, family, problem, device, counts, first);
+            row = gen__short_other(range, family, problem, device, counts, first);
         if (!row)
             return false;
     }
