@@ -4,7 +4,7 @@
 #define FAR ((float)GEN__GRID_FAR)
 /* Blocks that are looked at together: a bit for each of their rows fills a word. */
 #define AT_ONCE 8
-_Static_assert(AT_ONCE * GEN__GRID_BLOCK == 64, "a word");
+_Static_assert(AT_ONCE *GEN__GRID_BLOCK == 64, "a word");
 /* Of variants' rows: their distances are kept. */
 #define MANY 32
 

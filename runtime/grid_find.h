@@ -22,8 +22,8 @@ struct gen__nearest {
 
 /* The cell that a problem is in. Its coordinates' bits alone say so, while their logarithms are
  * still being worked out. */
-GEN__GRID_INLINE uint32_t
-gen__grid_cell(const struct gen__place *grid, uint32_t num_coords, gen__lanes counts)
+GEN__GRID_INLINE uint32_t gen__grid_cell(const struct gen__place *grid, uint32_t num_coords,
+                                         gen__lanes counts)
 {
     const gen__places places = gen__lanes_places(counts, grid->low, grid->high);
     const gen__bit_lanes bits = gen__bits_of_lanes(counts);
@@ -46,9 +46,8 @@ static inline const unsigned char *gen__grid_list(const struct gen__place *grid,
 }
 
 /* How far the rows of a block are. */
-GEN__GRID_INLINE void
-gen__grid_look(const unsigned char *block, uint32_t num_coords, gen__int_lanes logs,
-               gen__int_lanes d[GEN__GRID_VECTORS])
+GEN__GRID_INLINE void gen__grid_look(const unsigned char *block, uint32_t num_coords,
+                                     gen__int_lanes logs, gen__int_lanes d[GEN__GRID_VECTORS])
 {
     block = __builtin_assume_aligned(block, sizeof(gen__lanes));
 #pragma GCC unroll 4
@@ -109,8 +108,7 @@ GEN__GRID_INLINE float gen__keys_part(struct gen__two_keys keys, int place_bits)
 {
     const gen__int_lanes a = keys.least >> place_bits, sum = a + (keys.next >> place_bits);
     const gen__int_lanes both = sum - (sum == 0); /* not 0 */
-    return __builtin_convertvector(a, gen__lanes)[0] /
-           __builtin_convertvector(both, gen__lanes)[0];
+    return __builtin_convertvector(a, gen__lanes)[0] / __builtin_convertvector(both, gen__lanes)[0];
 }
 
 GEN__GRID_INLINE struct gen__nearest gen__nearest_of_block(const unsigned char *block,
@@ -122,11 +120,10 @@ GEN__GRID_INLINE struct gen__nearest gen__nearest_of_block(const unsigned char *
     const struct gen__two_keys two = gen__keys_least(keys[0], keys[1]);
     const uint16_t *rows = gen__grid_rows(block, num_coords);
     const uint32_t first = (uint32_t)two.least[0], second = (uint32_t)two.next[0];
-    return (struct gen__nearest){
-        .row = {rows[first & PLACES], rows[second & PLACES]},
-        .part = gen__keys_part(two, BITS),
-        .far = {first >= (uint32_t)GEN__GRID_FAR << BITS,
-                second >= (uint32_t)GEN__GRID_FAR << BITS}};
+    return (struct gen__nearest){.row = {rows[first & PLACES], rows[second & PLACES]},
+                                 .part = gen__keys_part(two, BITS),
+                                 .far = {first >= (uint32_t)GEN__GRID_FAR << BITS,
+                                         second >= (uint32_t)GEN__GRID_FAR << BITS}};
 }
 
 /* All rows of a range of two coordinates that has few, in blocks one behind the other: looking at
@@ -164,8 +161,7 @@ GEN__GRID_INLINE struct gen__nearest gen__nearest_of_few(const unsigned char *bl
 
 /* One by one, as the family has written them: a vector would wait until the last of them is in the
  * cache. */
-GEN__GRID_INLINE gen__lanes gen__grid_counts(const float *counts,
-                                                                         uint32_t num_coords)
+GEN__GRID_INLINE gen__lanes gen__grid_counts(const float *counts, uint32_t num_coords)
 {
     return (gen__lanes){counts[0], counts[1], num_coords > 2 ? counts[2] : 1.0f,
                         num_coords > 3 ? counts[3] : 1.0f};
@@ -184,9 +180,9 @@ GEN__GRID_INLINE struct gen__nearest gen__nearest_of_cell(const struct gen__rang
 
 /* The nearest row, in *us the time by the two nearest and in *next the second; NULL where they are
  * too far for exact distances, or there is none. `at` are the problem's coordinates. */
-GEN__GRID_INLINE const struct gen__row *
-gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float *at, float *us,
-               const struct gen__row **next)
+GEN__GRID_INLINE const struct gen__row *gen__grid_find(const struct gen__range *range,
+                                                       uint32_t num_coords, const float *at,
+                                                       float *us, const struct gen__row **next)
 {
     const gen__lanes counts = gen__grid_counts(at, num_coords);
     const gen__int_lanes logs = gen__lanes_log2(counts);

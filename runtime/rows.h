@@ -95,7 +95,8 @@ void gen__probe_set(struct gen__probe *probe, const gen_library *library,
 /* The next best behind row `last` at *distance; GEN__NO_ROW at the end. */
 uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *distance);
 
-/* What the second row's time counts beside the nearest's, by their distances: 0 where both are 0. */
+/* What the second row's time counts beside the nearest's, by their distances: 0 where both are 0.
+ */
 static inline float gen__part(float nearest, float second)
 {
     /* Added to the first, which is known earlier. */

@@ -24,9 +24,10 @@ gen__best_group(const gen_library *library, const struct gen__entry *entry,
 }
 
 /* Its estimate; 0 where it cannot run the problem, or there is none. */
-__attribute__((always_inline)) static inline float
-gen__estimate(const struct gen__family *family, const gen_device *device,
-              const gen_problem *problem, const struct gen__facts *facts)
+__attribute__((always_inline)) static inline float gen__estimate(const struct gen__family *family,
+                                                                 const gen_device *device,
+                                                                 const gen_problem *problem,
+                                                                 const struct gen__facts *facts)
 {
     if (facts->shared_dynamic + facts->shared_static > device->shared_per_block ||
         family->fits(problem, device, facts))

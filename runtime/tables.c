@@ -209,7 +209,7 @@ struct bundle {
     uint32_t num_rows;
     const struct gen__pending *parsed; /* or NULL */
     const struct gen__prepared_row *prepared;
-    uint32_t grid; /* of the prepared table's; or GEN__NO_GRID */
+    uint32_t grid;  /* of the prepared table's; or GEN__NO_GRID */
     uint32_t plain; /* likewise, of its plain rows (plain.c) */
 };
 
@@ -342,7 +342,8 @@ static bool index_ranges(gen_library *library)
         num_cells += gen__rows_cells(library, gen__family_of_range(library, range), range);
         num_spots += range->num_spots;
         if (gen__family_of_range(library, range)->num_coords > 1)
-            slots_size += gen__slots_size(range->num_rows, gen__family_of_range(library, range)->num_coords);
+            slots_size +=
+                gen__slots_size(range->num_rows, gen__family_of_range(library, range)->num_coords);
     }
     library->keys = calloc(num_keys + 1, sizeof(*library->keys));
     library->cells = calloc(num_cells + 1, sizeof(*library->cells));

@@ -250,8 +250,8 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
 
 /* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose
  * last tile is short; shares in pairs and tiles of equal length do not. `heads`: of a block. */
-static inline float tiles_of_a_block(const gen_attn_fwd_problem *p, const struct gen__facts *variant,
-                              float heads)
+static inline float tiles_of_a_block(const gen_attn_fwd_problem *p,
+                                     const struct gen__facts *variant, float heads)
 {
     const int32_t tiles = row_tiles(p, variant);
     const bool taken = variant->fact[ATTN_FWD_DYNAMIC] || !variant->fact[ATTN_FWD_PERSISTENT];
@@ -285,8 +285,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float more_keys = (float)variant->fact[ATTN_FWD_KV_ROWS] - 128.0f;
     float tile_us = work / rate + start_us[order];
     if (gen__attn_of_8_bits(p->dtype) && variant->fact[ATTN_FWD_WGMMA])
-        tile_us += fp8_start_us +
-                   fp8_key_us * (more_keys > 0.0f ? more_keys : 0.0f);
+        tile_us += fp8_start_us + fp8_key_us * (more_keys > 0.0f ? more_keys : 0.0f);
     else if (rows >= 192)
         tile_us += three_groups_us[p->head_dim > 64 ? 1 + p->causal : 0];
     const float paid = tiles_of_a_block(p, variant, heads);

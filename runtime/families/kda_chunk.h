@@ -107,7 +107,8 @@ static inline int64_t gen__kda_tokens(const int32_t *dims)
 /* Slots of chunks, used or not. */
 static inline int64_t gen__kda_slots(const int32_t *dims)
 {
-    return gen__kda_either(dims, ((int64_t)dims[KDA_NUM_TOKENS] >> KDA_CHUNK_BITS) + dims[KDA_BATCH],
+    return gen__kda_either(dims,
+                           ((int64_t)dims[KDA_NUM_TOKENS] >> KDA_CHUNK_BITS) + dims[KDA_BATCH],
                            dims[KDA_BATCH] * gen__kda_chunks(dims[KDA_SEQ_LEN]));
 }
 
@@ -380,8 +381,8 @@ enum kda_inter_fact { KDA_INTER_GROUPS, KDA_INTER_WGMMA, KDA_INTER_DEPENDENT };
 /* kda_scan's are named alike. */
 
 /* Launches of the kernel between chunks. */
-static inline void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
-                           gen_plan_launch *launch)
+static inline void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant,
+                                         uint32_t flags, gen_plan_launch *launch)
 {
     const int32_t groups =
         variant->fact[KDA_INTER_GROUPS] > 1 ? variant->fact[KDA_INTER_GROUPS] : 1;
