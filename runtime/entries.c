@@ -135,7 +135,7 @@ static void choose_places(gen_library *library, const struct group_key *keys, ui
     uint64_t factor = 0x9e3779b97f4a7c15ull;
     uint64_t best = factor;
     uint32_t least = UINT32_MAX;
-    for (int attempt = 0; attempt < 128 && least > 0; attempt++) {
+    for (int attempt = 0; attempt < 16 && least > 0; attempt++) {
         const uint32_t collisions = place_keys(library, keys, factor, least, places);
         if (collisions < least) {
             least = collisions;
