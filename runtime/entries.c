@@ -112,13 +112,13 @@ static bool same_key(const struct group_key *a, const struct group_key *b)
 }
 
 /* Puts the keys among `places` under one factor: of each the first group that has it, counted from
- * 1, or 0. How many were taken on the way. */
+ * 1, or 0. How many were taken on the way; goes no further where that is `enough`. */
 static uint32_t place_keys(const gen_library *library, const struct group_key *keys,
-                           uint64_t factor, uint32_t *places)
+                           uint64_t factor, uint32_t enough, uint32_t *places)
 {
     uint32_t collisions = 0;
     memset(places, 0, (library->entry_mask + 1) * sizeof(*places));
-    for (uint32_t g = 0; g < library->pack.index->num_groups; g++) {
+    for (uint32_t g = 0; g < library->pack.index->num_groups && collisions < enough; g++) {
         if (!keys[g].family)
             continue;
         uint64_t i = gen__entry_hash(factor, keys[g].family, keys[g].codes) & library->entry_mask;
@@ -136,15 +136,13 @@ static void choose_places(gen_library *library, const struct group_key *keys, ui
     uint64_t best = factor;
     uint32_t least = UINT32_MAX;
     for (int attempt = 0; attempt < 16 && least > 0; attempt++) {
-        const uint32_t collisions = place_keys(library, keys, factor, places);
+        const uint32_t collisions = place_keys(library, keys, factor, least, places);
         if (collisions < least) {
             least = collisions;
             best = factor;
         }
         factor = factor * 0xd1342543de82ef95ull + 2; /* stays odd */
     }
-    if (least > 0)
-        place_keys(library, keys, best, places);
     library->entry_factor = best;
 }
 
@@ -213,6 +211,7 @@ bool gen__entries_build(gen_library *library)
         for (; at > 0 && better_target(pack, g, order[at - 1]); at--)
             order[at] = order[at - 1];
         order[at] = g;
+        entry->best = gen__group_of(library, order[0]);
     }
     return true;
 }

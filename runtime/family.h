@@ -163,6 +163,11 @@ struct gen__family {
     /* Does every problem that passes check() fit this variant? Then selection need not ask. NULL:
      * it always asks. */
     bool (*fits_all)(const struct gen__facts *variant);
+    /* Variants that fits() refuses, often all of them, for causes that hang on the problem alone:
+     * which they are, and whether it refuses every one of them for this problem. Selection then
+     * looks among the others' rows, where it has them by themselves. Both or, NULL, none. */
+    bool (*choosy)(const struct gen__facts *variant);
+    bool (*refuses_choosy)(const gen_problem *problem);
     /* Analytic estimate in microseconds. */
     float (*predict)(const gen_problem *problem, const gen_device *device,
                      const struct gen__facts *variant);

@@ -2,7 +2,10 @@
 #include "grid_find.h"
 
 #define FAR ((float)GEN__GRID_FAR)
-/* Blocks that are looked at together: their distances are kept. */
+/* Blocks that are looked at together: a bit for each of their rows fills a word. */
+#define AT_ONCE 8
+_Static_assert(AT_ONCE *GEN__GRID_BLOCK == 64, "a word");
+/* Of variants' rows: their distances are kept. */
 #define MANY 32
 
 /* gen__grid_look() in floats, which take fewer steps where many rows are looked at (3 ns of 126 of
@@ -45,13 +48,19 @@ static inline uint32_t bits_of(gen__int_lanes first, gen__int_lanes second)
     return gen__lanes_bits(first) | gen__lanes_bits(second) << 4;
 }
 
-/* Of the blocks, at most MANY. Distances first, then which rows have the least two of them. */
-__attribute__((always_inline)) static inline struct gen__nearest
+struct two {
+    uint32_t row[2];
+    float distance[2];
+};
+
+/* Of the blocks, at most AT_ONCE. Distances first, then, a bit for each place, which rows have the
+ * least two of them: without a branch, for every problem would take another. */
+__attribute__((always_inline)) static inline struct two
 nearest_of_blocks(const unsigned char *block, uint32_t count, uint32_t num_coords,
                   gen__int_lanes logs)
 {
     const size_t size = gen__block_size(num_coords);
-    gen__lanes d[MANY][GEN__GRID_VECTORS];
+    gen__lanes d[AT_ONCE][GEN__GRID_VECTORS];
     gen__lanes least = gen__lanes_all(INFINITY), next = least;
     for (uint32_t i = 0; i < count; i++) {
         look(block + i * size, num_coords, logs, d[i]);
@@ -60,51 +69,48 @@ nearest_of_blocks(const unsigned char *block, uint32_t count, uint32_t num_coord
         next = gen__lanes_min(gen__lanes_min(next, high), gen__lanes_max(least, low));
         least = gen__lanes_min(least, low);
     }
-    struct gen__nearest found = {{0, 0}, {0, 0}, {false, false}};
+    struct two found;
     least_two(least, next, found.distance);
-    found.far[0] = found.distance[0] >= FAR;
-    found.far[1] = found.distance[1] >= FAR;
-    const gen__lanes near_by = gen__lanes_all(found.distance[1]);
-    bool first = false, second = false;
-    for (uint32_t i = 0; i < count && !(first && second); i++) {
-        uint32_t near = bits_of(d[i][0] <= near_by, d[i][1] <= near_by);
-        for (; near; near &= near - 1) {
-            const uint32_t place = (uint32_t)__builtin_ctz(near);
-            const uint32_t row = gen__grid_rows(block + i * size, num_coords)[place];
-            if (!first && d[i][place / 4][place % 4] == found.distance[0]) {
-                found.row[0] = row;
-                first = true;
-            } else if (!second) {
-                found.row[1] = row;
-                second = true;
-            }
-        }
+    const gen__lanes first = gen__lanes_all(found.distance[0]);
+    const gen__lanes second = gen__lanes_all(found.distance[1]);
+    uint64_t nearest = 0, near = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t shift = i * GEN__GRID_BLOCK;
+        nearest |= (uint64_t)bits_of(d[i][0] == first, d[i][1] == first) << shift;
+        near |= (uint64_t)bits_of(d[i][0] <= second, d[i][1] <= second) << shift;
+    }
+    near &= ~(nearest & -nearest);
+    for (int i = 0; i < 2; i++) {
+        const uint32_t place = (uint32_t)__builtin_ctzll(i ? near : nearest);
+        const unsigned char *in = block + place / GEN__GRID_BLOCK * size;
+        found.row[i] = gen__grid_rows(in, num_coords)[place % GEN__GRID_BLOCK];
     }
     return found;
 }
 
 /* The rows of `b` come later: of equal distances the first's count. */
-static struct gen__nearest nearer_two(struct gen__nearest a, struct gen__nearest b)
+static struct two nearer_two(struct two a, struct two b)
 {
     const bool other = b.distance[0] < a.distance[0];
-    const struct gen__nearest x = other ? b : a, y = other ? a : b;
+    const struct two x = other ? b : a, y = other ? a : b;
     const bool swap = other ? !(x.distance[1] < y.distance[0]) : y.distance[0] < x.distance[1];
-    return (struct gen__nearest){{x.row[0], swap ? y.row[0] : x.row[1]},
-                                 {x.distance[0], swap ? y.distance[0] : x.distance[1]},
-                                 {x.far[0], swap ? y.far[0] : x.far[1]}};
+    return (struct two){{x.row[0], swap ? y.row[0] : x.row[1]},
+                        {x.distance[0], swap ? y.distance[0] : x.distance[1]}};
 }
 
 __attribute__((always_inline)) static inline struct gen__nearest
 nearest_of(const unsigned char *block, uint32_t count, uint32_t num_coords, gen__int_lanes logs)
 {
-    const uint32_t now = count < MANY ? count : MANY;
-    struct gen__nearest found = nearest_of_blocks(block, now, num_coords, logs);
-    for (uint32_t i = now; i < count; i += MANY) {
-        const uint32_t more = count - i < MANY ? count - i : MANY;
+    const uint32_t now = count < AT_ONCE ? count : AT_ONCE;
+    struct two found = nearest_of_blocks(block, now, num_coords, logs);
+    for (uint32_t i = now; i < count; i += AT_ONCE) {
+        const uint32_t more = count - i < AT_ONCE ? count - i : AT_ONCE;
         const unsigned char *at = block + i * gen__block_size(num_coords);
         found = nearer_two(found, nearest_of_blocks(at, more, num_coords, logs));
     }
-    return found;
+    return (struct gen__nearest){{found.row[0], found.row[1]},
+                                 gen__part(found.distance[0], found.distance[1]),
+                                 {found.distance[0] >= FAR, found.distance[1] >= FAR}};
 }
 
 struct gen__nearest gen__nearest_of_list(const struct gen__range *range, uint32_t num_coords,

@@ -39,7 +39,8 @@ struct gen__grid {
     _Alignas(GEN__LINE) struct gen__grid *next;
     struct gen__place place; /* as in the ranges */
     uint32_t num_coords;
-    uint32_t first_row, num_rows; /* of the first range that has it */
+    const struct gen__row *rows; /* of the first range that has it */
+    uint32_t num_rows;
     uint32_t num_cells;
     uint32_t bytes; /* that it takes */
 };

@@ -221,9 +221,9 @@ static struct gen__grid *finish(const struct gen__builder *b)
 static struct gen__grid *same_grid(const gen_library *library, uint32_t num_coords,
                                    const struct gen__range *range)
 {
-    const struct gen__row *rows = library->rows + range->first_row;
+    const struct gen__row *rows = range->rows;
     for (struct gen__grid *grid = library->grids; grid; grid = grid->next) {
-        const struct gen__row *others = library->rows + grid->first_row;
+        const struct gen__row *others = grid->rows;
         uint32_t i = 0;
         if (grid->num_coords != num_coords || grid->num_rows != range->num_rows)
             continue;
@@ -252,7 +252,7 @@ static bool suits(const struct gen__row *rows, uint32_t count, uint32_t num_coor
 
 bool gen__grid_index(gen_library *library, uint32_t num_coords, struct gen__range *range)
 {
-    const struct gen__row *rows = library->rows + range->first_row;
+    const struct gen__row *rows = range->rows;
     if (!suits(rows, range->num_rows, num_coords))
         return true;
     struct gen__grid *grid = same_grid(library, num_coords, range);
@@ -269,7 +269,7 @@ bool gen__grid_index(gen_library *library, uint32_t num_coords, struct gen__rang
         free(b);
         if (!grid)
             return false;
-        grid->first_row = range->first_row;
+        grid->rows = rows;
         grid->num_rows = range->num_rows;
         grid->next = library->grids;
         library->grids = grid;

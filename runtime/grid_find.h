@@ -8,24 +8,22 @@
 #include "grid.h"
 #include "rows.h"
 
+#define GEN__GRID_INLINE __attribute__((always_inline)) static inline
 #define GEN__GRID_VECTORS (GEN__GRID_BLOCK / 4)
 /* Rows are looked for up to here, in units; the second nearest is no farther than twice that, where
  * the rules at length have exact distances, too. */
 #define GEN__GRID_FAR (1 << 23)
-/* Behind a distance the place of its row in the block: the least of them say which row it is. */
-#define GEN__GRID_PLACE_BITS 3
-
 /* The two nearest rows; of equal distances the one that comes first. */
 struct gen__nearest {
     uint32_t row[2];
-    float distance[2]; /* any unit */
+    float part; /* gen__part() of their distances */
     bool far[2];
 };
 
 /* The cell that a problem is in. Its coordinates' bits alone say so, while their logarithms are
  * still being worked out. */
-__attribute__((always_inline)) static inline uint32_t
-gen__grid_cell(const struct gen__place *grid, uint32_t num_coords, gen__lanes counts)
+GEN__GRID_INLINE uint32_t gen__grid_cell(const struct gen__place *grid, uint32_t num_coords,
+                                         gen__lanes counts)
 {
     const gen__places places = gen__lanes_places(counts, grid->low, grid->high);
     const gen__bit_lanes bits = gen__bits_of_lanes(counts);
@@ -48,9 +46,8 @@ static inline const unsigned char *gen__grid_list(const struct gen__place *grid,
 }
 
 /* How far the rows of a block are. */
-__attribute__((always_inline)) static inline void
-gen__grid_look(const unsigned char *block, uint32_t num_coords, gen__int_lanes logs,
-               gen__int_lanes d[GEN__GRID_VECTORS])
+GEN__GRID_INLINE void gen__grid_look(const unsigned char *block, uint32_t num_coords,
+                                     gen__int_lanes logs, gen__int_lanes d[GEN__GRID_VECTORS])
 {
     block = __builtin_assume_aligned(block, sizeof(gen__lanes));
 #pragma GCC unroll 4
@@ -72,74 +69,131 @@ static inline const uint16_t *gen__grid_rows(const unsigned char *block, uint32_
     return (const uint16_t *)(const void *)(block + num_coords * GEN__GRID_BLOCK * sizeof(int32_t));
 }
 
-/* Of four lanes the least and the second, of which `next` has candidates, too: in every lane. */
-__attribute__((always_inline)) static inline void gen__grid_least_two(gen__int_lanes *least,
-                                                                      gen__int_lanes *next)
-{
-    gen__int_lanes other = gen__lanes_int_halves(*least);
-    *next = gen__lanes_least(*next, gen__lanes_int_halves(*next));
-    gen__lanes_sort(least, &other);
-    *next = gen__lanes_least(*next, other);
-    other = gen__lanes_int_pairs(*least);
-    *next = gen__lanes_least(*next, gen__lanes_int_pairs(*next));
-    gen__lanes_sort(least, &other);
-    *next = gen__lanes_least(*next, other);
-}
+/* Keys: a distance above the place of its row. */
 
-/* Of keys, times 2 ^ GEN__GRID_PLACE_BITS. */
-static inline float gen__grid_distance(gen__int_lanes keys)
+/* Of a block; `place` is that of its first row. */
+GEN__GRID_INLINE void gen__keys_at(const unsigned char *block, uint32_t num_coords,
+                                   gen__int_lanes logs, int place_bits, int32_t place,
+                                   gen__int_lanes keys[GEN__GRID_VECTORS])
 {
-    const int32_t places = (1 << GEN__GRID_PLACE_BITS) - 1;
-    const gen__int_lanes mask = {~places, ~places, ~places, ~places};
-    return __builtin_convertvector(keys & mask, gen__lanes)[0];
-}
-
-__attribute__((always_inline)) static inline struct gen__nearest
-gen__nearest_of_block(const unsigned char *block, uint32_t num_coords, gen__int_lanes logs)
-{
-    enum { PLACES = (1 << GEN__GRID_PLACE_BITS) - 1 };
-    static const gen__int_lanes place[GEN__GRID_VECTORS] = {{0, 1, 2, 3}, {4, 5, 6, 7}};
-    gen__int_lanes d[GEN__GRID_VECTORS] = {{0}};
+    gen__int_lanes d[GEN__GRID_VECTORS] = {{0}}, places = {0, 1, 2, 3};
+    places += place;
     gen__grid_look(block, num_coords, logs, d);
-    gen__int_lanes least = d[0] << GEN__GRID_PLACE_BITS | place[0];
-    gen__int_lanes next = d[1] << GEN__GRID_PLACE_BITS | place[1];
-    gen__lanes_sort(&least, &next);
-    gen__grid_least_two(&least, &next);
+#pragma GCC unroll 2
+    for (uint32_t v = 0; v < GEN__GRID_VECTORS; v++, places += 4)
+        keys[v] = d[v] << place_bits | places;
+    gen__lanes_sort(&keys[0], &keys[1]);
+}
+
+struct gen__two_keys {
+    gen__int_lanes least, next; /* in every lane */
+};
+
+/* Of four lanes the least and the second, of which `next` has candidates, too. */
+GEN__GRID_INLINE struct gen__two_keys gen__keys_least(gen__int_lanes least, gen__int_lanes next)
+{
+    gen__int_lanes other = gen__lanes_int_halves(least);
+    next = gen__lanes_least(next, gen__lanes_int_halves(next));
+    gen__lanes_sort(&least, &other);
+    next = gen__lanes_least(next, other);
+    other = gen__lanes_int_pairs(least);
+    next = gen__lanes_least(next, gen__lanes_int_pairs(next));
+    gen__lanes_sort(&least, &other);
+    return (struct gen__two_keys){least, gen__lanes_least(next, other)};
+}
+
+/* gen__part() of the two distances: whole numbers are added and then converted, which for floats
+ * takes longer. */
+GEN__GRID_INLINE float gen__keys_part(struct gen__two_keys keys, int place_bits)
+{
+    const gen__int_lanes a = keys.least >> place_bits, sum = a + (keys.next >> place_bits);
+    const gen__int_lanes both = sum - (sum == 0); /* not 0 */
+    return __builtin_convertvector(a, gen__lanes)[0] / __builtin_convertvector(both, gen__lanes)[0];
+}
+
+GEN__GRID_INLINE struct gen__nearest gen__nearest_of_block(const unsigned char *block,
+                                                           uint32_t num_coords, gen__int_lanes logs)
+{
+    enum { BITS = 3, PLACES = (1 << BITS) - 1 };
+    gen__int_lanes keys[GEN__GRID_VECTORS];
+    gen__keys_at(block, num_coords, logs, BITS, 0, keys);
+    const struct gen__two_keys two = gen__keys_least(keys[0], keys[1]);
     const uint16_t *rows = gen__grid_rows(block, num_coords);
-    const uint32_t first = (uint32_t)least[0], second = (uint32_t)next[0];
+    const uint32_t first = (uint32_t)two.least[0], second = (uint32_t)two.next[0];
+    return (struct gen__nearest){.row = {rows[first & PLACES], rows[second & PLACES]},
+                                 .part = gen__keys_part(two, BITS),
+                                 .far = {first >= (uint32_t)GEN__GRID_FAR << BITS,
+                                         second >= (uint32_t)GEN__GRID_FAR << BITS}};
+}
+
+/* All rows of a range of two coordinates that has few, in blocks one behind the other: looking at
+ * them takes less than finding out which of them are near. */
+#define GEN__FEW_BLOCKS 4
+
+GEN__GRID_INLINE uint32_t gen__few_row(const unsigned char *block, uint32_t place)
+{
+    block += place / GEN__GRID_BLOCK * gen__block_size(2);
+    return gen__grid_rows(block, 2)[place % GEN__GRID_BLOCK];
+}
+
+GEN__GRID_INLINE struct gen__nearest gen__nearest_of_few(const unsigned char *block, uint32_t count,
+                                                         gen__int_lanes logs)
+{
+    enum { BITS = 5, PLACES = (1 << BITS) - 1 };
+    _Static_assert(GEN__FEW_BLOCKS * GEN__GRID_BLOCK == PLACES + 1, "a place each");
+    gen__int_lanes keys[GEN__GRID_VECTORS], more[GEN__GRID_VECTORS];
+    gen__keys_at(block, 2, logs, BITS, 0, keys);
+    for (uint32_t i = 1; i < count; i++) {
+        gen__keys_at(block + i * gen__block_size(2), 2, logs, BITS, (int32_t)i * GEN__GRID_BLOCK,
+                     more);
+        keys[1] = gen__lanes_least(keys[1], more[1]);
+        gen__lanes_sort(&keys[0], &more[0]);
+        keys[1] = gen__lanes_least(keys[1], more[0]);
+    }
+    const struct gen__two_keys two = gen__keys_least(keys[0], keys[1]);
+    const uint32_t first = (uint32_t)two.least[0], second = (uint32_t)two.next[0];
     return (struct gen__nearest){
-        .row = {rows[first & PLACES], rows[second & PLACES]},
-        .distance = {gen__grid_distance(least), gen__grid_distance(next)},
-        .far = {first >= (uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS,
-                second >= (uint32_t)GEN__GRID_FAR << GEN__GRID_PLACE_BITS}};
+        .row = {gen__few_row(block, first & PLACES), gen__few_row(block, second & PLACES)},
+        .part = gen__keys_part(two, BITS),
+        .far = {first >= (uint32_t)GEN__GRID_FAR << BITS,
+                second >= (uint32_t)GEN__GRID_FAR << BITS}};
 }
 
 /* One by one, as the family has written them: a vector would wait until the last of them is in the
  * cache. */
-__attribute__((always_inline)) static inline gen__lanes gen__grid_counts(const float *counts,
-                                                                         uint32_t num_coords)
+GEN__GRID_INLINE gen__lanes gen__grid_counts(const float *counts, uint32_t num_coords)
 {
     return (gen__lanes){counts[0], counts[1], num_coords > 2 ? counts[2] : 1.0f,
                         num_coords > 3 ? counts[3] : 1.0f};
 }
 
-/* The nearest row, in *us the time by the two nearest and in *next the second; NULL where they are
- * too far for exact distances, or there is none. `at` are the problem's coordinates. */
-__attribute__((always_inline)) static inline const struct gen__row *
-gen__grid_find(const struct gen__range *range, uint32_t num_coords, const float *at, float *us,
-               const struct gen__row **next)
+GEN__GRID_INLINE struct gen__nearest gen__nearest_of_cell(const struct gen__range *range,
+                                                          uint32_t num_coords, gen__lanes counts,
+                                                          gen__int_lanes logs)
 {
     const struct gen__place *grid = &range->place;
+    const uint32_t cell = gen__grid_cell(grid, num_coords, counts);
+    if (__builtin_expect(cell % (1u << GEN__GRID_BLOCK_BITS) != 0, 0))
+        return gen__nearest_of_list(range, num_coords, cell, logs);
+    return gen__nearest_of_block(gen__grid_list(grid, cell), num_coords, logs);
+}
+
+/* The nearest row, in *us the time by the two nearest and in *next the second; NULL where they are
+ * too far for exact distances, or there is none. `at` are the problem's coordinates. */
+GEN__GRID_INLINE const struct gen__row *gen__grid_find(const struct gen__range *range,
+                                                       uint32_t num_coords, const float *at,
+                                                       float *us, const struct gen__row **next)
+{
     const gen__lanes counts = gen__grid_counts(at, num_coords);
     const gen__int_lanes logs = gen__lanes_log2(counts);
-    const uint32_t cell = gen__grid_cell(grid, num_coords, counts);
+    const uint32_t blocks = gen__blocks_of(range->num_rows);
     struct gen__nearest near;
-    if (__builtin_expect(cell % (1u << GEN__GRID_BLOCK_BITS) != 0, 0))
-        near = gen__nearest_of_list(range, num_coords, cell, logs);
+    if (num_coords == 2 && blocks <= GEN__FEW_BLOCKS)
+        near = gen__nearest_of_few(gen__grid_all(range, 2), blocks, logs);
     else
-        near = gen__nearest_of_block(gen__grid_list(grid, cell), num_coords, logs);
+        near = gen__nearest_of_cell(range, num_coords, counts, logs);
     const struct gen__row *row = &range->rows[near.row[0]], *second = &range->rows[near.row[1]];
-    *us = gen__mean_time(row, second, near.distance[0], near.distance[1]);
+    *us = gen__mean_time(row, second, near.part);
     *next = near.far[1] ? NULL : second;
     return __builtin_expect(near.far[0], 0) ? NULL : row;
 }

@@ -8,7 +8,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__SSE2__)
+#if defined(__SSE4_1__)
+#include <smmintrin.h>
+#elif defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
@@ -58,8 +60,12 @@ static inline gen__bit_lanes gen__bits_of_lanes(gen__lanes lanes)
 
 static inline gen__int_lanes gen__lanes_apart(gen__int_lanes a, gen__int_lanes b)
 {
+#if defined(__SSE4_1__)
+    return (gen__int_lanes)_mm_abs_epi32((__m128i)(a - b));
+#else
     const gen__int_lanes difference = a - b, sign = difference >> 31;
     return (difference ^ sign) - sign;
+#endif
 }
 
 static inline gen__lanes gen__lanes_distance(gen__lanes a, gen__lanes b)
@@ -93,18 +99,27 @@ static inline gen__places gen__lanes_places(gen__lanes x, const int16_t low[4],
 #endif
 }
 
-/* The lesser and the greater of each two. Spelled out for SSE2, whose own for floats take longer.
- */
+static inline gen__int_lanes gen__lanes_least(gen__int_lanes a, gen__int_lanes b)
+{
+#if defined(__SSE4_1__)
+    return (gen__int_lanes)_mm_min_epi32((__m128i)a, (__m128i)b);
+#else
+    return b ^ ((a ^ b) & (a < b));
+#endif
+}
+
+/* The lesser and the greater of each two. SSE2's own for floats would take longer. */
 static inline void gen__lanes_sort(gen__int_lanes *a, gen__int_lanes *b)
 {
+#if defined(__SSE4_1__)
+    const gen__int_lanes less = gen__lanes_least(*a, *b);
+    *b = (gen__int_lanes)_mm_max_epi32((__m128i)*a, (__m128i)*b);
+    *a = less;
+#else
     const gen__int_lanes swap = (*a ^ *b) & (*a > *b);
     *a ^= swap;
     *b ^= swap;
-}
-
-static inline gen__int_lanes gen__lanes_least(gen__int_lanes a, gen__int_lanes b)
-{
-    return b ^ ((a ^ b) & (a < b));
+#endif
 }
 
 static inline gen__int_lanes gen__lanes_int_halves(gen__int_lanes a)

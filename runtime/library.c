@@ -192,10 +192,23 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
     return gen__tables_read(library, options->table_paths, options->num_table_paths, only_table);
 }
 
+/* Without a library there is no selection: what it is compiled for is asked here. */
+static enum gen_status check_processor(void)
+{
+#if defined(__SSE4_1__)
+    if (!__builtin_cpu_supports("sse4.1"))
+        return gen__fail(GEN_STATUS_UNSUPPORTED,
+                         "this processor has no SSE 4.1, which libattngen was compiled for");
+#endif
+    return GEN_OK;
+}
+
 enum gen_status gen__open_only(const gen_open_options *options, uint32_t only_table,
                                gen_library **library)
 {
     enum gen_status status = check_options(options, library);
+    if (!status)
+        status = check_processor();
     if (status)
         return status;
     gen_library *opened = calloc(1, sizeof(*opened));
@@ -244,6 +257,8 @@ void gen_close(gen_library *library)
     free(library->spots);
     free(library->cells);
     free(library->slots);
+    free(library->plain);
+    free(library->plain_rows);
     free(library->prepared);
     gen__grids_free(library);
     free(library->ranges);

@@ -88,6 +88,13 @@ struct gen__range {
     const struct gen__row *rows;    /* the first */
     struct gen__place place;        /* several coordinates */
     const struct gen__slots *slots; /* where it has a grid */
+    const struct gen__range *plain; /* plain.c; NULL: none, or without a grid */
+};
+
+/* The variants of a group, and what its code was made for. */
+struct gen__group {
+    const struct gen__variant *variants;
+    uint32_t num_variants, compute_capability;
 };
 
 /* One required key of one family, over all targets: a place in an
@@ -99,6 +106,7 @@ struct gen__entry {
     uint32_t num_ranges;
     uint32_t first_group, num_groups; /* in group_order: best target first */
     uint32_t order;                   /* of the product's keys */
+    struct gen__group best;           /* the first of them */
     /* A copy of the range of the largest class, which is found with the entry; of no class where
      * there is none. */
     struct gen__range largest;
@@ -151,6 +159,8 @@ struct gen_library {
     struct gen__variant *variants;
     struct gen__range *ranges;
     struct gen__row *rows;
+    struct gen__range *plain; /* plain.c: one for each range */
+    struct gen__row *plain_rows;
     float *keys; /* rows.h */
     struct gen__spot *spots;
     struct gen__cell *cells;
@@ -226,6 +236,13 @@ static inline const struct gen__facts *gen__facts_of(const gen_library *library,
     return &library->variants[variant].facts;
 }
 
+static inline struct gen__group gen__group_of(const gen_library *library, uint32_t group)
+{
+    const struct gen_pack_group *g = &library->pack.groups[group];
+    return (struct gen__group){&library->variants[g->first_variant], g->num_variants,
+                               library->pack.targets[g->target].compute_capability};
+}
+
 #define GEN__NO_ENTRY UINT32_MAX
 
 /* The entry that a group belongs to, or NULL where its family or a value is not
@@ -235,6 +252,15 @@ static inline const struct gen__entry *gen__entry_of_group(const gen_library *li
 {
     const uint32_t entry = library->group_entry[group];
     return entry == GEN__NO_ENTRY ? NULL : &library->entries[entry];
+}
+
+/* The family of a range, which has rows. */
+static inline const struct gen__family *gen__family_of_range(const gen_library *library,
+                                                             const struct gen__range *range)
+{
+    const struct gen__pack *pack = &library->pack;
+    const uint32_t variant = library->rows[range->first_row].facts->index;
+    return library->families[pack->groups[pack->variants[variant].group].family];
 }
 
 /* calloc() for the structs that want a cache line. */
@@ -251,6 +277,15 @@ enum gen_status gen__known_build(gen_library *library);
 /* entries.c: fills the entries with the product's required keys and gives each its groups, the best
  * target first. False: out of memory. */
 bool gen__entries_build(gen_library *library);
+
+/* plain.c: gives ranges of families with choosy variants their plain ones, of which `place` is set
+ * where it was prepared. False: out of memory. */
+bool gen__plain_build(gen_library *library);
+/* Is it a row of those? */
+static inline bool gen__is_plain(const struct gen__family *family, const struct gen__facts *facts)
+{
+    return !family->choosy(facts);
+}
 
 /* tables.c: reads the caller's tables, then the built-in ones, into `tables`,
  * `rows` and `ranges`. Errors: IO and FORMAT for a caller's table (a built-in

@@ -76,7 +76,8 @@ static void write_ranges(const gen_library *library, struct gen__prepared_range 
         const uint32_t variant = library->rows[range->first_row].facts->index;
         ranges[i] = (struct gen__prepared_range){.group = pack->variants[variant].group,
                                                  .num_rows = range->num_rows,
-                                                 .grid = place_of(library, range)};
+                                                 .grid = place_of(library, range),
+                                                 .plain = place_of(library, &library->plain[i])};
     }
 }
 

@@ -213,6 +213,24 @@ static bool row_ok(const gen_library *library, const struct gen__entry *entry,
            gen__entry_of_group(library, pack->variants[row->variant].group) == entry;
 }
 
+static bool grid_ok(const struct gen__prepared *prepared, uint32_t grid, uint32_t num_coords,
+                    uint32_t num_rows)
+{
+    return grid == GEN__NO_GRID ||
+           (grid < prepared->head->num_grids && prepared->grids[grid].num_coords == num_coords &&
+            prepared->grids[grid].num_rows == num_rows);
+}
+
+/* Of an entry whose family has choosy variants; 0 of others. */
+static uint32_t num_plain(const gen_library *library, const struct gen__family *family,
+                          const struct gen__prepared_row *rows, uint32_t num_rows)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; family->choosy && i < num_rows; i++)
+        count += gen__is_plain(family, gen__facts_of(library, rows[i].variant));
+    return count;
+}
+
 static bool ranges_ok(const gen_library *library, const struct gen__prepared *prepared)
 {
     const struct gen__prepared_head *head = prepared->head;
@@ -226,14 +244,15 @@ static bool ranges_ok(const gen_library *library, const struct gen__prepared *pr
         const struct gen__entry *entry = gen__entry_of_group(library, range->group);
         if (!entry)
             return false;
-        if (range->grid != GEN__NO_GRID &&
-            (range->grid >= head->num_grids ||
-             prepared->grids[range->grid].num_coords != entry->family->num_coords ||
-             prepared->grids[range->grid].num_rows != range->num_rows))
-            return false;
+        const struct gen__family *family = entry->family;
+        const struct gen__prepared_row *const first = row;
         for (uint32_t k = 0; k < range->num_rows; k++, row++)
             if (!row_ok(library, entry, row, k ? row - 1 : NULL))
                 return false;
+        if (!grid_ok(prepared, range->grid, family->num_coords, range->num_rows) ||
+            !grid_ok(prepared, range->plain, family->num_coords,
+                     num_plain(library, family, first, range->num_rows)))
+            return false;
         left -= range->num_rows;
     }
     return left == 0;

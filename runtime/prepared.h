@@ -19,7 +19,7 @@
 
 #include "library.h"
 
-#define GEN__PREPARED_VERSION 1u
+#define GEN__PREPARED_VERSION 2u
 #define GEN__NO_GRID UINT32_MAX
 
 /* Of a table that was not refused. Strings end with a NUL. */
@@ -42,8 +42,8 @@ struct gen__prepared_row {
 struct gen__prepared_range {
     uint32_t group; /* any of its groups */
     uint32_t num_rows;
-    uint32_t grid; /* GEN__NO_GRID: none was built */
-    uint32_t reserved;
+    uint32_t grid;  /* GEN__NO_GRID: none was built */
+    uint32_t plain; /* that of its plain rows (plain.c), likewise */
 };
 
 struct gen__prepared_grid {

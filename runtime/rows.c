@@ -280,5 +280,5 @@ float gen__rows_time(const struct gen__probe *probe, uint32_t *nearest)
     float second_distance = distance;
     const uint32_t second = gen__rows_next(probe, *nearest, &second_distance);
     const uint32_t other = second == GEN__NO_ROW ? *nearest : second;
-    return gen__mean_time(&rows[*nearest], &rows[other], distance, second_distance);
+    return gen__mean_time(&rows[*nearest], &rows[other], gen__part(distance, second_distance));
 }

@@ -95,13 +95,19 @@ void gen__probe_set(struct gen__probe *probe, const gen_library *library,
 /* The next best behind row `last` at *distance; GEN__NO_ROW at the end. */
 uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *distance);
 
-/* The time by the two nearest rows at these distances: the mean, weighted by the inverse of the
- * distances, all logarithmic. To 1e-5 of it; the second may be the first, at any distance. */
-static inline float gen__mean_time(const struct gen__row *nearest, const struct gen__row *second,
-                                   float distance, float second_distance)
+/* What the second row's time counts beside the nearest's, by their distances: 0 where both are 0.
+ */
+static inline float gen__part(float nearest, float second)
 {
-    /* 1e-30: both may be 0. Added to the first, which is known earlier. */
-    const float part = distance / (distance + 1e-30f + second_distance);
+    /* Added to the first, which is known earlier. */
+    return nearest / (nearest + 1e-30f + second);
+}
+
+/* The time by the two nearest rows: the mean, weighted by the inverse of the distances, all
+ * logarithmic. To 1e-5 of it; the second may be the first, at any distance. */
+static inline float gen__mean_time(const struct gen__row *nearest, const struct gen__row *second,
+                                   float part)
+{
     return nearest->us * gen__exp2_small(part * (second->log2_us - nearest->log2_us));
 }
 

@@ -66,10 +66,12 @@ enum gen_status gen__select_at_length(const gen_library *library, const gen_devi
 
 /* ---- the short way ----------------------------------------------------- */
 
-const struct gen__row *gen__short_eligible(const struct gen__range *range,
-                                           const struct gen__family *family,
-                                           const gen_problem *problem, const gen_device *device,
-                                           const float *counts, float first)
+/* Each of the range's few variants is asked once. NULL where none fits, or that is to be asked at
+ * length. */
+static const struct gen__row *find_eligible(const struct gen__range *range,
+                                            const struct gen__family *family,
+                                            const gen_problem *problem, const gen_device *device,
+                                            const float *counts, float first)
 {
     uint32_t eligible = 0;
     if (problem->max_workspace_mib)
@@ -79,6 +81,20 @@ const struct gen__row *gen__short_eligible(const struct gen__range *range,
             eligible |= 1u << i;
     return eligible ? gen__grid_find_eligible(range, family->num_coords, counts, first, eligible)
                     : NULL;
+}
+
+const struct gen__row *gen__short_other(const struct gen__range *range,
+                                        const struct gen__family *family,
+                                        const gen_problem *problem, const gen_device *device,
+                                        const float *counts, float first)
+{
+    if (range->plain && family->refuses_choosy(problem)) {
+        const struct gen__row *row =
+            gen__grid_find_scaled(range->plain, family->num_coords, counts, first);
+        if (row && gen__row_fits(row, family, problem, device))
+            return row;
+    }
+    return find_eligible(range, family, problem, device, counts, first);
 }
 
 /* For families that have none of their own. */

@@ -12,6 +12,7 @@
 
 #include "classes.h"
 #include "grid_find.h"
+#include "short_model.h"
 
 #define GEN__INLINE __attribute__((always_inline)) static inline
 
@@ -87,12 +88,12 @@ GEN__INLINE bool gen__row_fits(const struct gen__row *row, const struct gen__fam
            (gen__row_fits_all(row) || !family->fits(problem, device, row->facts));
 }
 
-/* The nearest row that fits: each of the range's few variants is asked once. NULL where there is
- * none, or to be asked at length. `first` is the first coordinate to look it up by. */
-const struct gen__row *gen__short_eligible(const struct gen__range *range,
-                                           const struct gen__family *family,
-                                           const gen_problem *problem, const gen_device *device,
-                                           const float *counts, float first);
+/* The nearest row that fits where the nearest two do not; NULL where there is none, or that is to
+ * be asked at length. `first` is the first coordinate to look it up by. */
+const struct gen__row *gen__short_other(const struct gen__range *range,
+                                        const struct gen__family *family,
+                                        const gen_problem *problem, const gen_device *device,
+                                        const float *counts, float first);
 
 /* By several coordinates, of the device's own class or of another. */
 GEN__INLINE bool gen__short_row(const struct gen__range *range, const struct gen__family *family,
@@ -114,7 +115,7 @@ GEN__INLINE bool gen__short_row(const struct gen__range *range, const struct gen
         if (next && gen__row_fits(next, family, problem, device))
             row = next;
         else
-            row = gen__short_eligible(range, family, problem, device, counts, first);
+            row = gen__short_other(range, family, problem, device, counts, first);
         if (!row)
             return false;
     }
@@ -156,8 +157,11 @@ GEN__INLINE bool gen__short_choose(const struct gen__family *family, const gen_l
         if (!device->num_sms || !device->memory_gbps || !device->l2_bytes)
             return false;
         range = gen__nearest_class(entry, device, features);
-        if (!range)
-            return false;
+        if (!range) {
+            found->why = GEN_WHY_MODEL;
+            return gen__short_model(family, library, device, problem, entry, &found->facts,
+                                    &found->us);
+        }
         at *= gen__per_sm_scale(features, range);
         found->why = GEN_WHY_NEAREST;
     }
@@ -229,7 +233,7 @@ enum gen_status gen__select_at_length(const gen_library *library, const gen_devi
 #define GEN__SELECT_HERE(name)                                                              \
     __attribute__((flatten)) static enum gen_status select_here(                            \
         const gen_library *library, const gen_device *device, const gen_problem *problem,   \
-        gen_plan *plan)                                                                     \
+        gen_plan *restrict plan)                                                            \
     {                                                                                       \
         if (__builtin_expect(                                                               \
                 gen__short_select(&gen__family_##name, library, device, problem, plan), 1)) \

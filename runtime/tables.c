@@ -209,7 +209,8 @@ struct bundle {
     uint32_t num_rows;
     const struct gen__pending *parsed; /* or NULL */
     const struct gen__prepared_row *prepared;
-    uint32_t grid; /* of the prepared table's; or GEN__NO_GRID */
+    uint32_t grid;  /* of the prepared table's; or GEN__NO_GRID */
+    uint32_t plain; /* likewise, of its plain rows (plain.c) */
 };
 
 struct bundle_list {
@@ -243,7 +244,8 @@ static void bundle_prepared(const struct reading *r, uint32_t table, struct bund
                             .table = table,
                             .num_rows = range->num_rows,
                             .prepared = row,
-                            .grid = range->grid};
+                            .grid = range->grid,
+                            .plain = range->plain};
         row += range->num_rows;
         list->num_rows += range->num_rows;
     }
@@ -265,7 +267,8 @@ static bool bundle_rows(struct reading *r, struct bundle_list *list)
                            .num_sms = rows[i].num_sms,
                            .table = rows[i].table,
                            .parsed = &rows[i],
-                           .grid = GEN__NO_GRID};
+                           .grid = GEN__NO_GRID,
+                           .plain = GEN__NO_GRID};
         if (!list->count || order_bundles(&list->items[list->count - 1], &b) != 0)
             list->items[list->count++] = b;
         list->items[list->count - 1].num_rows++;
@@ -319,19 +322,13 @@ static void lay_out(gen_library *library, const struct bundle_list *list,
                                      .num_rows = b->num_rows};
         if (b->grid != GEN__NO_GRID)
             range->place = places[b->table][b->grid];
+        if (b->plain != GEN__NO_GRID)
+            library->plain[library->num_ranges - 1].place = places[b->table][b->plain];
         if (entry->num_ranges++ == 0)
             entry->ranges = range;
         copy_rows(library, b);
         t->num_used += b->num_rows;
     }
-}
-
-static const struct gen__family *family_of(const gen_library *library,
-                                           const struct gen__range *range)
-{
-    const uint32_t variant = library->rows[range->first_row].facts->index;
-    const struct gen__pack *pack = &library->pack;
-    return library->families[pack->groups[pack->variants[variant].group].family];
 }
 
 /* The search structures of every range, in three arrays. */
@@ -342,10 +339,11 @@ static bool index_ranges(gen_library *library)
         struct gen__range *range = &library->ranges[i];
         range->first_key = (uint32_t)num_keys + 1;
         num_keys += gen__keys_of(range->num_rows);
-        num_cells += gen__rows_cells(library, family_of(library, range), range);
+        num_cells += gen__rows_cells(library, gen__family_of_range(library, range), range);
         num_spots += range->num_spots;
-        if (family_of(library, range)->num_coords > 1)
-            slots_size += gen__slots_size(range->num_rows, family_of(library, range)->num_coords);
+        if (gen__family_of_range(library, range)->num_coords > 1)
+            slots_size +=
+                gen__slots_size(range->num_rows, gen__family_of_range(library, range)->num_coords);
     }
     library->keys = calloc(num_keys + 1, sizeof(*library->keys));
     library->cells = calloc(num_cells + 1, sizeof(*library->cells));
@@ -358,8 +356,8 @@ static bool index_ranges(gen_library *library)
     unsigned char *slots = library->slots;
     for (uint32_t i = 0; i < library->num_ranges; i++) {
         struct gen__range *range = &library->ranges[i];
-        gen__rows_index(library, family_of(library, range), range, cells, spots);
-        const uint32_t num_coords = family_of(library, range)->num_coords;
+        gen__rows_index(library, gen__family_of_range(library, range), range, cells, spots);
+        const uint32_t num_coords = gen__family_of_range(library, range)->num_coords;
         if (num_coords > 1 && !range->place.at && !gen__grid_index(library, num_coords, range))
             return false;
         if (range->place.at) {
@@ -408,13 +406,14 @@ static bool keep_rows(struct reading *r, struct gen__place **places)
     if (good) {
         library->rows = gen__calloc_lines(list.num_rows + 1, sizeof(*library->rows));
         library->ranges = gen__calloc_lines(list.count + 1, sizeof(*library->ranges));
-        good = library->rows && library->ranges;
+        library->plain = gen__calloc_lines(list.count + 1, sizeof(*library->plain));
+        good = library->rows && library->ranges && library->plain;
     }
     if (good)
         lay_out(library, &list, places);
     free(list.items);
     free(all);
-    return good && index_ranges(library);
+    return good && index_ranges(library) && gen__plain_build(library);
 }
 
 /* Gives every entry a copy of its range with the most multiprocessors. */

@@ -252,8 +252,8 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
 
 /* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose
  * last tile is short; shares in pairs and tiles of equal length do not. `heads`: of a block. */
-static float tiles_of_a_block(const gen_attn_fwd_problem *p, const struct gen__facts *variant,
-                              float heads)
+static inline float tiles_of_a_block(const gen_attn_fwd_problem *p,
+                                     const struct gen__facts *variant, float heads)
 {
     const int32_t tiles = row_tiles(p, variant);
     if (variant->cluster > 1) { /* a cluster takes two at once, and to and fro they even out */
@@ -287,10 +287,10 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float rate = rate_of(p, variant) / blocks * clock_mhz;
     const bool ahead = variant->fact[ATTN_FWD_DYNAMIC] || variant->cluster > 1;
     const int32_t order = ahead ? 2 : variant->fact[ATTN_FWD_PERSISTENT] ? 1 : 0;
+    const float more_keys = (float)variant->fact[ATTN_FWD_KV_ROWS] - 128.0f;
     float tile_us = work / rate + start_us[order];
     if (gen__attn_of_8_bits(p->dtype) && variant->fact[ATTN_FWD_WGMMA])
-        tile_us += fp8_start_us +
-                   fp8_key_us * fmaxf((float)variant->fact[ATTN_FWD_KV_ROWS] - 128.0f, 0.0f);
+        tile_us += fp8_start_us + fp8_key_us * (more_keys > 0.0f ? more_keys : 0.0f);
     else if (rows >= 192)
         tile_us += three_groups_us[p->head_dim > 64 ? 1 + p->causal : 0];
     const float paid = tiles_of_a_block(p, variant, heads);
@@ -318,6 +318,11 @@ SAME_PLACE(ATTN_FWD_SOFTCAP, softcap);
 SAME_PLACE(ATTN_FWD_O_DTYPE, o_dtype);
 #undef SAME_PLACE
 
+static int32_t doublings(int64_t x)
+{
+    return 63 - __builtin_clzll((uint64_t)x | 1);
+}
+
 /* Query heads whose keys and values fit into the L2 cache together, with room for what passes
  * through: a power of two, times the heads that share keys. */
 static int32_t section_of(const gen_attn_fwd_problem *p, const gen_device *device)
@@ -326,10 +331,13 @@ static int32_t section_of(const gen_attn_fwd_problem *p, const gen_device *devic
     const int64_t element = gen__attn_of_8_bits(p->dtype) ? 1 : 2;
     const int64_t bytes = 2 * element * p->head_dim * (p->kv_len > 0 ? p->kv_len : 1);
     const int64_t all = (int64_t)p->batch * p->num_q_heads;
-    int64_t heads = p->num_q_heads / p->num_kv_heads;
-    for (int64_t room = cache / bytes; room >= 2 && heads < all; room /= 2)
-        heads *= 2;
-    return (int32_t)(heads < all ? heads : all);
+    const int64_t heads = p->num_q_heads / p->num_kv_heads;
+    /* As far as there is room, and no farther than to all of them. */
+    const int32_t room = doublings(cache / bytes);
+    int32_t enough = doublings(all) - doublings(heads);
+    enough += heads << enough < all;
+    const int64_t section = heads << (room < enough ? room : enough);
+    return (int32_t)(section < all ? section : all);
 }
 
 static void plan(const gen_problem *base, const gen_device *device,

@@ -79,9 +79,14 @@ enum gen_status gen__kda_check_dims(const char *family, const int32_t *dims);
 
 /* ---- sequences and chunks ---------------------------------------------- */
 
+/* Of tokens that were checked, never below 0: by a shift, which takes two instructions where the
+ * division of a number with a sign takes five. */
+enum { KDA_CHUNK_BITS = 6 };
+_Static_assert(1 << KDA_CHUNK_BITS == KDA_CHUNK, "a power of two");
+
 static inline int64_t gen__kda_chunks(int64_t tokens)
 {
-    return (tokens + KDA_CHUNK - 1) / KDA_CHUNK;
+    return (tokens + KDA_CHUNK - 1) >> KDA_CHUNK_BITS;
 }
 
 /* The first where there are tokens to be told, else the second. Without a branch: selection is
@@ -102,7 +107,8 @@ static inline int64_t gen__kda_tokens(const int32_t *dims)
 /* Slots of chunks, used or not. */
 static inline int64_t gen__kda_slots(const int32_t *dims)
 {
-    return gen__kda_either(dims, (int64_t)dims[KDA_NUM_TOKENS] / KDA_CHUNK + dims[KDA_BATCH],
+    return gen__kda_either(dims,
+                           ((int64_t)dims[KDA_NUM_TOKENS] >> KDA_CHUNK_BITS) + dims[KDA_BATCH],
                            dims[KDA_BATCH] * gen__kda_chunks(dims[KDA_SEQ_LEN]));
 }
 
@@ -139,28 +145,47 @@ static inline void gen__kda_make_usual(const gen_problem *base, int32_t *dims)
     }
 }
 
+/* The dims themselves, or in `usual` those. */
+static inline const int32_t *gen__kda_usual(const gen_problem *base, const int32_t *dims,
+                                            int32_t usual[KDA_NUM_DIMS])
+{
+    if (__builtin_expect(!(base->flags & GEN_BATCH_INVARIANT), 1))
+        return dims;
+    memcpy(usual, dims, KDA_NUM_DIMS * sizeof *usual);
+    gen__kda_make_usual(base, usual);
+    return usual;
+}
+
 #define KDA_MAX_HEADS 65536
 #define KDA_MAX_BATCH 65535 /* a grid's second dimension */
 #define KDA_MAX_TOKENS (1 << 30)
 
+/* 0 where a side tensor's dtype is that of q, k and v or fp32. */
+static inline uint64_t gen__kda_other_dtype(uint32_t side, uint32_t dtype)
+{
+    return (uint64_t)(side ^ dtype) * (side ^ GEN_DTYPE_FP32);
+}
+
+/* Of most problems few comparisons: a limit that is a power of two holds for several numbers where
+ * it holds for their bits together, and a negative number is a large one. */
 static inline bool gen__kda_allowed(const int32_t *d)
 {
     const uint32_t qk = (uint32_t)d[KDA_QK_HEADS], v = (uint32_t)d[KDA_V_HEADS];
-    const uint32_t dtype = (uint32_t)d[KDA_DTYPE];
-    const bool ranges =
-        (qk - 1 < KDA_MAX_HEADS) & (v - 1 < KDA_MAX_HEADS) &
-        ((uint32_t)d[KDA_BATCH] <= KDA_MAX_BATCH) & ((uint32_t)d[KDA_SEQ_LEN] <= KDA_MAX_TOKENS) &
-        ((uint32_t)d[KDA_NUM_TOKENS] <= KDA_MAX_TOKENS) &
-        ((d[KDA_HEAD_DIM] == 64) | (d[KDA_HEAD_DIM] == 128)) & (dtype <= GEN_DTYPE_FP16) &
-        ((d[KDA_GATE_DTYPE] == d[KDA_DTYPE]) | (d[KDA_GATE_DTYPE] == GEN_DTYPE_FP32)) &
-        ((d[KDA_BETA_DTYPE] == d[KDA_DTYPE]) | (d[KDA_BETA_DTYPE] == GEN_DTYPE_FP32)) &
-        ((uint32_t)d[KDA_SAFE_GATE] <= 1);
+    const uint32_t batch = (uint32_t)d[KDA_BATCH], dtype = (uint32_t)d[KDA_DTYPE];
+    const uint32_t seq_len = (uint32_t)d[KDA_SEQ_LEN], tokens = (uint32_t)d[KDA_NUM_TOKENS];
+    _Static_assert(KDA_MAX_HEADS == 1 << 16 && KDA_MAX_BATCH == (1 << 16) - 1, "16 bits");
+    const uint32_t above = ((qk - 1) | (v - 1) | batch) >> 16 | (seq_len | tokens) >> 31 |
+                           (((uint32_t)d[KDA_HEAD_DIM] - 64) & ~64u) |
+                           (dtype | (uint32_t)d[KDA_SAFE_GATE]) >> 1;
+    if (above | gen__kda_other_dtype((uint32_t)d[KDA_GATE_DTYPE], dtype) |
+        gen__kda_other_dtype((uint32_t)d[KDA_BETA_DTYPE], dtype))
+        return false;
     /* No branch spares the division: its result is waited for by nobody. */
-    if (!ranges || v % qk)
+    if (v % qk)
         return false;
     const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
-    return d[KDA_NUM_TOKENS] <= most && gen__kda_tokens(d) <= KDA_MAX_TOKENS &&
-           gen__kda_slots(d) * v <= INT32_MAX;
+    return (seq_len > tokens ? seq_len : tokens) <= KDA_MAX_TOKENS && d[KDA_NUM_TOKENS] <= most &&
+           gen__kda_tokens(d) <= KDA_MAX_TOKENS && gen__kda_slots(d) * v <= INT32_MAX;
 }
 
 static inline enum gen_status gen__kda_check(const char *family, const int32_t *d, uint32_t third,
@@ -337,9 +362,6 @@ struct gen__kda_cut {
 };
 struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
                                  const struct gen__facts *variant);
-/* Launches of the kernel between chunks. */
-void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
-                           gen_plan_launch *launch);
 
 /* ---- the tuner's grid -------------------------------------------------- */
 
@@ -357,6 +379,22 @@ enum kda_inter_fact { KDA_INTER_GROUPS, KDA_INTER_WGMMA, KDA_INTER_DEPENDENT };
 #define KDA_INTER_FACTS "groups,wgmma,dependent"
 
 /* kda_scan's are named alike. */
+
+/* Launches of the kernel between chunks. */
+static inline void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant,
+                                         uint32_t flags, gen_plan_launch *launch)
+{
+    const int32_t groups =
+        variant->fact[KDA_INTER_GROUPS] > 1 ? variant->fact[KDA_INTER_GROUPS] : 1;
+    *launch = (gen_plan_launch){
+        .variant = variant->index,
+        .grid = {(uint32_t)dims[KDA_V_HEADS] * (uint32_t)(dims[KDA_HEAD_DIM] / 64 / groups),
+                 (uint32_t)dims[KDA_BATCH], 1},
+        .threads = (uint16_t)variant->threads,
+        .shared = variant->shared_dynamic,
+        .dependent = !(flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_INTER_DEPENDENT],
+    };
+}
 
 /* Tensors in the order of tensors(). */
 enum kda_intra_tensor {

@@ -51,9 +51,8 @@ static float chunk_us(const struct gen__facts *variant)
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
-    int32_t dims[KDA_NUM_DIMS];
-    memcpy(dims, gen__kda_stage_dims(base), sizeof dims);
-    gen__kda_make_usual(base, dims);
+    int32_t usual[KDA_NUM_DIMS];
+    const int32_t *dims = gen__kda_usual(base, gen__kda_stage_dims(base), usual);
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float per_sm = (float)gen__blocks_per_sm(device, variant);
     const float places = per_sm > 0.0f ? per_sm : 1.0f;

@@ -49,16 +49,6 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-/* The problem that choices are made for: itself, or in `usual`. */
-static const int32_t *usual_dims(const gen_problem *base, int32_t usual[KDA_NUM_DIMS])
-{
-    if (__builtin_expect(!(base->flags & GEN_BATCH_INVARIANT), 1))
-        return gen__kda_prefill_dims(base);
-    memcpy(usual, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *usual);
-    gen__kda_make_usual(base, usual);
-    return usual;
-}
-
 /* Chunks of a segment, 0 where no sequence is cut, and the time of what is behind kda_intra. As
  * estimated, that hangs on the batch; so a batch-invariant choice is whole sequences. */
 static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
@@ -77,7 +67,7 @@ static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
     int32_t usual[KDA_NUM_DIMS];
-    const int32_t *dims = usual_dims(base, usual);
+    const int32_t *dims = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
     const struct gen__facts small = {
         .threads = 256, .registers = 128, .occupancy = {101 << 10, {2, 2, 2, 2}}};
     return gen__kda_intra_us(dims, device, &small) + cut(base, dims, device, variant).us;
@@ -125,7 +115,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     const bool tokens = gen__kda_slots(dims) > 0;
     if (tokens) {
         int32_t usual[KDA_NUM_DIMS];
-        const int32_t *for_all = usual_dims(base, usual);
+        const int32_t *for_all = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
         dims[KDA_SEGMENT_CHUNKS] = cut(base, for_all, device, variant).segment_chunks;
     }
     if (dims[KDA_SEGMENT_CHUNKS] && too_much(base, dims))

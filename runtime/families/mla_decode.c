@@ -182,6 +182,12 @@ static int32_t clusters_of(const gen_device *device, int32_t team)
     return (team == 2 ? sms : sms * 3 / 4) / team;
 }
 
+static bool lengths_differ(const gen_mla_decode_problem *p)
+{
+    const int32_t blocks = blocks_of(p->kv_len);
+    return blocks_of(p->max_kv_len) > blocks + blocks / 8 + TEAM_SLACK;
+}
+
 /* Why not by clusters that take requests whole, one each: not where some would take two, some
  * none, or much longer ones. */
 static const char *team_fits(const gen_mla_decode_problem *p, const gen_device *device,
@@ -196,10 +202,22 @@ static const char *team_fits(const gen_mla_decode_problem *p, const gen_device *
     if (clusters * team * 2 < (int64_t)device->num_sms &&
         clusters * blocks > (int64_t)device->num_sms)
         return "a cluster for each request leaves more than half of the SMs idle";
-    if (blocks_of(p->max_kv_len) > blocks + blocks / 8 + TEAM_SLACK)
+    if (lengths_differ(p))
         return "a cluster takes a request whole, and max_kv_len is far above kv_len: lengths that "
                "differ are better cut";
     return NULL;
+}
+
+static bool choosy(const struct gen__facts *variant)
+{
+    return team_of(variant) > 1;
+}
+
+/* Two of team_fits()'s reasons hang on no variant. */
+static bool refuses_choosy(const gen_problem *base)
+{
+    const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
+    return (p->base.flags & GEN_BATCH_INVARIANT) || lengths_differ(p);
 }
 
 static const char *fits(const gen_problem *base, const gen_device *device,
@@ -551,6 +569,8 @@ const struct gen__family gen__family_mla_decode = {
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
+    .choosy = choosy,
+    .refuses_choosy = refuses_choosy,
     .predict = predict,
     .plan = plan,
     .select = select_here,

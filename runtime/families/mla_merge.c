@@ -94,6 +94,7 @@ static int32_t slices(const struct gen__facts *variant)
     return columns > 0 && columns < MLA_LATENT ? MLA_LATENT / columns : 1;
 }
 
+/* No fits_all(): half of the variants fit all, and asking which takes longer than asking fits(). */
 static const char *fits(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant)
 {
@@ -103,12 +104,6 @@ static const char *fits(const gen_problem *base, const gen_device *device,
         return "q_len * num_heads / rows of a block is more than a grid's second dimension holds "
                "(65535)";
     return NULL;
-}
-
-/* What check() allows has no more row blocks than that. */
-static bool fits_all(const struct gen__facts *variant)
-{
-    return (int64_t)MLA_MAX_Q_LEN * MLA_MAX_HEADS <= (int64_t)MAX_GRID_Y * block_rows(variant);
 }
 
 /* An estimate that orders the variants on a GPU nobody has tuned on: launch, then
@@ -504,7 +499,6 @@ const struct gen__family gen__family_mla_merge = {
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
-    .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
     .select = select_here,

@@ -142,7 +142,7 @@ uint64_t product_variant(struct product *p, uint32_t group, struct product_varia
         .shared_dynamic = variant.shared_dynamic,
         .shared_static = variant.shared_static,
         .registers = variant.registers ? variant.registers : 32,
-        .cluster = 1,
+        .cluster = variant.cluster ? variant.cluster : 1,
         .digest = gen_pack_hash(variant.name, strlen(variant.name)),
     };
     memcpy(item->v.facts, variant.facts, sizeof(variant.facts));

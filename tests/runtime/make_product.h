@@ -28,6 +28,7 @@ struct product_variant {
     const char *name;
     uint32_t threads; /* 0: 128 */
     uint32_t shared_dynamic, shared_static, registers;
+    uint32_t cluster; /* 0: 1 */
     int32_t facts[GEN_PACK_MAX_FACTS];
     int fallback;
     int image_for;      /* compute capability the fake image runs on; 0: any */

@@ -31,6 +31,7 @@ struct made {
     const char *family, *axes, *required, *values;
     uint32_t threads[6], shared[6];
     int32_t facts[6][GEN_PACK_MAX_FACTS];
+    uint32_t cluster[6];
 };
 
 static const struct made la = {
@@ -47,21 +48,21 @@ static const struct made la = {
      {8, 0, 512, 2048},
      {1, 1, 1024, 4096},
      {4, 0, 1024, 4096}},
+    {0},
 };
 /* q_rows, kv_rows, stages, shard, tensor_map, dependent, wgmma: some that want pages as the copy
- * engine does, one for few rows, one for much shared memory. */
-#define MLA(dtype, cache)                                                              \
-    {                                                                                  \
-        "mla_decode", "dtype,cache,rope", "mla_decode_" dtype "_" cache "_r64",        \
-            dtype "," cache ",64", {256, 384, 384, 384, 256, 384},                     \
-            {80000, 200000, 180000, 200000, 90000, 210000},                            \
-        {                                                                              \
-            {16, 64, 2, 1, 0, 0, 0}, {64, 64, 2, 1, 1, 0, 1}, {64, 64, 2, 1, 0, 1, 1}, \
-                {64, 64, 2, 1, 1, 1, 1}, {32, 64, 3, 0, 0, 0, 0},                      \
-            {                                                                          \
-                64, 32, 2, 0, 1, 0, 1                                                  \
-            }                                                                          \
-        }                                                                              \
+ * engine does, one for few rows, one for much shared memory, two of clusters, which want lengths
+ * that do not differ. */
+#define MLA(dtype, cache)                                                                \
+    {                                                                                    \
+        "mla_decode", "dtype,cache,rope", "mla_decode_" dtype "_" cache "_r64",          \
+            dtype "," cache ",64", {256, 384, 384, 384, 256, 384},                       \
+            {80000, 200000, 180000, 200000, 90000, 210000},                              \
+            {{16, 64, 2, 1, 0, 0, 0}, {64, 64, 2, 1, 1, 0, 1}, {64, 64, 2, 1, 0, 1, 1},  \
+             {64, 64, 2, 1, 1, 1, 1}, {32, 64, 3, 0, 0, 0, 0}, {64, 32, 2, 0, 1, 0, 1}}, \
+        {                                                                                \
+            0, 0, 2, 0, 0, 3                                                             \
+        }                                                                                \
     }
 static const struct made mla_bf16 = MLA("bf16", "same"), mla_e4m3 = MLA("bf16", "e4m3"),
                          mla_fp16 = MLA("fp16", "same");
@@ -79,6 +80,7 @@ static const struct made merge = {
      {1, 8, 512, 0},
      {1, 16, 128, 1},
      {3, 1, 96, 0}},
+    {0},
 };
 
 struct text {
@@ -96,15 +98,16 @@ __attribute__((format(printf, 2, 3))) static void add(struct text *text, const c
     text->length += (size_t)n;
 }
 
-static void name_of(char *name, size_t capacity, const struct made *made, unsigned i)
+static void name_of(char *name, size_t capacity, const struct made *made, const char *target,
+                    unsigned i)
 {
-    snprintf(name, capacity, "%s__sm90a_%u", made->required, i);
+    snprintf(name, capacity, "%s__%s_%u", made->required, target, i);
 }
 
 static void add_row(struct text *text, const struct made *made, const char *problem)
 {
     char name[96];
-    name_of(name, sizeof(name), made, draw(6));
+    name_of(name, sizeof(name), made, "sm90a", draw(6));
     add(text, "%s\t%s\t%s\t%s\t%.3f\t%016llx\n", made->family, made->required, problem, name,
         2 + draw(100000) / 100.0, (unsigned long long)gen_pack_hash(name, strlen(name)));
 }
@@ -151,16 +154,17 @@ static void add_table(struct product *product, const char *name, unsigned num_sm
 }
 
 static void add_key(struct product *product, uint32_t family, uint32_t target,
-                    const struct made *made)
+                    const char *target_name, const struct made *made)
 {
     const uint32_t group = product_group(product, made->required, made->values, family, target);
     for (unsigned i = 0; i < 6; i++) {
         char name[96];
-        name_of(name, sizeof(name), made, i);
+        name_of(name, sizeof(name), made, target_name, i);
         struct product_variant variant = {.name = name,
                                           .threads = made->threads[i],
                                           .shared_dynamic = made->shared[i],
                                           .registers = 96,
+                                          .cluster = made->cluster[i],
                                           .fallback = i == 0};
         memcpy(variant.facts, made->facts[i], sizeof(variant.facts));
         product_variant(product, group, variant);
@@ -168,7 +172,7 @@ static void add_key(struct product *product, uint32_t family, uint32_t target,
 }
 
 /* Merges of bf16 alone: what is cut in fp16 cannot be done. */
-static gen_library *open_product(unsigned holes, void **bytes)
+static gen_library *open_product(bool tables, unsigned holes, void **bytes)
 {
     struct product *product = product_new();
     uint32_t family[3];
@@ -177,13 +181,18 @@ static gen_library *open_product(unsigned holes, void **bytes)
         family[i] = product_family(product, first[i]->family, first[i]->axes,
                                    gen__family_by_name(first[i]->family)->facts);
     const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
-    add_key(product, family[0], target, &la);
-    add_key(product, family[1], target, &mla_e4m3);
-    add_key(product, family[1], target, &mla_bf16);
-    add_key(product, family[1], target, &mla_fp16);
-    add_key(product, family[2], target, &merge);
-    add_table(product, "own", 132, holes);
-    add_table(product, "other", 80, holes);
+    add_key(product, family[0], target, "sm90a", &la);
+    add_key(product, family[1], target, "sm90a", &mla_e4m3);
+    add_key(product, family[1], target, "sm90a", &mla_bf16);
+    add_key(product, family[1], target, "sm90a", &mla_fp16);
+    add_key(product, family[2], target, "sm90a", &merge);
+    const uint32_t text = product_target(product, "compute_80", 80, GEN_PACK_PTX);
+    add_key(product, family[0], text, "ptx80", &la);
+    add_key(product, family[2], text, "ptx80", &merge);
+    if (tables) {
+        add_table(product, "own", 132, holes);
+        add_table(product, "other", 80, holes);
+    }
     size_t size;
     *bytes = product_bytes(product, &size);
     product_free(product);
@@ -282,25 +291,26 @@ static void same_both_ways(const gen_library *library, const gen_device *device,
 static void the_short_way_is_the_long_way(void **state)
 {
     static void (*const draw_problem[3])(union any_problem *) = {draw_la, draw_mla, draw_merge};
-    static const char *const names[] = {"h200", "h20", "h100", "sm_90:80", "sm_90:104"};
-    gen_device devices[5];
+    static const char *const names[] = {"h200", "h20", "h100", "sm_90:80", "sm_90:104", "a100"};
+    gen_device devices[6];
     struct counts counts = {0};
     (void)state;
-    for (unsigned d = 0; d < 5; d++)
+    for (unsigned d = 0; d < 6; d++)
         assert_status(gen_device_named(names[d], &devices[d]), GEN_OK);
     devices[3].shared_per_block = 185 * 1024;
-    for (unsigned round = 0; round < 8; round++) {
+    for (unsigned round = 0; round < 10; round++) {
         void *bytes;
-        gen_library *library = open_product(round % 4 * 20, &bytes);
+        gen_library *library = open_product(round < 8, round % 4 * 20, &bytes);
         for (unsigned i = 0; i < 6000 * multiple; i++) {
             union any_problem problem;
             draw_problem[i % 3](&problem);
-            same_both_ways(library, &devices[draw(2) ? 0 : draw(5)], &problem, &counts);
+            same_both_ways(library, &devices[draw(2) ? 0 : draw(6)], &problem, &counts);
         }
         gen_close(library);
         free(bytes);
     }
     assert_true(counts.of_why[GEN_WHY_TABLE] > 10000 && counts.of_why[GEN_WHY_NEAREST] > 1000);
+    assert_true(counts.of_why[GEN_WHY_MODEL] > 5000);
     assert_true(counts.parts > 5000 && counts.failures > 500);
 }
 

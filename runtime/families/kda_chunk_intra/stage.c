@@ -23,13 +23,6 @@ enum gen_status gen__kda_stage_refuse(const char *family, int64_t blocks)
                         "<= 2147483647");
 }
 
-float gen__kda_stage_us(const gen_device *device, double bytes)
-{
-    const double launch_us = 3.0, achieved = 0.85;
-    const double per_us = (device->memory_gbps ? (double)device->memory_gbps : 1000.0) * 1e3;
-    return (float)(launch_us + bytes / (per_us * achieved));
-}
-
 struct gen_kda_stage_shape gen__kda_stage_shape(const int32_t *dims, const int32_t *cu_seqlens,
                                                 int64_t units)
 {

@@ -472,18 +472,3 @@ float gen__kda_chain_us(const int32_t *dims, int64_t longest_chain, const gen_de
     const float chain = (work > longest ? work : longest) * chunk_us;
     return launch_us + (chain > stream ? chain : stream);
 }
-
-void gen__kda_inter_launch(const int32_t *dims, const struct gen__facts *variant, uint32_t flags,
-                           gen_plan_launch *launch)
-{
-    const int32_t groups =
-        variant->fact[KDA_INTER_GROUPS] > 1 ? variant->fact[KDA_INTER_GROUPS] : 1;
-    *launch = (gen_plan_launch){
-        .variant = variant->index,
-        .grid = {(uint32_t)dims[KDA_V_HEADS] * (uint32_t)(dims[KDA_HEAD_DIM] / 64 / groups),
-                 (uint32_t)dims[KDA_BATCH], 1},
-        .threads = (uint16_t)variant->threads,
-        .shared = variant->shared_dynamic,
-        .dependent = !(flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_INTER_DEPENDENT],
-    };
-}
