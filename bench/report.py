@@ -197,7 +197,9 @@ def regret_table(header, rows):
 
 
 def columns_table(header, rows):
-    """Kinds of variants side by side: GB/s of each, and the first over the second."""
+    """Kinds of variants side by side: the rate of each, and the first over the second."""
+    # Operations where the tensor cores bound, as the benchmark tells such problems.
+    rate, unit = ("tflops", "TFLOP/s") if all(1e3 * number(r, "tflops") > 150 * number(r, "gbps") for r in rows) else ("gbps", "GB/s")
     out = provenance(header)
     if "method" in header:
         out += [header["method"] + ".", ""]
@@ -207,10 +209,10 @@ def columns_table(header, rows):
         cases.setdefault(r["case"], {})[r["column"]] = r
     body = []
     for case, found in cases.items():
-        cells = [text(number(found.get(c, {}), "gbps"), 1) for c in columns]
-        two = [number(found.get(c, {}), "gbps") for c in columns[:2]]
+        cells = [text(number(found.get(c, {}), rate), 1) for c in columns]
+        two = [number(found.get(c, {}), rate) for c in columns[:2]]
         body.append([case] + cells + ([text(two[0] / two[1], 3)] if len(two) == 2 else []))
-    head = ["case"] + [f"{c}, GB/s" for c in columns] + ([f"{columns[0]} / {columns[1]}"] if len(columns) > 1 else [])
+    head = ["case"] + [f"{c}, {unit}" for c in columns] + ([f"{columns[0]} / {columns[1]}"] if len(columns) > 1 else [])
     return out + table(head, body)
 
 
