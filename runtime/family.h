@@ -165,7 +165,8 @@ struct gen__family {
     bool (*fits_all)(const struct gen__facts *variant);
     /* Variants that fits() refuses, often all of them, for causes that hang on the problem alone:
      * which they are, and whether it refuses every one of them for this problem. Selection then
-     * looks among the others' rows, where it has them by themselves. Both or, NULL, none. */
+     * looks among the others' rows, where it has them by themselves, in prepared tables, too: if
+     * which variants are choosy changes, so does GEN__PREPARED_VERSION. Both or, NULL, none. */
     bool (*choosy)(const struct gen__facts *variant);
     bool (*refuses_choosy)(const gen_problem *problem);
     /* Analytic estimate in microseconds. */

@@ -118,7 +118,8 @@ typedef struct gen_open_options {
 } gen_open_options;
 
 /* Maps a product. Reads no GPU, needs no driver. On failure *library is
- * untouched. Errors: INVALID_ARGUMENT, IO, FORMAT, OUT_OF_MEMORY. */
+ * untouched. Errors: INVALID_ARGUMENT, IO, FORMAT, OUT_OF_MEMORY; UNSUPPORTED on
+ * an x86-64 processor without SSE 4.1. */
 GEN_API enum gen_status gen_open(const gen_open_options *options, gen_library **library);
 
 /* Unloads the kernels and frees the library; no launch may be in flight and no

@@ -25,6 +25,7 @@ static uint64_t mix_family(uint64_t h, const struct gen__family *family)
         for (uint32_t v = 0; v < family->required[a].num_values; v++)
             h = mix_text(h, family->required[a].values[v]);
     }
+    h = gen_pack_mix(h, family->choosy != NULL);
     return gen_pack_mix(h, (uint64_t)family->num_coords << 32 | family->num_required);
 }
 

@@ -138,7 +138,8 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     if (__builtin_expect(!(condition), 0)) \
         goto at_length;
     NEED(library && !(library->log & GEN__LOG_SELECT))
-    /* The rest of gen__device_check() holds for the device of a class. */
+    /* The rest of gen__device_check() holds for the device of a class; gen__short_choose() asks
+     * where there is none. */
     NEED(device && gen__same_words(device, device_head) && device->shared_per_block != 0)
     NEED(problem && plan)
     const struct gen__known *known = gen__known_find(library, problem->family);

@@ -1,7 +1,8 @@
 /*
  * gen_select()'s short way: the rules TABLE and NEAREST where the nearest row is
- * found by its spot or grid, nearly every selection. Its steps are those of the
- * rules at length (choose.c), to which everything else is left: false.
+ * found by its spot or grid, and MODEL (short_model.h): nearly every selection.
+ * Its steps are those of the rules at length (choose.c), to which everything else
+ * is left: false.
  *
  * Inline, for a family's file to compile with its own functions (GEN__SELECT_HERE):
  * that spares the calls, the registers they take and what is known beforehand.
@@ -154,7 +155,8 @@ GEN__INLINE bool gen__short_choose(const struct gen__family *family, const gen_l
     found->why = GEN_WHY_TABLE;
     if (!range) {
         const struct gen__features features = gen__features_of(device);
-        if (!device->num_sms || !device->memory_gbps || !device->l2_bytes)
+        if (!device->num_sms || !device->memory_gbps || !device->l2_bytes ||
+            device->compute_capability - 10 > 9999 - 10)
             return false;
         range = gen__nearest_class(entry, device, features);
         if (!range) {

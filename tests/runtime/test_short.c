@@ -314,9 +314,36 @@ static void the_short_way_is_the_long_way(void **state)
     assert_true(counts.parts > 5000 && counts.failures > 500);
 }
 
+/* Without rows nothing but the check knows that there is no such device, and code as text runs on
+ * all that are newer. */
+static void devices_that_do_not_exist(void **state)
+{
+    const uint32_t wrong[] = {0, 9, 10000, UINT32_MAX};
+    gen_device device;
+    gen_plan plan = {.size = sizeof(plan)};
+    void *bytes;
+    gen_library *library = open_product(false, 0, &bytes);
+    (void)state;
+    for (unsigned i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        union any_problem problem;
+        draw_la(&problem);
+        problem.base.flags = 0;
+        problem.base.max_workspace_mib = 0;
+        assert_status(gen_device_named("h200", &device), GEN_OK);
+        assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
+        device.compute_capability = wrong[i];
+        assert_status(gen_select(library, &device, &problem.base, &plan),
+                      GEN_STATUS_INVALID_ARGUMENT);
+        assert_message("device->compute_capability is");
+    }
+    gen_close(library);
+    free(bytes);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_short_way_is_the_long_way)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_short_way_is_the_long_way),
+                                       cmocka_unit_test(devices_that_do_not_exist)};
     if (argc > 1)
         multiple = (unsigned)strtoul(argv[1], NULL, 10);
     return cmocka_run_group_tests_name("short", tests, NULL, NULL);
