@@ -256,10 +256,8 @@ static inline float tiles_of_a_block(const gen_attn_fwd_problem *p,
                                      const struct gen__facts *variant, float heads)
 {
     const int32_t tiles = row_tiles(p, variant);
-    if (variant->cluster > 1) { /* a cluster takes two at once, and to and fro they even out */
-        const float units = 2.0f * heads * (float)((tiles + 1) / 2);
-        return p->causal ? units + 0.3f : ceilf(0.9999f * units);
-    }
+    if (variant->cluster > 1) /* which takes two at once */
+        return ceilf(0.9999f * 2.0f * heads * (float)((tiles + 1) / 2));
     const bool taken = variant->fact[ATTN_FWD_DYNAMIC] || !variant->fact[ATTN_FWD_PERSISTENT];
     if (p->causal && !taken)
         return 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));

@@ -14,7 +14,7 @@
 --                 the one before it ends (wgmma)
 --           dyn   the same, and a block takes the next tile of the list when it is about to need one
 --           twin  clusters of two blocks that run all the time: two row tiles of a head at once, whose keys and values each
---                 block brings half of, to both (16 bits, width 128)
+--                 block brings half of, to both (16 bits, width 128, no mask)
 local CONTROL = 1024 -- barriers
 
 local function is_fp8(v)
@@ -98,8 +98,8 @@ local fp8_shapes = {
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-  if v.blocks == "twin" and (is_fp8(v) or v.head_dim ~= 128 or v.m ~= 128 or v.mask == "any") then
-    return "blocks in twos: 16 bits, width 128, tiles of 128 rows, of requests that are not packed, without windows"
+  if v.blocks == "twin" and (is_fp8(v) or v.head_dim ~= 128 or v.m ~= 128 or v.mask ~= "full") then
+    return "blocks in twos: 16 bits, width 128, tiles of 128 rows that see every key"
   end
   local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
   if v.dtype == "e5m2" and v.head_dim == 128 and v.n ~= 160 then return "one shape of e5m2, the fastest of e4m3 for most" end

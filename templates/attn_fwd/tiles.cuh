@@ -39,20 +39,21 @@ __device__ __forceinline__ int attn_rows(const int *cu, int b, int total, int mo
     return min(min(max(load_global(cu + b + 1), at), total) - at, most);
 }
 
-// Tile of unit `index`: the only one, or of two the second one too. With two blocks for a unit, which share keys, one row tile
-// behind the other is theirs, and both walk over the keys that either sees; the second one's tile may have no rows.
+// Tile of unit `index`: the only one, or of two the second one too. With two blocks for a unit, which share keys and see all of them,
+// two row tiles are theirs, one behind the other; the second one's may have no rows.
 template <attn_mask mask, int rows, int block, int blocks = 1>
 __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p, int index, bool second)
 {
+    static_assert(blocks == 1 || mask == mask_full, "both walk over the same keys");
     attn_tile t;
     const gen_attn_schedule &s = p.schedule;
     const unsigned in_section = s.section * s.head_units;
     const unsigned section = static_cast<unsigned>(index) / in_section, at = index - section * in_section;
     const unsigned heads = min(s.section, s.all_heads - static_cast<int>(section) * s.section); // the last section's are fewer
     const unsigned unit = at / heads, any_head = section * s.section + at - unit * heads;
-    const int row_unit = s.descending && !second ? (blocks > 1 ? s.head_units : s.row_tiles) - 1 - static_cast<int>(unit)
-                                                 : static_cast<int>(unit);
-    const int row_tile = row_unit * blocks + static_cast<int>(blockIdx.x % blocks);
+    int row_tile = s.descending && !second ? s.row_tiles - 1 - static_cast<int>(unit) : static_cast<int>(unit);
+    if (blocks > 1)
+        row_tile = row_tile * blocks + static_cast<int>(blockIdx.x % blocks);
     t.request = any_head / p.num_q_heads;
     t.head = any_head - t.request * p.num_q_heads;
     t.kv_head = static_cast<unsigned>(t.head) / p.group;
@@ -63,11 +64,10 @@ __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p
     }
     t.first_row = row_tile * rows;
     t.num_rows = second && 2 * row_tile + 1 == s.row_tiles ? 0 : min(t.q_len - t.first_row, rows); // the middle one is no pair
-    const int end_row = blocks > 1 ? min(t.q_len, (row_unit + 1) * blocks * rows) : t.first_row + t.num_rows; // of all blocks' rows
     t.shift = t.kv_len - t.q_len;
     int end = t.kv_len, begin = 0; // keys that some row sees
     if (mask != mask_full)
-        end = min(end, end_row + t.shift + (mask == mask_any ? p.right : 0));
+        end = min(end, t.first_row + t.num_rows + t.shift + (mask == mask_any ? p.right : 0));
     if (mask == mask_any)
         begin = max(0, t.first_row + t.shift - p.left);
     t.last = end > 0 && (blocks > 1 || t.num_rows > 0) ? (end + block - 1) / block : 0;

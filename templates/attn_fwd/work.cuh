@@ -12,7 +12,7 @@ enum attn_order {
     order_one,    // a block a unit
     order_static, // blocks that run all the time take every so manieth, tiles in pairs with causality
     order_dynamic, // they take the next one of the list when they need it
-    order_twin     // the two blocks of a cluster take a unit of two tiles, one each; clusters run all the time
+    order_twin     // the two blocks of a cluster take a unit of two tiles, one each, every so manieth unit
 };
 
 template <attn_order order> constexpr int attn_blocks_of_a_unit = order == order_twin ? 2 : 1;
@@ -53,7 +53,7 @@ struct attn_told {
 // A warp's place in the list.
 template <attn_mask mask, int rows, int block, attn_order order> struct attn_walk {
     int at;                    // 2 * unit, + 1: its second tile
-    unsigned ticket;           // asked for: lane 0 has it, when it comes; of twins the turn
+    unsigned ticket;           // asked for: lane 0 has it, when it comes
     unsigned long long before; // what was in the tickets' word
 
     __device__ __forceinline__ explicit attn_walk(const gen_attn_fwd_params &p)
@@ -92,10 +92,7 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
                     close_tickets(p.tickets);
             }
         } else if (order == order_twin) {
-            // To and fro, so that with causality no cluster has the longest of every turn.
-            const unsigned clusters = gridDim.x / 2, mine = blockIdx.x / 2;
-            ticket++;
-            at = 2 * static_cast<int>(ticket * clusters + (ticket & 1 ? clusters - 1 - mine : mine));
+            at += static_cast<int>(gridDim.x); // two blocks a unit
         } else if (p.schedule.paired && !(at & 1)) {
             at++;
         } else {
