@@ -314,8 +314,8 @@ static void estimates_as_measured(void **state)
         bool of_192_rows;
     } list[] = {{128, 0, 1024, false}, {128, 0, 2048, true},  {128, 0, 4096, true},
                 {128, 0, 8192, true},  {128, 1, 1024, false}, {128, 1, 2048, true},
-                {128, 1, 8192, true},  {64, 1, 2048, true},   {64, 1, 4096, true},
-                {64, 1, 8192, true}};
+                {128, 1, 4096, true},  {128, 1, 8192, true},  {64, 1, 2048, true},
+                {64, 1, 4096, true},   {64, 1, 8192, true}};
     gen_attn_fwd_problem p = some_problem();
     p.batch = 4, p.num_q_heads = p.num_kv_heads = 32;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -327,6 +327,10 @@ static void estimates_as_measured(void **state)
         assert_int_equal(big_us < family->predict(&p.base, &h200, &small), list[i].of_192_rows);
         big.fact[ATTN_FWD_DYNAMIC] = 0;
         assert_true(big_us < family->predict(&p.base, &h200, &big));
+        /* A block a tile: faster only for long requests of width 128 with causality. */
+        big.fact[ATTN_FWD_PERSISTENT] = 0;
+        assert_int_equal(big_us < family->predict(&p.base, &h200, &big),
+                         p.head_dim == 64 || !p.causal || p.q_len < 4096);
     }
     /* Of 8 bits, blocks of 160 keys for long requests. */
     static const struct {
