@@ -105,7 +105,7 @@ __device__ __forceinline__ void attn_end_rows_e4m3(const attn_rows_state &r, flo
     }
 }
 
-// attn_stage_rows() of output.cuh, of either type, where a product's columns are in another order: of sixteen, the even ones
+// attn_put_rows() and attn_sent of output.cuh in one, of either type, where a product's columns are in another order: of sixteen, the even ones
 // come first, and a thread has four neighbouring columns. 64 columns go at once, so that there is room for them everywhere.
 // Of sixteen columns the four lanes' first words lie together, then their second ones, and who reads takes two of each:
 // neither way has bank conflicts.
