@@ -3,6 +3,7 @@
  * double precision.
  */
 #define _GNU_SOURCE
+#include "ahead.h"
 #include "problems.h"
 #include "session.h"
 #include "util.h"
@@ -79,8 +80,9 @@ static void print_row(const char *verdict, const char *variant, const char *name
     printf("%s\t%s\t%s\t%.3g\t%s\n", verdict, variant, name, error, reason);
 }
 
-static bool any_candidate(const struct session *s, const struct shape *shape)
+static bool any_candidate(void *context, const struct shape *shape)
 {
+    const struct session *s = context;
     for (uint32_t i = 0; i < s->info.num_variants; i++) {
         gen_variant_info v = session_variant(s, i);
         if (is_candidate(s, shape, &v))
@@ -132,14 +134,14 @@ static int body(struct worker *worker, void *context)
                s->gpu.driver_version);
         printf("# verdict\tvariant\tcase\terror\treason\n");
     }
-    for (uint64_t at = variants ? worker->next / variants : cases.count; at < cases.count; at++) {
-        struct verify_case c;
-        uint32_t first = at == worker->next / variants ? (uint32_t)(worker->next % variants) : 0;
+    const uint64_t begin = variants ? worker->next / variants : cases.count;
+    const uint32_t begin_with = variants ? (uint32_t)(worker->next % variants) : 0;
+    struct ahead *ahead = ahead_open(&cases, (size_t)begin, any_candidate, s, s->library);
+    struct verify_case c;
+    for (size_t at; ahead_take(ahead, &c, &at);) {
+        const uint32_t first = at == begin ? begin_with : 0;
         worker->next = at * variants + first;
         worker_try(worker, ""); /* alive */
-        if (!any_candidate(s, &cases.item[at]) ||
-            !verify_prepare(&c, &cases.item[at], cases.item[at].controls, s->library))
-            continue;
         if (verify_upload(&c, &s->gpu) != GEN_OK)
             die(2, "%s: %s", c.name, gen_last_error());
         worker->counter[CASES] += first == 0;
@@ -149,6 +151,7 @@ static int body(struct worker *worker, void *context)
             return WORKER_LOST;
         verify_free(&c, &s->gpu);
     }
+    ahead_close(ahead);
     uint32_t never = 0;
     for (uint64_t i = 0; i < variants; i++)
         never += !seen->reached[i];

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "ahead.h"
 #include "buffers.h"
 #include "families/mla_decode.h"
 #include "make_product.h"
@@ -313,6 +314,50 @@ static void inputs_stay_as_they_are(void **state)
     close_fixture(&f);
 }
 
+/* Not those of two requests. */
+static bool one_request(void *context, const struct shape *shape)
+{
+    (void)context;
+    return ((const gen_mla_decode_problem *)shape->problem)->batch != 2;
+}
+
+/* The same cases as one after the other, in the list's order, wherever it is begun and left. */
+static void cases_are_made_ready_ahead(void **state)
+{
+    enum { COUNT = 60 };
+    struct fixture f;
+    struct shape_list list = {0};
+    (void)state;
+    open_fixture(&f, "batch=1 num_heads=1 kv_len=1");
+    for (int i = 0; i < COUNT; i++) {
+        char words[96];
+        snprintf(words, sizeof words, "batch=%d num_heads=2 kv_len=%d%s", 1 + i % 3, 1 + 7 * i,
+                 i % 2 ? " @nan" : "");
+        assert_true(shapes_parse(&list, decode(), SHAPES_VERIFIED, words));
+    }
+    for (size_t first = 0; first < COUNT; first += 17) {
+        struct ahead *ahead = ahead_open(&list, first, one_request, NULL, f.library);
+        struct verify_case c, alone;
+        size_t expected = first;
+        for (size_t at; (first == 0 || expected < first + 5) && ahead_take(ahead, &c, &at);) {
+            expected += !one_request(NULL, &list.item[expected]);
+            assert_int_equal(at, expected);
+            assert_true(verify_prepare(&alone, &list.item[at], list.item[at].controls, f.library));
+            assert_string_equal(c.name, alone.name);
+            assert_int_equal(c.buffers.total_bytes, alone.buffers.total_bytes);
+            assert_memory_equal(c.initial, alone.initial, alone.buffers.total_bytes);
+            assert_memory_equal(c.expected, alone.expected, alone.buffers.total_bytes);
+            verify_free(&c, NULL);
+            verify_free(&alone, NULL);
+            expected++;
+        }
+        assert_true(first == 0 ? expected == COUNT : expected >= first + 5);
+        ahead_close(ahead);
+    }
+    shapes_free(&list);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     util_set_program("test-bench-mla");
@@ -325,6 +370,7 @@ int main(void)
         cmocka_unit_test(outputs_are_held_row_by_row),
         cmocka_unit_test(log_sum_exps_are_held_one_by_one),
         cmocka_unit_test(inputs_stay_as_they_are),
+        cmocka_unit_test(cases_are_made_ready_ahead),
     };
     return cmocka_run_group_tests_name("bench mla", tests, NULL, NULL);
 }

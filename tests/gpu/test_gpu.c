@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "ahead.h"
 #include "gpu.h"
 #include "session.h"
 #include "verify.h"
@@ -125,29 +126,40 @@ static void put_away(struct ready *r, const struct gpu *gpu)
 
 /* ---- every variant ----------------------------------------------------- */
 
+/* Is the variant to be checked, and can it do the problem? */
+static bool is_asked_for(const struct shape *shape, const gen_variant_info *v)
+{
+    gen_plan plan = {.size = sizeof plan};
+    return glob_match(getenv("ATTNGEN_TEST_ONLY"), v->name) &&
+           strcmp(v->family, shape->family->name) == 0 &&
+           gen_select_variant(session.library, &session.gpu.device, shape->problem, v->name,
+                              &plan) == GEN_OK;
+}
+
+static bool any_is_asked_for(void *context, const struct shape *shape)
+{
+    (void)context;
+    for (uint32_t i = 0; i < session.info.num_variants; i++) {
+        const gen_variant_info v = session_variant(&session, i);
+        if (is_asked_for(shape, &v))
+            return true;
+    }
+    return false;
+}
+
 static void every_variant_agrees_with_the_reference(void **state)
 {
-    const char *only = getenv("ATTNGEN_TEST_ONLY");
     size_t checks = 0, failures = 0;
+    struct verify_case c;
     (void)state;
-    for (size_t at = 0; at < cases.count; at++) {
-        const struct shape *shape = &cases.item[at];
-        struct verify_case c;
-        bool prepared = false;
+    struct ahead *ahead = ahead_open(&cases, 0, any_is_asked_for, NULL, session.library);
+    for (size_t at; ahead_take(ahead, &c, &at);) {
+        assert_ok(verify_upload(&c, &session.gpu));
         for (uint32_t i = 0; i < session.info.num_variants; i++) {
-            gen_variant_info v = session_variant(&session, i);
-            gen_plan plan = {.size = sizeof plan};
+            const gen_variant_info v = session_variant(&session, i);
             struct verify_result result;
-            if (!glob_match(only, v.name) || strcmp(v.family, shape->family->name) ||
-                gen_select_variant(session.library, &session.gpu.device, shape->problem, v.name,
-                                   &plan) != GEN_OK)
+            if (!is_asked_for(c.shape, &v))
                 continue;
-            if (!prepared) {
-                prepared = verify_prepare(&c, shape, shape->controls, session.library);
-                if (!prepared)
-                    break;
-                assert_ok(verify_upload(&c, &session.gpu));
-            }
             verify_variant(&c, &session.gpu, session.library, v.name, 2, &result);
             checks++;
             if (!result.ok) {
@@ -156,9 +168,9 @@ static void every_variant_agrees_with_the_reference(void **state)
                 assert_false(gpu_is_lost(&session.gpu));
             }
         }
-        if (prepared)
-            verify_free(&c, &session.gpu);
+        verify_free(&c, &session.gpu);
     }
+    ahead_close(ahead);
     print_message("%zu checks over %zu cases\n", checks, cases.count);
     assert_true(checks > 0);
     assert_int_equal(failures, 0);
