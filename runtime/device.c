@@ -99,7 +99,7 @@ enum gen_status gen__device_check(const gen_device *device)
                          "device->backend is %u, allowed are GEN_BACKEND_CUDA (0) and "
                          "GEN_BACKEND_CPU (1)",
                          device->backend);
-    if (device->compute_capability < 10 || device->compute_capability > 9999)
+    if (!gen__is_capability(device->compute_capability))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "device->compute_capability is %u, expected 10 * major + minor, such as "
                          "90 for sm_90",
@@ -164,7 +164,7 @@ static enum gen_status parse_arch(const char *name, gen_device *device)
                              "device \"%.64s\" names %lu SMs, allowed are 1 to 65535", name,
                              num_sms);
     }
-    if (*end || compute_capability > 9999)
+    if (*end || compute_capability > GEN__MOST_CAPABILITY)
         return unknown_name(name);
     const struct gpu *gpu = gpu_of((uint32_t)compute_capability, (uint32_t)num_sms);
     if (!gpu)

@@ -8,6 +8,13 @@
  * 90, "compute_80" where there is no machine code target of its own. */
 const char *gen__target_for(uint32_t compute_capability);
 
+/* 10 * major + minor of a GPU that there may be. */
+#define GEN__MOST_CAPABILITY 9999
+static inline bool gen__is_capability(uint32_t compute_capability)
+{
+    return compute_capability >= 10 && compute_capability <= GEN__MOST_CAPABILITY;
+}
+
 /* Is the struct usable for selection? Sets the message if not. */
 enum gen_status gen__device_check(const gen_device *device);
 

@@ -12,6 +12,7 @@
 #define GEN_SHORT_H
 
 #include "classes.h"
+#include "device.h"
 #include "grid_find.h"
 #include "short_model.h"
 
@@ -156,7 +157,7 @@ GEN__INLINE bool gen__short_choose(const struct gen__family *family, const gen_l
     if (!range) {
         const struct gen__features features = gen__features_of(device);
         if (!device->num_sms || !device->memory_gbps || !device->l2_bytes ||
-            device->compute_capability - 10 > 9999 - 10)
+            !gen__is_capability(device->compute_capability))
             return false;
         range = gen__nearest_class(entry, device, features);
         if (!range) {

@@ -226,12 +226,13 @@ static float usual_keys(const gen_attn_fwd_problem *p)
 static const float clock_mhz = 1600.0f;
 static const float launch_us = 3.0f;
 static const float start_us[3] = {2.5f, 1.0f, 0.9f}; /* of a tile; persistent; dynamic, twin */
-static const float three_groups_us[3] = {0.7f, 1.0f, 0.35f}; /* more of one of 192 rows: width 64;
-                                                               beyond, full; causal, not alone */
-static const float waiting_rate = 0.965f; /* of the last of these: groups that leave out blocks wait
-                                             for others before their last tile's end */
-static const float twin_rate = 1.045f;    /* of two blocks that share keys: it saves power */
-static const float idle_part = 0.25f; /* of a group's part of a tile, where it has no rows of it */
+/* More of a tile of 192 rows: of width 64; beyond, without causality; with it, where a block has
+ * several tiles. */
+static const float narrow_groups_us = 0.7f, full_groups_us = 1.0f, causal_groups_us = 0.35f;
+/* Of the last, too: groups that leave out blocks wait for others before their last tile's end. */
+static const float waiting_rate = 0.965f;
+static const float twin_rate = 1.045f; /* of two blocks that share keys */
+static const float idle_part = 0.25f;  /* of a group's part of a tile, where it has no rows of it */
 static const float fp8_start_us = 0.9f; /* more of one of 8 bits by wgmma, */
 static const float fp8_key_us = 0.06f;  /* and for each key of a block beyond 128 */
 
@@ -293,9 +294,10 @@ static float predict(const gen_problem *base, const gen_device *device,
     if (gen__attn_of_8_bits(p->dtype) && variant->fact[ATTN_FWD_WGMMA])
         tile_us += fp8_start_us + fp8_key_us * (more_keys > 0.0f ? more_keys : 0.0f);
     else if (rows >= 192)
-        tile_us += p->causal && p->head_dim > 64 && !waits
-                       ? 0.0f
-                       : three_groups_us[p->head_dim > 64 ? 1 + p->causal : 0];
+        tile_us += p->head_dim == 64 ? narrow_groups_us
+                   : !p->causal      ? full_groups_us
+                   : waits           ? causal_groups_us
+                                     : 0.0f;
     const float paid = tiles_of_a_block(p, variant, heads);
     return launch_us + (paid > 1.0f ? paid : 1.0f) * tile_us;
 }

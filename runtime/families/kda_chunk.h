@@ -396,6 +396,25 @@ static inline void gen__kda_inter_launch(const int32_t *dims, const struct gen__
     };
 }
 
+/* gen__family.plan of a kernel with `units` blocks for each slot of chunks. */
+static inline void gen__kda_slots_plan(const int32_t *dims, uint32_t flags,
+                                       const struct gen__facts *variant, int64_t units,
+                                       bool dependent, gen_plan *plan)
+{
+    const int64_t slots = gen__kda_slots(dims);
+    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
+    plan->num_launches = slots > 0;
+    if (!variant || !slots)
+        return;
+    plan->launch[0] = (gen_plan_launch){
+        .variant = variant->index,
+        .grid = {(uint32_t)(slots * units), 1, 1},
+        .threads = (uint16_t)variant->threads,
+        .shared = variant->shared_dynamic,
+        .dependent = !(flags & GEN_SERIAL_LAUNCH) && dependent,
+    };
+}
+
 /* Tensors in the order of tensors(). */
 enum kda_intra_tensor {
     KDA_INTRA_Q,

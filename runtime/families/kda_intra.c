@@ -41,29 +41,17 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
-    int32_t dims[KDA_NUM_DIMS];
-    memcpy(dims, dims_of(base), sizeof dims);
-    gen__kda_make_usual(base, dims);
-    return gen__kda_intra_us(dims, device, variant);
+    int32_t usual[KDA_NUM_DIMS];
+    return gen__kda_intra_us(gen__kda_usual(base, dims_of(base), usual), device, variant);
 }
 
 static void plan(const gen_problem *base, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan)
 {
     const int32_t *dims = dims_of(base);
-    const int64_t slots = gen__kda_slots(dims);
     (void)device;
-    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
-    plan->num_launches = slots > 0;
-    if (!variant || !slots)
-        return;
-    plan->launch[0] = (gen_plan_launch){
-        .variant = variant->index,
-        .grid = {(uint32_t)(slots * dims[KDA_V_HEADS]), 1, 1},
-        .threads = (uint16_t)variant->threads,
-        .shared = variant->shared_dynamic,
-        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_INTRA_DEPENDENT],
-    };
+    gen__kda_slots_plan(dims, base->flags, variant, dims[KDA_V_HEADS],
+                        variant && variant->fact[KDA_INTRA_DEPENDENT], plan);
 }
 
 static enum gen_status check_results(const gen_kda_intra_args *a)

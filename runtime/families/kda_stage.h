@@ -54,24 +54,14 @@ static inline float gen__kda_stage_us(const gen_device *device, double bytes)
     return (float)(launch_us + bytes / (per_us * achieved));
 }
 
-/* gen__family.plan of a kernel with `units` blocks for each chunk. */
+/* gen__family.plan of a kernel with `units` blocks for each slot of chunks. */
 static inline void gen__kda_stage_plan(const gen_problem *base, const struct gen__facts *variant,
                                        int64_t units, gen_plan *plan)
 {
-    const int32_t *dims = gen__kda_stage_dims(base);
-    const int64_t slots = gen__kda_slots(dims);
-    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
-    plan->num_launches = slots > 0;
-    if (!variant || !slots)
-        return;
-    plan->launch[0] = (gen_plan_launch){
-        .variant = variant->index,
-        .grid = {(uint32_t)(slots * units), 1, 1},
-        .threads = (uint16_t)variant->threads,
-        .shared = variant->shared_dynamic,
-        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
-    };
+    gen__kda_slots_plan(gen__kda_stage_dims(base), base->flags, variant, units,
+                        variant && variant->fact[KDA_STAGE_DEPENDENT], plan);
 }
+
 struct gen_kda_stage_shape gen__kda_stage_shape(const int32_t *dims, const int32_t *cu_seqlens,
                                                 int64_t units);
 /* "chunk_intra-B1-T8192-H64": the family's name without "kda_", and the problem's. */

@@ -150,11 +150,5 @@ __device__ __forceinline__ void attn_stage_even_odd(const gen_attn_fwd_params &p
                 store_global_16(at + i * p.o_stride.row + cell * 2, x);
         }
     }
-    const int mine = row + lane / 4;
-    if (to.lse && lane % 4 == 0) {
-        if (mine < num_rows)
-            to.lse[mine] = lse[0];
-        if (mine + 8 < num_rows)
-            to.lse[mine + 8] = lse[1];
-    }
+    attn_send_lse(to, num_rows, row, lse);
 }

@@ -63,6 +63,18 @@ __device__ __forceinline__ void attn_put_rows(const float (&o)[n], const float (
     __syncwarp();
 }
 
+// Of the warp's sixteen rows, `row` the first of the tile: four neighbouring lanes have the same two.
+__device__ __forceinline__ void attn_send_lse(const attn_results &to, int num_rows, int row, const float (&lse)[2])
+{
+    const int lane = threadIdx.x % 32, mine = row + lane / 4;
+    if (to.lse && lane % 4 == 0) {
+        if (mine < num_rows)
+            to.lse[mine] = lse[0];
+        if (mine + 8 < num_rows)
+            to.lse[mine + 8] = lse[1];
+    }
+}
+
 // What a lane sends: 16 bytes of every so manieth row.
 template <int width> struct attn_sent {
     static constexpr int lanes = width / 8, count = 16 / (32 / lanes);
@@ -86,13 +98,7 @@ template <int width> struct attn_sent {
         for (int i = 0; i < count; i++, at += step)
             if (row + first + i * (32 / lanes) < num_rows)
                 store_global_16<false>(reinterpret_cast<float *>(at), x[i]);
-        const int mine = row + lane / 4;
-        if (to.lse && lane % 4 == 0) {
-            if (mine < num_rows)
-                to.lse[mine] = lse[0];
-            if (mine + 8 < num_rows)
-                to.lse[mine + 8] = lse[1];
-        }
+        attn_send_lse(to, num_rows, row, lse);
     }
 };
 

@@ -9,8 +9,8 @@
 
 // How the list of units is shared out.
 enum attn_order {
-    order_one,    // a block a unit
-    order_static, // blocks that run all the time take every so manieth, tiles in pairs with causality
+    order_one,     // a block a unit
+    order_static,  // blocks that run all the time take every so manieth, tiles in pairs with causality
     order_dynamic, // they take the next one of the list when they need it
     order_twin     // the two blocks of a cluster take a unit of two tiles, one each, every so manieth unit
 };
