@@ -39,28 +39,21 @@ template <int n> __device__ __forceinline__ void attn_cap_scaled(float (&s)[n], 
     }
 }
 
-// Probabilities of e4m3 are 2^(s - M + attn_offset): all of e4m3's range is used, whose least number is 2^-9 and whose
-// greatest 448. M follows the maxima as in tiles.cuh: while a thread's probabilities of a row and block sum to no more than
-// 448, none of them is beyond it. The offset leaves them room for that and cancels in the end.
-constexpr float attn_offset = 4.f, attn_most_sum_e4m3 = 448.f;
-
-// Scores, in the layout of accumulators, to e4m3. A word is four keys of a row, in the order in which a thread has them of
+// Probabilities as e4m3: 2^(s - M + offset), so that all of e4m3's range is used, whose least number is 2^-9 and whose greatest 448.
+// While a thread's probabilities of a row and block sum to no more than 448, none of them is beyond it. The offset leaves them room
+// for that and cancels in the end.
+//
+// Scores are in the layout of accumulators. A word is four keys of a row, in the order in which a thread has them of
 // two groups of eight: 2 q, 2 q + 1, 8 + 2 q, 9 + 2 q, lane q of four. As the left operand of the next product they stand for
-// columns 4 q to 4 q + 3 of sixteen: its right operand's rows are in that order, too. True where M moved, and then what was
-// summed before is to be multiplied by `factor`.
-template <int n>
-__device__ __forceinline__ bool attn_softmax_e4m3(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / 4],
-                                                  float (&factor)[2])
-{
-    float to[2] = {r.maximum[0], r.maximum[1]}, sum[2];
-    bool moved = __any_sync(0xffffffffu, fminf(to[0], to[1]) == minus_infinity());
-    if (moved)
-        attn_move_maximum(r, s, to);
-#pragma unroll 1
-    for (;; moved = true) {
-        const float minus[2] = {to[0] == minus_infinity() ? 0.f : attn_offset - to[0] * scale,
-                                to[1] == minus_infinity() ? 0.f : attn_offset - to[1] * scale};
-        sum[0] = sum[1] = 0.f;
+// columns 4 q to 4 q + 3 of sixteen: its right operand's rows are in that order, too.
+struct attn_e4m3 {
+    static constexpr float most_sum = 448.f, offset = 4.f;
+    static constexpr int in_word = 4;
+
+    template <int n>
+    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&minus)[2], unsigned (&packed)[n / 4],
+                                                float (&sum)[2])
+    {
 #pragma unroll
         for (int i = 0; i < n; i += 8) {
 #pragma unroll
@@ -68,42 +61,15 @@ __device__ __forceinline__ bool attn_softmax_e4m3(attn_rows_state &r, const floa
                 const float a = exp2_fast(fmaf(s[i + 2 * h], scale, minus[h])), b = exp2_fast(fmaf(s[i + 2 * h + 1], scale, minus[h]));
                 const float c = exp2_fast(fmaf(s[i + 2 * h + 4], scale, minus[h]));
                 const float d = exp2_fast(fmaf(s[i + 2 * h + 5], scale, minus[h]));
-                sum[h] += a;
+                sum[h] = i ? sum[h] + a : a;
                 sum[h] += b;
                 sum[h] += c;
                 sum[h] += d;
                 packed[i / 4 + h] = pack4_e4m3(a, b, c, d);
             }
         }
-        if (moved || !__any_sync(0xffffffffu, !(fmaxf(sum[0], sum[1]) <= attn_most_sum_e4m3)))
-            break;
-        attn_move_maximum(r, s, to);
     }
-    if (moved) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            factor[h] = r.maximum[h] == to[h] ? 1.f : exp2_fast((r.maximum[h] - to[h]) * scale);
-            r.sum[h] *= factor[h];
-            r.maximum[h] = to[h];
-        }
-    }
-    r.sum[0] += sum[0];
-    r.sum[1] += sum[1];
-    return moved;
-}
-
-// attn_end_rows() of tiles.cuh, with the offset.
-__device__ __forceinline__ void attn_end_rows_e4m3(const attn_rows_state &r, float scale, float descale, float (&factor)[2], float (&lse)[2])
-{
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float sum = r.sum[h] + __shfl_xor_sync(0xffffffffu, r.sum[h], 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        const bool any = sum != 0.f; // NaN, too
-        factor[h] = any ? descale * rcp_fast(sum) : 0.f;
-        lse[h] = any ? (r.maximum[h] * scale - attn_offset + log2_fast(sum)) * 0.693147180559945309f : minus_infinity();
-    }
-}
+};
 
 // attn_put_rows() and attn_sent of output.cuh in one, of either type, where a product's columns are in another order: of sixteen, the even ones
 // come first, and a thread has four neighbouring columns. 64 columns go at once, so that there is room for them everywhere.

@@ -112,85 +112,107 @@ __device__ __forceinline__ void attn_hide(float (&s)[n], int first, const int (&
     }
 }
 
-// The reference M (of the raw scores) and the sums of a thread's two rows; sums are the thread's own part.
+// Scores become probabilities 2^(s - M), s scaled, relative to a reference M, which follows the rows' maxima only where it must: while no
+// probability is above a bound, which the type holds, no maximum is looked for. Their sums tell. M cancels in the end.
+
+// Of a thread's two rows: what is added to scaled scores, -M, plus infinity as long as there is no M (a first score then is infinite, or
+// no number, and its sum tells that M has to move); the thread's own part of the sums.
 struct attn_rows_state {
-    float maximum[2], sum[2];
+    float minus[2], sum[2];
 
     __device__ __forceinline__ void reset()
     {
-        maximum[0] = maximum[1] = minus_infinity();
+        minus[0] = minus[1] = -minus_infinity();
         sum[0] = sum[1] = 0.f;
     }
 };
 
-// Scores become probabilities relative to a reference M, which follows the rows' maxima only where it must: while no
-// probability is above attn_most_sum, which 16 bits hold, no maximum is looked for. Their sums tell. M cancels in the end.
-constexpr float attn_most_sum = 8192.f; // of a thread's probabilities of a row and block
+// Probabilities as 16 bits.
+template <class T> struct attn_16_bits {
+    static constexpr float most_sum = 8192.f; // of a thread's probabilities of a row and block
+    static constexpr float offset = 0.f;
+    static constexpr int in_word = 2;
 
-template <int n> __device__ __forceinline__ void attn_move_maximum(attn_rows_state &r, const float (&s)[n], float (&to)[2])
-{
-    float most[2][2] = {{s[0], s[1]}, {s[2], s[3]}};
-#pragma unroll
-    for (int i = 4; i < n; i++)
-        most[i / 2 % 2][i % 2] = fmaxf(most[i / 2 % 2][i % 2], s[i]);
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float x = fmaxf(r.maximum[h], fmaxf(most[h][0], most[h][1]));
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-        to[h] = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-    }
-}
-
-// Probabilities as 16 bits. True where M moved, and then what was summed before is to be multiplied by `factor`.
-template <class T, int n>
-__device__ __forceinline__ bool attn_softmax(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / 2],
-                                             float (&factor)[2])
-{
-    float to[2] = {r.maximum[0], r.maximum[1]}, sum[2][2];
-    bool moved = __any_sync(0xffffffffu, fminf(to[0], to[1]) == minus_infinity());
-    if (moved)
-        attn_move_maximum(r, s, to);
-#pragma unroll 1
-    for (;; moved = true) {
-        const float minus[2] = {to[0] == minus_infinity() ? 0.f : -to[0] * scale, to[1] == minus_infinity() ? 0.f : -to[1] * scale};
-        sum[0][0] = sum[0][1] = sum[1][0] = sum[1][1] = 0.f;
+    template <int n>
+    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&minus)[2], unsigned (&packed)[n / 2],
+                                                float (&sum)[2])
+    {
+        float part[2][2];
 #pragma unroll
         for (int i = 0; i < n; i += 2) {
             const int h = i / 2 % 2;
             const float a = exp2_fast(fmaf(s[i], scale, minus[h])), b = exp2_fast(fmaf(s[i + 1], scale, minus[h]));
-            sum[h][0] += a;
-            sum[h][1] += b;
+            part[h][0] = i < 4 ? a : part[h][0] + a;
+            part[h][1] = i < 4 ? b : part[h][1] + b;
             packed[i / 2] = pack2<T>(a, b);
         }
-        sum[0][0] += sum[0][1];
-        sum[1][0] += sum[1][1];
-        if (moved || !__any_sync(0xffffffffu, !(fmaxf(sum[0][0], sum[1][0]) <= attn_most_sum)))
-            break;
-        attn_move_maximum(r, s, to);
+        sum[0] = part[0][0] + part[0][1];
+        sum[1] = part[1][0] + part[1][1];
     }
-    if (moved) {
+};
+
+// M becomes the maximum of the rows' scores so far; what was summed before is to be multiplied by `factor`.
+template <int n>
+__device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const float (&s)[n], float scale, float offset, float (&factor)[2])
+{
+    float most[2] = {offset - r.minus[0], offset - r.minus[1]};
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            factor[h] = r.maximum[h] == to[h] ? 1.f : exp2_fast((r.maximum[h] - to[h]) * scale);
-            r.sum[h] *= factor[h];
-            r.maximum[h] = to[h];
-        }
+    for (int i = 0; i < n; i++) {
+        float x = s[i];
+        asm volatile("" : "+f"(x)); // not ahead of the branch that asks whether it is needed
+        most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x * scale);
     }
-    r.sum[0] += sum[0][0];
-    r.sum[1] += sum[1][0];
-    return moved;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 1));
+        most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 2));
+        const float old = offset - r.minus[h];
+        factor[h] = old == most[h] ? 1.f : exp2_fast(old - most[h]);
+        r.sum[h] *= factor[h];
+        r.minus[h] = offset - most[h];
+    }
+}
+
+// Scores to probabilities of `form`. M is looked for in a tile's `first` block; where it moves later, what was summed before is multiplied
+// by scale_output(factor). One branch in the way that is not rare.
+template <class form, int n, class F>
+__device__ __forceinline__ void attn_softmax(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / form::in_word],
+                                             bool first, F scale_output)
+{
+    float minus[2] = {r.minus[0], r.minus[1]}, sum[2];
+    unsigned most = __float_as_uint(form::most_sum); // sums are not negative; what is no number is above as bits
+    bool moves = first;
+#pragma unroll 1
+    for (;;) {
+        if (moves) {
+            float factor[2];
+            attn_move_reference(r, s, scale, form::offset, factor);
+            if (!first)
+                scale_output(factor);
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                minus[h] = r.minus[h] == -minus_infinity() ? 0.f : r.minus[h]; // every score is minus infinity
+            most = ~0u;
+        }
+        form::find(s, scale, minus, packed, sum);
+        if (!__any_sync(0xffffffffu, __float_as_uint(sum[0]) > most || __float_as_uint(sum[1]) > most))
+            break;
+        moves = true;
+    }
+    r.sum[0] += sum[0];
+    r.sum[1] += sum[1];
 }
 
 // What a row's output is multiplied by, and its log-sum-exp in base e, whose logarithm is off by some 2^-22.
-__device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float scale, float (&factor)[2], float (&lse)[2])
+__device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float descale, float (&factor)[2], float (&lse)[2])
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float sum = r.sum[h] + __shfl_xor_sync(0xffffffffu, r.sum[h], 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const bool any = sum != 0.f; // NaN, too
-        factor[h] = any ? rcp_fast(sum) : 0.f;
-        lse[h] = any ? (r.maximum[h] * scale + log2_fast(sum)) * 0.693147180559945309f : minus_infinity();
+        factor[h] = any ? descale * rcp_fast(sum) : 0.f;
+        lse[h] = any ? (log2_fast(sum) - r.minus[h]) * 0.693147180559945309f : minus_infinity();
     }
 }
 

@@ -39,6 +39,12 @@ __device__ __forceinline__ bool attn_landed(unsigned long long &barrier, unsigne
     return done != 0;
 }
 
+// The low word of the descriptor of a matrix at a shared address: nothing else of it hangs on the address.
+__device__ __forceinline__ unsigned attn_low_of(unsigned address)
+{
+    return address >> 4 & 0x3fff;
+}
+
 // Tiles under way: told ahead, at work, being written.
 constexpr int attn_slots = 4;
 using attn_place = attn_ring<attn_slots>;
