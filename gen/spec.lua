@@ -67,7 +67,7 @@ local function check_value(family, line, axis, value, seen)
   seen[tostring(value)] = true
 end
 
-local axis_fields = { name = true, values = true, tag = true }
+local axis_fields = { name = true, values = true, tag = true, unspelled = true }
 
 local function check_axis(family, kind, i, axis, seen)
   local line = field_line(family, kind)
@@ -81,7 +81,7 @@ local function check_axis(family, kind, i, axis, seen)
   line = line_with(family, "name%s*=%s*[\"']" .. name .. "[\"']", line)
   for _, k in ipairs(sorted_keys(axis, 1)) do
     if not axis_fields[k] then
-      fail(family, line, "axis %s: unknown field %s; allowed: name, tag, values", name, shown(k))
+      fail(family, line, "axis %s: unknown field %s; allowed: name, tag, unspelled, values", name, shown(k))
     end
   end
   if seen[name] then fail(family, line, "axis %s stands twice", name) end
@@ -99,7 +99,11 @@ local function check_axis(family, kind, i, axis, seen)
     check_value(family, line, name, value, values_seen)
     texts[j] = tostring(value)
   end
-  return { name = name, values = axis.values, texts = texts, tag = tag, line = line }
+  local unspelled = axis.unspelled
+  if unspelled ~= nil and (kind ~= "free" or not values_seen[tostring(unspelled)]) then
+    fail(family, line, "axis %s: unspelled is %s; allowed: one of the values, of a free axis", name, shown(unspelled))
+  end
+  return { name = name, values = axis.values, texts = texts, tag = tag, unspelled = unspelled, line = line }
 end
 
 local function check_axes(family, kind, axes, seen)
@@ -206,7 +210,10 @@ end
 -- The one place where names are spelled.
 local function spell(axes, values)
   local parts = {}
-  for i, axis in ipairs(axes) do parts[i] = axis.tag .. tostring(rawget(values, axis.name)) end
+  for _, axis in ipairs(axes) do
+    local value = rawget(values, axis.name)
+    if value ~= axis.unspelled then parts[#parts + 1] = axis.tag .. tostring(value) end
+  end
   return concat(parts, "_")
 end
 

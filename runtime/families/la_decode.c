@@ -5,6 +5,7 @@
 #include "families/la_decode.h"
 
 #include "approx.h"
+#include "families/arguments.h"
 #include "fastdiv.h"
 #include "occupancy.h"
 #include "short.h"
@@ -267,17 +268,6 @@ static void plan(const gen_problem *base, const gen_device *device,
         keep_resident(device, variant, launch);
 }
 
-static enum gen_status check_pointer(const char *name, const void *pointer, uintptr_t alignment)
-{
-    if (!pointer)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "la_decode: %s is NULL", name);
-    if ((uintptr_t)pointer & (alignment - 1))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: %s = %p; allowed: a multiple of %u bytes", name, pointer,
-                         (unsigned)alignment);
-    return GEN_OK;
-}
-
 static enum gen_status check_stride(const char *name, int64_t stride, int64_t width, int64_t max)
 {
     if (stride == 0 || (stride >= width && stride <= max && stride % 8 == 0))
@@ -291,15 +281,16 @@ static enum gen_status check_stride(const char *name, int64_t stride, int64_t wi
 
 static enum gen_status check_pointers(const gen_la_decode_args *a)
 {
+    const char *const family = "la_decode";
     enum gen_status status;
-    if ((status = check_pointer("q", a->q, 16)) != GEN_OK ||
-        (status = check_pointer("k", a->k, 16)) != GEN_OK ||
-        (status = check_pointer("v", a->v, 16)) != GEN_OK ||
-        (status = check_pointer("o", a->o, 16)) != GEN_OK ||
-        (status = check_pointer("decay", a->decay, 4)) != GEN_OK ||
-        (status = check_pointer("state", a->state, 16)) != GEN_OK)
+    if ((status = gen__check_pointer(family, "q", a->q, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "k", a->k, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "v", a->v, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "o", a->o, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "decay", a->decay, 4, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "state", a->state, 16, false)) != GEN_OK)
         return status;
-    return a->slots ? check_pointer("slots", a->slots, 4) : GEN_OK;
+    return gen__check_pointer(family, "slots", a->slots, 4, true);
 }
 
 static int64_t qk_width(const int32_t *dims)

@@ -15,6 +15,9 @@
 --           dyn   the same, and a block takes the next tile of the list when it is about to need one
 --           twin  clusters of two blocks that run all the time: two row tiles of a head at once, whose keys and values each
 --                 block brings half of, to both (16 bits, width 128, no mask)
+--   symbol  cutlass  the kernel's symbol begins with cutlass_: ptxas orders the instructions of such kernels by other rules, which
+--                    are not documented and may change. The same source, verified like any other variant; only rows of a tuning table
+--                    choose it
 local CONTROL = 1024 -- barriers
 
 local function is_fp8(v)
@@ -58,6 +61,7 @@ local function mma_legal(v, arch)
   if v.n ~= (v.head_dim == 256 and 32 or 64) then return "64 keys fit everywhere, of width 256 32" end
   if v.queries ~= (v.head_dim == 256 and "shared" or "regs") then return "a warp has registers for queries up to width 128" end
   if v.blocks ~= "one" then return "blocks are small: several run on an SM, and the next begins as one ends" end
+  if v.symbol ~= "own" then return "other symbols of warp groups' kernels" end
   return true
 end
 
@@ -89,8 +93,8 @@ local fp8_shapes = {
     any = { ["192x128"] = { "shared", 4 } },
   },
   [128] = {
-    full = { ["128x128"] = { "regs", 4 }, ["128x160"] = { "regs", 2 }, ["128x192"] = { "shared", 2 } },
-    causal = { ["128x128"] = { "regs", 4 }, ["128x160"] = { "regs", 2 }, ["128x192"] = { "shared", 2 } },
+    full = { ["128x128"] = { "regs", 4 }, ["128x192"] = { "shared", 2 } }, -- from about 32,768 rows on the second
+    causal = { ["128x128"] = { "regs", 4 }, ["128x192"] = { "shared", 2 } },
     any = { ["128x128"] = { "shared", 4 }, ["128x160"] = { "regs", 2 } },
   },
   [256] = { full = {}, causal = {}, any = {} }, -- the portable kernel serves these
@@ -102,10 +106,13 @@ local function wgmma_legal(v, arch)
     return "blocks in twos: 16 bits, width 128, tiles of 128 rows that see every key"
   end
   local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
-  if v.dtype == "e5m2" and v.head_dim == 128 and v.n ~= 160 then return "one shape of e5m2, the fastest of e4m3 for most" end
+  if v.dtype == "e5m2" and v.head_dim == 128 and v.n ~= 128 then return "one shape of e5m2, the fastest of e4m3 for most" end
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
+  if v.symbol ~= "own" and (v.head_dim > 128 or v.mask == "any" or v.dtype == "e5m2" or v.blocks == "one" or v.blocks == "pers") then
+    return "other symbols of what is the fastest somewhere"
+  end
   return true
 end
 
@@ -123,12 +130,13 @@ return family {
     { name = "stages", values = { 2, 3, 4 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers", "dyn", "twin" } },
+    { name = "symbol", values = { "own", "cutlass" }, unspelled = "own" },
   },
   legal = function(v, arch)
     if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
     return mma_legal(v, arch)
   end,
-  facts = { "q_rows", "kv_rows", "wgmma", "persistent", "dependent", "dynamic" },
+  facts = { "q_rows", "kv_rows", "wgmma", "persistent", "dependent", "dynamic", "renamed" },
   plan = function(v, arch)
     local wgmma = v.kernel == "wgmma"
     local groups = v.m // 64
@@ -144,9 +152,11 @@ return family {
         persistent = v.blocks ~= "one" and 1 or 0,
         dynamic = v.blocks == "dyn" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
+        renamed = v.symbol ~= "own" and 1 or 0,
       },
     }
   end,
+  symbol = function(v) return v.symbol == "own" and "" or v.symbol .. "_" end,
   template = function(v) return "attn_fwd_" .. (is_fp8(v) and "fp8_" or "") .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
     -- Of 65,536 registers, those that the feeding group gives away.

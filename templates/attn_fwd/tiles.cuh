@@ -155,21 +155,21 @@ template <class T> struct attn_16_bits {
 template <int n>
 __device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const float (&s)[n], float scale, float offset, float (&factor)[2])
 {
-    float most[2] = {offset - r.minus[0], offset - r.minus[1]};
+    float most[2] = {minus_infinity(), minus_infinity()};
 #pragma unroll
     for (int i = 0; i < n; i++) {
         float x = s[i];
         asm volatile("" : "+f"(x)); // not ahead of the branch that asks whether it is needed
-        most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x * scale);
+        most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x);
     }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 1));
         most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 2));
-        const float old = offset - r.minus[h];
-        factor[h] = old == most[h] ? 1.f : exp2_fast(old - most[h]);
+        const float old = offset - r.minus[h], now = fmaxf(old, most[h] * scale); // of a scale above 0
+        factor[h] = old == now ? 1.f : exp2_fast(old - now);
         r.sum[h] *= factor[h];
-        r.minus[h] = offset - most[h];
+        r.minus[h] = offset - now;
     }
 }
 

@@ -92,7 +92,13 @@ static void axes(void **state)
     broken("{ 4, 8 }, tag", "{ \"a-b\" }, tag", "value \"a-b\" cannot be part of a C name");
     broken("{ 4, 8 }, tag", "{ 4, 8 }, tags",
            "fam/family.lua:8: axis tile: unknown field \"tags\"; "
-           "allowed: name, tag, values");
+           "allowed: name, tag, unspelled, values");
+    broken(
+        "{ 4, 8 }, tag", "{ 4, 8 }, unspelled = 6, tag",
+        "fam/family.lua:8: axis tile: unspelled is 6; allowed: one of the values, of a free axis");
+    broken(
+        "{ 64, 128 }, tag", "{ 64, 128 }, unspelled = 64, tag",
+        "fam/family.lua:5: axis dim: unspelled is 64; allowed: one of the values, of a free axis");
     broken("tag = \"t\"", "tag = \"-\"", "fam/family.lua:8: axis tile: tag is \"-\"");
     broken("name = \"load\"", "name = \"tile\"", "axis tile stands twice");
     broken("name = \"load\"", "name = \"dtype\"", "axis dtype stands twice");
@@ -314,6 +320,23 @@ static void symbol_has_a_prefix(void **state)
     outcome_free(&o);
 }
 
+/* One value of an axis may stand for the usual thing, which names need not say. */
+static void a_value_is_not_spelled(void **state)
+{
+    (void)state;
+    reset();
+    edit("x/fam/family.lua", "values = { 4, 8 }, tag", "values = { 4, 8 }, unspelled = 4, tag");
+    struct outcome o =
+        attngen("expand", "fam_bf16_d128__sm90a_ld", "--templates", "x", "--no-line", NULL);
+    assert_run(o, 0);
+    assert_string_equal(o.out, "fam_bf16_d128__sm90a_ld\n");
+    outcome_free(&o);
+    o = attngen("expand", "fam_bf16_d128__sm90a_t8_ld", "--templates", "x", "--no-line", NULL);
+    assert_run(o, 0);
+    assert_string_equal(o.out, "fam_bf16_d128__sm90a_t8_ld\n");
+    outcome_free(&o);
+}
+
 static void why(void **state)
 {
     (void)state;
@@ -397,6 +420,7 @@ int main(void)
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(constants_are_checked),
         cmocka_unit_test(symbol_has_a_prefix),
+        cmocka_unit_test(a_value_is_not_spelled),
         cmocka_unit_test(why),
         cmocka_unit_test(why_refuses_nonsense),
         cmocka_unit_test(folders),
