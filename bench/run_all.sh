@@ -109,7 +109,7 @@ run() {
         # Attention: a block a tile, static shares, tiles taken as needed, clusters of two; the latter ones under a symbol that ptxas knows.
         "$BIN/attngen-bench" columns --families attn_fwd --rest 20 --cases 'Z4-H32-D*-fp16' --cases 'Z4-H32-D*-N????-*e4m3' \
             --column 'one=*_wgmma_*_one' --column 'pers=*_pers' --column 'dyn=*_dyn' --column 'twin=*_twin' \
-            --column 'dyn, cutlass=*_dyn_cutlass' --column 'twin, cutlass=*_twin_cutlass' --results "$results" --commit "$COMMIT" $device
+            --column 'dyn cutlass=*_dyn_cutlass' --column 'twin cutlass=*_twin_cutlass' --results "$results" --commit "$COMMIT" $device
         ;;
     host) "$BIN/attngen-bench" host --results "$results" --commit "$COMMIT" $device $(tables) ;;
     regret) "$BIN/attngen-bench" regret $families --rest 20 --results "$results" --commit "$COMMIT" $device $(tables) ;;

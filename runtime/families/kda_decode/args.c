@@ -35,39 +35,32 @@ static enum gen_status check_dims(const int32_t *dims)
 
 /* ---- pointers ---------------------------------------------------------- */
 
-static enum gen_status check_optional(const char *name, const void *pointer, uintptr_t alignment)
-{
-    if ((uintptr_t)pointer & (alignment - 1))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: %s = %p; allowed: a multiple of %u bytes", name, pointer,
-                         (unsigned)alignment);
-    return GEN_OK;
-}
-
-static enum gen_status check_pointer(const char *name, const void *pointer, uintptr_t alignment)
-{
-    if (!pointer)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "kda_decode: %s is NULL", name);
-    return check_optional(name, pointer, alignment);
-}
-
 static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_args *a)
 {
-    const uintptr_t beta_bytes = dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
-    enum gen_status status;
-    if ((status = check_pointer("q", a->q, 16)) != GEN_OK ||
-        (status = check_pointer("k", a->k, 16)) != GEN_OK ||
-        (status = check_pointer("v", a->v, 16)) != GEN_OK ||
-        (status = check_pointer("gate", a->gate, 16)) != GEN_OK ||
-        (status = check_pointer("beta", a->beta, beta_bytes)) != GEN_OK ||
-        (status = check_pointer("o", a->o, 16)) != GEN_OK ||
-        (status = check_optional("a_log", a->a_log, 4)) != GEN_OK ||
-        (status = check_optional("dt_bias", a->dt_bias, 16)) != GEN_OK ||
-        (status = check_pointer("state", a->state, 16)) != GEN_OK ||
-        (status = check_optional("slots", a->slots, 4)) != GEN_OK ||
-        (status = check_optional("accepted", a->accepted, 4)) != GEN_OK)
-        return status;
-    return check_optional("cu_seqlens", a->cu_seqlens, 4);
+    const struct {
+        const char *name;
+        const void *pointer;
+        uintptr_t alignment;
+        bool optional;
+    } list[] = {
+        {"q", a->q, 16, false},
+        {"k", a->k, 16, false},
+        {"v", a->v, 16, false},
+        {"gate", a->gate, 16, false},
+        {"beta", a->beta, dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2, false},
+        {"o", a->o, 16, false},
+        {"a_log", a->a_log, 4, true},
+        {"dt_bias", a->dt_bias, 16, true},
+        {"state", a->state, 16, false},
+        {"slots", a->slots, 4, true},
+        {"accepted", a->accepted, 4, true},
+        {"cu_seqlens", a->cu_seqlens, 4, true},
+    };
+    enum gen_status status = GEN_OK;
+    for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
+        status = gen__check_pointer("kda_decode", list[i].name, list[i].pointer, list[i].alignment,
+                                    list[i].optional);
+    return status;
 }
 
 /* ---- tokens and their strides ------------------------------------------ */
