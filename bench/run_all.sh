@@ -107,7 +107,7 @@ run() {
             --column 'dup=*_sm90a_mma_*_dup_*' --column 'sm_89 shape=*_sm90a_mma_q64_kv16_st1_*' \
             --column 'the same as PTX=*__ptx80_mma_q64_kv16_st1_*' --results "$results" --commit "$COMMIT" $device || return 1
         # Attention: a block a tile, static shares, tiles taken as needed, clusters of two; the latter ones under a symbol that ptxas knows.
-        "$BIN/attngen-bench" columns --families attn_fwd --rest 20 --cases 'Z4-H32-D*-fp16' --cases 'Z4-H32-D*-N????-*e4m3' \
+        "$BIN/attngen-bench" columns --families attn_fwd --rest 20 --cases 'Z4-H32-D*' \
             --column 'one=*_wgmma_*_one' --column 'pers=*_pers' --column 'dyn=*_dyn' --column 'twin=*_twin' \
             --column 'dyn cutlass=*_dyn_cutlass' --column 'twin cutlass=*_twin_cutlass' --results "$results" --commit "$COMMIT" $device
         ;;
