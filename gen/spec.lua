@@ -94,13 +94,13 @@ local function check_axis(family, kind, i, axis, seen)
   if type(tag) ~= "string" or not tag:find("^[%w_]*$") then
     fail(family, line, "axis %s: tag is %s; allowed: letters, digits, _", name, shown(axis.tag))
   end
-  local values_seen, texts = {}, {}
+  local values_seen, texts, unspelled, known = {}, {}, axis.unspelled, false
   for j, value in ipairs(axis.values) do
     check_value(family, line, name, value, values_seen)
     texts[j] = tostring(value)
+    known = known or value == unspelled
   end
-  local unspelled = axis.unspelled
-  if unspelled ~= nil and (kind ~= "free" or not values_seen[tostring(unspelled)]) then
+  if unspelled ~= nil and (kind ~= "free" or not known) then
     fail(family, line, "axis %s: unspelled is %s; allowed: one of the values, of a free axis", name, shown(unspelled))
   end
   return { name = name, values = axis.values, texts = texts, tag = tag, unspelled = unspelled, line = line }

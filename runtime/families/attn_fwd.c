@@ -230,7 +230,7 @@ static const float start_us[3] = {3.15f, 1.33f, 1.26f}; /* of a tile; persistent
 static const float narrow_groups_us = 0.88f, full_groups_us = 1.15f;
 /* Of one of width 128 with causality, where a block has several tiles: groups that leave out blocks
  * wait for others before their last tile's end. */
-static const float waiting_rate = 0.947f;
+static const float waiting_rate = 0.938f;
 static const float twin_rate = 1.036f; /* of two blocks that share keys */
 static const float idle_part = 0.34f;  /* of a group's part of a tile, where it has no rows of it */
 static const float fp8_start_us = 0.97f; /* more of a tile of 8 bits by wgmma */

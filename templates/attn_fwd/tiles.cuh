@@ -115,8 +115,8 @@ __device__ __forceinline__ void attn_hide(float (&s)[n], int first, const int (&
 // Scores become probabilities 2^(s - M), s scaled, relative to a reference M, which follows the rows' maxima only where it must: while no
 // probability is above a bound, which the type holds, no maximum is looked for. Their sums tell. M cancels in the end.
 
-// Of a thread's two rows: what is added to scaled scores, -M, plus infinity as long as there is no M (a first score then is infinite, or
-// no number, and its sum tells that M has to move); the thread's own part of the sums.
+// Of a thread's two rows: what is added to scaled scores, -M and the type's offset, plus infinity as long as there is no M (a first score then is
+// infinite, or no number, and its sum tells that M has to move); the thread's own part of the sums.
 struct attn_rows_state {
     float minus[2], sum[2];
 
@@ -151,7 +151,7 @@ template <class T> struct attn_16_bits {
     }
 };
 
-// M becomes the maximum of the rows' scores so far; what was summed before is to be multiplied by `factor`.
+// M becomes the greatest of itself and these scores; what was summed before is to be multiplied by `factor`.
 template <int n>
 __device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const float (&s)[n], float scale, float offset, float (&factor)[2])
 {
@@ -174,7 +174,7 @@ __device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const fl
 }
 
 // Scores to probabilities of `form`. M is looked for in a tile's `first` block; where it moves later, what was summed before is multiplied
-// by scale_output(factor). One branch in the way that is not rare.
+// by scale_output(factor). The usual way has one branch.
 template <class form, int n, class F>
 __device__ __forceinline__ void attn_softmax(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / form::in_word],
                                              bool first, F scale_output)

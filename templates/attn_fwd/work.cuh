@@ -39,7 +39,7 @@ __device__ __forceinline__ bool attn_landed(unsigned long long &barrier, unsigne
     return done != 0;
 }
 
-// The low word of the descriptor of a matrix at a shared address: nothing else of it hangs on the address.
+// A shared address as the descriptor of a matrix there has it, in the lowest bits: nothing else of one hangs on the address.
 __device__ __forceinline__ unsigned attn_low_of(unsigned address)
 {
     return address >> 4 & 0x3fff;

@@ -254,9 +254,10 @@ struct wrong {
     {                                                       \
         AT(name), 0, false, "kda_decode: " #name " is NULL" \
     }
-#define MISALIGNED(name, by, unit)                                                               \
-    {                                                                                            \
-        AT(name), by, true, "kda_decode: " #name " = %p; allowed: a multiple of " #unit " bytes" \
+#define MISALIGNED(name, by, what, unit)                                               \
+    {                                                                                  \
+        AT(name), by, true,                                                            \
+            "kda_decode: " #name " = %p; allowed: " what "multiple of " #unit " bytes" \
     }
 #define STRIDE(name, bad, width)                                              \
     {                                                                         \
@@ -275,18 +276,18 @@ static const struct wrong wrongs[] = {
     NO_POINTER(o),
     NO_POINTER(state),
     {AT(a_log), 0, false, "kda_decode: a_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)"},
-    MISALIGNED(q, 8, 16),
-    MISALIGNED(k, 4, 16),
-    MISALIGNED(v, 2, 16),
-    MISALIGNED(gate, 8, 16),
-    MISALIGNED(beta, 1, 2),
-    MISALIGNED(o, 1, 16),
-    MISALIGNED(a_log, 2, 4),
-    MISALIGNED(dt_bias, 8, 16),
-    MISALIGNED(state, 24, 16),
-    MISALIGNED(slots, 1, 4),
-    MISALIGNED(accepted, 2, 4),
-    MISALIGNED(cu_seqlens, 3, 4),
+    MISALIGNED(q, 8, "a ", 16),
+    MISALIGNED(k, 4, "a ", 16),
+    MISALIGNED(v, 2, "a ", 16),
+    MISALIGNED(gate, 8, "a ", 16),
+    MISALIGNED(beta, 1, "a ", 2),
+    MISALIGNED(o, 1, "a ", 16),
+    MISALIGNED(a_log, 2, "NULL, or a ", 4),
+    MISALIGNED(dt_bias, 8, "NULL, or a ", 16),
+    MISALIGNED(state, 24, "a ", 16),
+    MISALIGNED(slots, 1, "NULL, or a ", 4),
+    MISALIGNED(accepted, 2, "NULL, or a ", 4),
+    MISALIGNED(cu_seqlens, 3, "NULL, or a ", 4),
     STRIDE(q_stride, -896, 896),
     STRIDE(q_stride, 888, 896),
     STRIDE(k_stride, 900, 896),

@@ -96,6 +96,9 @@ static void axes(void **state)
     broken(
         "{ 4, 8 }, tag", "{ 4, 8 }, unspelled = 6, tag",
         "fam/family.lua:8: axis tile: unspelled is 6; allowed: one of the values, of a free axis");
+    broken("{ 4, 8 }, tag", "{ 4, 8 }, unspelled = \"4\", tag",
+           "fam/family.lua:8: axis tile: unspelled is \"4\"; allowed: one of the values, of a free "
+           "axis");
     broken(
         "{ 64, 128 }, tag", "{ 64, 128 }, unspelled = 64, tag",
         "fam/family.lua:5: axis dim: unspelled is 64; allowed: one of the values, of a free axis");
