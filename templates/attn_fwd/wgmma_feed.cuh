@@ -1,0 +1,107 @@
+// The Hopper kernel of attn_fwd for 16 bits: the warp that feeds. The template gives shapes and types.
+#pragma once
+
+#include "attn_fwd/work.cuh"
+#include "lib/multicast.cuh"
+#include "lib/tma.cuh"
+
+namespace {
+
+__device__ __forceinline__ void load_queries(const gen_attn_fwd_params &p, const block_state &b, q_ring &q, const attn_tile &t,
+                                             unsigned long long policy)
+{
+    const tensor_map *const map = reinterpret_cast<const tensor_map *>(p.q_map);
+    const int request = p.cu_q ? 0 : t.request;
+#pragma unroll 1
+    for (int group = 0; group < groups; group++) {
+        const unsigned full = shared_address(&b.c->q_full[q.place()][group]);
+        mbarrier_wait(shared_address(&b.c->q_empty[q.place()][group]), q.phase());
+        if (elect_one()) {
+            mbarrier_expect(full, cells * q_cell);
+#pragma unroll
+            for (int n = 0; n < cells; n++)
+                tensor_load_4d(b.q(q.place(), group) + n * q_cell, map, n * 64, t.q_at + t.first_row + group * 64, t.head, request, full,
+                               policy);
+        }
+    }
+    q.next();
+}
+
+// Block `j` of the tile's keys or values.
+__device__ __forceinline__ void load_block(const tensor_map *map, unsigned to, unsigned long long &full, const attn_tile &t, int j,
+                                           int request, unsigned long long policy)
+{
+    if (elect_one()) {
+        mbarrier_expect(shared_address(&full), kv_bytes);
+        if (sharers > 1) {
+            const int n = blockIdx.x % sharers;
+            tensor_load_4d_multicast(to + n * kv_cell, map, n * 64, t.k_at + j * keys, t.kv_head, request, shared_address(&full),
+                                     (1 << sharers) - 1, policy);
+            return;
+        }
+#pragma unroll
+        for (int n = 0; n < cells; n++)
+            tensor_load_4d(to + n * kv_cell, map, n * 64, t.k_at + j * keys, t.kv_head, request, shared_address(&full), policy);
+    }
+}
+
+__device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
+{
+    const tensor_map *const k_map = reinterpret_cast<const tensor_map *>(p.k_map);
+    const tensor_map *const v_map = reinterpret_cast<const tensor_map *>(p.v_map);
+    const unsigned long long once = policy_evict_first(), often = policy_evict_last();
+    stage_ring k(1), v(1); // of what is free: the first round is
+    q_ring q(1);
+    attn_place told(1);
+    tile_walk walk(p);
+    attn_tile t = walk.tile(p);
+    attn_tell(p, b.c->told, told, t);
+    bool more = true, asks = true, first = t.last > t.first; // its queries come behind its first keys
+    while (more) {
+        const int request = p.cu_q ? 0 : t.request, now = max(t.last - 2, t.first - 1), ahead = max(t.last - 1 - q_blocks, t.first - 1);
+        for (int j = t.last - 1; j >= t.first - 1; j--) { // values come a block behind their keys
+            if (j >= t.first) {
+                mbarrier_wait(shared_address(&b.c->k_empty[k.place()]), k.phase());
+                load_block(k_map, b.k(k.place()), b.c->k_full[k.place()], t, j, request, often);
+                k.next();
+            }
+            if (first)
+                load_queries(p, b, q, t, once);
+            if (asks)
+                walk.ask(p);
+            first = asks = false;
+            if (j < t.last - 1) {
+                mbarrier_wait(shared_address(&b.c->v_empty[v.place()]), v.phase());
+                load_block(v_map, b.v(v.place()), b.c->v_full[v.place()], t, j + 1, request, often);
+                v.next();
+            }
+            if (j == now) { // the next tile: early, but what this one begins with comes first
+                walk.next(p);
+                more = !walk.ended(p);
+                if (more)
+                    attn_tell(p, b.c->told, told, walk.tile(p));
+                else
+                    attn_tell_end(p, b.c->told, told);
+            }
+            if (has_place && j == ahead && more) {
+                const attn_tile next = attn_last_told(b.c->told, told);
+                if (next.last > next.first)
+                    load_queries(p, b, q, next, once);
+            }
+        }
+        if (more) {
+            t = attn_last_told(b.c->told, told);
+            if (!has_place && t.last > t.first)
+                load_queries(p, b, q, t, once);
+        }
+    }
+    // With two blocks the other's groups say of every stage that they are done with it: this block's barriers have to be there.
+    for (int i = 0; sharers > 1 && i < stages; i++) {
+        mbarrier_wait(shared_address(&b.c->k_empty[k.place()]), k.phase());
+        k.next();
+        mbarrier_wait(shared_address(&b.c->v_empty[v.place()]), v.phase());
+        v.next();
+    }
+}
+
+} // namespace

@@ -1,0 +1,394 @@
+// The Hopper kernel of attn_fwd for 16 bits: the groups that calculate. The template gives shapes, types and products.
+#pragma once
+
+#include "attn_fwd/output.cuh"
+#include "attn_fwd/tiles.cuh"
+#include "attn_fwd/wgmma_tile.cuh"
+#include "attn_fwd/work.cuh"
+#include "lib/cluster.cuh"
+#include "lib/multicast.cuh"
+#include "lib/wgmma.cuh"
+
+namespace {
+
+// The same of a stage of keys or values, to all blocks that write to it.
+__device__ __forceinline__ void release_stage(unsigned long long &barrier)
+{
+    if (sharers == 1)
+        release(barrier);
+    else if (threadIdx.x % 32 < sharers)
+        mbarrier_arrive_room(cluster_address(shared_address(&barrier), threadIdx.x % 32));
+}
+
+// Values beyond the request's end belong to the next one, and may not even be multiplied by zero. Every group clears them
+// for itself.
+__device__ __forceinline__ void clear_values(unsigned v, int valid, int group)
+{
+    for (int i = threadIdx.x % 128; i < (keys - valid) * (dim / 8); i += 128) {
+        const int row = valid + i / (dim / 8), chunk = i % (dim / 8);
+        store_shared(v + chunk / 8 * kv_cell + row * 128 + chunk % 8 * 16, make_float4(0.f, 0.f, 0.f, 0.f));
+    }
+    fence_proxy_async();
+    barrier_sync(clear_barrier + group, 128);
+}
+
+struct group_state {
+    float s[keys / 2];         // scores of the block at work
+    float o[dim / 2];
+    unsigned packed[keys / 4]; // probabilities
+    attn_rows_state r;
+
+    __device__ __forceinline__ void scale_output(const float (&factor)[2])
+    {
+#pragma unroll
+        for (int i = 0; i < dim / 2; i++)
+            o[i] *= factor[i / 2 % 2];
+    }
+};
+
+// What a group keeps of a tile; the rest it reads again at the end.
+struct group_tile {
+    unsigned slot; // where the tile is told
+    int first;     // of its blocks of keys
+    int kv_len;
+    int edge;      // of the group's first row: keys from here on are masked, but for the length
+};
+
+// Whether a mask cuts block `j` for one of the group's rows.
+__device__ __forceinline__ bool is_cut(const gen_attn_fwd_params &p, const group_tile &w, int j)
+{
+    const int to = mask == mask_full ? w.kv_len : min(w.kv_len, w.edge); // keys that all of the group's rows see
+    return (j + 1) * keys > to || (mask == mask_any && j * keys < w.edge + 63 - (p.left + 1 + p.right));
+}
+
+// Scores of block `j` as they count.
+__device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const group_tile &w, float (&s)[keys / 2], int j)
+{
+    if (mask == mask_any && p.cap_scale != 0.f)
+        attn_cap(p, s);
+    if (is_cut(p, w, j)) {
+        const int width = p.left + 1 + p.right; // keys that a row sees
+        const int edge = w.edge + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4; // of the thread's first row
+        const int end[2] = {mask == mask_full ? w.kv_len : min(w.kv_len, edge), mask == mask_full ? w.kv_len : min(w.kv_len, edge + 8)};
+        const int begin[2] = {edge - width, edge + 8 - width};
+        attn_hide<mask>(s, j * keys, begin, end);
+    }
+}
+
+// Of the tile's blocks, the last ones that none of the group's rows sees, as many as there are stages at most; one is left.
+__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told, int group)
+{
+    if (!leaves_out)
+        return 0;
+    const attn_tile &t = b.c->told.tile[told.place()];
+    const int seen = max(min(t.last, (edge_of(p, t, group) + 63 + keys - 1) / keys), t.first + 1);
+    return min(t.last - seen, stages);
+}
+
+// The tile that is told at `told`, of which the group leaves out `out` blocks; returns the block that it begins with, the last
+// one that the group works out.
+__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, int out,
+                                          group_tile &w)
+{
+    const attn_tile &t = b.c->told.tile[told.place()];
+    const int j = t.last - 1 - out;
+    w = {told.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len, edge_of(p, t, group)};
+    told.next();
+    return j;
+}
+
+// Sums and divides; the output goes to shared memory where there is room. `place`: of the tile's queries.
+__device__ __forceinline__ void end_rows(const block_state &b, group_state &g, int place, float (&factor)[2], float (&lse)[2])
+{
+    attn_end_rows(g.r, 1.f, factor, lse);
+    if (is_staged)
+        attn_put_rows<element, stage_place>(g.o, factor, b.staged(place));
+}
+
+// Writes the output, and gives back what only the tile needed.
+__device__ __forceinline__ void send_rows(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, const group_state &g,
+                                          int group, int row, int place, const float (&factor)[2], const float (&lse)[2])
+{
+    const attn_tile &t = b.c->told.tile[w.slot];
+    if (is_staged) {
+        attn_sent<dim> sent;
+        sent.template take<stage_place>(b.staged(place));
+        if (!stages_own) { // the place is free for queries: the fence waits for the loads, and behind the stores would for these
+            fence_proxy_async();
+            __syncwarp();
+            release(b.c->q_empty[place][group]);
+        }
+        sent.send(p, b.c->told.results[w.slot], t.num_rows, row - threadIdx.x % 32 / 4, lse);
+    } else {
+        attn_write_rows<element>(p, t, row, g.o, factor, lse);
+    }
+    __syncwarp();
+    release(b.c->told.empty[w.slot]);
+}
+
+// Stages that the group has no use for: they go back as soon as they have come, for the ring goes round for all groups alike.
+// Keys are left out while the group still holds values of the tile before: so no more than there are stages, or what comes
+// in between would wait for its place.
+__device__ __forceinline__ void leave_out(unsigned long long (&full)[stages], unsigned long long (&empty)[stages], stage_ring &r, int count)
+{
+#pragma unroll 1
+    for (; leaves_out && count > 0; count--) {
+        mbarrier_wait(shared_address(&full[r.place()]), r.phase());
+        __syncwarp(); // one lane tells for all
+        release_stage(empty[r.place()]);
+        r.next();
+    }
+}
+
+// Waits for the tile's queries, if they have not landed, and has them where products take them from.
+__device__ __forceinline__ void take_queries(const block_state &b, group_queries &q, int group, const q_ring &at, bool landed)
+{
+    if (!landed)
+        mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
+    q.take(b.q(at.place(), group));
+}
+
+// The tile's first scores are there.
+__device__ __forceinline__ void release_queries(const block_state &b, int group, const q_ring &at)
+{
+    if (in_registers)
+        release(b.c->q_empty[at.place()][group]);
+}
+
+// A tile of which the group has nothing to work out: what comes for it goes back, and rows that see no key are written.
+// `row`: of the tile, the thread's first. Values are where keys are: none is ahead.
+__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, int row,
+                                          q_ring &at, stage_ring &k)
+{
+    const attn_tile &t = b.c->told.tile[told.place()];
+    const int count = t.last - t.first;
+    if (count > 0) {
+        mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
+        __syncwarp(); // one lane tells for all
+        release(b.c->q_empty[at.place()][group]);
+        at.next();
+    } else {
+        attn_write_nothing<element, dim / 2>(p, t, row);
+    }
+#pragma unroll 1
+    for (int i = 0; i < count; i++) {
+        mbarrier_wait(shared_address(&b.c->k_full[k.place()]), k.phase());
+        __syncwarp();
+        release_stage(b.c->k_empty[k.place()]);
+        mbarrier_wait(shared_address(&b.c->v_full[k.place()]), k.phase());
+        __syncwarp();
+        release_stage(b.c->v_empty[k.place()]);
+        k.next();
+    }
+    __syncwarp();
+    release(b.c->told.empty[told.place()]);
+    told.next();
+}
+
+// Scores, which have landed, to probabilities. `first`: of the tile's blocks.
+__device__ __forceinline__ void exponentiate(const gen_attn_fwd_params &p, group_state &g, bool first)
+{
+    attn_softmax<attn_16_bits<element>>(g.r, g.s, p.scale_log2, g.packed, first, [&g](const float (&factor)[2]) { g.scale_output(factor); });
+}
+
+// The block's values have landed, those behind the request's end cleared.
+__device__ __forceinline__ void await_values(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, const stage_ring &v,
+                                             bool landed, int j, int group)
+{
+    if (!landed)
+        mbarrier_wait(shared_address(&b.c->v_full[v.place()]), v.phase());
+    const int valid = mask == mask_any && p.cu_q ? w.kv_len - j * keys : keys;
+    if (mask == mask_any && valid < keys)
+        clear_values(b.v(v.place()), valid, group);
+}
+
+// Waits for all products under way; the block's keys go back.
+__device__ __forceinline__ void await_scores(const block_state &b, group_state &g, stage_ring &k)
+{
+    wgmma_wait<0>();
+    wgmma_landed(g.s);
+    release_stage(b.c->k_empty[k.place()]);
+    k.next();
+}
+
+// The place `blocks` before `k`: within a tile values are a block behind the next block's keys.
+__device__ __forceinline__ stage_ring behind(const stage_ring &k, int blocks)
+{
+    stage_ring v = k;
+#pragma unroll 1
+    for (; blocks > 0; blocks--)
+        v.at = v.place() ? v.at - 1 : (v.at ^ 16) + stages - 1;
+    return v;
+}
+
+// A block that is not the tile's last: its product with the values, and scores of the next one.
+__device__ __forceinline__ void do_block(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, group_state &g,
+                                         group_queries &q, stage_ring &k, int group, int j, bool first)
+{
+    const stage_ring v = behind(k, 1);
+    // Asked before there is need, so that the answer is not waited for.
+    const bool k_landed = asks_early && attn_landed(b.c->k_full[k.place()], k.phase());
+    const bool v_landed = asks_early && attn_landed(b.c->v_full[v.place()], v.phase());
+    const int early = uniform(k.place() | v.place() << 8);
+    q.renew();
+    mask_scores(p, w, g.s, j);
+    exponentiate(p, g, first);
+    await_values(p, b, w, v, v_landed, j, group);
+    if (!k_landed)
+        mbarrier_wait(shared_address(&b.c->k_full[k.place()]), k.phase());
+    wgmma_fence();
+    start_values(g.o, g.packed, b.v_low(early >> 8), first);
+    start_scores(g.s, q, b.k_low(early & 255));
+    await_scores(b, g, k);
+    wgmma_landed(g.o);
+    release_stage(b.c->v_empty[v.place()]);
+}
+
+// The same of a block that no mask cuts, with the next one's keys in stage `at` and its values in the one before.
+template <int at>
+__device__ __forceinline__ void do_inner_block(const gen_attn_fwd_params &p, const block_state &b, group_state &g, group_queries &q, unsigned phase)
+{
+    constexpr int v_at = (at + stages - 1) % stages;
+    const unsigned v_phase = at ? phase : phase ^ 1;
+    const bool k_landed = attn_landed(b.c->k_full[at], phase), v_landed = attn_landed(b.c->v_full[v_at], v_phase);
+    q.renew();
+    exponentiate(p, g, false);
+    if (!(k_landed & v_landed)) {
+        mbarrier_wait(shared_address(&b.c->k_full[at]), phase);
+        mbarrier_wait(shared_address(&b.c->v_full[v_at]), v_phase);
+    }
+    wgmma_fence();
+    start_values(g.o, g.packed, b.v_low(v_at), false);
+    start_scores(g.s, q, b.k_low(at));
+    wgmma_wait<0>();
+    wgmma_landed(g.s);
+    wgmma_landed(g.o);
+    release_stage(b.c->k_empty[at]);
+    release_stage(b.c->v_empty[v_at]);
+}
+
+// A round of the ring, from stage 0 on.
+template <int at = 0>
+__device__ __forceinline__ void do_round(const gen_attn_fwd_params &p, const block_state &b, group_state &g, group_queries &q, unsigned phase)
+{
+    do_inner_block<at>(p, b, g, q, phase);
+    if constexpr (at + 1 < stages)
+        do_round<at + 1>(p, b, g, q, phase);
+}
+
+// Of the tile's rows the thread's first one, the other is 8 behind it. Worked out anew, so that no register keeps it.
+__device__ __forceinline__ int thread_row()
+{
+    unsigned thread = threadIdx.x;
+    asm volatile("" : "+r"(thread));
+    return thread / 32 * 16 + thread % 32 / 4;
+}
+
+__device__ void calculate(const gen_attn_fwd_params &p, const block_state &b, int group)
+{
+    stage_ring k;
+    q_ring queries;
+    attn_place told;
+    group_tile w;
+    group_state g;
+    group_queries q;
+    next_kind kind = next_tile(b, told, group);
+#pragma unroll 1
+    for (;;) {
+        for (; kind == next_idle || kind == next_empty; kind = next_tile(b, told, group))
+            pass_tile(p, b, told, group, thread_row(), queries, k);
+        if (kind == next_none)
+            break;
+        int out = left_out(p, b, told, group);
+        take_queries(b, q, group, queries, false);
+        leave_out(b.c->k_full, b.c->k_empty, k, out);
+        mbarrier_wait(shared_address(&b.c->k_full[k.place()]), k.phase());
+        q.renew();
+        wgmma_fence();
+        start_scores(g.s, q, b.k_low(uniform(k.place())));
+        await_scores(b, g, k);
+        release_queries(b, group, queries);
+        bool first;
+#pragma unroll 1
+        for (;;) { // tiles, as long as one follows the other; scores of the first block are there
+            if (leaves_out) {
+                stage_ring v = behind(k, 1 + out);
+                leave_out(b.c->v_full, b.c->v_empty, v, out);
+            }
+            int j = enter_tile(p, b, told, group, out, w);
+            g.r.reset();
+            first = true;
+#pragma unroll 1
+            while (j > w.first) {
+                if (in_rounds && k.place() == 0 && j - w.first >= stages && !first && !is_cut(p, w, j)) {
+#pragma unroll 1
+                    do {
+                        do_round(p, b, g, q, k.phase());
+                        k.at ^= 16; // the other phase
+                        j -= stages;
+                    } while (j - w.first >= stages);
+                } else {
+                    do_block(p, b, w, g, q, k, group, j, first);
+                    first = false;
+                    j--;
+                }
+            }
+            // The last block: its product with the values, and scores of the next tile's first one.
+            const int place = in_registers ? 0 : queries.place();
+            if (!in_registers && !is_staged)
+                release(b.c->q_empty[place][group]);
+            queries.next();
+            const stage_ring v = behind(k, 1);
+            bool q_landed = false, k_landed = false, v_landed = false;
+            if (asks_ahead) {
+                kind = next_tile(b, told, group);
+                out = kind == next_work ? left_out(p, b, told, group) : 0;
+                q_landed = attn_landed(b.c->q_full[queries.place()][group], queries.phase());
+                k_landed = out == 0 && attn_landed(b.c->k_full[k.place()], k.phase());
+                v_landed = attn_landed(b.c->v_full[v.place()], v.phase());
+            }
+            const int v_stage = uniform(v.place());
+            mask_scores(p, w, g.s, j);
+            exponentiate(p, g, first);
+            await_values(p, b, w, v, v_landed, j, group);
+            if (!asks_ahead) {
+                kind = next_tile(b, told, group);
+                out = kind == next_work ? left_out(p, b, told, group) : 0;
+            }
+            if (kind != next_work)
+                break;
+            take_queries(b, q, group, queries, q_landed);
+            q.renew();
+            leave_out(b.c->k_full, b.c->k_empty, k, out);
+            if (!k_landed)
+                mbarrier_wait(shared_address(&b.c->k_full[k.place()]), k.phase());
+            const int k_stage = uniform(k.place());
+            wgmma_fence();
+            start_values(g.o, g.packed, b.v_low(v_stage), first);
+            start_scores(g.s, q, b.k_low(k_stage));
+            wgmma_wait<1>();
+            wgmma_landed(g.o);
+            release_stage(b.c->v_empty[v_stage]);
+            float factor[2], lse[2];
+            end_rows(b, g, place, factor, lse);
+            if (gives_early)
+                await_scores(b, g, k);
+            send_rows(p, b, w, g, group, thread_row(), place, factor, lse);
+            if (!gives_early)
+                await_scores(b, g, k);
+            release_queries(b, group, queries);
+        }
+        const int v_stage = uniform(behind(k, 1).place());
+        wgmma_fence();
+        start_values(g.o, g.packed, b.v_low(v_stage), first);
+        wgmma_wait<0>();
+        wgmma_landed(g.o);
+        release_stage(b.c->v_empty[v_stage]);
+        const int place = in_registers || q_places == 1 ? 0 : queries.place() ^ 1; // queries.next() was called
+        float factor[2], lse[2];
+        end_rows(b, g, place, factor, lse);
+        send_rows(p, b, w, g, group, thread_row(), place, factor, lse);
+    }
+}
+
+} // namespace
