@@ -23,13 +23,6 @@ struct group_state {
         for (int i = 0; i < dim / 2; i++)
             o[i] = 0.f;
     }
-
-    __device__ __forceinline__ void scale_output(const float (&factor)[2])
-    {
-#pragma unroll
-        for (int i = 0; i < dim / 2; i++)
-            o[i] *= factor[i / 2 % 2];
-    }
 };
 
 // What a group keeps of a tile; the rest it reads again at the end.
@@ -41,25 +34,12 @@ struct group_tile {
     float scale;   // of the raw products, to base 2; with softcap: of those, for tanh
 };
 
-// Whether a mask cuts the `count` keys from `key` on for one of the group's rows.
-__device__ __forceinline__ bool is_cut(const gen_attn_fwd_params &p, const group_tile &w, int key, int count)
-{
-    const int to = mask == mask_full ? w.kv_len : min(w.kv_len, w.edge); // keys that all of the group's rows see
-    return key + count > to || (mask == mask_any && key < w.edge + 63 - (p.left + 1 + p.right));
-}
-
 // Scores of the keys from `key` on as they count.
 __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const group_tile &w, float (&s)[part / 2], int key)
 {
     if (mask == mask_any && p.cap_scale != 0.f)
         attn_cap_scaled(s, w.scale);
-    if (is_cut(p, w, key, part)) {
-        const int width = p.left + 1 + p.right; // keys that a row sees
-        const int edge = w.edge + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4; // of the thread's first row
-        const int end[2] = {mask == mask_full ? w.kv_len : min(w.kv_len, edge), mask == mask_full ? w.kv_len : min(w.kv_len, edge + 8)};
-        const int begin[2] = {edge - width, edge + 8 - width};
-        attn_hide<mask>(s, key, begin, end);
-    }
+    hide_keys(p, w.kv_len, w.edge, s, key);
 }
 
 // 1 where none of the group's rows sees the last of the tile's blocks; one is left.
@@ -140,7 +120,7 @@ struct group_place {
 // The part's scores to probabilities. `first`: of the tile's parts.
 __device__ __forceinline__ void exponentiate(group_state &g, int which, float scale, bool first)
 {
-    attn_softmax<attn_e4m3>(g.r, g.s[which], scale, g.packed[which], first, [&g](const float (&factor)[2]) { g.scale_output(factor); });
+    attn_softmax<attn_e4m3>(g.r, g.s[which], scale, g.packed[which], first, [&g](const float (&factor)[2]) { attn_scale_rows(g.o, factor); });
 }
 
 } // namespace

@@ -203,6 +203,14 @@ __device__ __forceinline__ void attn_softmax(attn_rows_state &r, const float (&s
     r.sum[1] += sum[1];
 }
 
+// What is there of a thread's two rows of output follows M.
+template <int n> __device__ __forceinline__ void attn_scale_rows(float (&o)[n], const float (&factor)[2])
+{
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        o[i] *= factor[i / 2 % 2];
+}
+
 // What a row's output is multiplied by, and its log-sum-exp in base e, whose logarithm is off by some 2^-22.
 __device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float descale, float (&factor)[2], float (&lse)[2])
 {

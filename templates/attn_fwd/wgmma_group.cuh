@@ -11,7 +11,7 @@
 
 namespace {
 
-// The same of a stage of keys or values, to all blocks that write to it.
+// release() of a stage of keys or values, to all blocks that write to it.
 __device__ __forceinline__ void release_stage(unsigned long long &barrier)
 {
     if (sharers == 1)
@@ -37,13 +37,6 @@ struct group_state {
     float o[dim / 2];
     unsigned packed[keys / 4]; // probabilities
     attn_rows_state r;
-
-    __device__ __forceinline__ void scale_output(const float (&factor)[2])
-    {
-#pragma unroll
-        for (int i = 0; i < dim / 2; i++)
-            o[i] *= factor[i / 2 % 2];
-    }
 };
 
 // What a group keeps of a tile; the rest it reads again at the end.
@@ -57,8 +50,7 @@ struct group_tile {
 // Whether a mask cuts block `j` for one of the group's rows.
 __device__ __forceinline__ bool is_cut(const gen_attn_fwd_params &p, const group_tile &w, int j)
 {
-    const int to = mask == mask_full ? w.kv_len : min(w.kv_len, w.edge); // keys that all of the group's rows see
-    return (j + 1) * keys > to || (mask == mask_any && j * keys < w.edge + 63 - (p.left + 1 + p.right));
+    return cuts(p, w.kv_len, w.edge, j * keys, keys);
 }
 
 // Scores of block `j` as they count.
@@ -66,13 +58,7 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
 {
     if (mask == mask_any && p.cap_scale != 0.f)
         attn_cap(p, s);
-    if (is_cut(p, w, j)) {
-        const int width = p.left + 1 + p.right; // keys that a row sees
-        const int edge = w.edge + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4; // of the thread's first row
-        const int end[2] = {mask == mask_full ? w.kv_len : min(w.kv_len, edge), mask == mask_full ? w.kv_len : min(w.kv_len, edge + 8)};
-        const int begin[2] = {edge - width, edge + 8 - width};
-        attn_hide<mask>(s, j * keys, begin, end);
-    }
+    hide_keys(p, w.kv_len, w.edge, s, j * keys);
 }
 
 // Of the tile's blocks, the last ones that none of the group's rows sees, as many as there are stages at most; one is left.
@@ -188,7 +174,7 @@ __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const bl
 // Scores, which have landed, to probabilities. `first`: of the tile's blocks.
 __device__ __forceinline__ void exponentiate(const gen_attn_fwd_params &p, group_state &g, bool first)
 {
-    attn_softmax<attn_16_bits<element>>(g.r, g.s, p.scale_log2, g.packed, first, [&g](const float (&factor)[2]) { g.scale_output(factor); });
+    attn_softmax<attn_16_bits<element>>(g.r, g.s, p.scale_log2, g.packed, first, [&g](const float (&factor)[2]) { attn_scale_rows(g.o, factor); });
 }
 
 // The block's values have landed, those behind the request's end cleared.

@@ -37,4 +37,24 @@ __device__ __forceinline__ int edge_of(const gen_attn_fwd_params &p, const attn_
     return t.first_row + group * 64 + t.shift + 1 + (mask == mask_any ? p.right : 0);
 }
 
+// Whether a mask cuts the `count` keys from `key` on for one of the group's rows. `edge`: of the first of these.
+__device__ __forceinline__ bool cuts(const gen_attn_fwd_params &p, int kv_len, int edge, int key, int count)
+{
+    const int to = mask == mask_full ? kv_len : min(kv_len, edge); // keys that all of the group's rows see
+    return key + count > to || (mask == mask_any && key < edge + 63 - (p.left + 1 + p.right));
+}
+
+// Scores of the keys from `key` on that a row does not see become minus infinity.
+template <int n>
+__device__ __forceinline__ void hide_keys(const gen_attn_fwd_params &p, int kv_len, int group_edge, float (&s)[n], int key)
+{
+    if (cuts(p, kv_len, group_edge, key, 2 * n)) {
+        const int width = p.left + 1 + p.right; // keys that a row sees
+        const int edge = group_edge + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4; // of the thread's first row
+        const int end[2] = {mask == mask_full ? kv_len : min(kv_len, edge), mask == mask_full ? kv_len : min(kv_len, edge + 8)};
+        const int begin[2] = {edge - width, edge + 8 - width};
+        attn_hide<mask>(s, key, begin, end);
+    }
+}
+
 } // namespace
