@@ -19,25 +19,32 @@ constexpr int runs = (cells + run - 1) / run, latent_runs = 8 / run; // the rota
 constexpr int stage_bytes = 9 * cell;            // the ninth always: it holds probabilities, too
 constexpr int q_bytes = cells * cell;
 constexpr int tiles_bytes = q_bytes + 2 * stage_bytes;
-constexpr float lazy = 8.f;
-constexpr float most_sum = 8192.f;               // of 16 probabilities: above it, one is more than 2^lazy
 
 // Named barriers. 0 is the whole block.
 constexpr int probabilities_ready = 1;           // + stage; the owner arrives, the other group waits
 constexpr int group_barrier = 3;                 // + group
 constexpr int sums_ready = 5;
 
+// mbarriers.
+constexpr int full_barrier = 0;                  // + stage's number x runs + run: the run of cells has landed
+constexpr int empty_barrier = 2 * runs;          // + stage's number x 2 + output half: that half (four cells) is no longer read
+constexpr int q_full_barrier = empty_barrier + 4, q_empty_barrier = q_full_barrier + 1;
+constexpr int staged_barrier = q_full_barrier + 2; // every block of a team has its output of the request in place of the queries
+constexpr int mbarriers = q_full_barrier + 3;
+
 // Behind the tiles.
 struct control {
-    unsigned long long full[2][runs];            // run of cells of a stage has landed
-    unsigned long long empty[2][2];              // half (four cells) of a stage is no longer read, by output half
-    unsigned long long q_full, q_empty;
-    float maximum[2][rows];                      // M of the probabilities of a stage
+    unsigned long long barriers[mbarriers];
+    unsigned minus[2][rows / 2][2];              // -M of the probabilities of a stage, of the two rows that four lanes have
     float sums[2][2][rows];                      // by piece's parity and group
     mla_share share;
-    unsigned long long staged;                   // every block of a team has its output of the request in place of the queries
-    float lse[rows];                             // of that
+    float lse[rows];                             // of the output that a block of a team has of the request
 };
+
+__device__ __forceinline__ constexpr unsigned stage_at(int s)
+{
+    return q_bytes + s * stage_bytes; // behind the queries
+}
 
 // The runs of a stage in the order they are freed and hence come: the half that the owner's own products read first.
 __device__ __forceinline__ int run_at(int stage, int position)
@@ -45,18 +52,21 @@ __device__ __forceinline__ int run_at(int stage, int position)
     return position < latent_runs ? position ^ (stage * latent_runs / 2) : latent_runs;
 }
 
+// Addresses are one register and what is known when compiled: the compiler makes 64-bit arithmetic of pointers, each time anew.
 struct block_state {
-    unsigned char *memory;
     control *c;
     unsigned base; // shared address of the tiles
     int row_tile, part;
     int rank; // in the team
 
-    __device__ __forceinline__ unsigned stage(int s) const { return base + q_bytes + s * stage_bytes; }
-    __device__ __forceinline__ unsigned full(int s, int i) const { return shared_address(&c->full[s][i]); }
-    __device__ __forceinline__ unsigned empty(int s, int half) const { return shared_address(&c->empty[s][half]); }
-    __device__ __forceinline__ unsigned q_full() const { return shared_address(&c->q_full); }
-    __device__ __forceinline__ unsigned q_empty() const { return shared_address(&c->q_empty); }
+    __device__ __forceinline__ unsigned stage(int s) const { return base + stage_at(s); }
+    __device__ __forceinline__ unsigned full(int s, int i) const { return barrier(full_barrier + s * runs + i); }
+    __device__ __forceinline__ unsigned empty(int s, int half) const { return barrier(empty_barrier + s * 2 + half); }
+    __device__ __forceinline__ unsigned q_full() const { return barrier(q_full_barrier); }
+    __device__ __forceinline__ unsigned q_empty() const { return barrier(q_empty_barrier); }
+    __device__ __forceinline__ unsigned staged() const { return barrier(staged_barrier); }
+    __device__ __forceinline__ unsigned barrier(int number) const { return base + tiles_bytes + number * 8; }
+    __device__ __forceinline__ unsigned minus() const { return barrier(mbarriers); }
 };
 
 // What a block has of a piece: its packed rows and its tiles. Both sides of the pipeline walk the same list.

@@ -19,15 +19,15 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         for (int h = 0; h < 2; h++) {
             factor[h] = sum[h] != 0.f ? rcp_fast(sum[h]) : 0.f; // a NaN stays one
             if (group == 0 && lane % 4 == 0)
-                b.c->lse[first + lane / 4 + 8 * h] = sum[h] != 0.f ? g.maximum[h] + log2_fast(sum[h]) : minus_infinity();
+                b.c->lse[first + lane / 4 + 8 * h] = sum[h] != 0.f ? log2_fast(sum[h]) - g.minus[h] : minus_infinity();
         }
         if (w.tiles > 0)
             stage_output(g, b.base + group * 4 * cell + first * 128, factor);
     }
     __syncwarp(); // a lane tells a block for all
     if (lane < team)
-        mbarrier_arrive_cluster(cluster_address(shared_address(&b.c->staged), lane));
-    mbarrier_wait_cluster(shared_address(&b.c->staged), parity);
+        mbarrier_arrive_cluster(cluster_address(b.staged(), lane));
+    mbarrier_wait_cluster(b.staged(), parity);
 #pragma unroll
     for (int i = 0; i < (rows * chunks + 255) / 256; i++) {
         const int item = i * 256 + group * 128 + thread, row = item / chunks, chunk = b.rank * chunks + item % chunks;

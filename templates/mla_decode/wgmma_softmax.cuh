@@ -1,0 +1,124 @@
+// The Hopper kernel of mla_decode: scores to probabilities, relative to a maximum that moves only where it must. The template
+// says before: element.
+#pragma once
+
+#include "mla_decode/rows.cuh"
+#include "lib/mma.cuh"
+
+namespace {
+
+constexpr float lazy = 8.f;
+constexpr float most_sum = 8192.f; // of 16 probabilities: above it, one is more than 2^lazy
+
+struct group_state {
+    float o[128];   // rows row and row + 8 of the warp's 16, columns 256 group + 8 (i / 4) + 2 (lane % 4) + i % 2
+    float minus[2]; // -M, plus infinity as long as there is none: a first score's probability is then infinite or no number
+    float sum[2];   // of this thread's columns of the group's own tiles, in units of 2^M
+    float scale;    // of scores, to base 2; not 0, so that times infinity it is no NaN
+    bool started;   // o holds something
+
+    __device__ __forceinline__ explicit group_state(const gen_mla_decode_params &p)
+        : scale(copysignf(fmaxf(fabsf(p.scale_log2), 1e-37f), p.scale_log2))
+    {
+    }
+
+    __device__ __forceinline__ void reset()
+    {
+        minus[0] = minus[1] = -minus_infinity();
+        sum[0] = sum[1] = 0.f;
+        started = false;
+    }
+
+    // Goes over to another M. Nothing may be in flight.
+    __device__ __forceinline__ void go_over(const float (&to)[2])
+    {
+        float factor[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            factor[h] = minus[h] == to[h] ? 1.f : exp2_fast(to[h] - minus[h]);
+            sum[h] *= factor[h];
+            minus[h] = to[h];
+        }
+        if (started)
+#pragma unroll
+            for (int i = 0; i < 128; i++)
+                o[i] *= factor[i / 2 % 2];
+    }
+};
+
+// Probabilities of scores relative to M as fragments, and what the thread has of the rows' sums of them.
+__device__ __forceinline__ void exponentiate(const float (&s)[32], const float (&minus)[2], float scale, unsigned (&packed)[16],
+                                             float (&sum)[2])
+{
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int h = i % 2;
+        const float a = exp2_fast(fmaf(s[2 * i], scale, minus[h])), b = exp2_fast(fmaf(s[2 * i + 1], scale, minus[h]));
+        sum[h] = i < 2 ? a + b : sum[h] + (a + b); // before their rounding: M is not always the maximum, so the greatest may be rounded, too
+        packed[i] = pack2<element>(a, b);
+    }
+}
+
+// -M, moved on to the rows' maxima where they are more than 2^lazy above it.
+__device__ __forceinline__ void move_maximum(float (&minus)[2], const float (&s)[32], float scale)
+{
+    float most[2] = {minus_infinity(), minus_infinity()};
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        float x = s[i];
+        asm volatile("" : "+f"(x)); // not ahead of the branch that asks whether it is needed
+        most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x * scale);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        most[h] = mla_most_of_quad(most[h]);
+        if (most[h] > lazy - minus[h])
+            minus[h] = 0.f - most[h]; // of zeros the positive one, whatever the sign: -M is compared as bits
+    }
+}
+
+// Moves M, and the output with it; `minus` is what is added to scaled scores then, and every sum is below `most`.
+__device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[32], float (&minus)[2], unsigned &most)
+{
+    float to[2] = {g.minus[0], g.minus[1]};
+    move_maximum(to, s, g.scale);
+    g.go_over(to);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        minus[h] = to[h] == -minus_infinity() ? 0.f : to[h]; // every score is minus infinity
+    most = ~0u;
+}
+
+// Turns scores into probabilities relative to M. Whether M must move is seen from the probabilities' sums, so that nearly
+// always no maximum is looked for. `inner`: there is an M, and the usual way has one branch; else there may be none. No output may be in
+// flight, for it follows M.
+template <bool inner> __device__ __forceinline__ void softmax(group_state &g, const float (&s)[32], unsigned (&packed)[16])
+{
+    float minus[2] = {g.minus[0], g.minus[1]}, sum[2];
+    unsigned most = __float_as_uint(most_sum); // sums are not negative; what is no number is above as bits
+    bool moves = !inner && __any_sync(0xffffffffu, fmaxf(minus[0], minus[1]) == -minus_infinity());
+#pragma unroll 1
+    for (;; moves = true) {
+        if (!inner && moves)
+            follow_maximum(g, s, minus, most);
+        exponentiate(s, minus, g.scale, packed, sum);
+        if (!__any_sync(0xffffffffu, __float_as_uint(sum[0]) > most || __float_as_uint(sum[1]) > most))
+            break;
+        if (inner)
+            follow_maximum(g, s, minus, most);
+    }
+    g.sum[0] += sum[0];
+    g.sum[1] += sum[1];
+}
+
+// Scores of the cache rows from the limits on do not count. `column`: of the thread's first score.
+__device__ __forceinline__ void hide_rows(float (&s)[32], int column, const int (&limit)[2], float scale)
+{
+    const float hidden = copysignf(minus_infinity(), -scale); // minus infinity once it is scaled
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        if (column + i / 4 * 8 + i % 2 >= limit[i / 2 % 2])
+            s[i] = hidden;
+}
+
+} // namespace
