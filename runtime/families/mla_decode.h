@@ -89,7 +89,7 @@ enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, co
                                        void *workspace, void *params);
 
 /* mla_decode/inputs.c */
-enum { MLA_DECODE_NUM_FORMS = 9 };
+enum { MLA_DECODE_NUM_FORMS = 10 };
 extern const char *const gen__mla_decode_forms[MLA_DECODE_NUM_FORMS];
 uint32_t gen__mla_decode_tensors(const gen_problem *problem, struct gen__tensor *tensors);
 void gen__mla_decode_default_args(const gen_problem *problem, gen_args *args);

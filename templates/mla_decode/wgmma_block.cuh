@@ -35,7 +35,7 @@ constexpr int mbarriers = q_full_barrier + 3;
 // Behind the tiles.
 struct control {
     unsigned long long barriers[mbarriers];
-    unsigned minus[2][rows / 2][2];              // -M of the probabilities of a stage, of the two rows that four lanes have
+    unsigned minus[2][rows / 2][2];              // -M of the probabilities of a stage, of the two rows that four lanes have: block_state::minus()
     float sums[2][2][rows];                      // by piece's parity and group
     mla_share share;
     float lse[rows];                             // of the output that a block of a team has of the request

@@ -15,7 +15,8 @@ struct group_operands {
 
     __device__ __forceinline__ explicit group_operands(const block_state &b) : low(b.base >> 4 & 0x3fff) {}
 
-    // So that descriptors are worked out once a warp, and not kept.
+    // Before a round, so that the compiler knows that the address is uniform, and works out descriptors once a warp, by one addition each. The
+    // first is made ahead of the wait for keys: behind it, the products up to the next wait each put theirs together from halves.
     __device__ __forceinline__ void renew()
     {
         low = mla_uniform(low);
@@ -116,7 +117,8 @@ struct handover {
         if (__any_sync(0xffffffffu, x[0] != __float_as_uint(g.minus[0]) || x[1] != __float_as_uint(g.minus[1]))) {
             const float theirs[2] = {__uint_as_float(x[0]), __uint_as_float(x[1])};
             const float to[2] = {fminf(theirs[0], g.minus[0]), fminf(theirs[1], g.minus[1])};
-            const float factor[2] = {theirs[0] == to[0] ? 1.f : exp2_fast(to[0] - theirs[0]), theirs[1] == to[1] ? 1.f : exp2_fast(to[1] - theirs[1])};
+            const float factor[2] = {theirs[0] == to[0] ? 1.f : exp2_fast(to[0] - theirs[0]),
+                                     theirs[1] == to[1] ? 1.f : exp2_fast(to[1] - theirs[1])};
 #pragma unroll
             for (int i = 0; i < 16; i++) {
                 const float2 two = to_float2<element>(packed[i]);

@@ -14,11 +14,11 @@ struct group_state {
     float o[128];   // rows row and row + 8 of the warp's 16, columns 256 group + 8 (i / 4) + 2 (lane % 4) + i % 2
     float minus[2]; // -M, plus infinity as long as there is none: a first score's probability is then infinite or no number
     float sum[2];   // of this thread's columns of the group's own tiles, in units of 2^M
-    float scale;    // of scores, to base 2; not 0, so that times infinity it is no NaN
+    float scale;    // of scores, to base 2; not 0, so that times infinity it is no NaN; below 0 it turns their order round
     bool started;   // o holds something
 
     __device__ __forceinline__ explicit group_state(const gen_mla_decode_params &p)
-        : scale(copysignf(fmaxf(fabsf(p.scale_log2), 1e-37f), p.scale_log2))
+        : scale(p.scale_log2 < 0.f ? fminf(p.scale_log2, -1e-37f) : fmaxf(p.scale_log2, 1e-37f))
     {
     }
 
@@ -54,7 +54,7 @@ __device__ __forceinline__ void exponentiate(const float (&s)[32], const float (
     for (int i = 0; i < 16; i++) {
         const int h = i % 2;
         const float a = exp2_fast(fmaf(s[2 * i], scale, minus[h])), b = exp2_fast(fmaf(s[2 * i + 1], scale, minus[h]));
-        sum[h] = i < 2 ? a + b : sum[h] + (a + b); // before their rounding: M is not always the maximum, so the greatest may be rounded, too
+        sum[h] = i < 2 ? a + b : sum[h] + (a + b); // before their rounding: M is not always the maximum, which may be rounded, too
         packed[i] = pack2<element>(a, b);
     }
 }
@@ -90,8 +90,8 @@ __device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[
 }
 
 // Turns scores into probabilities relative to M. Whether M must move is seen from the probabilities' sums, so that nearly
-// always no maximum is looked for. `inner`: there is an M, and the usual way has one branch; else there may be none. No output may be in
-// flight, for it follows M.
+// always no maximum is looked for. `inner`: there is an M already, so the usual way has one branch; else there may be none, which is
+// asked before. No output may be in flight, for it follows M.
 template <bool inner> __device__ __forceinline__ void softmax(group_state &g, const float (&s)[32], unsigned (&packed)[16])
 {
     float minus[2] = {g.minus[0], g.minus[1]}, sum[2];
@@ -114,7 +114,7 @@ template <bool inner> __device__ __forceinline__ void softmax(group_state &g, co
 // Scores of the cache rows from the limits on do not count. `column`: of the thread's first score.
 __device__ __forceinline__ void hide_rows(float (&s)[32], int column, const int (&limit)[2], float scale)
 {
-    const float hidden = copysignf(minus_infinity(), -scale); // minus infinity once it is scaled
+    const float hidden = scale < 0.f ? -minus_infinity() : minus_infinity(); // the latter once it is scaled
 #pragma unroll
     for (int i = 0; i < 32; i++)
         if (column + i / 4 * 8 + i % 2 >= limit[i / 2 % 2])

@@ -298,10 +298,11 @@ enum form {
     FORM_NATURAL, /* lse in base e */
     FORM_RAGGED,  /* 0 to q_len query tokens, and page lists */
     FORM_SHARED,  /* pages that several requests have, and one request twice */
+    FORM_STEEP,   /* a scale below 0, and scores so far apart that maxima move from tile to tile */
 };
 
 const char *const gen__mla_decode_forms[MLA_DECODE_NUM_FORMS] = {
-    "split", "csr", "joint_q", "strides", "heads_first", "no_lse", "natural", "ragged", "shared"};
+    "split", "csr", "joint_q", "strides", "heads_first", "no_lse", "natural", "ragged", "shared", "steep"};
 
 /* Elements from the first to behind the last of `count` rows of `width`. */
 static uint64_t extent(int64_t count, int64_t stride, int64_t width)
@@ -429,6 +430,9 @@ bool gen__mla_decode_form(const gen_problem *base, uint32_t index, gen_args *arg
         return true;
     case FORM_SHARED:
         return shared_form(p, a, t);
+    case FORM_STEEP:
+        a->scale = -0.5f;
+        return true;
     }
     return false;
 }
