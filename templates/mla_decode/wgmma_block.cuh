@@ -35,7 +35,7 @@ constexpr int mbarriers = q_full_barrier + 3;
 // Behind the tiles.
 struct control {
     unsigned long long barriers[mbarriers];
-    unsigned minus[2][rows / 2][2];              // -M of the probabilities of a stage, of the two rows that four lanes have: block_state::minus()
+    unsigned minus[2][rows / 2][2];              // -M of a stage's probabilities, of the two rows of four lanes; block_state::minus()
     float sums[2][2][rows];                      // by piece's parity and group
     mla_share share;
     float lse[rows];                             // of the output that a block of a team has of the request
@@ -52,7 +52,7 @@ __device__ __forceinline__ int run_at(int stage, int position)
     return position < latent_runs ? position ^ (stage * latent_runs / 2) : latent_runs;
 }
 
-// Addresses are one register and what is known when compiled: the compiler makes 64-bit arithmetic of pointers, each time anew.
+// Addresses are one register and a constant: of pointers to members the compiler makes 64-bit arithmetic, each time anew.
 struct block_state {
     control *c;
     unsigned base; // shared address of the tiles
@@ -66,7 +66,7 @@ struct block_state {
     __device__ __forceinline__ unsigned q_empty() const { return barrier(q_empty_barrier); }
     __device__ __forceinline__ unsigned staged() const { return barrier(staged_barrier); }
     __device__ __forceinline__ unsigned barrier(int number) const { return base + tiles_bytes + number * 8; }
-    __device__ __forceinline__ unsigned minus() const { return barrier(mbarriers); }
+    __device__ __forceinline__ unsigned minus() const { return barrier(mbarriers); } // behind the barriers
 };
 
 // What a block has of a piece: its packed rows and its tiles. Both sides of the pipeline walk the same list.

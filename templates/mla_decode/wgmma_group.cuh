@@ -15,8 +15,8 @@ struct group_operands {
 
     __device__ __forceinline__ explicit group_operands(const block_state &b) : low(b.base >> 4 & 0x3fff) {}
 
-    // Before a round, so that the compiler knows that the address is uniform, and works out descriptors once a warp, by one addition each. The
-    // first is made ahead of the wait for keys: behind it, the products up to the next wait each put theirs together from halves.
+    // Before a round, so that the compiler knows that the address is uniform and works out descriptors once a warp, by one addition
+    // each. The first is made ahead of the wait for keys: behind it, the products up to the next wait each put theirs together anew.
     __device__ __forceinline__ void renew()
     {
         low = mla_uniform(low);
@@ -50,7 +50,8 @@ template <int count> __device__ __forceinline__ void wait_runs(const block_state
 }
 
 // Scores of the group's stage: asked for run by run as they land, or by halves where a fence comes with it.
-template <int group> __device__ __forceinline__ void start_scores(const block_state &b, const group_operands &at, unsigned parity, float (&s)[32])
+template <int group>
+__device__ __forceinline__ void start_scores(const block_state &b, const group_operands &at, unsigned parity, float (&s)[32])
 {
 #pragma unroll
     for (int position = 0; position < runs; position++) {
@@ -82,8 +83,18 @@ template <int group> __device__ __forceinline__ void clear_rows(const block_stat
     barrier_sync(group_barrier + group, 128);
 }
 
-// Where a tile's probabilities go from one group to the other, by the thread of the same number: 16 bytes four times, and -M of the
-// thread's two rows. Of these four lanes have the same.
+__device__ __forceinline__ void store_shared_8(unsigned address, unsigned a, unsigned b)
+{
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" :: "r"(address), "r"(a), "r"(b) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, unsigned &b)
+{
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
+}
+
+// Where a tile's probabilities go from one group to the thread of the same number of the other: 16 bytes four times, and -M of the
+// thread's two rows, which four lanes have alike; all of them write it, for that is shorter than asking which.
 struct handover {
     unsigned fragments, minus; // of stage 0
 
@@ -98,9 +109,9 @@ struct handover {
     {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            store_shared_16(fragments + group * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2], packed[4 * i + 3]);
-        asm volatile("st.shared.v2.u32 [%0], {%1, %2};"
-                     :: "r"(minus + group * (rows * 4)), "r"(__float_as_uint(g.minus[0])), "r"(__float_as_uint(g.minus[1])) : "memory");
+            store_shared_16(fragments + group * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2],
+                            packed[4 * i + 3]);
+        store_shared_8(minus + group * (rows * 4), __float_as_uint(g.minus[0]), __float_as_uint(g.minus[1]));
         barrier_arrive(probabilities_ready + group, 256);
     }
 
@@ -110,10 +121,11 @@ struct handover {
     {
         barrier_sync(probabilities_ready + other, 256);
         unsigned x[2];
-        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "r"(minus + other * (rows * 4)) : "memory");
+        load_shared_8(minus + other * (rows * 4), x[0], x[1]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            load_shared_16(fragments + other * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2], packed[4 * i + 3]);
+            load_shared_16(fragments + other * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2],
+                           packed[4 * i + 3]);
         if (__any_sync(0xffffffffu, x[0] != __float_as_uint(g.minus[0]) || x[1] != __float_as_uint(g.minus[1]))) {
             const float theirs[2] = {__uint_as_float(x[0]), __uint_as_float(x[1])};
             const float to[2] = {fminf(theirs[0], g.minus[0]), fminf(theirs[1], g.minus[1])};

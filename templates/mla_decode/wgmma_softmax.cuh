@@ -54,7 +54,7 @@ __device__ __forceinline__ void exponentiate(const float (&s)[32], const float (
     for (int i = 0; i < 16; i++) {
         const int h = i % 2;
         const float a = exp2_fast(fmaf(s[2 * i], scale, minus[h])), b = exp2_fast(fmaf(s[2 * i + 1], scale, minus[h]));
-        sum[h] = i < 2 ? a + b : sum[h] + (a + b); // before their rounding: M is not always the maximum, which may be rounded, too
+        sum[h] = i < 2 ? a + b : sum[h] + (a + b); // before their rounding: M is not always the maximum, so that may be rounded, too
         packed[i] = pack2<element>(a, b);
     }
 }
