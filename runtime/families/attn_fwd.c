@@ -197,11 +197,22 @@ static bool fits_all(const struct gen__facts *variant)
 
 /* ---- time -------------------------------------------------------------- */
 
+static int32_t tile_rows(const struct gen__facts *variant)
+{
+    return variant->fact[ATTN_FWD_Q_ROWS] > 0 ? variant->fact[ATTN_FWD_Q_ROWS] : LEAST_ROWS;
+}
+
 static int32_t row_tiles(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
 {
-    const int32_t rows =
-        variant->fact[ATTN_FWD_Q_ROWS] > 0 ? variant->fact[ATTN_FWD_Q_ROWS] : LEAST_ROWS;
+    const int32_t rows = tile_rows(variant);
     return (p->q_len + rows - 1) / rows;
+}
+
+/* Rows that a head's first tile lacks with causality: attn_missing_rows() in tiles.cuh. */
+static int32_t missing_rows(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
+{
+    const int32_t rows = tile_rows(variant);
+    return (int32_t)((rows - ((int64_t)p->q_len + 63) / 64 * 64 % rows) % rows);
 }
 
 /* Keys that a query row sees on average, were all requests of the greatest length. */
@@ -270,7 +281,11 @@ static inline float tiles_of_a_block(const gen_attn_fwd_problem *p,
     const float idle = variant->fact[ATTN_FWD_WGMMA] && groups > 0 && last < groups
                            ? (1.0f - idle_part) * (float)(groups - last) / (float)groups
                            : 0.0f;
-    if (p->causal || (idle > 0 && taken))
+    if (p->causal) /* the short tile is the first one, which sees the fewest keys */
+        return heads *
+                   ((float)tiles - (float)missing_rows(p, variant) / (float)tile_rows(variant)) +
+               0.3f;
+    if (idle > 0 && taken)
         return heads * ((float)tiles - idle) + 0.3f;
     return ceilf(0.9999f * heads * (float)tiles);
 }
@@ -343,6 +358,31 @@ static int32_t section_of(const gen_attn_fwd_problem *p, const gen_device *devic
     return (int32_t)(section < all ? section : all);
 }
 
+/*
+ * With causality a head's last units are its shortest tiles. Where there are several sections, each
+ * of which begins with long ones, some of every head come at the very end, so that blocks end
+ * together, though each has taken its next tile before it has done the one at work: as many as are
+ * two fifths of the longest one for each block. `units`: of a head, a tile each.
+ */
+static int32_t short_units_of(const gen_attn_fwd_problem *p, const struct gen__facts *variant,
+                              int32_t units, int32_t section, uint64_t resident)
+{
+    const int64_t heads = (int64_t)p->batch * p->num_q_heads;
+    if (!p->causal || p->varlen || p->window_left >= 0 || section >= heads)
+        return 0;
+    const int64_t rows = tile_rows(variant);
+    int64_t room = 2 * (int64_t)p->kv_len * (int64_t)resident / 5;
+    int64_t keys = (int64_t)p->kv_len - p->q_len - missing_rows(p, variant); /* before a tile */
+    int32_t n = 0;
+    for (; n + 1 < units; n++) {
+        keys += rows;
+        room -= keys > 0 ? heads * keys : 0;
+        if (room < 0)
+            break;
+    }
+    return n;
+}
+
 static void plan(const gen_problem *base, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan)
 {
@@ -369,6 +409,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->dims[ATTN_FWD_HEAD_UNITS] = units;
     plan->dims[ATTN_FWD_PAIRED] = in_pairs;
     plan->dims[ATTN_FWD_SECTION] = section_of(p, device);
+    plan->dims[ATTN_FWD_SHORT_UNITS] =
+        in_pairs ? 0 : short_units_of(p, variant, units, plan->dims[ATTN_FWD_SECTION], resident);
     if (variant->fact[ATTN_FWD_DYNAMIC])
         plan->workspace_bytes = sizeof(unsigned long long);
     plan->launch[0] = (gen_plan_launch){

@@ -44,6 +44,7 @@ enum attn_fwd_dim {
     ATTN_FWD_HEAD_UNITS,
     ATTN_FWD_PAIRED,
     ATTN_FWD_SECTION,
+    ATTN_FWD_SHORT_UNITS,
     ATTN_FWD_NUM_DIMS
 };
 _Static_assert(ATTN_FWD_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");

@@ -114,7 +114,8 @@ struct gen_attn_strides {
  * into sections of `section` heads (of all requests), whose keys and values fit
  * into the L2 cache together; within a section units go row tile by row tile,
  * the heads of one next to each other. With `descending` the last row tiles,
- * which see most keys, come first. Where the two blocks of a cluster work together a unit is two
+ * which see most keys, come first. Of every head the last `short_units` units stand
+ * behind all sections: where a unit is a short tile, so that what is handed out last is short. Where the two blocks of a cluster work together a unit is two
  * row tiles, 2 i and 2 i + 1.
  */
 struct gen_attn_schedule {
@@ -125,7 +126,7 @@ struct gen_attn_schedule {
     int section;    /* heads */
     int descending; /* 0 or 1 */
     int paired;     /* 0 or 1 */
-    int reserved;   /* 0 */
+    int short_units; /* of a head, fewer than head_units */
 };
 
 struct gen_attn_fwd_params {

@@ -120,7 +120,8 @@ struct group_place {
 // The part's scores to probabilities. `first`: of the tile's parts.
 __device__ __forceinline__ void exponentiate(group_state &g, int which, float scale, bool first)
 {
-    attn_softmax<attn_e4m3>(g.r, g.s[which], scale, g.packed[which], first, [&g](const float (&factor)[2]) { attn_scale_rows(g.o, factor); });
+    attn_softmax<attn_e4m3>(g.r, g.s[which], scale, g.packed[which], first, first,
+                           [&g](const float (&factor)[2]) { attn_scale_rows(g.o, factor); });
 }
 
 } // namespace

@@ -39,6 +39,14 @@ __device__ __forceinline__ int attn_rows(const int *cu, int b, int total, int mo
     return min(min(max(load_global(cu + b + 1), at), total) - at, most);
 }
 
+// Where queries are no whole tiles, the tile that has fewer rows takes as long as one that has all, for its groups' products have nothing beside
+// them; and with causality the last tile walks over the most keys, the first one over the fewest. So it is the first one that has
+// fewer, by this many, a multiple of 64: the others then begin where blocks of keys do, if those before the first query let them.
+template <int rows> __device__ __forceinline__ int attn_missing_rows(int q_len)
+{
+    return (rows - (q_len + 63) / 64 * 64 % rows) % rows;
+}
+
 // Tile of unit `index`: the only one, or of two the second one too. With two blocks for a unit, which share keys and see all of them,
 // two row tiles are theirs, one behind the other; the second one's may have no rows.
 template <attn_mask mask, int rows, int block, int blocks = 1>
@@ -47,10 +55,13 @@ __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p
     static_assert(blocks == 1 || mask == mask_full, "both walk over the same keys");
     attn_tile t;
     const gen_attn_schedule &s = p.schedule;
-    const unsigned in_section = s.section * s.head_units;
-    const unsigned section = static_cast<unsigned>(index) / in_section, at = index - section * in_section;
-    const unsigned heads = min(s.section, s.all_heads - static_cast<int>(section) * s.section); // the last section's are fewer
-    const unsigned unit = at / heads, any_head = section * s.section + at - unit * heads;
+    const int long_units = s.head_units - s.short_units, behind = index - s.all_heads * long_units; // behind all sections, if not below 0
+    const unsigned in_section = s.section * long_units;
+    const unsigned section = behind < 0 ? static_cast<unsigned>(index) / in_section : 0;
+    const unsigned at = behind < 0 ? index - section * in_section : static_cast<unsigned>(behind);
+    const unsigned heads = behind < 0 ? min(s.section, s.all_heads - static_cast<int>(section) * s.section) // the last section's are fewer
+                                      : s.all_heads;
+    const unsigned in_heads = at / heads, unit = in_heads + (behind < 0 ? 0 : long_units), any_head = section * s.section + at - in_heads * heads;
     int row_tile = s.descending && !second ? s.row_tiles - 1 - static_cast<int>(unit) : static_cast<int>(unit);
     if (blocks > 1)
         row_tile = row_tile * blocks + static_cast<int>(blockIdx.x % blocks);
@@ -62,8 +73,11 @@ __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p
         t.q_len = attn_rows(p.cu_q, t.request, p.total_q, p.q_len, t.q_at);
         t.kv_len = attn_rows(p.cu_k, t.request, p.total_k, p.kv_len, t.k_at);
     }
-    t.first_row = row_tile * rows;
-    t.num_rows = second && 2 * row_tile + 1 == s.row_tiles ? 0 : min(t.q_len - t.first_row, rows); // the middle one is no pair
+    const int missing = mask == mask_full || !s.descending ? 0 : attn_missing_rows<rows>(t.q_len);
+    t.first_row = max(row_tile * rows - missing, 0);
+    t.num_rows = min(t.q_len - t.first_row, row_tile == 0 ? rows - missing : rows);
+    if (second && 2 * row_tile + 1 == s.row_tiles) // the middle one is no pair
+        t.num_rows = 0;
     t.shift = t.kv_len - t.q_len;
     int end = t.kv_len, begin = 0; // keys that some row sees
     if (mask != mask_full)
@@ -173,15 +187,21 @@ __device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const fl
     }
 }
 
-// Scores to probabilities of `form`. M is looked for in a tile's `first` block; where it moves later, what was summed before is multiplied
-// by scale_output(factor). The usual way has one branch.
+// Whether some row of the warp has no M: nothing of the tile came before, or it saw no key in what came.
+__device__ __forceinline__ bool attn_lacks_reference(const attn_rows_state &r)
+{
+    return __any_sync(0xffffffffu, fmaxf(r.minus[0], r.minus[1]) == -minus_infinity());
+}
+
+// Scores to probabilities of `form`. `looks`: M is looked for at once, and not only where it has to move. Where it moves behind a tile's
+// `first` block, what was summed before is multiplied by scale_output(factor). The usual way has one branch.
 template <class form, int n, class F>
 __device__ __forceinline__ void attn_softmax(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / form::in_word],
-                                             bool first, F scale_output)
+                                             bool first, bool looks, F scale_output)
 {
     float minus[2] = {r.minus[0], r.minus[1]}, sum[2];
     unsigned most = __float_as_uint(form::most_sum); // sums are not negative; what is no number is above as bits
-    bool moves = first;
+    bool moves = looks;
 #pragma unroll 1
     for (;;) {
         if (moves) {

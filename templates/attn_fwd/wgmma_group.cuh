@@ -171,10 +171,16 @@ __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const bl
     told.next();
 }
 
-// Scores, which have landed, to probabilities. `first`: of the tile's blocks.
-__device__ __forceinline__ void exponentiate(const gen_attn_fwd_params &p, group_state &g, bool first)
+// Whether M is to be looked for at once: in a tile's first block, and where a row may have seen no key before.
+__device__ __forceinline__ bool looks_for_reference(const group_state &g, bool first)
 {
-    attn_softmax<attn_16_bits<element>>(g.r, g.s, p.scale_log2, g.packed, first, [&g](const float (&factor)[2]) { attn_scale_rows(g.o, factor); });
+    return may_lack ? attn_lacks_reference(g.r) : first;
+}
+
+// Scores, which have landed, to probabilities. `first`: of the tile's blocks.
+__device__ __forceinline__ void exponentiate(const gen_attn_fwd_params &p, group_state &g, bool first, bool looks)
+{
+    attn_softmax<attn_16_bits<element>>(g.r, g.s, p.scale_log2, g.packed, first, looks, [&g](const float (&factor)[2]) { attn_scale_rows(g.o, factor); });
 }
 
 // The block's values have landed, those behind the request's end cleared.
@@ -218,7 +224,7 @@ __device__ __forceinline__ void do_block(const gen_attn_fwd_params &p, const blo
     const int early = uniform(k.place() | v.place() << 8);
     q.renew();
     mask_scores(p, w, g.s, j);
-    exponentiate(p, g, first);
+    exponentiate(p, g, first, looks_for_reference(g, first));
     await_values(p, b, w, v, v_landed, j, group);
     if (!k_landed)
         mbarrier_wait(shared_address(&b.c->k_full[k.place()]), k.phase());
@@ -238,7 +244,7 @@ __device__ __forceinline__ void do_inner_block(const gen_attn_fwd_params &p, con
     const unsigned v_phase = at ? phase : phase ^ 1;
     const bool k_landed = attn_landed(b.c->k_full[at], phase), v_landed = attn_landed(b.c->v_full[v_at], v_phase);
     q.renew();
-    exponentiate(p, g, false);
+    exponentiate(p, g, false, false);
     if (!(k_landed & v_landed)) {
         mbarrier_wait(shared_address(&b.c->k_full[at]), phase);
         mbarrier_wait(shared_address(&b.c->v_full[v_at]), v_phase);
@@ -335,7 +341,7 @@ __device__ void calculate(const gen_attn_fwd_params &p, const block_state &b, in
             }
             const int v_stage = uniform(v.place());
             mask_scores(p, w, g.s, j);
-            exponentiate(p, g, first);
+            exponentiate(p, g, first, looks_for_reference(g, first));
             await_values(p, b, w, v, v_landed, j, group);
             if (!asks_ahead) {
                 kind = next_tile(b, told, group);

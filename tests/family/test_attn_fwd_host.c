@@ -327,8 +327,8 @@ static void estimates_as_measured(void **state)
         int32_t head_dim, causal, q_len;
         enum kind fastest;
     } list[] = {{128, 0, 1024, TWIN},    {128, 0, 2048, BIG},     {128, 0, 4096, BIG},
-                {128, 0, 8192, BIG},     {128, 1, 1024, SMALL},   {128, 1, 2048, BIG},
-                {128, 1, 4096, BIG_ONE}, {128, 1, 8192, BIG_ONE}, {64, 1, 1024, SMALL},
+                {128, 0, 8192, BIG},     {128, 1, 1024, BIG},     {128, 1, 2048, BIG},
+                {128, 1, 4096, BIG_ONE}, {128, 1, 8192, BIG_ONE}, {64, 1, 1024, BIG},
                 {64, 1, 2048, BIG},      {64, 1, 4096, BIG},      {64, 1, 8192, BIG}};
     gen_attn_fwd_problem p = some_problem();
     p.batch = 4, p.num_q_heads = p.num_kv_heads = 32;
@@ -599,6 +599,49 @@ static void strides_of_many(void **state)
            "268435456");
 }
 
+/* With causality the shortest tiles of all heads come behind all sections, where there are several.
+ */
+static void short_tiles_last(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t heads, q_len, kv_len, rows, units;
+    } cases[] = {
+        {32, 1024, 1024, 192, 2},  /* 64 and 256 keys of 422; the next tile has 448 */
+        {32, 1024, 1024, 128, 2},  /* 128 and 256 */
+        {32, 4096, 4096, 192, 4},  /* 64, 256, 448 and 640 of 1,689 */
+        {32, 1000, 3000, 128, 0},  /* the first tile has 2,104 of 1,237 */
+        {32, 3000, 1000, 192, 12}, /* ten see no key, the next ones 48 and 240 */
+        {8, 1024, 1024, 192, 0},   /* one section */
+        {2000, 150, 1024, 192, 0}  /* one tile a head */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gen_attn_fwd_problem p = some_problem();
+        const struct gen__facts v = shape_of(cases[i].rows, 64);
+        p.batch = 4, p.num_q_heads = p.num_kv_heads = cases[i].heads;
+        p.q_len = cases[i].q_len, p.kv_len = cases[i].kv_len;
+        assert_int_equal(planned(&p, &v).dims[ATTN_FWD_SHORT_UNITS], 0); /* no causality */
+        p.causal = 1;
+        gen_plan plan = planned(&p, &v);
+        assert_int_equal(plan.dims[ATTN_FWD_SHORT_UNITS], cases[i].units);
+        struct gen_attn_fwd_params k;
+        gen_attn_fwd_args a = good_args(&p);
+        plan.dims[ATTN_FWD_MAP_ROWS] = 0; /* tensor maps want a driver */
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+        assert_int_equal(k.schedule.short_units, cases[i].units);
+        plan.dims[ATTN_FWD_SHORT_UNITS] = plan.dims[ATTN_FWD_HEAD_UNITS]; /* none is left */
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_STATUS_MISMATCH);
+        p.window_left = 100;
+        assert_int_equal(planned(&p, &v).dims[ATTN_FWD_SHORT_UNITS], 0);
+        p.window_left = -1, p.varlen = 1;
+        assert_int_equal(planned(&p, &v).dims[ATTN_FWD_SHORT_UNITS], 0);
+        struct gen__facts shares = v; /* in pairs, which are alike */
+        shares.fact[ATTN_FWD_DYNAMIC] = 0;
+        p.varlen = 0;
+        assert_int_equal(planned(&p, &shares).dims[ATTN_FWD_SHORT_UNITS], 0);
+    }
+}
+
 static void plans_of_others(void **state)
 {
     (void)state;
@@ -608,9 +651,10 @@ static void plans_of_others(void **state)
     const gen_attn_fwd_args a = good_args(&p);
     unsigned char out[GEN__MAX_PARAMS];
     plan.dims[ATTN_FWD_SECTION] = 0;
-    assert_failed(family->params(&plan, 0, &a.base, NULL, out), MISMATCH,
-                  "attn_fwd: the plan's batch, num_q_heads, num_kv_heads, q_len, row tiles, head "
-                  "units, section are 2, 8, 4, 300, 5, 5, 0; not what gen_select() writes");
+    assert_failed(
+        family->params(&plan, 0, &a.base, NULL, out), MISMATCH,
+        "attn_fwd: the plan's batch, num_q_heads, num_kv_heads, q_len, row tiles, head "
+        "units, section, short units are 2, 8, 4, 300, 5, 5, 0, 0; not what gen_select() writes");
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     plan.dims[ATTN_FWD_NUM_KV_HEADS] = 0;
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_STATUS_MISMATCH);
@@ -747,6 +791,7 @@ int main(void)
         cmocka_unit_test(clusters_of_two),
         cmocka_unit_test(batch_invariance),
         cmocka_unit_test(sections),
+        cmocka_unit_test(short_tiles_last),
         cmocka_unit_test(estimates),
         cmocka_unit_test(estimates_as_measured),
         cmocka_unit_test(other_symbols_are_not_estimated_faster),

@@ -233,16 +233,19 @@ static enum gen_status check_dims(const int32_t *dims, bool launch)
 {
     if (dims[ATTN_FWD_BATCH] > 0 && dims[ATTN_FWD_NUM_KV_HEADS] > 0 &&
         dims[ATTN_FWD_NUM_Q_HEADS] >= dims[ATTN_FWD_NUM_KV_HEADS] && dims[ATTN_FWD_Q_LEN] > 0 &&
-        (!launch || (dims[ATTN_FWD_ROW_TILES] > 0 && dims[ATTN_FWD_HEAD_UNITS] > 0 &&
+        (!launch || (dims[ATTN_FWD_ROW_TILES] > 0 && dims[ATTN_FWD_SHORT_UNITS] >= 0 &&
+                     dims[ATTN_FWD_HEAD_UNITS] > dims[ATTN_FWD_SHORT_UNITS] &&
                      dims[ATTN_FWD_SECTION] > 0)))
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,
                      "%s: the plan's batch, num_q_heads, num_kv_heads, q_len, row tiles, head "
-                     "units, section are %" PRId32 ", %" PRId32 ", %" PRId32 ", %" PRId32
-                     ", %" PRId32 ", %" PRId32 ", %" PRId32 "; not what gen_select() writes",
+                     "units, section, short units are %" PRId32 ", %" PRId32 ", %" PRId32
+                     ", %" PRId32 ", %" PRId32 ", %" PRId32 ", %" PRId32 ", %" PRId32
+                     "; not what gen_select() writes",
                      family, dims[ATTN_FWD_BATCH], dims[ATTN_FWD_NUM_Q_HEADS],
                      dims[ATTN_FWD_NUM_KV_HEADS], dims[ATTN_FWD_Q_LEN], dims[ATTN_FWD_ROW_TILES],
-                     dims[ATTN_FWD_HEAD_UNITS], dims[ATTN_FWD_SECTION]);
+                     dims[ATTN_FWD_HEAD_UNITS], dims[ATTN_FWD_SECTION],
+                     dims[ATTN_FWD_SHORT_UNITS]);
 }
 
 /* ---- the copy engine's view -------------------------------------------- */
@@ -344,7 +347,8 @@ static enum gen_status make_params(const int32_t *dims, const gen_attn_fwd_args 
                      .all_heads = all_heads,
                      .section = dims[ATTN_FWD_SECTION],
                      .descending = dims[ATTN_FWD_IS_CAUSAL],
-                     .paired = dims[ATTN_FWD_PAIRED] != 0},
+                     .paired = dims[ATTN_FWD_PAIRED] != 0,
+                     .short_units = dims[ATTN_FWD_SHORT_UNITS]},
         .q_len = dims[ATTN_FWD_Q_LEN],
         .kv_len = dims[ATTN_FWD_KV_LEN],
         .total_q = varlen ? a->total_q : 0,
