@@ -281,10 +281,15 @@ static inline float tiles_of_a_block(const gen_attn_fwd_problem *p,
     const float idle = variant->fact[ATTN_FWD_WGMMA] && groups > 0 && last < groups
                            ? (1.0f - idle_part) * (float)(groups - last) / (float)groups
                            : 0.0f;
-    if (p->causal) /* the short tile is the first one, which sees the fewest keys */
-        return heads *
-                   ((float)tiles - (float)missing_rows(p, variant) / (float)tile_rows(variant)) +
-               0.3f;
+    if (p->causal) {
+        /* The short tile is the first one, which sees the fewest keys, but for windows. */
+        const float missing = (float)missing_rows(p, variant) / (float)tile_rows(variant);
+        const float few = p->window_left >= 0     ? 0.0f
+                          : p->q_len >= p->kv_len ? 1.0f
+                                                  : (float)p->q_len / (float)p->kv_len;
+        const float spared = missing * (1.0f - idle_part * (1.0f - few));
+        return heads * ((float)tiles - spared) + 0.3f;
+    }
     if (idle > 0 && taken)
         return heads * ((float)tiles - idle) + 0.3f;
     return ceilf(0.9999f * heads * (float)tiles);
@@ -359,10 +364,10 @@ static int32_t section_of(const gen_attn_fwd_problem *p, const gen_device *devic
 }
 
 /*
- * With causality a head's last units are its shortest tiles. Where there are several sections, each
- * of which begins with long ones, some of every head come at the very end, so that blocks end
- * together, though each has taken its next tile before it has done the one at work: as many as are
- * two fifths of the longest one for each block. `units`: of a head, a tile each.
+ * With causality a head's last units, not in pairs, are its shortest tiles. Where there are several
+ * sections, each of which begins with long ones, some of every head come at the very end, so that
+ * blocks end together, though each has taken its next tile before it has done the one at work: as
+ * many as are two fifths of the longest one for each block. `units`: of a head, a tile each.
  */
 static int32_t short_units_of(const gen_attn_fwd_problem *p, const struct gen__facts *variant,
                               int32_t units, int32_t section, uint64_t resident)
@@ -373,14 +378,15 @@ static int32_t short_units_of(const gen_attn_fwd_problem *p, const struct gen__f
     const int64_t rows = tile_rows(variant);
     int64_t room = 2 * (int64_t)p->kv_len * (int64_t)resident / 5;
     int64_t keys = (int64_t)p->kv_len - p->q_len - missing_rows(p, variant); /* before a tile */
-    int32_t n = 0;
-    for (; n + 1 < units; n++) {
+    int64_t n = keys < 0 ? -keys / rows : 0;                                 /* see none */
+    n = n < units - 1 ? n : units - 1;
+    for (keys += n * rows; n + 1 < units; n++) {
         keys += rows;
         room -= keys > 0 ? heads * keys : 0;
         if (room < 0)
             break;
     }
-    return n;
+    return (int32_t)n;
 }
 
 static void plan(const gen_problem *base, const gen_device *device,

@@ -114,18 +114,19 @@ struct gen_attn_strides {
  * into sections of `section` heads (of all requests), whose keys and values fit
  * into the L2 cache together; within a section units go row tile by row tile,
  * the heads of one next to each other. With `descending` the last row tiles,
- * which see most keys, come first. Of every head the last `short_units` units stand
- * behind all sections: where a unit is a short tile, so that what is handed out last is short. Where the two blocks of a cluster work together a unit is two
- * row tiles, 2 i and 2 i + 1.
+ * which see most keys, come first. Of every head the last `short_units` units
+ * stand behind all sections: short tiles, so that what is handed out last is
+ * short. Where the two blocks of a cluster work together a unit is two row tiles,
+ * 2 i and 2 i + 1.
  */
 struct gen_attn_schedule {
     int num_units;
-    int head_units; /* of a head */
-    int row_tiles;  /* of a head */
-    int all_heads;  /* batch * num_q_heads */
-    int section;    /* heads */
-    int descending; /* 0 or 1 */
-    int paired;     /* 0 or 1 */
+    int head_units;  /* of a head */
+    int row_tiles;   /* of a head */
+    int all_heads;   /* batch * num_q_heads */
+    int section;     /* heads */
+    int descending;  /* 0 or 1 */
+    int paired;      /* 0 or 1 */
     int short_units; /* of a head, fewer than head_units */
 };
 

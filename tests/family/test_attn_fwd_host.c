@@ -348,6 +348,21 @@ static void estimates_as_measured(void **state)
             assert_true(us < family->predict(&p.base, &h200, &other));
         }
     }
+    /* A short first tile spares less where it sees nearly as many keys as the last one. */
+    p.head_dim = 128, p.causal = 1;
+    const struct gen__facts big = kind_of(BIG, 128);
+    float spared[3];
+    for (int i = 0; i < 3; i++) {
+        p.kv_len = i == 1 ? 32768 : 1152;
+        p.window_left = i == 2 ? 127 : -1;
+        p.q_len = 1152;
+        spared[i] = family->predict(&p.base, &h200, &big);
+        p.q_len = 1024; /* two of three groups less */
+        p.kv_len -= i == 1 ? 0 : 128;
+        spared[i] = 1.0f - family->predict(&p.base, &h200, &big) / spared[i];
+    }
+    assert_true(spared[1] < 0.09f && spared[2] < 0.09f && spared[0] > 0.15f);
+    p.window_left = -1;
     /* Of 8 bits, blocks of 128 keys. */
     p.head_dim = 128, p.dtype = GEN_DTYPE_E4M3;
     for (int32_t i = 0; i < 8; i++) {

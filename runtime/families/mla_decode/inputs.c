@@ -302,7 +302,8 @@ enum form {
 };
 
 const char *const gen__mla_decode_forms[MLA_DECODE_NUM_FORMS] = {
-    "split", "csr", "joint_q", "strides", "heads_first", "no_lse", "natural", "ragged", "shared", "steep"};
+    "split",  "csr",     "joint_q", "strides", "heads_first",
+    "no_lse", "natural", "ragged",  "shared",  "steep"};
 
 /* Elements from the first to behind the last of `count` rows of `width`. */
 static uint64_t extent(int64_t count, int64_t stride, int64_t width)
