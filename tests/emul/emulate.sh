@@ -9,6 +9,7 @@
 #     -t LIST  targets (default: sm_90a)
 #     -c CC    compute capability of the device (default: 90)
 #     -s N     multiprocessors of the device: few, so that persistent blocks have work for more than one round (default: 2)
+#     -L N     bytes of its L2 cache (default: an H200's)
 #     -T DIR   templates (default: those beside this script's folder)
 #     -l FILE  the verify list (default: the family's own)
 #     -k GLOB  required keys
@@ -23,11 +24,11 @@ usage() {
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-build=build out='' families='' targets=sm_90a cc=90 sms=2 list='' keys='' modes='eager,ahead late,reverse random' repeats=1 jobs=$(nproc)
+build=build out='' families='' targets=sm_90a cc=90 sms=2 l2=62914560 list='' keys='' modes='eager,ahead late,reverse random' repeats=1 jobs=$(nproc)
 compile_only='' templates=$here/../../templates
-while getopts b:o:f:t:c:s:T:l:k:m:r:j:n letter; do
+while getopts b:o:f:t:c:s:L:T:l:k:m:r:j:n letter; do
     case $letter in
-    b) build=$OPTARG ;; o) out=$OPTARG ;; f) families=$OPTARG ;; t) targets=$OPTARG ;; c) cc=$OPTARG ;; s) sms=$OPTARG ;; T) templates=$OPTARG ;; l) list=$OPTARG ;;
+    b) build=$OPTARG ;; o) out=$OPTARG ;; f) families=$OPTARG ;; t) targets=$OPTARG ;; c) cc=$OPTARG ;; s) sms=$OPTARG ;; L) l2=$OPTARG ;; T) templates=$OPTARG ;; l) list=$OPTARG ;;
     k) keys=$OPTARG ;; m) modes=$OPTARG ;; r) repeats=$OPTARG ;; j) jobs=$OPTARG ;; n) compile_only=1 ;;
     *) usage ;;
     esac
@@ -73,7 +74,7 @@ find "$out/expanded" -name '*.cu' | LC_ALL=C sort | xargs -P "$jobs" -n 8 "$here
 [ -z "$compile_only" ] || exit 0
 
 "$build/bin/attngen" build -q $build_only ${families:+-f "$families"} -t "$targets" --templates "$templates" -j "$jobs" -o "$out/emul.fatbin"
-export GEN_LIBCUDA="$build/lib/libsim_cuda.so" SIM_KERNELS="$out/kernels" SIM_CC="$cc" SIM_SMS="$sms" ATTNGEN_PRODUCT="$out/emul.fatbin"
+export GEN_LIBCUDA="$build/lib/libsim_cuda.so" SIM_KERNELS="$out/kernels" SIM_CC="$cc" SIM_SMS="$sms" SIM_L2="$l2" ATTNGEN_PRODUCT="$out/emul.fatbin"
 # One mode; its output and exit status go to files.
 verify() {
     EMUL_MODE=$1 "$build/libexec/attngen/attngen-verify" $verified $only ${keys:+--keys "$keys"} ${list:+--list "$list"} --repeats "$repeats" --all \

@@ -436,7 +436,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
         *value = 6144;
         break;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-        *value = 62914560;
+        *value = number_from("SIM_L2", 62914560);
         break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
         *value = cc / 10;

@@ -233,9 +233,9 @@ static enum gen_status check_dims(const int32_t *dims, bool launch)
 {
     if (dims[ATTN_FWD_BATCH] > 0 && dims[ATTN_FWD_NUM_KV_HEADS] > 0 &&
         dims[ATTN_FWD_NUM_Q_HEADS] >= dims[ATTN_FWD_NUM_KV_HEADS] && dims[ATTN_FWD_Q_LEN] > 0 &&
-        (!launch || (dims[ATTN_FWD_ROW_TILES] > 0 && dims[ATTN_FWD_SHORT_UNITS] >= 0 &&
-                     dims[ATTN_FWD_HEAD_UNITS] > dims[ATTN_FWD_SHORT_UNITS] &&
-                     dims[ATTN_FWD_SECTION] > 0)))
+        (!launch ||
+         (dims[ATTN_FWD_ROW_TILES] > 0 && dims[ATTN_FWD_SHORT_UNITS] >= 0 &&
+          dims[ATTN_FWD_HEAD_UNITS] > dims[ATTN_FWD_SHORT_UNITS] && dims[ATTN_FWD_SECTION] > 0)))
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,
                      "%s: the plan's batch, num_q_heads, num_kv_heads, q_len, row tiles, head "
@@ -244,8 +244,7 @@ static enum gen_status check_dims(const int32_t *dims, bool launch)
                      "; not what gen_select() writes",
                      family, dims[ATTN_FWD_BATCH], dims[ATTN_FWD_NUM_Q_HEADS],
                      dims[ATTN_FWD_NUM_KV_HEADS], dims[ATTN_FWD_Q_LEN], dims[ATTN_FWD_ROW_TILES],
-                     dims[ATTN_FWD_HEAD_UNITS], dims[ATTN_FWD_SECTION],
-                     dims[ATTN_FWD_SHORT_UNITS]);
+                     dims[ATTN_FWD_HEAD_UNITS], dims[ATTN_FWD_SECTION], dims[ATTN_FWD_SHORT_UNITS]);
 }
 
 /* ---- the copy engine's view -------------------------------------------- */
