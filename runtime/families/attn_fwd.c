@@ -208,7 +208,8 @@ static int32_t row_tiles(const gen_attn_fwd_problem *p, const struct gen__facts 
     return (p->q_len + rows - 1) / rows;
 }
 
-/* Rows that a head's first tile lacks with causality: attn_missing_rows() in tiles.cuh. */
+/* Rows that a head's short tile lacks, in groups of 64: with causality the first one, else the
+ * last; attn_missing_rows() in tiles.cuh. */
 static int32_t missing_rows(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
 {
     const int32_t rows = tile_rows(variant);
@@ -266,7 +267,8 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
 }
 
 /* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose
- * last tile is short; shares in pairs and tiles of equal length do not. `heads`: of a block. */
+ * first or last tile is short; shares in pairs and tiles of equal length do not. `heads`: of a
+ * block. */
 static inline float tiles_of_a_block(const gen_attn_fwd_problem *p,
                                      const struct gen__facts *variant, float heads)
 {
@@ -276,22 +278,13 @@ static inline float tiles_of_a_block(const gen_attn_fwd_problem *p,
     const bool taken = variant->fact[ATTN_FWD_DYNAMIC] || !variant->fact[ATTN_FWD_PERSISTENT];
     if (p->causal && !taken)
         return 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));
-    const int32_t groups = variant->fact[ATTN_FWD_Q_ROWS] / 64;
-    const int32_t last = (p->q_len - (tiles - 1) * variant->fact[ATTN_FWD_Q_ROWS] + 63) / 64;
-    const float idle = variant->fact[ATTN_FWD_WGMMA] && groups > 0 && last < groups
-                           ? (1.0f - idle_part) * (float)(groups - last) / (float)groups
-                           : 0.0f;
-    if (p->causal) {
-        /* The short tile is the first one, which sees the fewest keys, but for windows. */
-        const float missing = (float)missing_rows(p, variant) / (float)tile_rows(variant);
-        const float few = p->window_left >= 0     ? 0.0f
-                          : p->q_len >= p->kv_len ? 1.0f
-                                                  : (float)p->q_len / (float)p->kv_len;
-        const float spared = missing * (1.0f - idle_part * (1.0f - few));
-        return heads * ((float)tiles - spared) + 0.3f;
-    }
-    if (idle > 0 && taken)
-        return heads * ((float)tiles - idle) + 0.3f;
+    const float missing = (float)missing_rows(p, variant) / (float)tile_rows(variant);
+    float few = 0.0f; /* with causality the short tile is the one that sees the fewest keys, but for
+                         windows */
+    if (p->causal && p->window_left < 0)
+        few = p->q_len >= p->kv_len ? 1.0f : (float)p->q_len / (float)p->kv_len;
+    if (p->causal || (missing > 0 && taken))
+        return heads * ((float)tiles - missing * (1.0f - idle_part * (1.0f - few))) + 0.3f;
     return ceilf(0.9999f * heads * (float)tiles);
 }
 

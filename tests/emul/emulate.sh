@@ -24,7 +24,7 @@ usage() {
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-build=build out='' families='' targets=sm_90a cc=90 sms=2 l2=62914560 list='' keys='' modes='eager,ahead late,reverse random' repeats=1 jobs=$(nproc)
+build=build out='' families='' targets=sm_90a cc=90 sms=2 l2='' list='' keys='' modes='eager,ahead late,reverse random' repeats=1 jobs=$(nproc)
 compile_only='' templates=$here/../../templates
 while getopts b:o:f:t:c:s:L:T:l:k:m:r:j:n letter; do
     case $letter in
@@ -74,7 +74,8 @@ find "$out/expanded" -name '*.cu' | LC_ALL=C sort | xargs -P "$jobs" -n 8 "$here
 [ -z "$compile_only" ] || exit 0
 
 "$build/bin/attngen" build -q $build_only ${families:+-f "$families"} -t "$targets" --templates "$templates" -j "$jobs" -o "$out/emul.fatbin"
-export GEN_LIBCUDA="$build/lib/libsim_cuda.so" SIM_KERNELS="$out/kernels" SIM_CC="$cc" SIM_SMS="$sms" SIM_L2="$l2" ATTNGEN_PRODUCT="$out/emul.fatbin"
+export GEN_LIBCUDA="$build/lib/libsim_cuda.so" SIM_KERNELS="$out/kernels" SIM_CC="$cc" SIM_SMS="$sms" ATTNGEN_PRODUCT="$out/emul.fatbin"
+[ -z "$l2" ] || export SIM_L2="$l2"
 # One mode; its output and exit status go to files.
 verify() {
     EMUL_MODE=$1 "$build/libexec/attngen/attngen-verify" $verified $only ${keys:+--keys "$keys"} ${list:+--list "$list"} --repeats "$repeats" --all \

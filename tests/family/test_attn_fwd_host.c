@@ -319,7 +319,8 @@ static struct gen__facts kind_of(enum kind kind, int32_t head_dim)
     return facts;
 }
 
-/* What is the fastest on an H200 (docs/perf/attn_fwd.md) is so in the estimate. */
+/* What is the fastest on an H200 (docs/perf/attn_fwd.md), or within 1 % of it, is the fastest in
+ * the estimate. */
 static void estimates_as_measured(void **state)
 {
     (void)state;
