@@ -7,7 +7,8 @@
  * eligible; the first rule that finds something decides:
  *
  *   TABLE     the device's own class (compute capability and number of SMs):
- *             the row nearest in the sum of |log2| distances of the coordinates
+ *             the row nearest in the sum of |log2| distances of the coordinates,
+ *             if the family lets it reach so far
  *   NEAREST   the nearest measured class of the same compute capability, by
  *             the sum of |log2| ratios of SMs, bandwidth and L2. The first
  *             coordinate counts independent pieces of work, so the row is
@@ -162,8 +163,8 @@ static float time_of_many(const struct gen__ask *ask, const struct gen__range *r
     return us;
 }
 
-/* The nearest eligible row of a range. The first coordinate is multiplied by
- * `scale` where the row is looked up, not where its time is. */
+/* The nearest eligible row of a range, if it reaches to the problem. The first coordinate is
+ * multiplied by `scale` where the row is looked up, not where its time is. */
 static bool choose_row(const struct gen__ask *ask, const struct gen__range *range, float scale,
                        struct gen__choice *choice)
 {
@@ -181,7 +182,7 @@ static bool choose_row(const struct gen__ask *ask, const struct gen__range *rang
     }
     if (!row || !row_fits(ask, row))
         row = search_rows(ask, range, scale);
-    if (!row)
+    if (!row || !gen__row_reaches(row, ask->family, ask->key.counts, ask->key.counts[0] * scale))
         return false;
     choice->facts = row->facts;
     choice->range = range;
@@ -308,9 +309,6 @@ bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice)
 
 float gen__choice_distance(const struct gen__ask *ask, const struct gen__choice *choice)
 {
-    float sum = 0.0f;
-    for (uint32_t c = 0; c < ask->family->num_coords; c++)
-        sum += fabsf(gen__doublings(ask->key.counts[c] * (c ? 1.0f : choice->scale)) -
-                     choice->row->logs[c]);
-    return sum;
+    return gen__row_distance(choice->row, ask->family->num_coords, ask->key.counts,
+                             ask->key.counts[0] * choice->scale);
 }

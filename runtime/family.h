@@ -150,6 +150,9 @@ struct gen__family {
                                   counts independent pieces of work: it is what
                                   scales with the number of SMs */
     uint32_t num_coords;
+    /* How far from a tuning row a problem may be, in doublings, for the row to decide: beyond, the
+     * estimate knows better. 0: any distance. Not for families of one coordinate. */
+    float reach;
     const struct gen__field *fields; /* of the problem, for text */
     uint32_t num_fields;
 

@@ -92,6 +92,25 @@ void gen__probe_set(struct gen__probe *probe, const gen_library *library,
                     const struct gen__range *range, uint32_t num_coords,
                     const float counts[GEN__MAX_COORDS], float scale);
 
+/* How far from a row a problem is, in doublings: the sum over the coordinates. `first` is the first
+ * one to look it up by. */
+static inline float gen__row_distance(const struct gen__row *row, uint32_t num_coords,
+                                      const float *counts, float first)
+{
+    float sum = fabsf(gen__doublings(first) - row->logs[0]);
+    for (uint32_t c = 1; c < num_coords; c++)
+        sum += fabsf(gen__doublings(counts[c]) - row->logs[c]);
+    return sum;
+}
+
+/* Whether it is near enough for the row to decide. */
+static inline bool gen__row_reaches(const struct gen__row *row, const struct gen__family *family,
+                                    const float *counts, float first)
+{
+    return family->reach == 0.0f ||
+           gen__row_distance(row, family->num_coords, counts, first) <= family->reach;
+}
+
 /* The next best behind row `last` at *distance; GEN__NO_ROW at the end. */
 uint32_t gen__rows_next(const struct gen__probe *probe, uint32_t last, float *distance);
 

@@ -97,18 +97,21 @@ const struct gen__row *gen__short_other(const struct gen__range *range,
                                         const gen_problem *problem, const gen_device *device,
                                         const float *counts, float first);
 
-/* By several coordinates, of the device's own class or of another. */
-GEN__INLINE bool gen__short_row(const struct gen__range *range, const struct gen__family *family,
-                                const gen_problem *problem, const gen_device *device,
-                                const float *counts, float first, struct gen__found *found)
+/* By several coordinates, of the device's own class or of another; NULL where that has to be asked
+ * at length. */
+GEN__INLINE const struct gen__row *gen__short_row(const struct gen__range *range,
+                                                  const struct gen__family *family,
+                                                  const gen_problem *problem,
+                                                  const gen_device *device, const float *counts,
+                                                  float first, struct gen__found *found)
 {
     if (!range->place.at)
-        return false;
+        return NULL;
     const struct gen__row *next;
     const struct gen__row *row =
         gen__grid_find(range, family->num_coords, counts, &found->us, &next);
     if (!row)
-        return false;
+        return NULL;
     if (first != counts[0]) {
         row = gen__grid_find_scaled(range, family->num_coords, counts, first);
         next = NULL;
@@ -119,10 +122,10 @@ GEN__INLINE bool gen__short_row(const struct gen__range *range, const struct gen
         else
             row = gen__short_other(range, family, problem, device, counts, first);
         if (!row)
-            return false;
+            return NULL;
     }
     found->facts = row->facts;
-    return true;
+    return row;
 }
 
 /* By the one coordinate. */
@@ -138,6 +141,15 @@ GEN__INLINE bool gen__short_spot(const struct gen__range *range, const struct ge
         spot = gen__spot_at(range, x);
     found->us = gen__spot_time(spot, x);
     return true;
+}
+
+/* By the rule MODEL. */
+GEN__INLINE bool gen__short_estimate(const struct gen__family *family, const gen_library *library,
+                                     const gen_device *device, const gen_problem *problem,
+                                     const struct gen__entry *entry, struct gen__found *found)
+{
+    found->why = GEN_WHY_MODEL;
+    return gen__short_model(family, library, device, problem, entry, &found->facts, &found->us);
 }
 
 /* For a device that was checked, and a problem whose size and flags were. */
@@ -160,18 +172,23 @@ GEN__INLINE bool gen__short_choose(const struct gen__family *family, const gen_l
             !gen__is_capability(device->compute_capability))
             return false;
         range = gen__nearest_class(entry, device, features);
-        if (!range) {
-            found->why = GEN_WHY_MODEL;
-            return gen__short_model(family, library, device, problem, entry, &found->facts,
-                                    &found->us);
-        }
+        if (!range)
+            return gen__short_estimate(family, library, device, problem, entry, found);
         at *= gen__per_sm_scale(features, range);
         found->why = GEN_WHY_NEAREST;
     }
-    if (family->num_coords == 1
-            ? !gen__short_spot(range, family, problem, device, key.counts[0], at, found)
-            : !gen__short_row(range, family, problem, device, key.counts, at, found))
-        return false;
+    if (family->num_coords == 1) {
+        if (!gen__short_spot(range, family, problem, device, key.counts[0], at, found))
+            return false;
+    } else {
+        const struct gen__row *row =
+            gen__short_row(range, family, problem, device, key.counts, at, found);
+        if (!row)
+            return false;
+        if (!gen__row_reaches(row, family, key.counts, at))
+            return entry->num_ranges == 1 &&
+                   gen__short_estimate(family, library, device, problem, entry, found);
+    }
     found->us = gen__by_bandwidth(found->us, device, range);
     return true;
 }

@@ -40,6 +40,10 @@ static const struct gen__axis required[] = {
 /* heads: of all requests. */
 static const char *const coords[] = {"heads", "q_len", "kv_len"};
 
+/* Doublings. How tiles fill the GPU changes within less than one: rows of other sizes say little
+ * that the estimate does not know. */
+#define REACH 0.5f
+
 #define FIELD(name) #name, offsetof(gen_attn_fwd_problem, name)
 static const struct gen__field fields[] = {
     {FIELD(batch), NULL, 0, 1},
@@ -436,6 +440,7 @@ const struct gen__family gen__family_attn_fwd = {
     .facts = ATTN_FWD_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .reach = REACH,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,

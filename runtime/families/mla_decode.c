@@ -149,7 +149,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     key->counts[1] = (float)at_least_1(usual_length(p));
     const int32_t rows = p->q_len * p->num_heads;
     key->counts[2] = (float)(rows <= 16 ? rows : (rows + 15) & ~15);
-    key->counts[3] = (float)boxed_rows(p->page_size);
+    /* Where pages matter: no variant of 8-bit caches takes boxes. */
+    key->counts[3] = cache == GEN_MLA_CACHE_SAME ? (float)boxed_rows(p->page_size) : 1.0f;
     return GEN_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "family.h"
 #include "make_product.h"
 
+#include "attn_fwd/args.h"
 #include "la_decode/args.h"
 #include "mla_decode/args.h"
 #include "mla_merge/args.h"
@@ -82,6 +83,23 @@ static const struct made merge = {
      {3, 1, 96, 0}},
     {0},
 };
+/* q_rows, kv_rows, wgmma, persistent, dependent, dynamic, renamed: one that takes tiles as they are
+ * needed, a twin, one under another symbol, a portable one. */
+static const struct made attn = {
+    "attn_fwd",
+    "dtype,head_dim,mask",
+    "attn_fwd_fp16_d128_causal",
+    "fp16,128,causal",
+    {384, 512, 512, 384, 512, 128},
+    {200000, 220000, 220000, 200000, 220000, 90000},
+    {{128, 128, 1, 1, 1, 0, 0},
+     {192, 64, 1, 1, 1, 1, 0},
+     {192, 64, 1, 0, 1, 0, 0},
+     {128, 128, 1, 1, 1, 0, 0},
+     {192, 64, 1, 1, 1, 1, 1},
+     {64, 64, 0, 0, 1, 0, 0}},
+    {0, 0, 0, 2, 0, 0},
+};
 
 struct text {
     char at[1 << 18];
@@ -128,16 +146,21 @@ static void add_mla_rows(struct text *text, const struct made *made, unsigned ho
                 }
 }
 
-static void add_table(struct product *product, const char *name, unsigned num_sms, unsigned holes)
+static void add_head(struct text *text, unsigned num_sms)
 {
-    static struct text text;
-    char problem[64];
-    text.length = 0;
-    add(&text,
+    text->length = 0;
+    add(text,
         "# attngen tuning table\n# format: 1\n# class: sm90_%usm\n# compute_capability: 90\n"
         "# num_sms: %u\n# memory_gbps: 4800\n# l2_bytes: 62914560\n"
         "family\trequired\tproblem\tvariant\tus\tdigest\n",
         num_sms, num_sms);
+}
+
+static void add_table(struct product *product, const char *name, unsigned num_sms, unsigned holes)
+{
+    static struct text text;
+    char problem[64];
+    add_head(&text, num_sms);
     for (int states = 8; states <= 65536; states *= 2) {
         snprintf(problem, sizeof(problem), "states=%d", states);
         add_row(&text, &la, problem);
@@ -149,6 +172,13 @@ static void add_table(struct product *product, const char *name, unsigned num_sm
         for (int pieces = 2; pieces <= 128; pieces += (pieces + 1) / 2) {
             snprintf(problem, sizeof(problem), "rows=%d,pieces=%d", rows, pieces);
             add_row(&text, &merge, problem);
+        }
+    for (int heads = 32; heads <= 512; heads *= 4)
+        for (int rows = 1024; rows <= 16384; rows *= 2) {
+            snprintf(problem, sizeof(problem), "heads=%d,q_len=%d,kv_len=%d", heads, rows,
+                     draw(4) ? rows : 2 * rows);
+            if (draw(100) >= holes)
+                add_row(&text, &attn, problem);
         }
     product_table(product, name, text.at);
 }
@@ -171,28 +201,8 @@ static void add_key(struct product *product, uint32_t family, uint32_t target,
     }
 }
 
-/* Merges of bf16 alone: what is cut in fp16 cannot be done. */
-static gen_library *open_product(bool tables, unsigned holes, void **bytes)
+static gen_library *open_made(struct product *product, void **bytes)
 {
-    struct product *product = product_new();
-    uint32_t family[3];
-    const struct made *const first[3] = {&la, &mla_bf16, &merge};
-    for (unsigned i = 0; i < 3; i++)
-        family[i] = product_family(product, first[i]->family, first[i]->axes,
-                                   gen__family_by_name(first[i]->family)->facts);
-    const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
-    add_key(product, family[0], target, "sm90a", &la);
-    add_key(product, family[1], target, "sm90a", &mla_e4m3);
-    add_key(product, family[1], target, "sm90a", &mla_bf16);
-    add_key(product, family[1], target, "sm90a", &mla_fp16);
-    add_key(product, family[2], target, "sm90a", &merge);
-    const uint32_t text = product_target(product, "compute_80", 80, GEN_PACK_PTX);
-    add_key(product, family[0], text, "ptx80", &la);
-    add_key(product, family[2], text, "ptx80", &merge);
-    if (tables) {
-        add_table(product, "own", 132, holes);
-        add_table(product, "other", 80, holes);
-    }
     size_t size;
     *bytes = product_bytes(product, &size);
     product_free(product);
@@ -202,6 +212,32 @@ static gen_library *open_product(bool tables, unsigned holes, void **bytes)
     return library;
 }
 
+/* Merges of bf16 alone: what is cut in fp16 cannot be done. */
+static gen_library *open_product(bool tables, unsigned holes, void **bytes)
+{
+    struct product *product = product_new();
+    uint32_t family[4];
+    const struct made *const first[4] = {&la, &mla_bf16, &merge, &attn};
+    for (unsigned i = 0; i < 4; i++)
+        family[i] = product_family(product, first[i]->family, first[i]->axes,
+                                   gen__family_by_name(first[i]->family)->facts);
+    const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
+    add_key(product, family[0], target, "sm90a", &la);
+    add_key(product, family[1], target, "sm90a", &mla_e4m3);
+    add_key(product, family[1], target, "sm90a", &mla_bf16);
+    add_key(product, family[1], target, "sm90a", &mla_fp16);
+    add_key(product, family[2], target, "sm90a", &merge);
+    add_key(product, family[3], target, "sm90a", &attn);
+    const uint32_t text = product_target(product, "compute_80", 80, GEN_PACK_PTX);
+    add_key(product, family[0], text, "ptx80", &la);
+    add_key(product, family[2], text, "ptx80", &merge);
+    if (tables) {
+        add_table(product, "own", 132, holes);
+        add_table(product, "other", 80, holes);
+    }
+    return open_made(product, bytes);
+}
+
 /* ---- problems ---------------------------------------------------------- */
 
 union any_problem {
@@ -209,6 +245,7 @@ union any_problem {
     gen_la_decode_problem la;
     gen_mla_decode_problem mla;
     gen_mla_merge_problem merge;
+    gen_attn_fwd_problem attn;
 };
 
 static uint32_t draw_flags(void)
@@ -254,14 +291,35 @@ static void draw_merge(union any_problem *p)
                                        .num_pieces = draw_size(1, 200)};
 }
 
+/* Half of them a little beside what rows are of, the others anywhere. */
+static void draw_attn(union any_problem *p)
+{
+    const bool near = draw(2);
+    const int32_t q_len = near ? 1024 << draw(5) : draw_size(1, 40000);
+    const int32_t kv_len = draw(4) ? q_len : near ? 2 * q_len : draw_size(1, 40000);
+    p->attn = (gen_attn_fwd_problem){.base = {sizeof(p->attn), GEN_ATTN_FWD, draw_flags(), 0},
+                                     .batch = draw(40) ? draw_size(1, 16) : 0,
+                                     .num_q_heads = near ? 32 : draw_size(1, 256),
+                                     .num_kv_heads = 1,
+                                     .q_len = near ? q_len + (int32_t)draw(300) : q_len,
+                                     .kv_len = near ? kv_len + (int32_t)draw(300) : kv_len,
+                                     .head_dim = 128,
+                                     .dtype = GEN_DTYPE_FP16,
+                                     .causal = 1,
+                                     .window_left = GEN_ATTN_NO_WINDOW,
+                                     .window_right = GEN_ATTN_NO_WINDOW};
+}
+
 /* ---- both ways --------------------------------------------------------- */
 
 struct counts {
     unsigned of_why[GEN_WHY_COUNT], parts, failures;
+    unsigned attn[GEN_WHY_COUNT]; /* of attn_fwd, where there are tables */
 };
 
-static void same_both_ways(const gen_library *library, const gen_device *device,
-                           union any_problem *problem, struct counts *counts)
+/* Which rule it was; none: GEN_WHY_REFERENCE. */
+static enum gen_why same_both_ways(const gen_library *library, const gen_device *device,
+                                   union any_problem *problem, struct counts *counts)
 {
     gen_plan plan, at_length, before;
     memset(&before, 0x5a, sizeof(before));
@@ -282,15 +340,17 @@ static void same_both_ways(const gen_library *library, const gen_device *device,
     if (status) {
         assert_memory_equal(&plan, &before, sizeof(plan)); /* untouched */
         counts->failures++;
-        return;
+        return GEN_WHY_REFERENCE;
     }
     counts->of_why[plan.why]++;
     counts->parts += plan.num_launches == 2;
+    return (enum gen_why)plan.why;
 }
 
 static void the_short_way_is_the_long_way(void **state)
 {
-    static void (*const draw_problem[3])(union any_problem *) = {draw_la, draw_mla, draw_merge};
+    static void (*const draw_problem[4])(union any_problem *) = {draw_la, draw_mla, draw_merge,
+                                                                 draw_attn};
     static const char *const names[] = {"h200", "h20", "h100", "sm_90:80", "sm_90:104", "a100"};
     gen_device devices[6];
     struct counts counts = {0};
@@ -301,10 +361,12 @@ static void the_short_way_is_the_long_way(void **state)
     for (unsigned round = 0; round < 10; round++) {
         void *bytes;
         gen_library *library = open_product(round < 8, round % 4 * 20, &bytes);
-        for (unsigned i = 0; i < 6000 * multiple; i++) {
+        for (unsigned i = 0; i < 8000 * multiple; i++) {
             union any_problem problem;
-            draw_problem[i % 3](&problem);
-            same_both_ways(library, &devices[draw(2) ? 0 : draw(6)], &problem, &counts);
+            draw_problem[i % 4](&problem);
+            const gen_device *const device = &devices[draw(2) ? 0 : draw(6)];
+            const enum gen_why why = same_both_ways(library, device, &problem, &counts);
+            counts.attn[why] += round < 8 && i % 4 == 3 && device == devices;
         }
         gen_close(library);
         free(bytes);
@@ -312,6 +374,56 @@ static void the_short_way_is_the_long_way(void **state)
     assert_true(counts.of_why[GEN_WHY_TABLE] > 10000 && counts.of_why[GEN_WHY_NEAREST] > 1000);
     assert_true(counts.of_why[GEN_WHY_MODEL] > 5000);
     assert_true(counts.parts > 5000 && counts.failures > 500);
+    /* Its rows reach to near problems; of the others' some other class's do. */
+    assert_true(counts.attn[GEN_WHY_TABLE] > 1000 && counts.attn[GEN_WHY_MODEL] > 1000);
+    assert_true(counts.attn[GEN_WHY_NEAREST] > 100);
+}
+
+/* attn_fwd: a row decides up to half a doubling away, all coordinates together; on a GPU of another
+ * size that is where as many heads fall to an SM. */
+static void rows_reach_to_near_problems(void **state)
+{
+    static const struct {
+        const char *device;
+        int32_t batch, q_len, kv_len;
+        enum gen_why why;
+    } cases[] = {
+        {"h200", 4, 4096, 4096, GEN_WHY_TABLE},  {"h200", 4, 4870, 4870, GEN_WHY_TABLE},
+        {"h200", 4, 4872, 4872, GEN_WHY_MODEL},  {"h200", 4, 3445, 3445, GEN_WHY_TABLE},
+        {"h200", 4, 3443, 3443, GEN_WHY_MODEL},  {"h200", 4, 4096, 5792, GEN_WHY_TABLE},
+        {"h200", 4, 4096, 5794, GEN_WHY_MODEL},  {"h200", 5, 4096, 4096, GEN_WHY_TABLE},
+        {"h200", 5, 4096, 4720, GEN_WHY_MODEL},  {"h200", 1, 4096, 4096, GEN_WHY_MODEL},
+        {"h20", 2, 4096, 4096, GEN_WHY_NEAREST}, {"h20", 1, 4096, 4096, GEN_WHY_MODEL},
+    };
+    static struct text text;
+    struct product *product = product_new();
+    void *bytes;
+    (void)state;
+    const uint32_t family =
+        product_family(product, attn.family, attn.axes, gen__family_by_name(attn.family)->facts);
+    add_key(product, family, product_target(product, "sm_90a", 90, GEN_PACK_EXACT), "sm90a", &attn);
+    add_head(&text, 132);
+    add_row(&text, &attn, "heads=128,q_len=4096,kv_len=4096");
+    product_table(product, "one row", text.at);
+    gen_library *library = open_made(product, &bytes);
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        gen_device device;
+        union any_problem problem;
+        struct counts counts = {0};
+        assert_status(gen_device_named(cases[i].device, &device), GEN_OK);
+        draw_attn(&problem);
+        problem.base.flags = 0;
+        problem.attn.batch = cases[i].batch;
+        problem.attn.num_q_heads = 32;
+        problem.attn.q_len = cases[i].q_len;
+        problem.attn.kv_len = cases[i].kv_len;
+        const enum gen_why why = same_both_ways(library, &device, &problem, &counts);
+        if (why != cases[i].why)
+            fail_msg("case %u: %s, expected %s", i, gen_why_string(why),
+                     gen_why_string(cases[i].why));
+    }
+    gen_close(library);
+    free(bytes);
 }
 
 /* Without rows nothing but the check knows that there is no such device, and code as text runs on
@@ -343,6 +455,7 @@ static void devices_that_do_not_exist(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_short_way_is_the_long_way),
+                                       cmocka_unit_test(rows_reach_to_near_problems),
                                        cmocka_unit_test(devices_that_do_not_exist)};
     if (argc > 1)
         multiple = (unsigned)strtoul(argv[1], NULL, 10);
