@@ -16,6 +16,7 @@ struct bench_options {
     const char *list;           /* another shape file */
     struct option_list peers;   /* files of peers' times */
     struct option_list columns; /* NAME=GLOB */
+    bool picked;                /* columns: what selection takes, too */
     long check_mib;             /* problems up to this size are verified */
     long rest_ms;               /* cases, columns: idle time before a sample */
     long count;                 /* regret: problems */

@@ -10,12 +10,10 @@
 #include <string.h>
 
 static const char method[] =
-    "of every column (a glob of variants) the fastest variant of each case: all of the column's "
-    "that "
-    "fit are timed by graph replay, rotated through buffer sets of more than twice the L2, in "
-    "turn, "
-    "the best again, median of 11; gbps, tflops: bytes that must move and operations that must be "
-    "done, by ms";
+    "of every column (a glob of variants) the fastest variant of each case: all columns' variants "
+    "that fit are timed by graph replay, rotated through buffer sets of more than twice the L2, in "
+    "turn, the best of each column again, interleaved, median of 11 (5 with --quick); gbps, "
+    "tflops: bytes that must move and operations that must be done, by ms";
 
 /* The head of a file says what its rows were measured behind. */
 static char *method_of(long rest_ms)
@@ -36,7 +34,7 @@ static const struct tournament_pass quick_passes[] = {{1, 1.10, 4}, {5, 1, 0}};
 
 struct column {
     char name[48];
-    struct option_list only; /* one glob */
+    struct option_list only; /* one glob; of what selection takes the case's variant, or NULL */
     bool found;              /* a case that it has variants for */
 };
 
@@ -52,46 +50,102 @@ static void read_column(const char *text, struct column *column)
     column->only.item[column->only.count++] = equals + 1;
 }
 
-/* False, and a warning, where the column's variants cannot be measured; a column
- * without a variant for the case has no row. */
-static bool column_of(struct bench_options *o, struct arena *arena, const struct shape *shape,
-                      struct column *column, struct text *text)
+/* The variant that selection takes; NULL where it takes none. */
+static const char *picked(const struct session *s, const struct shape *shape)
 {
-    struct session *s = &o->session;
+    gen_plan plan = {.size = sizeof plan};
+    if (gen_select(s->library, &s->gpu.device, shape->problem, &plan) != GEN_OK ||
+        plan.num_launches == 0)
+        return NULL;
+    return session_main(s, &plan).name;
+}
+
+/* The variants of all columns that fit; which columns each is of. */
+static size_t find_all(struct contest *c, struct bench_options *o, const struct shape *shape,
+                       struct column *column, int count)
+{
+    struct option_list all = {0};
+    if (o->picked)
+        column[count - 1].only.item[0] = picked(&o->session, shape);
+    for (int k = 0; k < count; k++)
+        if (column[k].only.item[0])
+            all.item[all.count++] = column[k].only.item[0];
+    contest_find(c, &o->session, shape, &all, NULL);
+    for (size_t i = 0; i < c->count; i++)
+        for (int k = 0; k < count; k++)
+            if (column[k].only.item[0] &&
+                glob_match(column[k].only.item[0],
+                           session_variant(&o->session, c->candidate[i].variant).name)) {
+                c->candidate[i].groups |= 1u << k;
+                column[k].found = true;
+            }
+    return c->count;
+}
+
+/* The fastest of a column, of those that came to the last pass; NULL if there is none. `has`: the
+ * column has variants for the case. */
+static const struct contestant *fastest_of(const struct contest *c, int k, bool *has)
+{
+    const struct contestant *best = NULL;
+    *has = false;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct contestant *x = c->contestant ? &c->contestant[i] : NULL;
+        if (!(c->candidate[i].groups >> k & 1))
+            continue;
+        *has = true;
+        if (x && !x->failed && x->passes > c->last_pass && (!best || x->us < best->us))
+            best = x;
+    }
+    return best;
+}
+
+static void put_row(struct text *text, const struct shape *shape, const char *name,
+                    const struct contestant *x)
+{
+    double bytes, flops;
+    shape->family->cost(shape->problem, &bytes, &flops);
+    text_add(text, "%s,%s,%s,%.6f,%.1f,%.3f\n", shape->name, name, x->name, x->us / 1e3,
+             bytes / x->us / 1e3, flops / x->us / 1e6);
+    printf("%-28s %-16s %9.2f us %7.1f GB/s  %s\n", shape->name, name, x->us, bytes / x->us / 1e3,
+           x->name);
+    fflush(stdout);
+}
+
+/* False, and a warning, where a column's variants cannot be measured; a column
+ * without a variant for the case has no row. */
+static bool columns_of(struct bench_options *o, struct arena *arena, const struct shape *shape,
+                       struct column *column, int count, struct text *text)
+{
     struct contest c = {.rest_ms = (double)o->rest_ms};
-    int best = -1;
-    if (!contest_find(&c, s, shape, &column->only, NULL)) {
+    bool ok = true;
+    if (!find_all(&c, o, shape, column, count)) {
         contest_close(&c);
         return true;
     }
-    column->found = true;
     if (contest_stage(&c, arena) != GEN_OK)
         snprintf(c.failure, sizeof c.failure, "%s", gen_last_error());
     else
-        best = o->quick ? contest_run(&c, quick_passes, 2, 0, -1, NULL)
-                        : contest_run(&c, passes, 2, 0, -1, NULL);
-    if (best >= 0) {
-        const struct contestant *x = &c.contestant[best];
-        double bytes, flops;
-        shape->family->cost(shape->problem, &bytes, &flops);
-        text_add(text, "%s,%s,%s,%.6f,%.1f,%.3f\n", shape->name, column->name, x->name, x->us / 1e3,
-                 bytes / x->us / 1e3, flops / x->us / 1e6);
-        printf("%-28s %-16s %9.2f us %7.1f GB/s  %s\n", shape->name, column->name, x->us,
-               bytes / x->us / 1e3, x->name);
-        fflush(stdout);
+        contest_run(&c, o->quick ? quick_passes : passes, 2, 0, -1, NULL);
+    for (int k = 0; k < count; k++) {
+        bool has;
+        const struct contestant *x = fastest_of(&c, k, &has);
+        if (x)
+            put_row(text, shape, column[k].name, x);
+        else if (has)
+            warn("%s, %s: %s", shape->name, column[k].name, c.failure);
+        ok = ok && (x || !has);
     }
     if (c.lost)
         die(1, "%s: the GPU is lost: %s", shape->name, c.failure);
-    if (best < 0)
-        warn("%s, %s: %s", shape->name, column->name, c.failure);
     contest_close(&c);
-    return best >= 0;
+    return ok;
 }
 
 int bench_columns(struct bench_options *o)
 {
     const struct gen__family *family[64];
-    struct column column[OPTION_LIST_MAX];
+    struct column column[TOURNAMENT_GROUPS];
+    const int count = o->columns.count + (o->picked ? 1 : 0);
     struct shape_list shapes = {0};
     struct arena arena = {0};
     struct text text = {0};
@@ -100,8 +154,12 @@ int bench_columns(struct bench_options *o)
     size_t cases = 0;
     if (!o->columns.count)
         die(1, "columns: which? Give --column NAME=GLOB, one for each");
+    if (count > TOURNAMENT_GROUPS)
+        die(1, "columns: %d; allowed: %d, --picked among them", count, TOURNAMENT_GROUPS);
     for (int i = 0; i < o->columns.count; i++)
         read_column(o->columns.item[i], &column[i]);
+    if (o->picked)
+        column[count - 1] = (struct column){.name = "picked", .only.count = 1};
     if (families_named(&o->session.families, family, 64) != 1)
         die(1, "columns: one family at a time; give --families");
     session_open_library(&o->session);
@@ -113,8 +171,7 @@ int bench_columns(struct bench_options *o)
     for (size_t i = 0; i < shapes.count; i++) {
         if (!glob_match(o->cases, shapes.item[i].name) || shapes.item[i].key.empty)
             continue;
-        for (int k = 0; k < o->columns.count; k++)
-            ok = column_of(o, &arena, &shapes.item[i], &column[k], &text) && ok;
+        ok = columns_of(o, &arena, &shapes.item[i], column, count, &text) && ok;
         cases++;
     }
     for (int k = 0; k < o->columns.count && cases; k++)

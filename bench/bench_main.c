@@ -97,6 +97,8 @@ int main(int argc, char **argv)
          "peers' times (peer, case, ms, err; tabs between); may be repeated"},
         {"--column", OPTION_LIST, &options.columns, "NAME=GLOB",
          "columns: a kind of variants; may be repeated"},
+        {"--picked", OPTION_FLAG, &options.picked, NULL,
+         "columns: one more, of what selection takes"},
         {"--check-mib", OPTION_INT, &options.check_mib, "N",
          "cases: problems up to N MiB are compared with the reference (default 2048)"},
         {"--rest", OPTION_INT, &options.rest_ms, "MS",

@@ -13,6 +13,7 @@
 struct candidate {
     uint32_t variant; /* index in the library */
     gen_plan plan;
+    unsigned groups; /* as contestant.groups; the caller's */
     struct runner runner;
 };
 

@@ -35,6 +35,11 @@ static void measure_pass(struct contestant *c, size_t count, const struct tourna
     }
 }
 
+static bool in_group(const struct contestant *c, int group)
+{
+    return c->groups ? c->groups >> group & 1 : group == 0;
+}
+
 /* The fastest of a pass that is not `except`; -1 if there is none. */
 static int fastest(const struct contestant *c, size_t count, int pass, int except)
 {
@@ -45,21 +50,24 @@ static int fastest(const struct contestant *c, size_t count, int pass, int excep
     return best;
 }
 
-/* The greatest time among the `keep_most` fastest of a pass. */
-static double cut(const struct contestant *c, size_t count, int pass, size_t keep_most)
+/* Who of a group goes on to the next pass: within the limit of the fastest, and of the `keep_most`
+ * fastest. */
+static void cut(struct contestant *c, size_t count, int index, const struct tournament_pass *pass,
+                int group)
 {
-    double *us = xmalloc(count * sizeof *us);
+    double *us = xmalloc((count + 1) * sizeof *us);
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
-        if (in_pass(&c[i], pass))
+        if (in_pass(&c[i], index) && in_group(&c[i], group))
             us[n++] = c[i].us;
-    double limit = INFINITY;
-    if (keep_most && n > keep_most) {
-        (void)stats_median(us, n); /* sorts */
-        limit = us[keep_most - 1];
-    }
+    (void)stats_median(us, n); /* sorts */
+    double limit = n ? us[0] * pass->keep_within : 0;
+    if (pass->keep_most && n > pass->keep_most)
+        limit = fmin(limit, us[pass->keep_most - 1]);
+    for (size_t i = 0; i < count; i++)
+        if (in_pass(&c[i], index) && in_group(&c[i], group) && (c[i].us <= limit || c[i].stays))
+            c[i].passes = index + 2;
     free(us);
-    return limit;
 }
 
 int tournament_run(struct contestant *contestants, size_t count,
@@ -78,12 +86,8 @@ int tournament_run(struct contestant *contestants, size_t count,
             winner = best;
             break;
         }
-        double limit = fmin(contestants[best].us * passes[pass].keep_within,
-                            cut(contestants, count, pass, passes[pass].keep_most));
-        for (size_t i = 0; i < count; i++)
-            if (in_pass(&contestants[i], pass) &&
-                (contestants[i].us <= limit || contestants[i].stays))
-                contestants[i].passes = pass + 2;
+        for (int group = 0; group < TOURNAMENT_GROUPS; group++)
+            cut(contestants, count, pass, &passes[pass], group);
     }
     if (winner >= 0) {
         double limit = contestants[winner].us * (1 + tie_band);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #define TOURNAMENT_MAX_SAMPLES 64
+#define TOURNAMENT_GROUPS 32
 
 struct contestant {
     const char *name;
@@ -18,13 +19,15 @@ struct contestant {
     double us, spread; /* median and interquartile range over median of those */
     int passes;        /* it took part in; fewer than the winner: dropped */
     bool failed;
-    bool stays; /* set by the caller: in every pass, however slow */
+    /* Set by the caller: */
+    bool stays;      /* in every pass, however slow */
+    unsigned groups; /* bits: each group has survivors of its own; 0 for all: they are one */
 };
 
 struct tournament_pass {
     int rounds;         /* measurements of each survivor */
-    double keep_within; /* of the fastest: 1.15 keeps 15 % */
-    size_t keep_most;   /* survivors at most; 0: no limit */
+    double keep_within; /* of the fastest of a group: 1.15 keeps 15 % */
+    size_t keep_most;   /* survivors of a group at most; 0: no limit */
 };
 
 /* One measurement in microseconds; false: this contestant cannot go on. */

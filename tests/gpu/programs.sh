@@ -104,8 +104,10 @@ check 1 "columns: which? Give --column NAME=GLOB" "$bin/attngen-bench" columns -
 check 1 "takes NAME=GLOB without commas, found 'ld'" "$bin/attngen-bench" columns --families la_decode --column ld
 check 1 "one family at a time" "$bin/attngen-bench" columns --column 'ld=*'
 check 0 "wrote .*la_decode_columns.csv" "$bin/attngen-bench" columns --families la_decode --quick --cases 'B1-H64-K64-V64-vk' \
-    --column 'ld=*_ld_*' --column 'none=nothing*' --column 'bulk=*_bulk_*' --results "$scratch/columns"
-check 0 "^ld bulk $" awk -F, '/^B1/ { printf "%s ", $2 } END { print "" }' "$scratch/columns/sm90_132sm/la_decode_columns.csv"
+    --column 'ld=*_ld_*' --column 'none=nothing*' --column 'bulk=*_bulk_*' --picked --results "$scratch/columns"
+check 0 "^$("$bin/attngen-select" --gpu h200 --brief la_decode batch=1 num_qk_heads=64 head_dim=64 layout=vk | grep -o 'la_decode_[^ ]*__[^ ]*' | head -n 1)$" \
+    awk -F, '$2 == "picked" { print $3 }' "$scratch/columns/sm90_132sm/la_decode_columns.csv"
+check 0 "^ld bulk picked $" awk -F, '/^B1/ { printf "%s ", $2 } END { print "" }' "$scratch/columns/sm90_132sm/la_decode_columns.csv"
 # With --rest the six samples that --quick takes of one variant come after so long a rest each, and the file's head says so.
 check 0 "^# method: .*; no rests: " grep "^# method" "$scratch/columns/sm90_132sm/la_decode_columns.csv"
 one=$(awk -F, '/^B1/ && !found++ { print $3 }' "$scratch/columns/sm90_132sm/la_decode_columns.csv") start=$(date +%s)

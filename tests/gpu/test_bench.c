@@ -344,6 +344,25 @@ static void ties_go_to_the_first_name(void **state)
     assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, &second), 1);
 }
 
+/* Two groups, the second three times as slow, and one contestant in both: each keeps its own. */
+static void groups_have_survivors_of_their_own(void **state)
+{
+    struct contestant c[6] = {{.name = "a", .groups = 1}, {.name = "b", .groups = 1},
+                              {.name = "c", .groups = 1}, {.name = "d", .groups = 2},
+                              {.name = "e", .groups = 2}, {.name = "f", .groups = 3}};
+    struct fake_times f = {.us = {100, 101, 200, 300, 400, 302}, .fails_at = -1};
+    const struct tournament_pass two[] = {{1, 1.10, 2}, {5, 1, 0}};
+    const size_t samples[6] = {5, 5, 1, 5, 1, 5};
+    (void)state;
+    assert_int_equal(tournament_run(c, 6, two, 2, 0, fake_measure, &f, NULL), 0);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(c[i].num_samples, samples[i]);
+    for (int i = 0; i < 6; i++)
+        c[i].groups = 0;
+    assert_int_equal(tournament_run(c, 6, two, 2, 0, fake_measure, &f, NULL), 0);
+    assert_int_equal(c[3].num_samples, 1);
+}
+
 /* Launches of 100 ms, a dozen variants: minutes for one row of a table otherwise. */
 static void long_launches_get_few_samples(void **state)
 {
@@ -417,6 +436,7 @@ int main(void)
         cmocka_unit_test(tensors_do_not_overlap),
         cmocka_unit_test(the_fastest_wins_with_few_measurements),
         cmocka_unit_test(ties_go_to_the_first_name),
+        cmocka_unit_test(groups_have_survivors_of_their_own),
         cmocka_unit_test(long_launches_get_few_samples),
         cmocka_unit_test(failures_leave_and_the_kept_one_stays),
         cmocka_unit_test(a_worker_outlives_its_accidents),
