@@ -4,13 +4,33 @@
 #include "mla_decode/mma_output.cuh"
 #include "mla_decode/mma_roles_shape.cuh"
 
+// Probabilities travel as the fragments they are in, 16 rows x 16 keys, 16 bytes a lane: as sums and as left operands they are
+// the same lane's. Where those of a row tile and a step are, from the first ones on.
+template <class S> __device__ __forceinline__ constexpr unsigned mla_probabilities_at(unsigned row_tile, unsigned step)
+{
+    return (row_tile * (S::kv / 16) + step) * 512;
+}
+
+template <class S>
+__device__ __forceinline__ void mla_role_store_probabilities(const mla_warp<S> &w, unsigned memory,
+                                                             const unsigned (&packed)[S::row_tiles][S::own_tiles][2])
+{
+    const unsigned to = memory + S::exchange_at + mla_probabilities_at<S>(w.row / 16, w.column / 16) + w.lane * 16;
+#pragma unroll
+    for (int m = 0; m < S::row_tiles; m++)
+#pragma unroll
+        for (int n = 0; n < S::own_tiles; n += 2)
+            store_shared_16(to + mla_probabilities_at<S>(m, n / 2), packed[m][n][0], packed[m][n][1], packed[m][n + 1][0],
+                            packed[m][n + 1][1]);
+}
+
 // Adds the products of the probabilities in shared memory with the tile in `stage`.
 template <class S>
 __device__ __forceinline__ void mla_role_values(const mla_warp<S> &w, unsigned memory, unsigned stage, mla_output<S> &x)
 {
     constexpr int steps = S::kv / 16, loads = S::output_tiles / 2;
     static_assert(loads % 2 == 0, "buffers take turns");
-    unsigned p = swizzled<S::p_pitch>(memory + S::exchange_at, w.slab * S::slab + w.lane % 16, w.lane / 16);
+    unsigned p = memory + S::exchange_at + mla_probabilities_at<S>(w.slab * S::slab_tiles, 0) + w.lane * 16;
     // Matrices: rows 0-7 and 8-15 of one chunk of columns, then of the next.
     unsigned v = mla_latent_at<S>(w.lane % 16, w.output_group * (S::output_columns / 8) + w.lane / 16);
     asm volatile("" : "+r"(p), "+r"(v)); // else what follows from them is kept in registers from tile to tile
@@ -20,7 +40,7 @@ __device__ __forceinline__ void mla_role_values(const mla_warp<S> &w, unsigned m
     for (int step = 0; step < steps; step++) {
 #pragma unroll
         for (int m = 0; m < S::slab_tiles; m++)
-            ldmatrix_x4(a[m], (p ^ (step * 32)) + m * 16 * S::p_pitch);
+            load_shared_16(p + mla_probabilities_at<S>(m, step), a[m][0], a[m][1], a[m][2], a[m][3]);
 #pragma unroll
         for (int n = 0; n < loads; n++) {
             const int next = step * loads + n + 1; // of all steps' loads

@@ -1,6 +1,6 @@
-// The portable kernel with roles: a score warp's products of a tile. It has all columns of its rows and keys, and it alone
-// multiplies them on its scheduler: what counts is how few instructions stand between its products, and that each fragment is
-// asked for several products ahead.
+// The portable kernel with roles: a score warp's products of a tile. It has all columns of its rows and keys and is the only
+// one of its scheduler: what counts is how few instructions stand between its products, and that each fragment is asked for
+// several products ahead.
 #pragma once
 
 #include "mla_decode/mma_roles_shape.cuh"
@@ -45,10 +45,10 @@ template <class S> __device__ __forceinline__ mla_role_fragments<S> mla_key_frag
     return mla_role_fragments<S>(w.column + w.lane / 16 * 8 + w.lane % 8, w.lane / 8 % 2);
 }
 
-// The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room
-// for fragments asked for early.
+// The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room for fragments
+// asked for early. (ptxas with one more asks for them half as early, of the output warps' values, too.)
 template <class S> struct mla_kept_queries {
-    static constexpr int steps = S::rope ? 7 : 4;
+    static constexpr int steps = 6;
     unsigned a[steps][S::row_tiles][4];
 
     __device__ __forceinline__ void load(const mla_role_fragments<S> &queries, unsigned memory)
