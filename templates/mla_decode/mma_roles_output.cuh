@@ -34,23 +34,30 @@ __device__ __forceinline__ void mla_role_values(const mla_warp<S> &w, unsigned m
     // Matrices: rows 0-7 and 8-15 of one chunk of columns, then of the next.
     unsigned v = mla_latent_at<S>(w.lane % 16, w.output_group * (S::output_columns / 8) + w.lane / 16);
     asm volatile("" : "+r"(p), "+r"(v)); // else what follows from them is kept in registers from tile to tile
-    unsigned a[S::slab_tiles][4], b[2][4];
+    unsigned a[2][S::slab_tiles][4], b[2][4];
+    const auto load_probabilities = [&](int step) {
+#pragma unroll
+        for (int m = 0; m < S::slab_tiles; m++) {
+            unsigned (&to)[4] = a[step % 2][m];
+            load_shared_16(p + mla_probabilities_at<S>(m, step), to[0], to[1], to[2], to[3]);
+        }
+    };
+    load_probabilities(0);
     ldmatrix_x4_trans(b[0], stage + v);
 #pragma unroll
     for (int step = 0; step < steps; step++) {
-#pragma unroll
-        for (int m = 0; m < S::slab_tiles; m++)
-            load_shared_16(p + mla_probabilities_at<S>(m, step), a[m][0], a[m][1], a[m][2], a[m][3]);
 #pragma unroll
         for (int n = 0; n < loads; n++) {
             const int next = step * loads + n + 1; // of all steps' loads
             if (next < steps * loads)
                 ldmatrix_x4_trans(b[next % 2], stage + v + next / loads * 16 * S::row_pitch + next % loads * 32);
+            if (n + 2 == loads && step + 1 < steps)
+                load_probabilities(step + 1);
 #pragma unroll
             for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int m = 0; m < S::slab_tiles; m++)
-                    mma_m16n8k16<typename S::element>(x.o[m][2 * n + i], a[m], b[n % 2][2 * i], b[n % 2][2 * i + 1]);
+                    mma_m16n8k16<typename S::element>(x.o[m][2 * n + i], a[step % 2][m], b[n % 2][2 * i], b[n % 2][2 * i + 1]);
         }
     }
 }
