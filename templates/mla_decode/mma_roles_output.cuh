@@ -1,0 +1,63 @@
+// The portable kernel with roles: an output warp's products of a tile.
+#pragma once
+
+#include "mla_decode/mma_output.cuh"
+#include "mla_decode/mma_roles_shape.cuh"
+
+// Probabilities travel as the fragments they are in, 16 rows x 16 keys, 16 bytes a lane: as sums and as left operands they are
+// the same lane's. Where those of a row tile and a step are, from the first ones on.
+template <class S> __device__ __forceinline__ constexpr unsigned mla_probabilities_at(unsigned row_tile, unsigned step)
+{
+    return (row_tile * (S::kv / 16) + step) * 512;
+}
+
+template <class S>
+__device__ __forceinline__ void mla_role_store_probabilities(const mla_warp<S> &w, unsigned memory,
+                                                             const unsigned (&packed)[S::row_tiles][S::own_tiles][2])
+{
+    const unsigned to = memory + S::exchange_at + mla_probabilities_at<S>(w.row / 16, w.column / 16) + w.lane * 16;
+#pragma unroll
+    for (int m = 0; m < S::row_tiles; m++)
+#pragma unroll
+        for (int n = 0; n < S::own_tiles; n += 2)
+            store_shared_16(to + mla_probabilities_at<S>(m, n / 2), packed[m][n][0], packed[m][n][1], packed[m][n + 1][0],
+                            packed[m][n + 1][1]);
+}
+
+// Adds the products of the probabilities in shared memory with the tile in `stage`.
+template <class S>
+__device__ __forceinline__ void mla_role_values(const mla_warp<S> &w, unsigned memory, unsigned stage, mla_output<S> &x)
+{
+    constexpr int steps = S::kv / 16, loads = S::output_tiles / 2;
+    static_assert(loads % 2 == 0, "buffers take turns");
+    unsigned p = memory + S::exchange_at + mla_probabilities_at<S>(w.slab * S::slab_tiles, 0) + w.lane * 16;
+    // Matrices: rows 0-7 and 8-15 of one chunk of columns, then of the next.
+    unsigned v = mla_latent_at<S>(w.lane % 16, w.output_group * (S::output_columns / 8) + w.lane / 16);
+    asm volatile("" : "+r"(p), "+r"(v)); // else what follows from them is kept in registers from tile to tile
+    unsigned a[2][S::slab_tiles][4], b[2][4];
+    const auto load_probabilities = [&](int step) {
+#pragma unroll
+        for (int m = 0; m < S::slab_tiles; m++) {
+            unsigned (&to)[4] = a[step % 2][m];
+            load_shared_16(p + mla_probabilities_at<S>(m, step), to[0], to[1], to[2], to[3]);
+        }
+    };
+    load_probabilities(0);
+    ldmatrix_x4_trans(b[0], stage + v);
+#pragma unroll
+    for (int step = 0; step < steps; step++) {
+#pragma unroll
+        for (int n = 0; n < loads; n++) {
+            const int next = step * loads + n + 1; // of all steps' loads
+            if (next < steps * loads)
+                ldmatrix_x4_trans(b[next % 2], stage + v + next / loads * 16 * S::row_pitch + next % loads * 32);
+            if (n + 2 == loads && step + 1 < steps)
+                load_probabilities(step + 1);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int m = 0; m < S::slab_tiles; m++)
+                    mma_m16n8k16<typename S::element>(x.o[m][2 * n + i], a[step % 2][m], b[n % 2][2 * i], b[n % 2][2 * i + 1]);
+        }
+    }
+}
