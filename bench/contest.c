@@ -105,6 +105,7 @@ int contest_run(struct contest *c, const struct tournament_pass *passes, int num
         c->contestant[i].name = session_variant(c->session, c->candidate[i].variant).name;
         c->contestant[i].stays = (int)i == keep;
         c->contestant[i].groups = c->candidate[i].groups;
+        c->contestant[i].expected = (double)c->candidate[i].plan.predicted_us;
     }
     return tournament_run(c->contestant, c->count, passes, num_passes, tie_band, measure, c,
                           runner_up);

@@ -29,6 +29,21 @@ void shapes_free(struct shape_list *list)
     *list = (struct shape_list){0};
 }
 
+static bool same_key(const struct gen__family *family, const struct gen__key *a,
+                     const struct gen__key *b)
+{
+    return memcmp(a->codes, b->codes, family->num_required * sizeof a->codes[0]) == 0;
+}
+
+const struct shape *shapes_of_key(const struct shape_list *list, const struct shape *shape)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->item[i].family == shape->family &&
+            same_key(shape->family, &list->item[i].key, &shape->key))
+            return &list->item[i];
+    return NULL;
+}
+
 /* ---- fields ------------------------------------------------------------ */
 
 static int32_t *field_at(gen_problem *problem, const struct gen__field *field)
@@ -76,12 +91,6 @@ bool problem_set(const struct gen__family *family, gen_problem *problem, const c
         }
     }
     return false;
-}
-
-static bool same_key(const struct gen__family *family, const struct gen__key *a,
-                     const struct gen__key *b)
-{
-    return memcmp(a->codes, b->codes, family->num_required * sizeof a->codes[0]) == 0;
 }
 
 static bool same_coords(const struct gen__family *family, const struct gen__key *a,

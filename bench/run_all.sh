@@ -106,8 +106,9 @@ run() {
         "$BIN/attngen-bench" columns --families mla_decode --rest 20 --cases 'B768-*-P1-*' --column 'shard=*_sm90a_mma_*_shard_*' \
             --column 'dup=*_sm90a_mma_*_dup_*' --column 'sm_89 shape=*_sm90a_mma_q64_kv16_st1_*' \
             --column 'the same as PTX=*__ptx80_mma_q64_kv16_st1_*' --results "$results" --commit "$COMMIT" $device || return 1
-        # Attention: a block a tile, static shares, tiles taken as needed, clusters of two; the latter ones under a symbol that ptxas knows.
-        "$BIN/attngen-bench" columns --families attn_fwd --rest 20 --cases 'Z4-H32-D*' \
+        # Attention: a block a tile, static shares, tiles taken as needed, clusters of two; the latter ones under a symbol that ptxas knows; and
+        # what the table picks.
+        "$BIN/attngen-bench" columns --families attn_fwd --rest 20 --cases 'Z4-H32-D*' --picked $(tables) \
             --column 'one=*_wgmma_*_one' --column 'pers=*_pers' --column 'dyn=*_dyn' --column 'twin=*_twin' \
             --column 'dyn cutlass=*_dyn_cutlass' --column 'twin cutlass=*_twin_cutlass' --results "$results" --commit "$COMMIT" $device
         ;;

@@ -70,6 +70,12 @@ static void cut(struct contestant *c, size_t count, int index, const struct tour
     free(us);
 }
 
+/* Of two that are equally fast. */
+static bool preferred(const struct contestant *a, const struct contestant *b)
+{
+    return a->expected != b->expected ? a->expected < b->expected : strcmp(a->name, b->name) < 0;
+}
+
 int tournament_run(struct contestant *contestants, size_t count,
                    const struct tournament_pass *passes, int num_passes, double tie_band,
                    tournament_measure *measure, void *context, int *runner_up)
@@ -93,7 +99,7 @@ int tournament_run(struct contestant *contestants, size_t count,
         double limit = contestants[winner].us * (1 + tie_band);
         for (size_t i = 0; i < count; i++)
             if (in_pass(&contestants[i], last) && contestants[i].us <= limit &&
-                strcmp(contestants[i].name, contestants[winner].name) < 0)
+                preferred(&contestants[i], &contestants[winner]))
                 winner = (int)i;
     }
     if (runner_up) {

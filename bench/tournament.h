@@ -22,6 +22,7 @@ struct contestant {
     /* Set by the caller: */
     bool stays;      /* in every pass, however slow */
     unsigned groups; /* bits: each group has survivors of its own; 0 for all: they are one */
+    double expected; /* an estimate of its time, by which ties are settled; 0 for all: none */
 };
 
 struct tournament_pass {
@@ -34,7 +35,8 @@ struct tournament_pass {
 typedef bool tournament_measure(void *context, size_t contestant, int pass, double *us);
 
 /* Runs the passes. Returns the winner's index: among the survivors of the last
- * pass within `tie_band` of the fastest the first by name; -1 if all failed.
+ * pass within `tie_band` of the fastest the one of the least expected time, of
+ * equal ones the first by name; -1 if all failed.
  * *runner_up (may be NULL) gets the fastest other one, or -1. */
 int tournament_run(struct contestant *contestants, size_t count,
                    const struct tournament_pass *passes, int num_passes, double tie_band,

@@ -11,15 +11,15 @@
 /* A first look at all, then fewer with more samples each. */
 static const struct tournament_pass passes[] = {{2, 1.15, 24}, {4, 1.04, 8}, {11, 1, 0}};
 static const struct tournament_pass quick_passes[] = {{1, 1.10, 8}, {5, 1, 0}};
+/* Of launches this long a first look tells more, and each costs more. */
+static const struct tournament_pass long_passes[] = {{1, 1.05, 6}, {11, 1, 0}};
 
-#define LONG_US 20000
+#define LONG_US 8000
 
 const struct tournament_pass *tune_passes(bool quick, double us, int *count)
 {
-    const bool few = quick || us > LONG_US;
-    *count = few ? (int)(sizeof quick_passes / sizeof *quick_passes)
-                 : (int)(sizeof passes / sizeof *passes);
-    return few ? quick_passes : passes;
+    *count = quick || us > LONG_US ? 2 : 3;
+    return quick ? quick_passes : us > LONG_US ? long_passes : passes;
 }
 
 /* The least time that is predicted of a candidate; 0 where nothing is known of one. */

@@ -31,9 +31,8 @@ enum tune_outcome {
     TUNE_LOST   /* the GPU's context is gone */
 };
 
-/* The passes of a contest whose fastest launch is expected to take `us` (0: nothing is known). Long
- * launches are alike from one sample to the next, and many samples of them would take minutes: they
- * get those of a quick run. */
+/* The passes of a contest whose fastest launch is expected to take `us` (0: nothing is known). Each
+ * look at long launches costs much and tells much: fewer of them get as many samples in the end. */
 const struct tournament_pass *tune_passes(bool quick, double us, int *count);
 
 /* Verifies what is not yet verified, on the problem `small` of the same key,

@@ -62,35 +62,10 @@ static void drop_duplicates(struct shape_list *list)
     list->count = kept;
 }
 
-/* The least problem of a key that a verify list's `@tiny` line gives: the
- * second, which is not one of a kind (several heads, padding). */
-static void add_small(const struct gen__family *family)
-{
-    struct shape_list all = {0};
-    verify_list(&all, family, NULL);
-    for (size_t i = 0; i < all.count; i++) {
-        const struct shape *s = &all.item[i];
-        bool have = false;
-        for (size_t k = 0; k < small.count && !have; k++)
-            have = small.item[k].family == family &&
-                   memcmp(small.item[k].key.codes, s->key.codes, sizeof s->key.codes) == 0 &&
-                   strstr(small.item[k].controls, "@pad");
-        if (!have && strstr(s->controls, "@tiny") && strstr(s->controls, "@pad") &&
-            !strstr(s->controls, "@form")) {
-            struct shape *copy = shapes_add(&small, family, s->problem);
-            memcpy(copy->controls, s->controls, sizeof copy->controls);
-        }
-    }
-    shapes_free(&all);
-}
-
 static const struct shape *small_of(const struct shape *shape)
 {
-    for (size_t i = 0; i < small.count; i++)
-        if (small.item[i].family == shape->family &&
-            memcmp(small.item[i].key.codes, shape->key.codes, sizeof shape->key.codes) == 0)
-            return &small.item[i];
-    return shape;
+    const struct shape *its = shapes_of_key(&small, shape);
+    return its ? its : shape;
 }
 
 static void list_buckets(void)
@@ -105,7 +80,7 @@ static void list_buckets(void)
                 shapes_add(&buckets, family[i], shapes.item[k].problem);
         if (options.grid || !options.shapes)
             shapes_grid(&buckets, &shapes, family[i]);
-        add_small(family[i]);
+        verify_small(&small, family[i]);
         shapes_free(&shapes);
     }
     drop_duplicates(&buckets);

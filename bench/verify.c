@@ -461,3 +461,19 @@ void verify_list(struct shape_list *list, const struct gen__family *family, cons
     }
     shapes_free(&lines);
 }
+
+void verify_small(struct shape_list *small, const struct gen__family *family)
+{
+    struct shape_list all = {0};
+    verify_list(&all, family, NULL);
+    for (int padded = 1; padded >= 0; padded--)
+        for (size_t i = 0; i < all.count; i++) {
+            const struct shape *s = &all.item[i];
+            if (!strstr(s->controls, "@tiny") || strstr(s->controls, "@form") ||
+                (padded && !strstr(s->controls, "@pad")) || shapes_of_key(small, s))
+                continue;
+            struct shape *copy = shapes_add(small, family, s->problem);
+            memcpy(copy->controls, s->controls, sizeof copy->controls);
+        }
+    shapes_free(&all);
+}

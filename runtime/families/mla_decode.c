@@ -324,12 +324,27 @@ struct sharing {
  * costs a visit, and its partial results are written and read. */
 enum { MOST_SNAP = 2, SNAP_SHARE = 8, VISIT_BLOCKS = 1 };
 
+/* What a part beside another one on its multiprocessor has at least, where lengths differ. */
+#define PART_BLOCKS UINT64_C(4)
+
+static bool is_ragged(const gen_mla_decode_problem *p)
+{
+    return blocks_of(p->max_kv_len) > blocks_of(p->kv_len);
+}
+
 /* As many parts as blocks of the grid run at once, but not more than there are
- * pieces of work. */
+ * pieces of work. Where lengths differ there may be parts for the greatest, though most requests
+ * are shorter: more than one a multiprocessor, of which each has little, would be visits and
+ * partial results more and nothing gained. */
 static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *device,
                         const struct gen__facts *variant, int32_t tiles)
 {
-    const uint64_t resident = (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant);
+    const uint64_t usual = (uint64_t)p->batch * (uint64_t)blocks_of(usual_length(p));
+    uint64_t each = gen__blocks_per_sm(device, variant);
+    while (each > 1 && is_ragged(p) &&
+           usual * (uint64_t)tiles < PART_BLOCKS * each * device->num_sms)
+        each--;
+    const uint64_t resident = device->num_sms * each;
     const int64_t work = (int64_t)p->batch * blocks_of(p->max_kv_len);
     /* As many as count: 32 bits are divided faster. */
     const uint32_t most = MAX_GRID_Y * MLA_MAX_ROW_TILES;
@@ -429,7 +444,7 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
         return s;
     }
     const int32_t parts_for_whole = s.num_parts < p->batch ? s.num_parts : p->batch;
-    const bool ragged = blocks_of(p->max_kv_len) > blocks_of(p->kv_len);
+    const bool ragged = is_ragged(p);
     const float whole = whole_us(p, &c, parts_for_whole);
     float cut = cut_us(p, &c, s.num_parts);
     const int32_t each = p->batch > 0 ? s.num_parts / p->batch : 1;

@@ -318,6 +318,21 @@ static void several_blocks_an_sm(void **state)
     expect_cut(&plan, 1, 264, 1, 16);
     plan = planned(mla_problem(1, 40, 131072), &variant);
     expect_cut(&plan, 3, 88, 1, 40);
+    /* Lengths that differ: one an SM, unless both have four blocks of 64 cache rows each. */
+    gen_mla_decode_problem p = mla_problem(14, 16, 4800);
+    p.max_kv_len = 131072;
+    plan = planned(p, &variant); /* 14 x 75 = 1,050 blocks */
+    expect_cut(&plan, 1, 132, 14, 16);
+    p.kv_len = 4864;
+    plan = planned(p, &variant); /* 14 x 76 = 1,064: not below 4 x 264 */
+    expect_cut(&plan, 1, 264, 14, 16);
+    p = mla_problem(5, 40, 4480); /* three row tiles of 350 blocks */
+    p.max_kv_len = 131072;
+    plan = planned(p, &variant);
+    expect_cut(&plan, 3, 44, 5, 40);
+    p.kv_len = 4544; /* 355 */
+    plan = planned(p, &variant);
+    expect_cut(&plan, 3, 88, 5, 40);
 }
 
 /* The workspace stays where it is, whatever the lengths. */

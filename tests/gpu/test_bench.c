@@ -12,6 +12,7 @@
 #include "problems.h"
 #include "tournament.h"
 #include "tune.h"
+#include "verify.h"
 #include "util.h"
 #include "worker.h"
 
@@ -228,6 +229,29 @@ static void random_problems_are_new_and_repeatable(void **state)
 
 /* ---- buffers ----------------------------------------------------------- */
 
+/* What the tuner verifies variants with; the timed problem itself may take the reference hours. */
+static void every_tuned_key_has_a_small_problem(void **state)
+{
+    (void)state;
+    for (uint32_t f = 0; f < gen__num_families; f++) {
+        struct shape_list shapes = {0}, small = {0};
+        shapes_load(&shapes, gen__families[f], SHAPES_TIMED, NULL);
+        verify_small(&small, gen__families[f]);
+        for (size_t i = 0; i < shapes.count; i++) {
+            const struct shape *its = shapes_of_key(&small, &shapes.item[i]);
+            double bytes, flops;
+            if (!its)
+                fail_msg("%s: no small problem", shapes.item[i].name);
+            its->family->cost(its->problem, &bytes, &flops);
+            assert_true(flops < 1e9 && bytes < 1e8 && !its->key.empty);
+        }
+        for (size_t i = 0; i < small.count; i++) /* one a key */
+            assert_ptr_equal(shapes_of_key(&small, &small.item[i]), &small.item[i]);
+        shapes_free(&shapes);
+        shapes_free(&small);
+    }
+}
+
 static void the_footprint_is_the_state(void **state)
 {
     struct shape_list list = {0};
@@ -344,6 +368,19 @@ static void ties_go_to_the_first_name(void **state)
     assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, &second), 1);
 }
 
+static void ties_go_to_the_least_expected(void **state)
+{
+    struct contestant c[4] = {{.name = "a", .expected = 3},
+                              {.name = "b", .expected = 2},
+                              {.name = "c", .expected = 2},
+                              {.name = "d", .expected = 1}};
+    struct fake_times f = {.us = {100, 100.4, 100.3, 100.6}, .fails_at = -1};
+    int second = -1;
+    (void)state;
+    assert_int_equal(tournament_run(c, 4, fake_passes, 3, 0.005, fake_measure, &f, &second), 1);
+    assert_int_equal(second, 0);
+}
+
 /* Two groups, the second three times as slow, and one contestant in both: each keeps its own. */
 static void groups_have_survivors_of_their_own(void **state)
 {
@@ -363,8 +400,9 @@ static void groups_have_survivors_of_their_own(void **state)
     assert_int_equal(c[3].num_samples, 1);
 }
 
-/* Launches of 100 ms, a dozen variants: minutes for one row of a table otherwise. */
-static void long_launches_get_few_samples(void **state)
+/* Launches of 100 ms, a dozen variants: minutes for one row of a table otherwise. But as many in
+ * the end, which settle who is the fastest. */
+static void long_launches_get_fewer_looks(void **state)
 {
     (void)state;
     int usual, few, count;
@@ -373,7 +411,12 @@ static void long_launches_get_few_samples(void **state)
     assert_true(usual > few && passes != quick);
     assert_ptr_equal(tune_passes(false, 0, &count), passes); /* nothing is known */
     assert_int_equal(count, usual);
-    assert_ptr_equal(tune_passes(false, 1e5, &count), quick);
+    const struct tournament_pass *at_length = tune_passes(false, 1e5, &count);
+    assert_true(count < usual && at_length != quick);
+    assert_true(at_length[0].rounds < passes[0].rounds &&
+                at_length[0].keep_most < passes[0].keep_most);
+    assert_int_equal(at_length[count - 1].rounds, passes[usual - 1].rounds);
+    assert_ptr_equal(tune_passes(true, 1e5, &count), quick);
     assert_int_equal(count, few);
 }
 
@@ -431,13 +474,15 @@ int main(void)
         cmocka_unit_test(the_shape_file_holds_the_published_cases),
         cmocka_unit_test(the_grid_spans_the_shapes),
         cmocka_unit_test(random_problems_are_new_and_repeatable),
+        cmocka_unit_test(every_tuned_key_has_a_small_problem),
         cmocka_unit_test(the_footprint_is_the_state),
         cmocka_unit_test(tensor_bound_problems_rest),
         cmocka_unit_test(tensors_do_not_overlap),
         cmocka_unit_test(the_fastest_wins_with_few_measurements),
         cmocka_unit_test(ties_go_to_the_first_name),
+        cmocka_unit_test(ties_go_to_the_least_expected),
         cmocka_unit_test(groups_have_survivors_of_their_own),
-        cmocka_unit_test(long_launches_get_few_samples),
+        cmocka_unit_test(long_launches_get_fewer_looks),
         cmocka_unit_test(failures_leave_and_the_kept_one_stays),
         cmocka_unit_test(a_worker_outlives_its_accidents),
     };
