@@ -247,6 +247,10 @@ static const float narrow_groups_us = 0.88f, full_groups_us = 1.15f;
 /* Of one of width 128 with causality, where a block has several tiles: groups that leave out blocks
  * wait for others before their last tile's end. */
 static const float waiting_rate = 0.938f;
+/* Launches of tens of milliseconds, where the board's power decides: blocks that run all the time
+ * do worse there, of 16 bits with width 128 full, and of 8 bits with width 64. */
+static const float long_rate = 0.975f;
+enum { LONG_KEYS = 16384, LONG_KEYS_OF_8_BITS = 32768 };
 static const float twin_rate = 1.036f; /* of two blocks that share keys */
 static const float idle_part = 0.34f;  /* of a group's part of a tile, where it has no rows of it */
 static const float fp8_start_us = 0.97f; /* more of a tile of 8 bits by wgmma */
@@ -261,7 +265,8 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
         return 1024.0f * (gen__attn_of_8_bits(p->dtype) ? 0.3f : 0.55f);
     if (gen__attn_of_8_bits(p->dtype)) {
         const bool long_blocks = variant->fact[ATTN_FWD_KV_ROWS] > 128;
-        return 4096.0f * (p->head_dim == 64 ? 0.433f : long_blocks ? 0.633f : 0.652f);
+        const float of_long_blocks = p->kv_len >= LONG_KEYS_OF_8_BITS ? 0.667f : 0.633f;
+        return 4096.0f * (p->head_dim == 64 ? 0.433f : long_blocks ? of_long_blocks : 0.652f);
     }
     const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
     const float shared = variant->cluster > 1 ? twin_rate : 1.0f;
@@ -303,12 +308,16 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float rows = (float)variant->fact[ATTN_FWD_Q_ROWS];
     const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);
     const float work = rows * (usual_keys(p) + 0.5f * more) * 2.0f * (float)p->head_dim;
-    const float rate = rate_of(p, variant) / blocks * clock_mhz;
+    const bool fp8 = gen__attn_of_8_bits(p->dtype);
+    const bool is_long = fp8 ? p->head_dim == 64 && p->kv_len >= LONG_KEYS_OF_8_BITS
+                             : p->head_dim == 128 && !p->causal && p->kv_len >= LONG_KEYS;
+    const float power = is_long && variant->fact[ATTN_FWD_PERSISTENT] ? long_rate : 1.0f;
+    const float rate = power * rate_of(p, variant) / blocks * clock_mhz;
     const bool ahead = variant->fact[ATTN_FWD_DYNAMIC] || variant->cluster > 1;
     const int32_t order = ahead ? 2 : variant->fact[ATTN_FWD_PERSISTENT] ? 1 : 0;
     const bool waits = rows >= 192 && p->head_dim > 64 && p->causal && order > 0;
     float tile_us = work / (waits ? waiting_rate * rate : rate) + start_us[order];
-    if (gen__attn_of_8_bits(p->dtype) && variant->fact[ATTN_FWD_WGMMA])
+    if (fp8 && variant->fact[ATTN_FWD_WGMMA])
         tile_us += fp8_start_us;
     else if (rows >= 192)
         tile_us += p->head_dim == 64 ? narrow_groups_us : !p->causal ? full_groups_us : 0.0f;

@@ -40,10 +40,12 @@ static const struct gen__axis required[] = {
     {"rope", rope_names, 2},
 };
 
-/* rows: of a request, query tokens x heads; above 16, in whole sixteens: 17 rows cost what 32 do.
+/* cache_rows: of all requests, the work that there is to share out. Over it and the requests problems
+ * lie nearer to what they have in common than over requests and lengths (docs/perf/mla_decode.md).
+ * rows: of a request, query tokens x heads; above 16, in whole sixteens: 17 rows cost what 32 do.
  * page: rows of one, at most 64, as boxes of the copy engine have them; 1 where they cannot, for
  * then rows are looked up one by one. */
-static const char *const coords[] = {"requests", "kv_len", "rows", "page"};
+static const char *const coords[] = {"cache_rows", "requests", "rows", "page"};
 
 #define FIELD(name) #name, offsetof(gen_mla_decode_problem, name)
 static const struct gen__field fields[] = {
@@ -145,8 +147,9 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         return refuse(p);
     gen__set_codes(key, dtype, cache, rope == 0);
     key->empty = batch == 0;
-    key->counts[0] = (float)at_least_1(usual_batch(p));
-    key->counts[1] = (float)at_least_1(usual_length(p));
+    const float requests = (float)at_least_1(usual_batch(p));
+    key->counts[0] = requests * (float)at_least_1(usual_length(p));
+    key->counts[1] = requests;
     const int32_t rows = p->q_len * p->num_heads;
     key->counts[2] = (float)(rows <= 16 ? rows : (rows + 15) & ~15);
     /* Where pages matter: no variant of 8-bit caches takes boxes. */

@@ -327,10 +327,12 @@ static void estimates_as_measured(void **state)
     static const struct {
         int32_t head_dim, causal, q_len;
         enum kind fastest;
-    } list[] = {{128, 0, 1024, TWIN},    {128, 0, 2048, BIG},     {128, 0, 4096, BIG},
-                {128, 0, 8192, BIG},     {128, 1, 1024, BIG},     {128, 1, 2048, BIG},
-                {128, 1, 4096, BIG_ONE}, {128, 1, 8192, BIG_ONE}, {64, 1, 1024, BIG},
-                {64, 1, 2048, BIG},      {64, 1, 4096, BIG},      {64, 1, 8192, BIG}};
+    } list[] = {{128, 0, 1024, TWIN},     {128, 0, 2048, BIG},      {128, 0, 4096, BIG},
+                {128, 0, 8192, BIG},      {128, 1, 1024, BIG},      {128, 1, 2048, BIG},
+                {128, 1, 4096, BIG_ONE},  {128, 1, 8192, BIG_ONE},  {64, 1, 1024, BIG},
+                {64, 1, 2048, BIG},       {64, 1, 4096, BIG},       {64, 1, 8192, BIG},
+                {128, 0, 16384, BIG_ONE}, {128, 0, 32768, BIG_ONE}, {128, 1, 16384, BIG_ONE},
+                {128, 1, 32768, BIG_ONE}, {64, 1, 16384, BIG}};
     gen_attn_fwd_problem p = some_problem();
     p.batch = 4, p.num_q_heads = p.num_kv_heads = 32;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -364,13 +366,22 @@ static void estimates_as_measured(void **state)
     }
     assert_true(spared[1] < 0.09f && spared[2] < 0.09f && spared[0] > 0.15f);
     p.window_left = -1;
-    /* Of 8 bits, blocks of 128 keys. */
-    p.head_dim = 128, p.dtype = GEN_DTYPE_E4M3;
-    for (int32_t i = 0; i < 8; i++) {
+    /* Of 8 bits, blocks of 128 keys, and of 192 from 32,768 on; of width 64 a block a tile there.
+     */
+    p.dtype = GEN_DTYPE_E4M3;
+    for (int32_t i = 0; i < 12; i++) {
         p.causal = i & 1;
         p.q_len = p.kv_len = 1024 << i / 2;
+        p.head_dim = 128;
         const struct gen__facts few = shape_of(128, 128), many = shape_of(128, 192);
-        assert_true(family->predict(&p.base, &h200, &few) < family->predict(&p.base, &h200, &many));
+        assert_true((family->predict(&p.base, &h200, &few) <
+                     family->predict(&p.base, &h200, &many)) == (p.kv_len < 32768));
+        p.head_dim = 64;
+        const struct gen__facts asks = shape_of(192, 128);
+        struct gen__facts one = asks;
+        one.fact[ATTN_FWD_DYNAMIC] = one.fact[ATTN_FWD_PERSISTENT] = 0;
+        assert_true((family->predict(&p.base, &h200, &asks) <
+                     family->predict(&p.base, &h200, &one)) == (p.kv_len < 32768));
     }
 }
 

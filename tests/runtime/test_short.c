@@ -139,8 +139,8 @@ static void add_mla_rows(struct text *text, const struct made *made, unsigned ho
             for (int rows = 8; rows <= 128; rows *= 4)
                 for (int page = 1; page <= 64; page *= 64) {
                     const int scale = draw(10) ? 1 : 2;
-                    snprintf(problem, sizeof(problem), "requests=%d,kv_len=%d,rows=%d,page=%d",
-                             requests, kv * scale, rows * (draw(10) ? 1 : 2), page);
+                    snprintf(problem, sizeof(problem), "cache_rows=%d,requests=%d,rows=%d,page=%d",
+                             requests * kv * scale, requests, rows * (draw(10) ? 1 : 2), page);
                     if (draw(100) >= holes)
                         add_row(text, made, problem);
                 }

@@ -459,16 +459,21 @@ void gen__mla_decode_cost(const gen_problem *base, double *bytes, double *flops)
     *flops = pairs * p->num_heads * 2 * (width + MLA_LATENT);
 }
 
-/* Half octaves: requests, kv_len, rows; pages of one row and of 64. */
+/* Half octaves: cache rows of all requests, requests, rows; pages of one row and of 64. */
 const uint8_t gen__mla_decode_grid[] = {4, 4, 4, 12};
+
+/* Of the grid's lengths: shorter ones and longer ones are for the shape file. */
+#define LEAST_KV_LEN 1024
+#define MOST_KV_LEN 65536
 
 /* All lengths equal; rows as heads, and as query tokens where they are more. */
 void gen__mla_decode_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
 {
     gen_mla_decode_problem *p = (gen_mla_decode_problem *)base;
     const long rows = lroundf(counts[2]);
-    p->batch = (int32_t)lroundf(counts[0]);
-    p->kv_len = p->max_kv_len = (int32_t)lroundf(counts[1]);
+    const float length = fminf(fmaxf(counts[0] / counts[1], LEAST_KV_LEN), MOST_KV_LEN);
+    p->batch = (int32_t)lroundf(counts[1]);
+    p->kv_len = p->max_kv_len = (int32_t)lroundf(length);
     p->q_len = rows > MLA_MAX_HEADS ? (int32_t)((rows - 1) / MLA_MAX_HEADS + 1) : 1;
     p->num_heads = (int32_t)(rows / p->q_len);
     p->causal = p->q_len > 1;
