@@ -64,6 +64,8 @@ int options_parse(const struct option *options, int num_options, const char *usa
 {
     int num_rest = 0;
     bool only_words = false;
+    bool *given = xmalloc((size_t)num_options * sizeof *given);
+    memset(given, 0, (size_t)num_options * sizeof *given);
     for (int i = 1; i < argc; i++) {
         char *word = argv[i];
         if (only_words || strncmp(word, "--", 2) != 0) {
@@ -86,6 +88,10 @@ int options_parse(const struct option *options, int num_options, const char *usa
                 o = &options[k];
         if (!o)
             die(1, "unknown option %.*s; --help lists the known ones", (int)length, word);
+        /* Of two values the first would be lost in silence. */
+        if (given[o - options] && o->kind != OPTION_FLAG && o->kind != OPTION_LIST)
+            die(1, "%s is given twice; allowed: once", o->name);
+        given[o - options] = true;
         if (o->kind == OPTION_FLAG) {
             if (equals)
                 die(1, "%s takes no value", o->name);
@@ -98,5 +104,6 @@ int options_parse(const struct option *options, int num_options, const char *usa
             die(1, "%s takes a value: %s", o->name, o->metavar ? o->metavar : "VALUE");
         }
     }
+    free(given);
     return num_rest;
 }
