@@ -25,20 +25,15 @@ local function mma_roles(v, arch)
   return v.kernel == "mma" and v.qk == "shard" and v.q == 64 and v.cache == "same" and arch.cc >= 90
 end
 
--- Elements of a row in shared memory: with roles it is rotated, rotary columns or not (mma_roles_shape.cuh).
-local function mma_row(v, arch)
-  return LATENT + (mma_roles(v, arch) and 64 or v.rope)
-end
-
-local function mma_stage_bytes(v, arch)
-  return v.kv * mma_row(v, arch) * (v.cache == "e4m3" and 1 or 2)
+local function mma_stage_bytes(v)
+  return v.kv * (LATENT + v.rope) * (v.cache == "e4m3" and 1 or 2)
 end
 
 local function mma_shared(v, arch, overlay)
-  local q_bytes = v.q * mma_row(v, arch) * 2
+  local q_bytes = v.q * (LATENT + v.rope) * 2
   -- Scores in fp32 on their way between the two parts of the warps, later probabilities; with roles these alone.
   local exchange = v.qk == "shard" and v.q * v.kv * ((overlay or mma_roles(v, arch)) and 2 or 4) or 0
-  return q_bytes + v.stages * mma_stage_bytes(v, arch) + exchange + (mma_roles(v, arch) and ROLES_CONTROL or CONTROL)
+  return q_bytes + v.stages * mma_stage_bytes(v) + exchange + (mma_roles(v, arch) and ROLES_CONTROL or CONTROL)
 end
 
 -- Whether half of the scores travel through the tile's rotary keys, which are dead by then: where that makes room for a
@@ -90,7 +85,7 @@ local function mma_legal(v, arch)
   local need = mma_shared(v, arch, mma_overlay(v, arch))
   if need > arch.shared_per_block then
     return string.format("needs %d bytes of shared memory (queries %d, %d x %d for tiles), %s allows %d", need,
-      v.q * mma_row(v, arch) * 2, v.stages, mma_stage_bytes(v, arch), arch.name, arch.shared_per_block)
+      v.q * (LATENT + v.rope) * 2, v.stages, mma_stage_bytes(v), arch.name, arch.shared_per_block)
   end
   return true
 end

@@ -1,61 +1,42 @@
-// The portable kernel with roles: a score warp's products of a tile. It has all columns of its rows and keys and is the only
-// one of its scheduler: what counts is how few instructions stand between its products, and that each fragment is asked for
-// several products ahead.
+// The portable kernel with roles: a score warp's products of a tile. It has all columns of its rows and keys, and is the only
+// warp of its scheduler that multiplies queries: what counts is how few instructions stand between its products, and that each
+// fragment is asked for several products ahead.
 #pragma once
 
-#include "mla_decode/mma_roles_shape.cuh"
 #include "mla_decode/mma_scores.cuh"
 
 // Steps of 16 columns: the rotary ones, then the latent ones.
 template <class S> constexpr int mla_role_steps = S::rope_steps + S::latent_steps;
 
-// Where a warp's fragments of queries lie, or of keys: the same whatever row tile or pair of key tiles it is, which are 16
-// rows apart.
-template <class S> struct mla_role_fragments {
-    unsigned rotary[S::rope_steps + 1], latent; // of the lane's matrix; the first latent step
-
-    __device__ __forceinline__ mla_role_fragments(unsigned row, unsigned chunk) : latent(mla_latent_at<S>(row, chunk))
-    {
-#pragma unroll
-        for (int step = 0; step < S::rope_steps; step++) {
-            rotary[step] = mla_rotary_at<S>(row, chunk + 2 * step);
-            asm volatile("" : "+r"(rotary[step])); // else they are worked out in every tile
-        }
-        asm volatile("" : "+r"(latent));
-    }
-
-    template <int count> __device__ __forceinline__ void load(unsigned from, int step, unsigned (&x)[count][4]) const
-    {
-        const unsigned at = step < S::rope_steps ? from + rotary[step] : from + latent + (step - S::rope_steps) * 32;
-#pragma unroll
-        for (int i = 0; i < count; i++)
-            ldmatrix_x4(x[i], at + i * 16 * S::row_pitch);
-    }
-};
-
-// Matrices: rows 0-7 and 8-15 of columns 0-7, then of 8-15.
-template <class S> __device__ __forceinline__ mla_role_fragments<S> mla_query_fragments(const mla_warp<S> &w)
+template <class S>
+__device__ __forceinline__ void mla_role_queries(const mla_score_fragments<S> &f, int step, unsigned (&a)[S::row_tiles][4])
 {
-    return mla_role_fragments<S>(w.row + w.lane % 16, w.lane / 16);
+    if (step < S::rope_steps)
+        f.load_rotary_queries(step, a);
+    else
+        f.load_queries(step - S::rope_steps, a);
 }
 
-// Columns 0-7 and 8-15 for key tile 0, then for tile 1.
-template <class S> __device__ __forceinline__ mla_role_fragments<S> mla_key_fragments(const mla_warp<S> &w)
+template <class S>
+__device__ __forceinline__ void mla_role_keys(const mla_score_fragments<S> &f, int step, unsigned (&b)[S::loads][4])
 {
-    return mla_role_fragments<S>(w.column + w.lane / 16 * 8 + w.lane % 8, w.lane / 8 % 2);
+    if (step < S::rope_steps)
+        f.load_rotary_keys(step, b);
+    else
+        f.load_keys(step - S::rope_steps, b);
 }
 
-// The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room for fragments
-// asked for early. (ptxas with one more asks for them half as early, of the output warps' values, too.)
+// The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room
+// for fragments asked for early.
 template <class S> struct mla_kept_queries {
-    static constexpr int steps = 6;
+    static constexpr int steps = S::rope ? 6 : 3;
     unsigned a[steps][S::row_tiles][4];
 
-    __device__ __forceinline__ void load(const mla_role_fragments<S> &queries, unsigned memory)
+    __device__ __forceinline__ void load(const mla_score_fragments<S> &f)
     {
 #pragma unroll
         for (int step = 0; step < steps; step++)
-            queries.load(memory, step, a[step]);
+            mla_role_queries<S>(f, step, a[step]);
     }
 };
 
@@ -69,10 +50,9 @@ __device__ __forceinline__ void mla_role_products(const unsigned (&a)[S::row_til
             mma_m16n8k16<typename S::element>(s[0][m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
 }
 
-// The warp's scores of a tile.
+// The warp's scores of the tile that `f` is at.
 template <class S>
-__device__ __forceinline__ void mla_role_scores(const mla_role_fragments<S> &queries, unsigned memory, const mla_kept_queries<S> &kept,
-                                                const mla_role_fragments<S> &keys, unsigned stage, mla_sums<S> &s)
+__device__ __forceinline__ void mla_role_scores(const mla_score_fragments<S> &f, const mla_kept_queries<S> &kept, mla_sums<S> &s)
 {
     static_assert(S::roles && S::span == 1 && S::chains == 1, "a step has keys of its own, and sums enough");
     constexpr int steps = mla_role_steps<S>;
@@ -80,13 +60,13 @@ __device__ __forceinline__ void mla_role_scores(const mla_role_fragments<S> &que
 #pragma unroll
     for (int i = 0; i < S::row_tiles * S::column_tiles * 4; i++)
         (&s[0][0][0][0])[i] = 0.f;
-    keys.load(stage, 0, b[0]);
+    mla_role_keys<S>(f, 0, b[0]);
 #pragma unroll
     for (int step = 0; step < steps; step++) {
         if (step + 1 < steps) {
-            keys.load(stage, step + 1, b[(step + 1) % 2]);
+            mla_role_keys<S>(f, step + 1, b[(step + 1) % 2]);
             if (step + 1 >= kept.steps)
-                queries.load(memory, step + 1, a[(step + 1) % 2]);
+                mla_role_queries<S>(f, step + 1, a[(step + 1) % 2]);
         }
         if (step < kept.steps)
             mla_role_products<S>(kept.a[step], b[step % 2], s);
