@@ -33,23 +33,30 @@ __device__ __forceinline__ void mla_role_values(const mla_warp<S> &w, unsigned m
     mla_output_fragments<S> f(w, memory);
     f.p = memory + S::exchange_at + mla_probabilities_at<S>(w.slab * S::slab_tiles, 0) + w.lane * 16;
     asm volatile("" : "+r"(f.p), "+r"(f.v)); // else what follows from them is kept in registers from tile to tile
-    unsigned a[S::slab_tiles][4], b[2][4];
+    unsigned a[2][S::slab_tiles][4], b[2][4];
+    const auto load_probabilities = [&](int step) {
+#pragma unroll
+        for (int m = 0; m < S::slab_tiles; m++) {
+            unsigned (&to)[4] = a[step % 2][m];
+            load_shared_16(f.p + mla_probabilities_at<S>(m, step), to[0], to[1], to[2], to[3]);
+        }
+    };
+    load_probabilities(0);
     f.load_values(stage, 0, 0, b[0]);
 #pragma unroll
     for (int step = 0; step < steps; step++) {
-#pragma unroll
-        for (int m = 0; m < S::slab_tiles; m++)
-            load_shared_16(f.p + mla_probabilities_at<S>(m, step), a[m][0], a[m][1], a[m][2], a[m][3]);
 #pragma unroll
         for (int n = 0; n < loads; n++) {
             const int next = step * loads + n + 1; // of all steps' loads
             if (next < steps * loads)
                 f.load_values(stage, next / loads, next % loads, b[next % 2]);
+            if (n + 2 == loads && step + 1 < steps)
+                load_probabilities(step + 1);
 #pragma unroll
             for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int m = 0; m < S::slab_tiles; m++)
-                    mma_m16n8k16<typename S::element>(x.o[m][2 * n + i], a[m], b[n % 2][2 * i], b[n % 2][2 * i + 1]);
+                    mma_m16n8k16<typename S::element>(x.o[m][2 * n + i], a[step % 2][m], b[n % 2][2 * i], b[n % 2][2 * i + 1]);
         }
     }
 }
