@@ -24,15 +24,25 @@ __device__ __forceinline__ void mla_role_store_probabilities(const mla_warp<S> &
                             packed[m][n + 1][1]);
 }
 
+// Where an output warp's fragments start.
+template <class S> struct mla_role_output_fragments : mla_output_fragments<S> {
+    __device__ __forceinline__ mla_role_output_fragments(const mla_warp<S> &w, unsigned memory) : mla_output_fragments<S>(w, memory)
+    {
+        this->p = memory + S::exchange_at + mla_probabilities_at<S>(w.slab * S::slab_tiles, 0) + w.lane * 16;
+        this->p = __shfl_sync(0xffffffffu, this->p, w.lane);
+        this->v = __shfl_sync(0xffffffffu, this->v, w.lane);
+    }
+
+    // What follows from the addresses is worked out where this stands, and not kept in registers from tile to tile.
+    __device__ __forceinline__ void hide() { asm volatile("" : "+r"(this->p), "+r"(this->v)); }
+};
+
 // Adds the products of the probabilities in shared memory with the tile in `stage`.
-template <class S>
-__device__ __forceinline__ void mla_role_values(const mla_warp<S> &w, unsigned memory, unsigned stage, mla_output<S> &x)
+template <class S> __device__ __forceinline__ void mla_role_values(mla_role_output_fragments<S> f, unsigned stage, mla_output<S> &x)
 {
     constexpr int steps = S::kv / 16, loads = S::output_tiles / 2;
     static_assert(loads % 2 == 0, "buffers take turns");
-    mla_output_fragments<S> f(w, memory);
-    f.p = memory + S::exchange_at + mla_probabilities_at<S>(w.slab * S::slab_tiles, 0) + w.lane * 16;
-    asm volatile("" : "+r"(f.p), "+r"(f.v)); // else what follows from them is kept in registers from tile to tile
+    f.hide();
     unsigned a[2][S::slab_tiles][4], b[2][4];
     const auto load_probabilities = [&](int step) {
 #pragma unroll

@@ -54,7 +54,7 @@ template <class S> __device__ __forceinline__ mla_role_fragments<S> mla_key_frag
 // The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room
 // for fragments asked for early.
 template <class S> struct mla_kept_queries {
-    static constexpr int steps = S::rope ? 6 : 3;
+    static constexpr int steps = 5;
     unsigned a[steps][S::row_tiles][4];
 
     __device__ __forceinline__ void load(const mla_role_fragments<S> &queries)
