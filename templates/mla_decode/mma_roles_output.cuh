@@ -29,8 +29,11 @@ template <class S> struct mla_role_output_fragments : mla_output_fragments<S> {
     __device__ __forceinline__ mla_role_output_fragments(const mla_warp<S> &w, unsigned memory) : mla_output_fragments<S>(w, memory)
     {
         this->p = memory + S::exchange_at + mla_probabilities_at<S>(w.slab * S::slab_tiles, 0) + w.lane * 16;
-        this->p = __shfl_sync(0xffffffffu, this->p, w.lane);
-        this->v = __shfl_sync(0xffffffffu, this->v, w.lane);
+        // What comes from a shuffle ptxas does not work out anew in every tile. With tiles of 32 it would spill for sm_100.
+        if constexpr (S::kv == 64) {
+            this->p = __shfl_sync(0xffffffffu, this->p, w.lane);
+            this->v = __shfl_sync(0xffffffffu, this->v, w.lane);
+        }
     }
 
     // What follows from the addresses is worked out where this stands, and not kept in registers from tile to tile.
