@@ -1,5 +1,6 @@
 // The portable kernel with roles: an output warp's copies of tiles. They stand between its products, so what counts is how few
-// instructions a tile takes. What is the same in all lanes the compiler is told to be, by shuffles: then it takes no registers.
+// instructions a tile takes. What is the same in all lanes comes from shuffles, so that the compiler knows and has it in uniform
+// registers.
 #pragma once
 
 #include "mla_decode/mma_copy.cuh"
@@ -56,7 +57,8 @@ template <class S> struct mla_role_source {
         const unsigned line = thread / lanes, chunk = thread % lanes;
         const unsigned char *const latents = static_cast<const unsigned char *>(p.ckv) + chunk * 16;
         const unsigned char *const rotary_keys = static_cast<const unsigned char *>(p.kpe) + chunk * 16;
-        const unsigned to = swizzled<S::pitch>(stage, line, chunk), to_rope = swizzled<S::rope_pitch>(stage + S::rope_at, line, chunk);
+        const unsigned to = swizzled<S::pitch>(stage, line, chunk);
+        const unsigned to_rope = swizzled<S::rope_pitch>(stage + S::rope_at, line, chunk);
 #pragma unroll
         for (unsigned u = 0; u < passes; u++) {
             const bool valid = page[u] < static_cast<unsigned>(p.num_pages) && static_cast<int>(u * lines + line) < rows;

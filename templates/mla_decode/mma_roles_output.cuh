@@ -26,7 +26,8 @@ __device__ __forceinline__ void mla_role_store_probabilities(const mla_warp<S> &
 
 // Where an output warp's fragments start.
 template <class S> struct mla_role_output_fragments : mla_output_fragments<S> {
-    __device__ __forceinline__ mla_role_output_fragments(const mla_warp<S> &w, unsigned memory) : mla_output_fragments<S>(w, memory)
+    __device__ __forceinline__ mla_role_output_fragments(const mla_warp<S> &w, unsigned memory)
+        : mla_output_fragments<S>(w, memory)
     {
         this->p = memory + S::exchange_at + mla_probabilities_at<S>(w.slab * S::slab_tiles, 0) + w.lane * 16;
         // What comes from a shuffle ptxas does not work out anew in every tile. With tiles of 32 it would spill for sm_100.
@@ -41,7 +42,8 @@ template <class S> struct mla_role_output_fragments : mla_output_fragments<S> {
 };
 
 // Adds the products of the probabilities in shared memory with the tile in `stage`.
-template <class S> __device__ __forceinline__ void mla_role_values(mla_role_output_fragments<S> f, unsigned stage, mla_output<S> &x)
+template <class S>
+__device__ __forceinline__ void mla_role_values(mla_role_output_fragments<S> f, unsigned stage, mla_output<S> &x)
 {
     constexpr int steps = S::kv / 16, loads = S::output_tiles / 2;
     static_assert(loads % 2 == 0, "buffers take turns");

@@ -51,8 +51,8 @@ template <class S> __device__ __forceinline__ mla_role_fragments<S> mla_key_frag
     return {0, S::rope_at, w.column + w.lane / 16 * 8 + w.lane % 8, w.lane / 8 % 2};
 }
 
-// The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room
-// for fragments asked for early.
+// The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room for fragments
+// asked for early. (ptxas with one more asks for them half as early.)
 template <class S> struct mla_kept_queries {
     static constexpr int steps = 5;
     unsigned a[steps][S::row_tiles][4];
