@@ -132,7 +132,8 @@ static bool columns_of(struct bench_options *o, struct arena *arena, const struc
         if (x)
             put_row(text, shape, column[k].name, x);
         else if (has)
-            warn("%s, %s: %s", shape->name, column[k].name, c.failure);
+            warn("%s, %s: nothing was measured; the case's last failure: %s", shape->name,
+                 column[k].name, c.failure);
         ok = ok && (x || !has);
     }
     if (c.lost)

@@ -18,8 +18,9 @@ static const struct tournament_pass long_passes[] = {{1, 1.05, 6}, {11, 1, 0}};
 
 const struct tournament_pass *tune_passes(bool quick, double us, int *count)
 {
-    *count = quick || us > LONG_US ? 2 : 3;
-    return quick ? quick_passes : us > LONG_US ? long_passes : passes;
+#define PASSES(list) (*count = (int)(sizeof(list) / sizeof *(list)), list)
+    return quick ? PASSES(quick_passes) : us > LONG_US ? PASSES(long_passes) : PASSES(passes);
+#undef PASSES
 }
 
 /* The least time that is predicted of a candidate; 0 where nothing is known of one. */

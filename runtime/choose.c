@@ -10,9 +10,10 @@
  *             the row nearest in the sum of |log2| distances of the coordinates,
  *             if the family lets it reach so far
  *   NEAREST   the nearest measured class of the same compute capability, by
- *             the sum of |log2| ratios of SMs, bandwidth and L2. The first
- *             coordinate counts independent pieces of work, so the row is
- *             looked up where a piece falls to as many SMs as here
+ *             the sum of |log2| ratios of SMs, bandwidth and L2, of which a row
+ *             reaches. The first coordinate counts the work that there is to
+ *             share out, so the row is looked up where as much of it falls to
+ *             an SM as here
  *   MODEL     the least estimate of the family, over the variants of the best
  *             target that has an eligible one
  *   FALLBACK  the group's fallback, where the family has no estimate
@@ -23,8 +24,9 @@
  * Rows whose variant is not eligible are passed over. Nothing here allocates,
  * locks, calls the system or writes but to *plan; the rules TABLE and NEAREST
  * cost tens of nanoseconds, MODEL the family's fits() and predict() once per
- * variant of the group (some 4 us for 240 variants of la_decode): a GPU that
- * nobody has tuned on wants its plans kept, or a table.
+ * variant of the group (some 4 us for 240 variants of la_decode; attn_fwd, whose
+ * rows reach to near problems alone, has few): a GPU that nobody has tuned on
+ * wants its plans kept, or a table.
  */
 #include "classes.h"
 #include "device.h"
@@ -219,7 +221,7 @@ static const struct gen__range *next_class(const struct gen__ask *ask,
     return best;
 }
 
-/* Classes in the order of their distance until one has an eligible row. */
+/* Classes in the order of their distance until one has an eligible row that reaches. */
 static bool choose_nearest(const struct gen__ask *ask, struct gen__choice *choice)
 {
     const struct gen__range *range = NULL;

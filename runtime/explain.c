@@ -54,7 +54,7 @@ static void put_head(struct gen__text *out, const struct gen__ask *ask)
                   d->name, d->compute_capability, d->num_sms, d->memory_gbps,
                   d->l2_bytes / 1048576.0, d->shared_per_block);
     for (uint32_t c = 0; !ask->key.empty && c < ask->family->num_coords; c++)
-        gen__text_add(out, "%s%s=%g%s", c ? " " : "tuned by  ", ask->family->coords[c],
+        gen__text_add(out, "%s%s=%.0f%s", c ? " " : "tuned by  ", ask->family->coords[c],
                       (double)ask->key.counts[c], c + 1 < ask->family->num_coords ? "" : "\n");
 }
 
@@ -84,9 +84,12 @@ static void put_rule(struct gen__text *out, const struct gen__ask *ask,
         const struct gen__table *t = &ask->library->tables[choice->range->table];
         gen__text_add(out, ": %s (%s), row ", t->class_name, t->name);
         for (uint32_t c = 0; c < ask->family->num_coords; c++)
-            gen__text_add(out, "%s%s=%g", c ? "," : "", ask->family->coords[c],
+            gen__text_add(out, "%s%s=%.0f", c ? "," : "", ask->family->coords[c],
                           (double)choice->row->counts[c]);
         gen__text_add(out, ", %.2f doublings away", (double)gen__choice_distance(ask, choice));
+    } else if (ask->family->reach > 0.0f && ask->entry->num_ranges &&
+               choice->why == GEN_WHY_MODEL) {
+        gen__text_add(out, ": no row is within %.2g doublings", (double)ask->family->reach);
     }
     gen__text_add(out, "\n");
 }

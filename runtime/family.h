@@ -147,8 +147,8 @@ struct gen__family {
     const char *facts;         /* launch facts by name, comma-separated, as family.lua
                                   declares them */
     const char *const *coords; /* tuning coordinates by name: "states". The first
-                                  counts independent pieces of work: it is what
-                                  scales with the number of SMs */
+                                  counts the work that is shared out: it alone is
+                                  scaled for rows of another number of SMs */
     uint32_t num_coords;
     /* How far from a tuning row a problem may be, in doublings, for the row to decide: beyond, the
      * estimate knows better. 0: any distance. Not for families of one coordinate. */

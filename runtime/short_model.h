@@ -36,8 +36,8 @@ __attribute__((always_inline)) static inline float gen__estimate(const struct ge
     return us > 0.0f && us < INFINITY ? us : 0.0f;
 }
 
-/* Where no class of the device's compute capability has rows, or none that reach. False where that has to be asked at
- * length: of the best target nothing fits, or nothing has an estimate. */
+/* Where no class of the device's compute capability has rows, or none that reach. False where that
+ * has to be asked at length: of the best target nothing fits, or nothing has an estimate. */
 __attribute__((always_inline)) static inline bool
 gen__short_model(const struct gen__family *family, const gen_library *library,
                  const gen_device *device, const gen_problem *problem,

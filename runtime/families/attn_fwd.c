@@ -248,9 +248,10 @@ static const float narrow_groups_us = 0.88f, full_groups_us = 1.15f;
  * wait for others before their last tile's end. */
 static const float waiting_rate = 0.938f;
 /* Launches of tens of milliseconds, where the board's power decides: blocks that run all the time
- * do worse there, of 16 bits with width 128 full, and of 8 bits with width 64. */
-static const float long_rate = 0.975f;
-enum { LONG_KEYS = 16384, LONG_KEYS_OF_8_BITS = 32768 };
+ * do worse there, of 16 bits with width 128 full and of 8 bits with width 64; of 8 bits with width
+ * 128 blocks of more keys do better. */
+static const float long_us = 20000.0f;
+static const float long_persistent = 1.025f, long_blocks = 0.95f; /* of the time */
 static const float twin_rate = 1.036f; /* of two blocks that share keys */
 static const float idle_part = 0.34f;  /* of a group's part of a tile, where it has no rows of it */
 static const float fp8_start_us = 0.97f; /* more of a tile of 8 bits by wgmma */
@@ -264,15 +265,25 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
     if (!variant->fact[ATTN_FWD_WGMMA])
         return 1024.0f * (gen__attn_of_8_bits(p->dtype) ? 0.3f : 0.55f);
     if (gen__attn_of_8_bits(p->dtype)) {
-        const bool long_blocks = variant->fact[ATTN_FWD_KV_ROWS] > 128;
-        const float of_long_blocks = p->kv_len >= LONG_KEYS_OF_8_BITS ? 0.667f : 0.633f;
-        return 4096.0f * (p->head_dim == 64 ? 0.433f : long_blocks ? of_long_blocks : 0.652f);
+        const bool many_keys = variant->fact[ATTN_FWD_KV_ROWS] > 128;
+        return 4096.0f * (p->head_dim == 64 ? 0.433f : many_keys ? 0.633f : 0.652f);
     }
     const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
     const float shared = variant->cluster > 1 ? twin_rate : 1.0f;
     if (p->head_dim == 64)
         return 2048.0f * (two_groups ? 0.66f : 0.765f);
     return 2048.0f * shared * (p->head_dim == 256 ? 0.83f : two_groups ? 0.867f : 0.928f);
+}
+
+/* Of the time of a long launch. */
+static float long_part(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
+{
+    if (!variant->fact[ATTN_FWD_WGMMA])
+        return 1.0f;
+    if (gen__attn_of_8_bits(p->dtype) && p->head_dim == 128)
+        return variant->fact[ATTN_FWD_KV_ROWS] > 128 ? long_blocks : 1.0f;
+    const bool counts = gen__attn_of_8_bits(p->dtype) || (p->head_dim == 128 && !p->causal);
+    return counts && variant->fact[ATTN_FWD_PERSISTENT] ? long_persistent : 1.0f;
 }
 
 /* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose
@@ -309,10 +320,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);
     const float work = rows * (usual_keys(p) + 0.5f * more) * 2.0f * (float)p->head_dim;
     const bool fp8 = gen__attn_of_8_bits(p->dtype);
-    const bool is_long = fp8 ? p->head_dim == 64 && p->kv_len >= LONG_KEYS_OF_8_BITS
-                             : p->head_dim == 128 && !p->causal && p->kv_len >= LONG_KEYS;
-    const float power = is_long && variant->fact[ATTN_FWD_PERSISTENT] ? long_rate : 1.0f;
-    const float rate = power * rate_of(p, variant) / blocks * clock_mhz;
+    const float rate = rate_of(p, variant) / blocks * clock_mhz;
     const bool ahead = variant->fact[ATTN_FWD_DYNAMIC] || variant->cluster > 1;
     const int32_t order = ahead ? 2 : variant->fact[ATTN_FWD_PERSISTENT] ? 1 : 0;
     const bool waits = rows >= 192 && p->head_dim > 64 && p->causal && order > 0;
@@ -322,7 +330,9 @@ static float predict(const gen_problem *base, const gen_device *device,
     else if (rows >= 192)
         tile_us += p->head_dim == 64 ? narrow_groups_us : !p->causal ? full_groups_us : 0.0f;
     const float paid = tiles_of_a_block(p, variant, heads);
-    const float us = launch_us + (paid > 1.0f ? paid : 1.0f) * tile_us;
+    float us = launch_us + (paid > 1.0f ? paid : 1.0f) * tile_us;
+    if (us > long_us)
+        us *= long_part(p, variant);
     return variant->fact[ATTN_FWD_RENAMED] ? renamed_part * us : us;
 }
 

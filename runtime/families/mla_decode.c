@@ -40,11 +40,11 @@ static const struct gen__axis required[] = {
     {"rope", rope_names, 2},
 };
 
-/* cache_rows: of all requests, the work that there is to share out. Over it and the requests problems
- * lie nearer to what they have in common than over requests and lengths (docs/perf/mla_decode.md).
- * rows: of a request, query tokens x heads; above 16, in whole sixteens: 17 rows cost what 32 do.
- * page: rows of one, at most 64, as boxes of the copy engine have them; 1 where they cannot, for
- * then rows are looked up one by one. */
+/* cache_rows: of all requests, the work that there is to share out. Over it and the requests
+ * problems lie nearer to what they have in common than over requests and lengths
+ * (docs/perf/mla_decode.md). rows: of a request, query tokens x heads; above 16, in whole sixteens:
+ * 17 rows cost what 32 do. page: rows of one, at most 64, as boxes of the copy engine have them; 1
+ * where they cannot, for then rows are looked up one by one. */
 static const char *const coords[] = {"cache_rows", "requests", "rows", "page"};
 
 #define FIELD(name) #name, offsetof(gen_mla_decode_problem, name)
@@ -291,7 +291,7 @@ static float multiply_adds(const gen_mla_decode_problem *p, const struct gen__fa
 }
 
 static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *device,
-                             const struct gen__facts *variant)
+                             const struct gen__facts *variant, uint32_t each)
 {
     const bool wgmma = variant->fact[MLA_DECODE_WGMMA];
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
@@ -300,7 +300,7 @@ static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *
         (float)(MLA_LATENT + p->rope_dim) * (p->cache == GEN_MLA_CACHE_E4M3 ? 1.0f : 2.0f);
     const float stages = (float)at_least_1(variant->fact[MLA_DECODE_STAGES]);
     const float tile_rows = (float)at_least_1(variant->fact[MLA_DECODE_KV_ROWS]);
-    const float blocks = (float)gen__blocks_per_sm(device, variant); /* of the grid, on an SM */
+    const float blocks = (float)each; /* of the grid, on an SM */
     const float rate = (wgmma ? wgmma_rate : mma_rate) * clock_mhz / blocks;
     struct costs c = {.bytes_per_us = gbps * 1e3f * achieved_bandwidth};
     const float rate_of_block = c.bytes_per_us / (sms * blocks) * (float)row_tiles(p, variant);
@@ -325,29 +325,14 @@ struct sharing {
 
 /* A cut that would leave less than this of a request is moved to its end: a piece
  * costs a visit, and its partial results are written and read. */
-enum { MOST_SNAP = 2, SNAP_SHARE = 8, VISIT_BLOCKS = 1 };
+enum { MOST_SNAP = 2, SNAP_SHARE = 8, VISIT_BLOCKS = 1, PART_BLOCKS = 4 };
 
-/* What a part beside another one on its multiprocessor has at least, where lengths differ. */
-#define PART_BLOCKS UINT64_C(4)
-
-static bool is_ragged(const gen_mla_decode_problem *p)
+/* As many parts as blocks of the grid run at once, `each` on a multiprocessor, but not more than
+ * there are pieces of work. */
+static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *device, uint32_t each,
+                        int32_t tiles)
 {
-    return blocks_of(p->max_kv_len) > blocks_of(p->kv_len);
-}
-
-/* As many parts as blocks of the grid run at once, but not more than there are
- * pieces of work. Where lengths differ there may be parts for the greatest, though most requests
- * are shorter: more than one a multiprocessor, of which each has little, would be visits and
- * partial results more and nothing gained. */
-static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *device,
-                        const struct gen__facts *variant, int32_t tiles)
-{
-    const uint64_t usual = (uint64_t)p->batch * (uint64_t)blocks_of(usual_length(p));
-    uint64_t each = gen__blocks_per_sm(device, variant);
-    while (each > 1 && is_ragged(p) &&
-           usual * (uint64_t)tiles < PART_BLOCKS * each * device->num_sms)
-        each--;
-    const uint64_t resident = device->num_sms * each;
+    const uint64_t resident = (uint64_t)device->num_sms * each;
     const int64_t work = (int64_t)p->batch * blocks_of(p->max_kv_len);
     /* As many as count: 32 bits are divided faster. */
     const uint32_t most = MAX_GRID_Y * MLA_MAX_ROW_TILES;
@@ -355,6 +340,18 @@ static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *devic
     parts = parts < work ? parts : work;
     parts = parts < MAX_GRID_Y ? parts : MAX_GRID_Y;
     return parts > 1 ? (int32_t)parts : 1;
+}
+
+/* Blocks of a multiprocessor, up to `each`, where requests of different lengths are cut. There may
+ * be parts for the greatest length, though most requests are shorter: beside another one a part has
+ * at least PART_BLOCKS, or else it would be a visit and partial results more and nothing gained. */
+static uint32_t blocks_for_cut(const gen_mla_decode_problem *p, const gen_device *device,
+                               uint32_t each, int32_t tiles)
+{
+    const uint64_t usual = (uint64_t)p->batch * (uint64_t)blocks_of(p->kv_len) * (uint64_t)tiles;
+    while (each > 1 && usual < (uint64_t)PART_BLOCKS * each * device->num_sms)
+        each--;
+    return each;
 }
 
 /* Whole requests, some parts one more than others. In the last round fewer SMs
@@ -436,9 +433,10 @@ static void share_by_chunks(const gen_mla_decode_problem *p, struct sharing *s)
 static struct sharing share_out(const gen_mla_decode_problem *p, const gen_device *device,
                                 const struct gen__facts *variant)
 {
-    const struct costs c = costs_of(p, device, variant);
+    const uint32_t blocks_per_sm = gen__blocks_per_sm(device, variant);
+    const struct costs c = costs_of(p, device, variant, blocks_per_sm);
     struct sharing s = {.row_tiles = row_tiles(p, variant), .visit = VISIT_BLOCKS};
-    s.num_parts = parts_of(p, device, variant, s.row_tiles);
+    s.num_parts = parts_of(p, device, blocks_per_sm, s.row_tiles);
     const int32_t team = team_of(variant);
     if (team > 1) { /* a part is a cluster, and there is one for every request: fits() */
         s.us = team_us(p, &c, team, s.num_parts);
@@ -447,11 +445,18 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
         return s;
     }
     const int32_t parts_for_whole = s.num_parts < p->batch ? s.num_parts : p->batch;
-    const bool ragged = is_ragged(p);
+    const bool ragged = blocks_of(p->max_kv_len) > blocks_of(usual_length(p));
     const float whole = whole_us(p, &c, parts_for_whole);
     float cut = cut_us(p, &c, s.num_parts);
     const int32_t each = p->batch > 0 ? s.num_parts / p->batch : 1;
-    if (!ragged && each > 1) {
+    if (ragged) {
+        const uint32_t fewer = blocks_for_cut(p, device, blocks_per_sm, s.row_tiles);
+        if (fewer < blocks_per_sm) {
+            const struct costs of_fewer = costs_of(p, device, variant, fewer);
+            s.num_parts = parts_of(p, device, fewer, s.row_tiles);
+            cut = cut_us(p, &of_fewer, s.num_parts);
+        }
+    } else if (each > 1) {
         const float even = even_us(p, &c, s.num_parts, each);
         if (even <= cut) {
             cut = even;

@@ -27,7 +27,7 @@ __device__ __forceinline__ void mla_role_keys(const mla_score_fragments<S> &f, i
 }
 
 // The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room
-// for fragments asked for early.
+// for fragments asked for early, as the SASS of either width has it.
 template <class S> struct mla_kept_queries {
     static constexpr int steps = S::rope ? 6 : 3;
     unsigned a[steps][S::row_tiles][4];

@@ -366,6 +366,13 @@ static void estimates_as_measured(void **state)
     }
     assert_true(spared[1] < 0.09f && spared[2] < 0.09f && spared[0] > 0.15f);
     p.window_left = -1;
+    /* Long keys alone do not make a launch long. */
+    p.head_dim = 128, p.causal = 0, p.batch = p.num_q_heads = p.num_kv_heads = 1, p.q_len = 1024;
+    p.kv_len = 32768;
+    const struct gen__facts takes = kind_of(BIG, 128), one_each = kind_of(BIG_ONE, 128);
+    assert_true(family->predict(&p.base, &h200, &takes) <
+                family->predict(&p.base, &h200, &one_each));
+    p.batch = 4, p.num_q_heads = p.num_kv_heads = 32;
     /* Of 8 bits, blocks of 128 keys, and of 192 from 32,768 on; of width 64 a block a tile there.
      */
     p.dtype = GEN_DTYPE_E4M3;

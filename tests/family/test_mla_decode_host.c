@@ -333,6 +333,26 @@ static void several_blocks_an_sm(void **state)
     p.kv_len = 4544; /* 355 */
     plan = planned(p, &variant);
     expect_cut(&plan, 3, 88, 5, 40);
+    /* What is not cut has them all. */
+    p = mla_problem(200, 16, 192);
+    p.max_kv_len = 1024;
+    p.base.max_workspace_mib = 1;
+    plan = planned(p, &variant);
+    expect_whole(&plan, 1, 200);
+    p = mla_problem(200, 16, 128);
+    p.max_kv_len = 256;
+    p.base.flags = GEN_BATCH_INVARIANT; /* a chunk each */
+    plan = planned(p, &variant);
+    expect_whole(&plan, 1, 264);
+    /* Nor does the estimate take one part an SM for half of its blocks: it rises with the work. */
+    float before = 0;
+    for (int32_t kv = 512; kv <= 32768; kv *= 2) {
+        p = mla_problem(32, 16, kv);
+        p.max_kv_len = 8 * kv;
+        const float us = family->predict(&p.base, &h200, &variant);
+        assert_true(us > before && (kv == 512 || us < 2.1f * before));
+        before = us;
+    }
 }
 
 /* The workspace stays where it is, whatever the lengths. */
@@ -417,7 +437,7 @@ static void an_invariant_choice_forgets_the_batch(void **state)
     for (int i = 0; i < 2; i++)
         us[i] = family->predict(&p.base, &h200, &variants[i]);
     for (p.batch = 1; p.batch < 3000; p.batch = 3 * p.batch + 1) {
-        p.kv_len = p.batch;
+        p.kv_len = p.batch == 13 ? p.max_kv_len : p.batch; /* all alike, or not */
         assert_int_equal(family->check(&p.base, &key), GEN_OK);
         for (uint32_t c = 0; c < family->num_coords; c++)
             assert_true(key.counts[c] == first.counts[c]);
