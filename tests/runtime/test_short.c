@@ -421,6 +421,13 @@ static void rows_reach_to_near_problems(void **state)
         if (why != cases[i].why)
             fail_msg("case %u: %s, expected %s", i, gen_why_string(why),
                      gen_why_string(cases[i].why));
+        char told[4096];
+        size_t length;
+        problem.base.max_workspace_mib = 0;
+        assert_status(gen_explain(library, &device, &problem.base, told, sizeof(told), &length),
+                      GEN_OK);
+        assert_int_equal(strstr(told, ": no row is within 0.5 doublings\n") != NULL,
+                         why == GEN_WHY_MODEL);
     }
     gen_close(library);
     free(bytes);
