@@ -34,8 +34,8 @@ static const struct tournament_pass quick_passes[] = {{1, 1.10, 4}, {5, 1, 0}};
 
 struct column {
     char name[48];
-    struct option_list only; /* one glob; of what selection takes the case's variant, or NULL */
-    bool found;              /* a case that it has variants for */
+    const char *glob; /* of what selection takes the case's variant, or NULL */
+    bool found;       /* a case that it has variants for */
 };
 
 /* "shard=*_mma_*_shard_*" */
@@ -47,7 +47,7 @@ static void read_column(const char *text, struct column *column)
         die(1, "--column takes NAME=GLOB without commas, found '%s'", text);
     memset(column, 0, sizeof *column);
     memcpy(column->name, text, length);
-    column->only.item[column->only.count++] = equals + 1;
+    column->glob = equals + 1;
 }
 
 /* The variant that selection takes; NULL where it takes none. */
@@ -66,15 +66,15 @@ static size_t find_all(struct contest *c, struct bench_options *o, const struct 
 {
     struct option_list all = {0};
     if (o->picked)
-        column[count - 1].only.item[0] = picked(&o->session, shape);
+        column[count - 1].glob = picked(&o->session, shape);
     for (int k = 0; k < count; k++)
-        if (column[k].only.item[0])
-            all.item[all.count++] = column[k].only.item[0];
+        if (column[k].glob)
+            all.item[all.count++] = column[k].glob;
     contest_find(c, &o->session, shape, &all, NULL);
     for (size_t i = 0; i < c->count; i++)
         for (int k = 0; k < count; k++)
-            if (column[k].only.item[0] &&
-                glob_match(column[k].only.item[0],
+            if (column[k].glob &&
+                glob_match(column[k].glob,
                            session_variant(&o->session, c->candidate[i].variant).name)) {
                 c->candidate[i].groups |= 1u << k;
                 column[k].found = true;
@@ -160,7 +160,7 @@ int bench_columns(struct bench_options *o)
     for (int i = 0; i < o->columns.count; i++)
         read_column(o->columns.item[i], &column[i]);
     if (o->picked)
-        column[count - 1] = (struct column){.name = "picked", .only.count = 1};
+        column[count - 1] = (struct column){.name = "picked"};
     if (families_named(&o->session.families, family, 64) != 1)
         die(1, "columns: one family at a time; give --families");
     session_open_library(&o->session);
@@ -178,7 +178,7 @@ int bench_columns(struct bench_options *o)
     for (int k = 0; k < o->columns.count && cases; k++)
         if (!column[k].found)
             warn("column %s: no variant that this GPU runs is named '%s' for any case",
-                 column[k].name, column[k].only.item[0]);
+                 column[k].name, column[k].glob);
     char *name = xasprintf("%s_columns", family[0]->name);
     if (cases)
         bench_write(o, name, &text);

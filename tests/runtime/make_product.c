@@ -308,3 +308,13 @@ void *product_prepare(const void *bytes, size_t *size)
     *size = file.size;
     return file.at;
 }
+
+enum gen_status product_open(struct product *product, void **bytes, gen_library **library)
+{
+    size_t size;
+    *bytes = product_bytes(product, &size);
+    product_free(product);
+    const gen_open_options options = {.size = sizeof(options), .data = *bytes, .data_size = size};
+    *library = NULL;
+    return gen_open(&options, library);
+}

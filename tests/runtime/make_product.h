@@ -10,6 +10,8 @@
 
 #include "../../gen/pack_format.h"
 
+#include "gen.h"
+
 #include <stddef.h>
 
 struct product;
@@ -45,5 +47,8 @@ void *product_bytes(const struct product *product, size_t *size);
 /* The same with its tables prepared by this runtime, to be freed. `bytes` are 8-byte aligned; *size
  * is theirs, and then the other's. */
 void *product_prepare(const void *bytes, size_t *size);
+/* Writes the product, frees it and opens the file, whose bytes are to be freed behind the library.
+ */
+enum gen_status product_open(struct product *product, void **bytes, gen_library **library);
 
 #endif /* MAKE_PRODUCT_H */

@@ -90,17 +90,6 @@ static void add_rows(struct wide_text *text, const struct rows *rows, unsigned k
                  draw(100) < unfit ? 5 + draw(3) : draw(5), 2.0 + draw(1000) / 7.0);
 }
 
-static gen_library *open_bytes(struct product *product, void **bytes)
-{
-    size_t size;
-    *bytes = product_bytes(product, &size);
-    product_free(product);
-    const gen_open_options options = {.size = sizeof(options), .data = *bytes, .data_size = size};
-    gen_library *library = NULL;
-    assert_status(gen_open(&options, &library), GEN_OK);
-    return library;
-}
-
 static int32_t whole(double x)
 {
     return x < 1 ? 1 : x > 16777216 ? 16777216 : (int32_t)x;
@@ -176,7 +165,8 @@ static void the_short_way_is_the_long_way(void **state)
         for (unsigned t = 0; t < 2; t++)
             product_table(product, t ? "other" : "own", tables[t].at);
         void *bytes;
-        gen_library *library = open_bytes(product, &bytes);
+        gen_library *library;
+        assert_status(product_open(product, &bytes, &library), GEN_OK);
         for (unsigned k = 0; k < 3; k++)
             same_both_ways(library, &rows[k], k, 1000 * multiple, counts_of);
         gen_close(library);
@@ -247,7 +237,9 @@ static gen_library *open_eight_keys(void (*fill)(struct rows *, unsigned), void 
         product_table(product, t ? "other" : "own", table.at);
         free(table.at);
     }
-    return open_bytes(product, bytes);
+    gen_library *library;
+    assert_status(product_open(product, bytes, &library), GEN_OK);
+    return library;
 }
 
 static void fill_tuned(struct rows *rows, unsigned key)

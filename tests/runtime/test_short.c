@@ -201,17 +201,6 @@ static void add_key(struct product *product, uint32_t family, uint32_t target,
     }
 }
 
-static gen_library *open_made(struct product *product, void **bytes)
-{
-    size_t size;
-    *bytes = product_bytes(product, &size);
-    product_free(product);
-    const gen_open_options options = {.size = sizeof(options), .data = *bytes, .data_size = size};
-    gen_library *library = NULL;
-    assert_status(gen_open(&options, &library), GEN_OK);
-    return library;
-}
-
 /* Merges of bf16 alone: what is cut in fp16 cannot be done. */
 static gen_library *open_product(bool tables, unsigned holes, void **bytes)
 {
@@ -235,7 +224,9 @@ static gen_library *open_product(bool tables, unsigned holes, void **bytes)
         add_table(product, "own", 132, holes);
         add_table(product, "other", 80, holes);
     }
-    return open_made(product, bytes);
+    gen_library *library;
+    assert_status(product_open(product, bytes, &library), GEN_OK);
+    return library;
 }
 
 /* ---- problems ---------------------------------------------------------- */
@@ -405,7 +396,8 @@ static void rows_reach_to_near_problems(void **state)
     add_head(&text, 132);
     add_row(&text, &attn, "heads=128,q_len=4096,kv_len=4096");
     product_table(product, "one row", text.at);
-    gen_library *library = open_made(product, &bytes);
+    gen_library *library;
+    assert_status(product_open(product, &bytes, &library), GEN_OK);
     for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         gen_device device;
         union any_problem problem;
