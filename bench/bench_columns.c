@@ -30,7 +30,14 @@ static char *method_of(long rest_ms)
 }
 
 static const struct tournament_pass passes[] = {{2, 1.10, 6}, {11, 1, 0}};
+static const struct tournament_pass long_passes[] = {{1, 1.05, 3}, {11, 1, 0}};
 static const struct tournament_pass quick_passes[] = {{1, 1.10, 4}, {5, 1, 0}};
+
+static const struct tournament_pass *passes_for(const struct bench_options *o,
+                                                const struct contest *c)
+{
+    return o->quick ? quick_passes : contest_predicted(c) > LONG_US ? long_passes : passes;
+}
 
 struct column {
     char name[48];
@@ -125,7 +132,7 @@ static bool columns_of(struct bench_options *o, struct arena *arena, const struc
     if (contest_stage(&c, arena) != GEN_OK)
         snprintf(c.failure, sizeof c.failure, "%s", gen_last_error());
     else
-        contest_run(&c, o->quick ? quick_passes : passes, 2, 0, -1, NULL);
+        contest_run(&c, passes_for(o, &c), 2, 0, -1, NULL);
     for (int k = 0; k < count; k++) {
         bool has;
         const struct contestant *x = fastest_of(&c, k, &has);

@@ -1,5 +1,6 @@
 #include "contest.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,14 @@ size_t contest_find(struct contest *c, struct session *s, const struct shape *sh
         x->plan = plan;
     }
     return c->count;
+}
+
+double contest_predicted(const struct contest *c)
+{
+    double us = INFINITY;
+    for (size_t i = 0; i < c->count; i++)
+        us = fmin(us, (double)c->candidate[i].plan.predicted_us);
+    return isfinite(us) ? us : 0;
 }
 
 enum gen_status contest_stage(struct contest *c, struct arena *arena)

@@ -39,6 +39,10 @@ struct contest {
  * (one byte a variant, may be NULL) marks. Returns their number. */
 size_t contest_find(struct contest *c, struct session *session, const struct shape *shape,
                     const struct option_list *only, const uint8_t *skip);
+/* Launches this long, in us: a first look tells more of them, and each costs more. */
+#define LONG_US 8000
+/* The least time that is predicted of a candidate; 0 where nothing is known of one. */
+double contest_predicted(const struct contest *c);
 /* Puts the problem on the GPU. */
 enum gen_status contest_stage(struct contest *c, struct arena *arena);
 /* Measures; as tournament_run(). Candidate `keep` (-1: none) stays to the last

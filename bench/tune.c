@@ -4,7 +4,6 @@
 #include "verify.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,22 +13,11 @@ static const struct tournament_pass quick_passes[] = {{1, 1.10, 8}, {5, 1, 0}};
 /* Of launches this long a first look tells more, and each costs more. */
 static const struct tournament_pass long_passes[] = {{1, 1.05, 6}, {11, 1, 0}};
 
-#define LONG_US 8000
-
 const struct tournament_pass *tune_passes(bool quick, double us, int *count)
 {
 #define PASSES(list) (*count = (int)(sizeof(list) / sizeof *(list)), list)
     return quick ? PASSES(quick_passes) : us > LONG_US ? PASSES(long_passes) : PASSES(passes);
 #undef PASSES
-}
-
-/* The least time that is predicted of a candidate; 0 where nothing is known of one. */
-static double least_predicted(const struct contest *c)
-{
-    double us = INFINITY;
-    for (size_t i = 0; i < c->count; i++)
-        us = fmin(us, (double)c->candidate[i].plan.predicted_us);
-    return isfinite(us) ? us : 0;
 }
 
 static void refuse(struct tuner *tuner, uint32_t variant, const char *reason)
@@ -135,7 +123,7 @@ enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
         } else {
             int runner_up = -1, count;
             const struct tournament_pass *chosen =
-                tune_passes(tuner->quick, least_predicted(&c), &count);
+                tune_passes(tuner->quick, contest_predicted(&c), &count);
             int winner = contest_run(&c, chosen, count, tuner->tie_band, -1, &runner_up);
             if (winner >= 0 && !c.lost) {
                 put_row(tuner, &c, winner, runner_up);

@@ -1,6 +1,7 @@
 /* Reading prepared tuning tables: every number is checked before it is followed. */
 #include "prepared.h"
 #include "grid.h"
+#include "rows.h"
 
 #include <float.h>
 #include <math.h>
@@ -205,7 +206,7 @@ static bool row_ok(const gen_library *library, const struct gen__entry *entry,
         if (c < entry->family->num_coords ? !positive(x) : x != 0.0f)
             return false;
         if (order == 0)
-            order = (x > before->counts[c]) - (x < before->counts[c]);
+            order = gen__order_counts(c, x, before->counts[c]);
     }
     return order >= 0 && positive(row->us) &&
            (row->runner_up_us == 0.0f || positive(row->runner_up_us)) &&

@@ -19,7 +19,7 @@
 
 #include "library.h"
 
-#define GEN__PREPARED_VERSION 2u
+#define GEN__PREPARED_VERSION 3u
 #define GEN__NO_GRID UINT32_MAX
 
 /* Of a table that was not refused. Strings end with a NUL. */

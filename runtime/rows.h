@@ -32,6 +32,16 @@ static inline size_t gen__keys_of(uint32_t count)
     return 1 + ((size_t)count + GEN__KEY_BLOCK) / GEN__KEY_BLOCK * GEN__KEY_BLOCK + GEN__KEY_BLOCK;
 }
 
+/* The order of a range's rows: by the first coordinate upwards, as they are looked for, by the
+ * others downwards. Of rows that are equally near the first counts, and what was tuned for more
+ * serves fewer better than the other way round: tiles for fewer rows read again what these share.
+ */
+static inline int gen__order_counts(uint32_t coord, float a, float b)
+{
+    const int order = (a > b) - (a < b);
+    return coord ? -order : order;
+}
+
 /* ---- one coordinate ---------------------------------------------------- */
 
 /* The eighth of a doubling that a positive number is in, of all there are. */

@@ -198,8 +198,8 @@ static int order_pending(const void *x, const void *y)
         order = order_numbers(a->num_sms, b->num_sms);
     if (!order)
         order = order_numbers(a->table, b->table);
-    for (int c = 0; !order && c < GEN__MAX_COORDS; c++)
-        order = (a->row.counts[c] > b->row.counts[c]) - (a->row.counts[c] < b->row.counts[c]);
+    for (uint32_t c = 0; !order && c < GEN__MAX_COORDS; c++)
+        order = gen__order_counts(c, a->row.counts[c], b->row.counts[c]);
     return order ? order : order_numbers(a->line, b->line);
 }
 

@@ -42,9 +42,9 @@ static const struct gen__axis required[] = {
 
 /* cache_rows: of all requests, the work that there is to share out. Over it and the requests
  * problems lie nearer to what they have in common than over requests and lengths
- * (docs/perf/mla_decode.md). rows: of a request, query tokens x heads; above 16, in whole sixteens:
- * 17 rows cost what 32 do. page: rows of one, at most 64, as boxes of the copy engine have them; 1
- * where they cannot, for then rows are looked up one by one. */
+ * (docs/perf/mla_decode.md). rows: of a request, query tokens x heads, as tiles hold them: 17 cost
+ * what 32 do. page: rows of one, at most 64, as boxes of the copy engine have them; 1 where they
+ * cannot, for then rows are looked up one by one. */
 static const char *const coords[] = {"cache_rows", "requests", "rows", "page"};
 
 #define FIELD(name) #name, offsetof(gen_mla_decode_problem, name)
@@ -131,6 +131,18 @@ static int32_t boxed_rows(int32_t page)
 }
 
 /* In few comparisons; refuse() tells them apart. */
+static int32_t rows_of(const gen_mla_decode_problem *p)
+{
+    return p->q_len * p->num_heads;
+}
+
+/* A tile holds 16, 32 or 64 of them. */
+static int32_t tiled_rows(const gen_mla_decode_problem *p)
+{
+    const int32_t rows = rows_of(p);
+    return rows <= 16 ? 16 : rows <= 32 ? 32 : (rows + 63) & ~63;
+}
+
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
@@ -150,16 +162,10 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     const float requests = (float)at_least_1(usual_batch(p));
     key->counts[0] = requests * (float)at_least_1(usual_length(p));
     key->counts[1] = requests;
-    const int32_t rows = p->q_len * p->num_heads;
-    key->counts[2] = (float)(rows <= 16 ? rows : (rows + 15) & ~15);
+    key->counts[2] = (float)tiled_rows(p);
     /* Where pages matter: no variant of 8-bit caches takes boxes. */
     key->counts[3] = cache == GEN_MLA_CACHE_SAME ? (float)boxed_rows(p->page_size) : 1.0f;
     return GEN_OK;
-}
-
-static int32_t rows_of(const gen_mla_decode_problem *p)
-{
-    return p->q_len * p->num_heads;
 }
 
 static int32_t row_tiles(const gen_mla_decode_problem *p, const struct gen__facts *variant)
@@ -325,7 +331,7 @@ struct sharing {
 
 /* A cut that would leave less than this of a request is moved to its end: a piece
  * costs a visit, and its partial results are written and read. */
-enum { MOST_SNAP = 2, SNAP_SHARE = 8, VISIT_BLOCKS = 1, PART_BLOCKS = 4 };
+enum { MOST_SNAP = 2, SNAP_SHARE = 8, VISIT_BLOCKS = 1 };
 
 /* As many parts as blocks of the grid run at once, `each` on a multiprocessor, but not more than
  * there are pieces of work. */
@@ -344,12 +350,12 @@ static int32_t parts_of(const gen_mla_decode_problem *p, const gen_device *devic
 
 /* Blocks of a multiprocessor, up to `each`, where requests of different lengths are cut. There may
  * be parts for the greatest length, though most requests are shorter: beside another one a part has
- * at least PART_BLOCKS, or else it would be a visit and partial results more and nothing gained. */
+ * a block of rows, or else it would be a visit and partial results more and nothing gained. */
 static uint32_t blocks_for_cut(const gen_mla_decode_problem *p, const gen_device *device,
                                uint32_t each, int32_t tiles)
 {
     const uint64_t usual = (uint64_t)p->batch * (uint64_t)blocks_of(p->kv_len) * (uint64_t)tiles;
-    while (each > 1 && usual < (uint64_t)PART_BLOCKS * each * device->num_sms)
+    while (each > 1 && usual < (uint64_t)each * device->num_sms)
         each--;
     return each;
 }
@@ -386,12 +392,14 @@ static float cut_us(const gen_mla_decode_problem *p, const struct costs *c, int3
 }
 
 /* Every request in `each` pieces of one length, a visit each. The parts that are
- * not used leave the others more of the memory's bandwidth. */
-static float even_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t parts,
-                     int32_t each)
+ * not used leave the others more of the memory's bandwidth, unless some SMs have more
+ * of them than others: those are the last to end, and what bounds them is their own. */
+static float even_us(const gen_mla_decode_problem *p, const gen_device *device,
+                     const struct costs *c, int32_t parts, int32_t each)
 {
     const int32_t used = each * p->batch;
-    const float share = larger((float)used / (float)parts, enough_sms);
+    const bool uneven = used > (int32_t)device->num_sms && used < parts;
+    const float share = uneven ? 1.0f : larger((float)used / (float)parts, enough_sms);
     const float blocks = (float)((blocks_of(usual_length(p)) - 1) / each + 1);
     return blocks * larger(c->block_us * share, c->tensor_us) + visit_us + merged_us(p, c, used);
 }
@@ -457,7 +465,7 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
             cut = cut_us(p, &of_fewer, s.num_parts);
         }
     } else if (each > 1) {
-        const float even = even_us(p, &c, s.num_parts, each);
+        const float even = even_us(p, device, &c, s.num_parts, each);
         if (even <= cut) {
             cut = even;
             s.num_parts = each * p->batch;

@@ -8,35 +8,60 @@
 // Steps of 16 columns: the rotary ones, then the latent ones.
 template <class S> constexpr int mla_role_steps = S::rope_steps + S::latent_steps;
 
-template <class S>
-__device__ __forceinline__ void mla_role_queries(const mla_score_fragments<S> &f, int step, unsigned (&a)[S::row_tiles][4])
+// Where a warp's fragments of queries lie, or of keys: the same whatever row tile or pair of key tiles it is, which are 16
+// rows apart. Within 128 bytes a step further is an XOR.
+template <class S> struct mla_role_fragments {
+    unsigned latent, rotary; // of the lane's matrix of a first step
+
+    // `from` and `rotary_from` are where the latent columns and the rotary ones are.
+    __device__ __forceinline__ mla_role_fragments(unsigned from, unsigned rotary_from, unsigned row, unsigned chunk)
+        : latent(swizzled<S::q_pitch>(from, row, chunk)), rotary(S::rope ? swizzled<S::q_rope_pitch>(rotary_from, row, chunk) : 0)
+    {
+        static_assert(S::q_pitch == S::pitch && S::q_rope_pitch == S::rope_pitch, "keys lie as queries do");
+    }
+
+    // What follows from the addresses is worked out where this stands, and not kept in registers from before.
+    __device__ __forceinline__ void hide()
+    {
+        asm volatile("" : "+r"(latent));
+        if constexpr (S::rope)
+            asm volatile("" : "+r"(rotary));
+    }
+
+    template <int count> __device__ __forceinline__ void load(unsigned stage, int step, unsigned (&x)[count][4]) const
+    {
+        const bool rope = step < S::rope_steps;
+        const int its = rope ? step : step - S::rope_steps;
+        const unsigned at = stage + ((rope ? rotary : latent) ^ (its % 4 * 32)) + its / 4 * 128;
+#pragma unroll
+        for (int i = 0; i < count; i++)
+            ldmatrix_x4(x[i], at + i * 16 * (rope ? S::rope_pitch : S::pitch));
+    }
+};
+
+// Matrices: rows 0-7 and 8-15 of columns 0-7, then of 8-15.
+template <class S> __device__ __forceinline__ mla_role_fragments<S> mla_query_fragments(const mla_warp<S> &w, unsigned memory)
 {
-    if (step < S::rope_steps)
-        f.load_rotary_queries(step, a);
-    else
-        f.load_queries(step - S::rope_steps, a);
+    return {memory, memory + S::q_rope_at, w.row + w.lane % 16, w.lane / 16};
 }
 
-template <class S>
-__device__ __forceinline__ void mla_role_keys(const mla_score_fragments<S> &f, int step, unsigned (&b)[S::loads][4])
+// In a stage: columns 0-7 and 8-15 for key tile 0, then for tile 1.
+template <class S> __device__ __forceinline__ mla_role_fragments<S> mla_key_fragments(const mla_warp<S> &w)
 {
-    if (step < S::rope_steps)
-        f.load_rotary_keys(step, b);
-    else
-        f.load_keys(step - S::rope_steps, b);
+    return {0, S::rope_at, w.column + w.lane / 16 * 8 + w.lane % 8, w.lane / 8 % 2};
 }
 
-// The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room
-// for fragments asked for early, as the SASS of either width has it.
+// The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room for fragments
+// asked for early. (ptxas with one more asks for them half as early.)
 template <class S> struct mla_kept_queries {
-    static constexpr int steps = S::rope ? 6 : 3;
+    static constexpr int steps = 5;
     unsigned a[steps][S::row_tiles][4];
 
-    __device__ __forceinline__ void load(const mla_score_fragments<S> &f)
+    __device__ __forceinline__ void load(const mla_role_fragments<S> &queries)
     {
 #pragma unroll
         for (int step = 0; step < steps; step++)
-            mla_role_queries<S>(f, step, a[step]);
+            queries.load(0, step, a[step]);
     }
 };
 
@@ -50,9 +75,10 @@ __device__ __forceinline__ void mla_role_products(const unsigned (&a)[S::row_til
             mma_m16n8k16<typename S::element>(s[0][m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
 }
 
-// The warp's scores of the tile that `f` is at.
+// The warp's scores of the tile in `stage`.
 template <class S>
-__device__ __forceinline__ void mla_role_scores(const mla_score_fragments<S> &f, const mla_kept_queries<S> &kept, mla_sums<S> &s)
+__device__ __forceinline__ void mla_role_scores(mla_role_fragments<S> queries, const mla_kept_queries<S> &kept,
+                                                mla_role_fragments<S> keys, unsigned stage, mla_sums<S> &s)
 {
     static_assert(S::roles && S::span == 1 && S::chains == 1, "a step has keys of its own, and sums enough");
     constexpr int steps = mla_role_steps<S>;
@@ -60,13 +86,15 @@ __device__ __forceinline__ void mla_role_scores(const mla_score_fragments<S> &f,
 #pragma unroll
     for (int i = 0; i < S::row_tiles * S::column_tiles * 4; i++)
         (&s[0][0][0][0])[i] = 0.f;
-    mla_role_keys<S>(f, 0, b[0]);
+    queries.hide();
+    keys.hide();
+    keys.load(stage, 0, b[0]);
 #pragma unroll
     for (int step = 0; step < steps; step++) {
         if (step + 1 < steps) {
-            mla_role_keys<S>(f, step + 1, b[(step + 1) % 2]);
+            keys.load(stage, step + 1, b[(step + 1) % 2]);
             if (step + 1 >= kept.steps)
-                mla_role_queries<S>(f, step + 1, a[(step + 1) % 2]);
+                queries.load(0, step + 1, a[(step + 1) % 2]);
         }
         if (step < kept.steps)
             mla_role_products<S>(kept.a[step], b[step % 2], s);

@@ -30,7 +30,7 @@ static void key_of_a_problem(void **state)
     memset(&key, 0xff, sizeof key);
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     static const char *const names[] = {"fp16", "e4m3", "0"};
-    /* 24 rows take two tiles of 16, as 32 do; what reads 8-bit caches takes no boxes. */
+    /* 24 rows take a tile of 32; what reads 8-bit caches takes no boxes. */
     static const float counts[] = {72000, 24, 32, 1};
     assert_int_equal(family->num_required, 3);
     assert_int_equal(family->num_coords, 4);
@@ -49,7 +49,17 @@ static void key_of_a_problem(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(key.codes[i], 0);
     assert_true(key.counts[0] == 1 && key.counts[3] == 64); /* no length, large pages */
-    assert_true(key.counts[2] == 1);
+    assert_true(key.counts[2] == 16);
+    static const int32_t tiled[][2] = {{16, 16}, {17, 32},  {32, 32},
+                                       {33, 64}, {65, 128}, {128, 128}};
+    for (size_t i = 0; i < sizeof tiled / sizeof *tiled; i++) {
+        p.num_heads = tiled[i][0];
+        assert_int_equal(family->check(&p.base, &key), GEN_OK);
+        assert_true(key.counts[2] == (float)tiled[i][1]);
+    }
+    p.q_len = 2; /* 256 rows */
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_true(key.counts[2] == 256);
     static const int32_t unboxed[] = {1, 2, 8, 31, 48, 63, 65, 100};
     for (size_t i = 0; i < sizeof unboxed / sizeof *unboxed; i++) {
         p.page_size = unboxed[i]; /* no boxes for the copy engine */
@@ -318,21 +328,28 @@ static void several_blocks_an_sm(void **state)
     expect_cut(&plan, 1, 264, 1, 16);
     plan = planned(mla_problem(1, 40, 131072), &variant);
     expect_cut(&plan, 3, 88, 1, 40);
-    /* Lengths that differ: one an SM, unless both have four blocks of 64 cache rows each. */
-    gen_mla_decode_problem p = mla_problem(14, 16, 4800);
+    /* Lengths that differ: one an SM, unless both have a block of 64 cache rows. */
+    gen_mla_decode_problem p = mla_problem(14, 16, 1152);
     p.max_kv_len = 131072;
-    plan = planned(p, &variant); /* 14 x 75 = 1,050 blocks */
+    plan = planned(p, &variant); /* 14 x 18 = 252 blocks */
     expect_cut(&plan, 1, 132, 14, 16);
-    p.kv_len = 4864;
-    plan = planned(p, &variant); /* 14 x 76 = 1,064: not below 4 x 264 */
+    p.kv_len = 1216;
+    plan = planned(p, &variant); /* 14 x 19 = 266: not below 264 */
     expect_cut(&plan, 1, 264, 14, 16);
-    p = mla_problem(5, 40, 4480); /* three row tiles of 350 blocks */
+    p = mla_problem(5, 40, 1088); /* three row tiles of 85 blocks */
     p.max_kv_len = 131072;
     plan = planned(p, &variant);
     expect_cut(&plan, 3, 44, 5, 40);
-    p.kv_len = 4544; /* 355 */
+    p.kv_len = 1152; /* 90 */
     plan = planned(p, &variant);
     expect_cut(&plan, 3, 88, 5, 40);
+    /* Even pieces fill all places, or are not more than there are SMs. */
+    plan = planned(mla_problem(66, 16, 8192), &variant);
+    expect_cut(&plan, 1, 264, 66, 16);
+    plan = planned(mla_problem(92, 16, 8192), &variant); /* not 184 */
+    expect_cut(&plan, 1, 264, 92, 16);
+    plan = planned(mla_problem(131, 16, 8192), &variant); /* or nearly all */
+    expect_cut(&plan, 1, 262, 131, 16);
     /* What is not cut has them all. */
     p = mla_problem(200, 16, 192);
     p.max_kv_len = 1024;

@@ -98,8 +98,8 @@ static void the_verify_lists_are_whole(void **state)
 }
 
 /* Every second octave of what the shapes span, of cache rows of all requests and of requests, with
- * lengths of 1,024 to 65,536; pages of one row and of 64; of the shapes' keys, with all lengths
- * equal. */
+ * lengths of 1,024 to 65,536; every octave of rows; pages of one row and of 64; of the shapes'
+ * keys, with all lengths equal. */
 static void the_grid_is_coarse(void **state)
 {
     struct shape_list shapes = {0}, grid = {0};
@@ -109,7 +109,7 @@ static void the_grid_is_coarse(void **state)
     assert_true(shapes_parse(&shapes, decode(), SHAPES_TIMED,
                              "batch=16 kv_len=4096 max_kv_len=9000 num_heads=128 q_len=2"));
     shapes_grid(&grid, &shapes, decode());
-    assert_int_equal(grid.count, (4 + 3 + 2) * 3 * 2); /* of 1, 4 and 16 requests */
+    assert_int_equal(grid.count, (4 + 3 + 2) * 5 * 2); /* of 1, 4 and 16 requests */
     for (size_t i = 0; i < grid.count; i++) {
         const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)grid.item[i].problem;
         const int32_t rows = p->q_len * p->num_heads;
@@ -117,7 +117,7 @@ static void the_grid_is_coarse(void **state)
         assert_true(p->batch == 1 || p->batch == 4 || p->batch == 16);
         assert_true(p->kv_len >= 1024 && p->batch * p->kv_len <= 65536);
         assert_true(p->kv_len == 1024 || p->kv_len % 4096 == 0);
-        assert_true(rows == 16 || rows == 64 || rows == 256);
+        assert_true(rows == 16 || rows == 32 || rows == 64 || rows == 128 || rows == 256);
         assert_true(p->page_size == 1 || p->page_size == 64);
         assert_true(p->dtype == GEN_DTYPE_BF16 && p->rope_dim == 64);
     }

@@ -291,6 +291,10 @@ static void nearest_row_is_the_nearest(void **state)
             gen_toy_problem problem = toy_problem(GEN_TOY, 1);
             problem.batch = 1 + (int)((seed = seed * 1103515245u + 12345u) >> 16) % 3000;
             problem.length = 1 + (int)((seed = seed * 1103515245u + 12345u) >> 16) % 3000;
+            if (ask_round & 1) { /* often midway between rows: fewer tiles, or a greater length */
+                problem.batch = 1 << problem.batch % 12;
+                problem.length = 1 << problem.length % 12;
+            }
             const float x = log2f((float)problem.batch), y = log2f((float)problem.length);
             float best = INFINITY;
             int best_row = 0;
@@ -300,7 +304,7 @@ static void nearest_row_is_the_nearest(void **state)
                 const int better =
                     d < best ||
                     (d == best && (tiles[i] < tiles[best_row] ||
-                                   (tiles[i] == tiles[best_row] && length[i] < length[best_row])));
+                                   (tiles[i] == tiles[best_row] && length[i] > length[best_row])));
                 if (better) {
                     best = d;
                     best_row = i;

@@ -460,7 +460,7 @@ void gen__mla_decode_cost(const gen_problem *base, double *bytes, double *flops)
 }
 
 /* Half octaves: cache rows of all requests, requests, rows; pages of one row and of 64. */
-const uint8_t gen__mla_decode_grid[] = {4, 4, 4, 12};
+const uint8_t gen__mla_decode_grid[] = {4, 4, 2, 12};
 
 /* Of the grid's lengths: shorter ones and longer ones are for the shape file. */
 #define LEAST_KV_LEN 1024
