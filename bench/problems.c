@@ -319,8 +319,8 @@ void shapes_grid(struct shape_list *grid, const struct shape_list *shapes,
 
 /* ---- random problems --------------------------------------------------- */
 
-/* A numeric field that is not a required axis: log-uniform between its least
- * and greatest value of the shapes, or (every third time) one of those. */
+/* A numeric field that is not a required axis: log-uniform between its least positive and greatest
+ * value of the shapes, or (every third time) one of those; what none of them sets stays unset. */
 static int32_t random_value(struct rng *rng, const struct shape_list *shapes,
                             const struct gen__family *family, const struct gen__field *f)
 {
@@ -332,12 +332,13 @@ static int32_t random_value(struct rng *rng, const struct shape_list *shapes,
         low = v < low ? v : low;
         high = v > high ? v : high;
     }
-    if (low > high)
+    const bool unset = low > high; /* draws go on as if it were set */
+    if (unset)
         low = high;
     if (rng_below(rng, 3) == 0)
         return *field_at(shapes->item[rng_below(rng, (uint32_t)shapes->count)].problem, f);
     double value = low * pow((double)(high + 1) / low, rng_uniform(rng));
-    return (int32_t)value;
+    return unset ? *field_at(shapes->item[0].problem, f) : (int32_t)value;
 }
 
 void shapes_random(struct shape_list *out, const struct shape_list *shapes,

@@ -227,6 +227,40 @@ static void random_problems_are_new_and_repeatable(void **state)
     shapes_free(&shapes);
 }
 
+static int32_t value_of(const struct shape *shape, const struct gen__field *field)
+{
+    int32_t value;
+    memcpy(&value, (const char *)shape->problem + field->offset, sizeof value);
+    return value;
+}
+
+/* Segments of one chunk, for one, which no problem of the file asks for: 80 times the time. */
+static void random_problems_leave_what_no_shape_sets(void **state)
+{
+    (void)state;
+    int unset = 0;
+    for (uint32_t f = 0; f < gen__num_families; f++) {
+        const struct gen__family *one = gen__families[f];
+        struct shape_list shapes = {0}, random = {0}, none = {0};
+        shapes_load(&shapes, one, SHAPES_TIMED, NULL);
+        shapes_random(&random, &shapes, &none, one, 50, 1);
+        for (uint32_t i = 0; i < one->num_fields; i++) {
+            const struct gen__field *field = &one->fields[i];
+            bool set = field->values != NULL;
+            for (size_t k = 0; k < shapes.count; k++)
+                set = set || value_of(&shapes.item[k], field) > 0;
+            unset += !set;
+            for (size_t k = 0; k < random.count && !set; k++)
+                if (value_of(&random.item[k], field) != value_of(&shapes.item[0], field))
+                    fail_msg("%s: %s is %d", one->name, field->name,
+                             (int)value_of(&random.item[k], field));
+        }
+        shapes_free(&shapes);
+        shapes_free(&random);
+    }
+    assert_true(unset > 0);
+}
+
 /* ---- buffers ----------------------------------------------------------- */
 
 /* What the tuner verifies variants with; the timed problem itself may take the reference hours. */
@@ -474,6 +508,7 @@ int main(void)
         cmocka_unit_test(the_shape_file_holds_the_published_cases),
         cmocka_unit_test(the_grid_spans_the_shapes),
         cmocka_unit_test(random_problems_are_new_and_repeatable),
+        cmocka_unit_test(random_problems_leave_what_no_shape_sets),
         cmocka_unit_test(every_tuned_key_has_a_small_problem),
         cmocka_unit_test(the_footprint_is_the_state),
         cmocka_unit_test(tensor_bound_problems_rest),
