@@ -248,9 +248,9 @@ static const float narrow_groups_us = 0.88f, full_groups_us = 1.15f;
  * wait for others before their last tile's end. */
 static const float waiting_rate = 0.938f;
 /* Launches of tens of milliseconds, where the board's power decides: blocks that run all the time
- * do worse there, of 16 bits with width 128 full and of 8 bits with width 64; of 8 bits with width
- * 128 blocks of more keys do better. */
-static const float long_us = 20000.0f;
+ * do worse there, without causality and of 8 bits with width 64; of 8 bits with width 128 blocks of
+ * more keys do better, with causality earlier. */
+static const float long_us = 20000.0f, long_causal_us = 8000.0f;
 static const float long_persistent = 1.025f, long_blocks = 0.95f; /* of the time */
 static const float twin_rate = 1.036f; /* of two blocks that share keys */
 static const float idle_part = 0.34f;  /* of a group's part of a tile, where it has no rows of it */
@@ -275,15 +275,18 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
     return 2048.0f * shared * (p->head_dim == 256 ? 0.83f : two_groups ? 0.867f : 0.928f);
 }
 
-/* Of the time of a long launch. */
-static float long_part(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
+/* Of a time, in a long launch. */
+static float long_part(const gen_attn_fwd_problem *p, const struct gen__facts *variant, float us)
 {
+    const bool fp8 = gen__attn_of_8_bits(p->dtype);
     if (!variant->fact[ATTN_FWD_WGMMA])
         return 1.0f;
-    if (gen__attn_of_8_bits(p->dtype) && p->head_dim == 128)
-        return variant->fact[ATTN_FWD_KV_ROWS] > 128 ? long_blocks : 1.0f;
-    const bool counts = gen__attn_of_8_bits(p->dtype) || (p->head_dim == 128 && !p->causal);
-    return counts && variant->fact[ATTN_FWD_PERSISTENT] ? long_persistent : 1.0f;
+    if (fp8 && p->head_dim == 128) {
+        const float from = p->causal ? long_causal_us : long_us;
+        return us > from && variant->fact[ATTN_FWD_KV_ROWS] > 128 ? long_blocks : 1.0f;
+    }
+    const bool counts = (fp8 || !p->causal) && variant->fact[ATTN_FWD_PERSISTENT];
+    return counts && us > long_us ? long_persistent : 1.0f;
 }
 
 /* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose
@@ -331,8 +334,7 @@ static float predict(const gen_problem *base, const gen_device *device,
         tile_us += p->head_dim == 64 ? narrow_groups_us : !p->causal ? full_groups_us : 0.0f;
     const float paid = tiles_of_a_block(p, variant, heads);
     float us = launch_us + (paid > 1.0f ? paid : 1.0f) * tile_us;
-    if (us > long_us)
-        us *= long_part(p, variant);
+    us *= long_part(p, variant, us);
     return variant->fact[ATTN_FWD_RENAMED] ? renamed_part * us : us;
 }
 
