@@ -7,7 +7,7 @@
 #         format   C files are as clang-format writes them, but for templates
 #         clang    builds with clang, runs the tests of the C code
 #         asan     the same with gcc's address and undefined-behaviour sanitizers
-#         tsan     the same with gcc's thread sanitizer (with either, gcc's
+#         tsan     the tests that start threads, with gcc's thread sanitizer (with either, gcc's
 #                  warnings see ghosts and are no errors)
 #         gcc      builds with gcc, makes the product, runs every test
 #
