@@ -209,11 +209,11 @@ static float cut_us(const gen_mla_decode_problem *p, const struct costs *c, int3
  * not used leave the others more of the memory's bandwidth, unless some SMs have more
  * of them than others: those are the last to end, and what bounds them is their own. */
 static float even_us(const gen_mla_decode_problem *p, const gen_device *device,
-                     const struct costs *c, int32_t parts, int32_t each)
+                     const struct costs *c, const struct sharing *s, int32_t each)
 {
     const int32_t used = each * p->batch;
-    const bool uneven = used > (int32_t)device->num_sms && used < parts;
-    const float share = uneven ? 1.0f : larger((float)used / (float)parts, enough_sms);
+    const bool uneven = used < s->num_parts && used > (int32_t)device->num_sms / s->row_tiles;
+    const float share = uneven ? 1.0f : larger((float)used / (float)s->num_parts, enough_sms);
     const float blocks = (float)((blocks_of(usual_length(p)) - 1) / each + 1);
     return blocks * larger(c->block_us * share, c->tensor_us) + visit_us + merged_us(p, c, used);
 }
@@ -279,7 +279,7 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
             cut = cut_us(p, &of_fewer, s.num_parts);
         }
     } else if (each > 1) {
-        const float even = even_us(p, device, &c, s.num_parts, each);
+        const float even = even_us(p, device, &c, &s, each);
         if (even <= cut) {
             cut = even;
             s.num_parts = each * p->batch;
