@@ -30,7 +30,7 @@ static char *method_of(long rest_ms)
 }
 
 static const struct tournament_pass passes[] = {{2, 1.10, 6}, {11, 1, 0}};
-static const struct tournament_pass long_passes[] = {{1, 1.05, 3}, {11, 1, 0}};
+static const struct tournament_pass long_passes[] = {{1, 1.03, 2}, {11, 1, 0}};
 static const struct tournament_pass quick_passes[] = {{1, 1.10, 4}, {5, 1, 0}};
 
 static const struct tournament_pass *passes_for(const struct bench_options *o,
