@@ -3,6 +3,7 @@
 #pragma once
 
 #include "mla_decode/rows.cuh"
+#include "lib/exp2.cuh"
 #include "lib/mma.cuh"
 
 namespace {
@@ -46,22 +47,9 @@ struct group_state {
     }
 };
 
-// 2^x by multiply-adds, to 3e-6 of it: a whole number in the exponent times a polynomial of what is left, -1/2 to 1/2. What is below
-// -126 counts as that, above 127 likewise: M moves then.
-__device__ __forceinline__ float exp2_by_fma(float x)
-{
-    constexpr float round = 12582912.f; // 1.5 x 2^23: the sum's last bits are x rounded
-    x = fminf(fmaxf(x, -126.f), 127.f);
-    const float whole = x + round, left = x - (whole - round);
-    float y = fmaf(fmaf(9.570102e-3f, left, 5.5917863e-2f), left, 0.24024744f);
-    y = fmaf(fmaf(y, left, 0.69312179f), left, 0.99999928f);
-    return __uint_as_float(__float_as_uint(y) + (__float_as_uint(whole) << 23));
-}
-
 // Probabilities of scores relative to M as fragments, and what the thread has of the rows' sums of them. Both groups do this at
-// once, when nothing else is to be done, and the special function units are what they wait for: `inner`, a quarter goes by
-// multiply-adds, which are free meanwhile. Not where rows are hidden, which are nothing.
-template <bool inner>
+// once, when nothing else is to be done, and the special function units are what they wait for: a quarter goes by multiply-adds,
+// which are free meanwhile.
 __device__ __forceinline__ void exponentiate(const float (&s)[32], const float (&minus)[2], float scale, unsigned (&packed)[16],
                                              float (&sum)[2])
 {
@@ -69,7 +57,7 @@ __device__ __forceinline__ void exponentiate(const float (&s)[32], const float (
     for (int i = 0; i < 16; i++) {
         const int h = i % 2;
         const float x = fmaf(s[2 * i], scale, minus[h]), y = fmaf(s[2 * i + 1], scale, minus[h]);
-        const bool by_fma = inner && i % 4 == 2;
+        const bool by_fma = i % 4 == 2;
         const float a = by_fma ? exp2_by_fma(x) : exp2_fast(x), b = by_fma ? exp2_by_fma(y) : exp2_fast(y);
         sum[h] = i < 2 ? a + b : sum[h] + (a + b); // before their rounding: M is not always the maximum, so that may be rounded, too
         packed[i] = pack2<element>(a, b);
@@ -118,7 +106,7 @@ template <bool inner> __device__ __forceinline__ void softmax(group_state &g, co
     for (;; moves = true) {
         if (!inner && moves)
             follow_maximum(g, s, minus, most);
-        exponentiate<inner>(s, minus, g.scale, packed, sum);
+        exponentiate(s, minus, g.scale, packed, sum);
         if (!__any_sync(0xffffffffu, __float_as_uint(sum[0]) > most || __float_as_uint(sum[1]) > most))
             break;
         if (inner)
