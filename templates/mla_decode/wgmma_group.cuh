@@ -116,8 +116,8 @@ struct handover {
     }
 
     // Takes those of the other group's stage. Where they and the output are relative to different maxima, both go over to the
-    // greater one. No output may be in flight.
-    template <int other> __device__ __forceinline__ void take(group_state &g, unsigned (&packed)[16]) const
+    // greater one. `flying`: one group of products is in flight then, and is waited for where the output has to follow; else none may be.
+    template <int other, bool flying> __device__ __forceinline__ void take(group_state &g, unsigned (&packed)[16]) const
     {
         barrier_sync(probabilities_ready + other, 256);
         unsigned x[2];
@@ -127,6 +127,10 @@ struct handover {
             load_shared_16(fragments + other * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2],
                            packed[4 * i + 3]);
         if (__any_sync(0xffffffffu, x[0] != __float_as_uint(g.minus[0]) || x[1] != __float_as_uint(g.minus[1]))) {
+            if (flying) {
+                wgmma_wait<0>();
+                wgmma_landed(g.o);
+            }
             const float theirs[2] = {__uint_as_float(x[0]), __uint_as_float(x[1])};
             const float to[2] = {fminf(theirs[0], g.minus[0]), fminf(theirs[1], g.minus[1])};
             const float factor[2] = {theirs[0] == to[0] ? 1.f : exp2_fast(to[0] - theirs[0]),
@@ -137,6 +141,10 @@ struct handover {
                 packed[i] = pack2<element>(two.x * factor[i % 2], two.y * factor[i % 2]);
             }
             g.go_over(to);
+            if (flying) { // as many groups are pending on either way: an empty one stands for what landed
+                wgmma_fence();
+                wgmma_commit();
+            }
         }
     }
 };
@@ -155,12 +163,13 @@ __device__ __forceinline__ void start_values(group_state &g, const group_operand
     g.started = true;
 }
 
-// Waits for them. The stage's half is free afterwards, but for the piece's last one: the output goes through it.
-template <int group, int stage> __device__ __forceinline__ void finish_values(const block_state &b, bool last)
+// Waits for them, all but the youngest `pending` groups. The stage's half is free afterwards, but for the piece's last one: the output goes
+// through it.
+template <int group, int stage, int pending = 0> __device__ __forceinline__ void finish_values(const block_state &b, bool last)
 {
     if (!gathers && stage != group)
         fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is the copy engine
-    wgmma_wait<0>();
+    wgmma_wait<pending>();
     if (!last)
         tell(b.empty(stage, group));
 }
