@@ -58,7 +58,8 @@ struct attn_e4m3 {
         for (int i = 0; i < n; i += 8) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const float a = exp2_fast(fmaf(s[i + 2 * h], scale, minus[h])), b = exp2_fast(fmaf(s[i + 2 * h + 1], scale, minus[h]));
+                const float x = fmaf(s[i + 2 * h], scale, minus[h]);
+                const float a = i % 16 == 8 ? exp2_by_fma(x) : exp2_fast(x), b = exp2_fast(fmaf(s[i + 2 * h + 1], scale, minus[h]));
                 const float c = exp2_fast(fmaf(s[i + 2 * h + 4], scale, minus[h]));
                 const float d = exp2_fast(fmaf(s[i + 2 * h + 5], scale, minus[h]));
                 sum[h] = i ? sum[h] + a : a;

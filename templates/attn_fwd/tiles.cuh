@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attn_fwd/args.h"
+#include "lib/exp2.cuh"
 #include "lib/approx.cuh"
 #include "lib/mma.cuh"
 
@@ -155,7 +156,9 @@ template <class T> struct attn_16_bits {
 #pragma unroll
         for (int i = 0; i < n; i += 2) {
             const int h = i / 2 % 2;
-            const float a = exp2_fast(fmaf(s[i], scale, minus[h])), b = exp2_fast(fmaf(s[i + 1], scale, minus[h]));
+            const float x = fmaf(s[i], scale, minus[h]), y = fmaf(s[i + 1], scale, minus[h]);
+            const bool by_fma = i / 2 % 8 == 2;
+            const float a = by_fma ? exp2_by_fma(x) : exp2_fast(x), b = by_fma ? exp2_by_fma(y) : exp2_fast(y);
             part[h][0] = i < 4 ? a : part[h][0] + a;
             part[h][1] = i < 4 ? b : part[h][1] + b;
             packed[i / 2] = pack2<T>(a, b);
