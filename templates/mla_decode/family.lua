@@ -7,6 +7,8 @@
 --           wgmma  two warp groups that own the scores of every other tile and half of the output's columns each, and a
 --                  producer group: sm_90a
 --           wgmmaC  the same in clusters of C blocks that share a request and put it together in shared memory
+--   wgmmas  a warp group that has the scores of every tile, its queries in registers, and two that own half of the output's
+--           columns each: sm_90a, for many packed rows
 --   q       packed rows of a block
 --   kv      cache rows of a tile
 --   stages  tiles in shared memory
@@ -14,7 +16,7 @@
 --           dup    every owner of output columns works out all scores itself, nothing is exchanged
 --   slab    rows whose output columns one warp owns (mma): with 64 values are read from shared memory once, with 32 twice
 --   load    cpasync  every thread copies (mma)
---           tma      the copy engine brings boxes of whole pages' rows (wgmma, page_size a multiple or a divisor of 64)
+--           tma      the copy engine brings boxes of whole pages' rows (wgmma, wgmmas, page_size a multiple or a divisor of 64)
 --           gather   the producer's threads copy 16 bytes each (wgmma, any page size)
 --   ahead   tiles that the copy engine is asked to bring to L2 before there is room for them (wgmma with tma)
 local LATENT, BLOCK_WARPS = 512, 8
@@ -92,19 +94,30 @@ end
 
 local WGMMA_CELL = 64 * 64 * 2 -- bytes of 64 rows x 64 columns
 local WGMMA_CONTROL = 2048     -- barriers, maxima, sums, schedule
+local SCORES_CONTROL = 2560    -- the same of three stages, places of tiles to come
 
 -- Queries, and two stages that hold nine cells whatever the rotary part: the last one holds probabilities, too.
 local function wgmma_shared(v)
+  if v.kernel == "wgmmas" then return v.stages * 9 * WGMMA_CELL + SCORES_CONTROL end -- queries are in registers
   return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL
 end
 
 -- Blocks of a cluster.
-local teams = { wgmma = 1, wgmma2 = 2, wgmma3 = 3, wgmma6 = 6 }
+local teams = { wgmma = 1, wgmma2 = 2, wgmma3 = 3, wgmma6 = 6, wgmmas = 1 }
+
+local function scores_legal(v)
+  if v.kv ~= 64 or v.stages ~= 3 then return "there is room for three tiles of 64 rows, and with two a group of its own for the scores gains nothing" end
+  if v.qk ~= "shard" then return "one group has the scores of a tile" end
+  if v.load ~= "tma" then return "there are no registers for a group that copies" end
+  if v.ahead > 0 then return "three tiles are asked for ahead as it is" end
+  return true
+end
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   if v.cache == "e4m3" then return "wgmma takes both operands in the type of the queries from shared memory" end
   if v.q ~= 64 or v.slab ~= 16 then return "a warp group's instruction is 64 rows, 16 a warp" end
+  if v.kernel == "wgmmas" then return scores_legal(v) end
   if v.kv ~= 64 or v.stages ~= 2 then return "beside the queries there is room for two tiles of 64 rows, and less keeps the tensor cores waiting" end
   if v.qk ~= "shard" then return "the groups take tiles in turn and exchange probabilities" end
   if v.load == "cpasync" then return "a group of its own feeds: tma or gather" end
@@ -121,7 +134,7 @@ return family {
     { name = "rope", values = { 64, 0 }, tag = "r" },
   },
   free = {
-    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6" } },
+    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6", "wgmmas" } },
     { name = "q", values = { 16, 32, 64 }, tag = "q" },
     { name = "kv", values = { 16, 32, 64 }, tag = "kv" },
     { name = "stages", values = { 1, 2, 3 }, tag = "st" },
@@ -158,8 +171,9 @@ return family {
       },
     }
   end,
-  template = function(v, arch) return "mla_decode_" .. (teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
+  template = function(v, arch) return "mla_decode_" .. (v.kernel ~= "wgmmas" and teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
   constants = function(v, arch)
+    if v.kernel == "wgmmas" then return { SCORE_REGISTERS = 216, OUTPUT_REGISTERS = 144 } end -- 64,512 in all: one group of 128 threads, two
     if teams[v.kernel] then
       -- 64,512 registers in all: 2 x 128 threads calculate, 128 feed.
       return { REGISTERS = 224, FEEDER_REGISTERS = 56, TEAM = teams[v.kernel] }
