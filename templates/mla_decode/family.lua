@@ -94,11 +94,11 @@ end
 
 local WGMMA_CELL = 64 * 64 * 2 -- bytes of 64 rows x 64 columns
 local WGMMA_CONTROL = 2048     -- barriers, maxima, sums, schedule
-local SCORES_CONTROL = 2560    -- the same of three stages, places of tiles to come
+local SCORES_CONTROL = 3072    -- the same of three stages, places of tiles to come
 
 -- Queries, and two stages that hold nine cells whatever the rotary part: the last one holds probabilities, too.
 local function wgmma_shared(v)
-  if v.kernel == "wgmmas" then return v.stages * 9 * WGMMA_CELL + SCORES_CONTROL end -- queries are in registers
+  if v.kernel == "wgmmas" then return (v.stages * 9 + v.rope // 64) * WGMMA_CELL + SCORES_CONTROL end -- most of the queries are in registers
   return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL
 end
 
@@ -173,7 +173,7 @@ return family {
   end,
   template = function(v, arch) return "mla_decode_" .. (v.kernel ~= "wgmmas" and teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
   constants = function(v, arch)
-    if v.kernel == "wgmmas" then return { SCORE_REGISTERS = 216, OUTPUT_REGISTERS = 144 } end -- 64,512 in all: one group of 128 threads, two
+    if v.kernel == "wgmmas" then return { SCORE_REGISTERS = 184, OUTPUT_REGISTERS = 160 } end -- 64,512 in all: one group of 128 threads, two
     if teams[v.kernel] then
       -- 64,512 registers in all: 2 x 128 threads calculate, 128 feed.
       return { REGISTERS = 224, FEEDER_REGISTERS = 56, TEAM = teams[v.kernel] }

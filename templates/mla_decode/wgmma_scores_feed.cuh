@@ -5,6 +5,7 @@
 // with the half of the tile that was there, which no other group knows sooner.
 #pragma once
 
+#include "mla_decode/wgmma_group.cuh"
 #include "mla_decode/wgmma_scores_block.cuh"
 
 namespace {
@@ -22,7 +23,8 @@ __device__ __forceinline__ void list_pieces(const gen_mla_decode_params &p, cons
         if (w.tiles <= 0)
             continue;
         const mla_pages pages(p, w.piece.request);
-        c->pieces[listed % listed_pieces] = {pages.indices, w.piece.first * rows, w.piece.kv_len, end, end + w.tiles};
+        c->pieces[listed % listed_pieces] = {pages.indices, w.piece.first * rows, w.piece.kv_len, end, end + w.tiles,
+                                               w.tokens};
         end += w.tiles;
         listed++;
     }
@@ -62,47 +64,73 @@ __device__ __forceinline__ void list_place(scores_control *c, unsigned tile, con
         c->places[tile % listed_places][threadIdx.x % 32] = place;
 }
 
-// Asks for an output group's half of a tile, and the second group for its rotary keys. `again`: the stage held a tile before, in the
-// phase that `at` tells of. One warp of the group calls it.
-__device__ __forceinline__ void request(const gen_mla_decode_params &p, const scores_control *c, const ring_place &at, int half,
+// The lane's box of a tile, and how many boxes there are.
+__device__ __forceinline__ mla_place listed_place(unsigned base, unsigned tile, int &boxes)
+{
+    const int lane = threadIdx.x % 32;
+    unsigned page, row;
+    load_shared_8(base + places_at + tile % listed_places * (most_boxes * 8) + lane % most_boxes * 8, page, row);
+    boxes = mla_uniform(__popc(__ballot_sync(0xffffffffu, lane < most_boxes && static_cast<int>(row) >= 0)));
+    return {static_cast<int>(page), static_cast<int>(row)};
+}
+
+// Asks for an output group's half of a tile's latent columns. `again`: the stage held a tile before, in the phase that `at` tells of. One
+// warp of the group calls it. Of the rotary keys, which come later, it has a copy brought to L2.
+__device__ __forceinline__ void request(const gen_mla_decode_params &p, const ring_place &at, int half,
                                         unsigned tile, bool again)
 {
     const tensor_map *const ckv = reinterpret_cast<const tensor_map *>(p.ckv_map);
-    const tensor_map *const kpe = reinterpret_cast<const tensor_map *>(p.kpe_map);
-    const unsigned long long policy = policy_evict_first();
-    const int lane = threadIdx.x % 32;
-    const mla_place place = c->places[tile % listed_places][lane % most_boxes];
-    const int here = __popc(__ballot_sync(0xffffffffu, lane < most_boxes && place.row >= 0)); // boxes with valid rows
-    if (here == 0)
+    int boxes;
+    const mla_place place = listed_place(at.base, tile, boxes);
+    if (boxes == 0)
         return; // the block has no such tile
     if (again)
         mbarrier_wait(at.empty(half), at.parity);
     __syncwarp(); // no lane is left behind to take a later phase for this one
-    const int box_rows = p.map_rows;
-    const unsigned bytes = here * box_rows * 128;
+    const unsigned bytes = boxes * p.map_rows * 128;
+    const int copies = p.map_rows == rows ? 1 : run; // a box of a whole tile is a run wide
 #pragma unroll 1
-    for (int n = half * (latent_runs / 2);; n++) {
-        const bool rotary = n == latent_runs;
-        if (n == (half + 1) * (latent_runs / 2) && !(rope && rotary))
-            break;
-        if (rotary && again) {
-            mbarrier_wait(at.empty(0), at.parity);
-            __syncwarp();
-        }
+    for (int n = half * (latent_runs / 2); n < (half + 1) * (latent_runs / 2); n++) {
         if (elect_one())
-            mbarrier_expect(at.full(n), rotary ? bytes : run * bytes);
-        const int copies = box_rows == rows || rotary ? 1 : run; // a box of a whole tile is a run wide
+            mbarrier_expect(at.full(n), run * bytes);
 #pragma unroll 1
-        for (int box = 0; box < here; box++) {
+        for (int box = 0; box < boxes; box++) {
             const int page = __shfl_sync(0xffffffffu, place.page, box), row = __shfl_sync(0xffffffffu, place.row, box);
 #pragma unroll 1
             for (int k = 0; k < copies; k++)
                 if (elect_one())
-                    tensor_load_4d(at.cells() + (n * run + k) * cell + box * box_rows * 128, rotary ? kpe : ckv, 0, row,
-                                   rotary ? 0 : n * run + k, page, at.full(n), policy);
+                    tensor_load_4d(at.cells() + (n * run + k) * cell + box * p.map_rows * 128, ckv, 0, row, n * run + k, page,
+                                   at.full(n), policy_evict_first());
         }
-        if (rotary)
-            break;
+    }
+    if (rope && half == 1 && again)
+#pragma unroll 1
+        for (int box = 0; box < boxes; box++) {
+            const int page = __shfl_sync(0xffffffffu, place.page, box), row = __shfl_sync(0xffffffffu, place.row, box);
+            if (elect_one())
+                tensor_prefetch_4d(reinterpret_cast<const tensor_map *>(p.kpe_map), 0, row, 0, page);
+        }
+}
+
+// Asks for a tile's rotary keys, which take the place of the probabilities of the tile two before. One warp of the block calls it.
+__device__ __forceinline__ void request_rotary(const gen_mla_decode_params &p, unsigned base, unsigned tile)
+{
+    const turn_place at(base, tile);
+    int boxes;
+    const mla_place place = listed_place(base, tile, boxes);
+    if (boxes == 0)
+        return;
+    if (tile >= 2)
+        mbarrier_wait(at.taken(), at.parity ^ 1);
+    __syncwarp();
+    if (elect_one())
+        mbarrier_expect(at.full(), boxes * p.map_rows * 128);
+#pragma unroll 1
+    for (int box = 0; box < boxes; box++) {
+        const int page = __shfl_sync(0xffffffffu, place.page, box), row = __shfl_sync(0xffffffffu, place.row, box);
+        if (elect_one())
+            tensor_load_4d(at.keys() + box * p.map_rows * 128, reinterpret_cast<const tensor_map *>(p.kpe_map), 0, row, 0, page, at.full(),
+                           policy_evict_first());
     }
 }
 
