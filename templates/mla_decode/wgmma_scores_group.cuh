@@ -104,6 +104,7 @@ __device__ __forceinline__ void copy_queries(const gen_mla_decode_params &p, con
         if (rope)
             cp_async_16_or_zero(to + k * 2048 + cell, at.q_pe(p) + chunk * 8, valid);
     }
+    cp_async_commit();
 }
 
 // Asks for a tile's scores, run by run as they land; the last steps are a group of their own. `owed`: a barrier that is told of where what

@@ -220,6 +220,7 @@ __device__ __forceinline__ void add_up(const gen_mla_decode_params &p, const blo
             kept = {w, walk.next}; // all lanes the same
             __syncwarp();
             add_values(p, b, kept, half, tile, tile + w.tiles - 1, at, g);
+            barrier_sync(group_barrier + half, 128); // no warp's products read any more where the output is staged
             w = take_back(kept.w);
             walk.next = mla_uniform(kept.next);
             const unsigned from = at.sums() + (threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4) * 4;
