@@ -81,6 +81,8 @@ struct ring_place {
         parity ^= wraps ? 1 : 0;
     }
 
+    __device__ __forceinline__ ring_place before() const { return {base, stage == 0 ? stages - 1 : stage - 1, 0}; } // parity aside
+
     __device__ __forceinline__ unsigned cells() const { return base + stage * stage_bytes; }
     __device__ __forceinline__ unsigned control() const { return base + control_at + stage * static_cast<int>(sizeof(stage_control)); }
     __device__ __forceinline__ unsigned full(int n) const { return control() + n * 8; }

@@ -39,12 +39,13 @@ __device__ __forceinline__ int row_of_group()
     return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 }
 
-// The values of the tile before need not wait for the scores where the keys have not come yet.
-__device__ __forceinline__ unsigned tell_if_late(unsigned owed, unsigned full, unsigned parity)
+// The values of the tile before need not wait for the scores of `at`'s where the keys have not come yet. `owed`: the output groups have not been
+// told of that tile's probabilities.
+__device__ __forceinline__ bool tell_if_late(const ring_place &at, bool owed, unsigned full, unsigned parity)
 {
     if (owed && !__all_sync(0xffffffffu, mbarrier_test(full, parity))) {
-        tell(owed);
-        return 0;
+        tell(at.before().ready());
+        return false;
     }
     return owed;
 }
@@ -107,14 +108,14 @@ __device__ __forceinline__ void copy_queries(const gen_mla_decode_params &p, con
     cp_async_commit();
 }
 
-// Asks for a tile's scores, run by run as they land; the last steps are a group of their own. `owed`: a barrier that is told of where what
-// is waited for has not landed, or 0; what is still owed comes back.
-__device__ __forceinline__ unsigned ask_scores(const ring_place &at, const turn_place &turn, const held_queries &q, unsigned owed, float (&s)[32])
+// Asks for a tile's scores, run by run as they land; the last steps are a group of their own. Whether the output groups are still to be told
+// of the tile before, see tell_if_late(), comes back.
+__device__ __forceinline__ bool ask_scores(const ring_place &at, const turn_place &turn, const held_queries &q, bool owed, float (&s)[32])
 {
-    const unsigned long long none = wgmma_descriptor(0, 0, 1024);
-    unsigned long long keys = none | mla_uniform(at.cells() >> 4 & 0x3fff), rotary = none | mla_uniform(turn.keys() >> 4 & 0x3fff);
-    unsigned long long queries = none | mla_uniform((at.base + queries_at) >> 4 & 0x3fff);
-    asm volatile("" : "+l"(keys), "+l"(rotary), "+l"(queries)); // ahead of the waits, see group_operands::renew()
+    const unsigned long long keys = wgmma_descriptor(0, 0, 1024) | mla_uniform(at.cells() >> 4 & 0x3fff);
+    const unsigned long long first = keys - static_cast<unsigned>(at.stage * (stage_bytes >> 4)); // of stage 0
+    const unsigned long long rotary = first + static_cast<unsigned>((8 * cell + turn.turn * stage_bytes) >> 4);
+    const unsigned long long queries = first + (queries_at >> 4);
 #pragma unroll
     for (int step = 0; step < steps; step++) {
         if (step == steps - last_steps)
@@ -122,7 +123,7 @@ __device__ __forceinline__ unsigned ask_scores(const ring_place &at, const turn_
         if (step % (4 * run) == 0) {
             const unsigned full = step < 32 ? at.full(step / (4 * run)) : turn.full(), parity = step < 32 ? at.parity : turn.parity;
             if (step == 0 || step == 32)
-                owed = tell_if_late(owed, full, parity);
+                owed = tell_if_late(at, owed, full, parity);
             mbarrier_wait(full, parity);
             wgmma_fence();
         }
@@ -210,7 +211,7 @@ __device__ __forceinline__ void score_tiles(const gen_mla_decode_params &p, scor
                                             unsigned tile, unsigned end, unsigned whole, ring_place &at, const held_queries &q, score_state &g)
 {
     const int warp = warp_of_group();
-    unsigned owed = 0; // barrier that tells of the tile before
+    bool owed = false;
 #pragma unroll 1
     for (; tile != end; tile++) {
         float s[32];
@@ -224,7 +225,7 @@ __device__ __forceinline__ void score_tiles(const gen_mla_decode_params &p, scor
             list_place(c, tile + look, place);
         wgmma_wait<1>();
         if (owed)
-            tell(owed);
+            tell(at.before().ready());
         wgmma_wait<0>();
         wgmma_landed(s);
         if (warp * 16 >= num_rows) {
@@ -244,10 +245,10 @@ __device__ __forceinline__ void score_tiles(const gen_mla_decode_params &p, scor
         if (!rope && tile >= 2)
             mbarrier_wait(turn.taken(), turn.parity ^ 1); // else the rotary keys came behind that
         publish(at, turn, g, packed);
-        owed = at.ready();
+        owed = true;
         if (tile + 1 == end) {
             publish_sums(at, g);
-            tell(owed);
+            tell(at.ready());
         }
         at.step();
     }
