@@ -2,7 +2,8 @@
 //
 // There are no registers for a group that feeds. A warp of the score group looks up where a tile lies, some tiles ahead, and leaves
 // that in shared memory; a warp of each output group asks the copy engine for its half of the columns as soon as the group is done
-// with the half of the tile that was there, which no other group knows sooner.
+// with the half of the tile that was there, which no other group knows sooner, and one of the second for rotary keys. A ready barrier shows
+// them what was looked up before it.
 #pragma once
 
 #include "mla_decode/wgmma_group.cuh"
@@ -103,7 +104,7 @@ __device__ __forceinline__ void request(const gen_mla_decode_params &p, const ri
                                    at.full(n), policy_evict_first());
         }
     }
-    if (rope && half == 1 && again)
+    if (rope && half == 1)
 #pragma unroll 1
         for (int box = 0; box < boxes; box++) {
             const int page = __shfl_sync(0xffffffffu, place.page, box), row = __shfl_sync(0xffffffffu, place.row, box);

@@ -108,6 +108,24 @@ __device__ __forceinline__ void copy_queries(const gen_mla_decode_params &p, con
     cp_async_commit();
 }
 
+// Brings the queries of the block's n-th piece that has tiles to L2, if there is one.
+__device__ __forceinline__ void prefetch_queries(const gen_mla_decode_params &p, const scores_control *c, unsigned n, int first_row)
+{
+    if (n >= mla_uniform(c->listed))
+        return;
+    const mla_tokens tokens = c->pieces[n % listed_pieces].tokens;
+    const int num_rows = tokens.count * p.num_heads - first_row;
+#pragma unroll 1
+    for (int i = threadIdx.x % 128; i < rows * 8; i += 128) // lines of 128 bytes, eight a row
+        if (i / 8 < num_rows) {
+            const mla_row at(p, tokens, first_row + i / 8);
+            prefetch_global(at.q_nope(p) + i % 8 * 64);
+            if (rope && i % 8 == 0)
+                prefetch_global(at.q_pe(p));
+        }
+    __syncwarp();
+}
+
 // Asks for a tile's scores, run by run as they land; the last steps are a group of their own. Whether the output groups are still to be told
 // of the tile before, see tell_if_late(), comes back.
 __device__ __forceinline__ bool ask_scores(const ring_place &at, const turn_place &turn, const held_queries &q, bool owed, float (&s)[32])
@@ -293,6 +311,7 @@ __device__ __forceinline__ void score(const gen_mla_decode_params &p, const bloc
         cp_async_wait<0>();
         fence_proxy_async();
         barrier_sync(scores_done, 128);
+        prefetch_queries(p, c, n + 1, first_row);
         g.reset();
         score_tiles(p, c, w, num_rows, begin, end, whole, at, q, g);
     }
