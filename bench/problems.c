@@ -320,7 +320,8 @@ void shapes_grid(struct shape_list *grid, const struct shape_list *shapes,
 /* ---- random problems --------------------------------------------------- */
 
 /* A numeric field that is not a required axis: log-uniform between its least positive and greatest
- * value of the shapes, or (every third time) one of those; what none of them sets stays unset. */
+ * value of the shapes, or (every third time) one of those; what none of them sets stays as they
+ * have it. */
 static int32_t random_value(struct rng *rng, const struct shape_list *shapes,
                             const struct gen__family *family, const struct gen__field *f)
 {

@@ -248,8 +248,8 @@ static const float narrow_groups_us = 0.88f, full_groups_us = 1.15f;
  * wait for others before their last tile's end. */
 static const float waiting_rate = 0.938f;
 /* Launches of tens of milliseconds, where the board's power decides: blocks that run all the time
- * do worse there, without causality and of 8 bits with width 64; of 8 bits with width 128 blocks of
- * more keys do better, with causality earlier. */
+ * do worse there, without causality (width 256 is not measured) and of 8 bits with width 64; of 8
+ * bits with width 128 blocks of more keys do better, with causality earlier. */
 static const float long_us = 20000.0f, long_causal_us = 8000.0f;
 static const float long_persistent = 1.025f, long_blocks = 0.95f; /* of the time */
 static const float twin_rate = 1.036f; /* of two blocks that share keys */
@@ -285,8 +285,8 @@ static float long_part(const gen_attn_fwd_problem *p, const struct gen__facts *v
         const float from = p->causal ? long_causal_us : long_us;
         return us > from && variant->fact[ATTN_FWD_KV_ROWS] > 128 ? long_blocks : 1.0f;
     }
-    const bool counts = (fp8 || !p->causal) && variant->fact[ATTN_FWD_PERSISTENT];
-    return counts && us > long_us ? long_persistent : 1.0f;
+    const bool counts = fp8 || (!p->causal && p->head_dim < 256);
+    return counts && variant->fact[ATTN_FWD_PERSISTENT] && us > long_us ? long_persistent : 1.0f;
 }
 
 /* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose

@@ -207,12 +207,13 @@ static float cut_us(const gen_mla_decode_problem *p, const struct costs *c, int3
 
 /* Every request in `each` pieces of one length, a visit each. The parts that are
  * not used leave the others more of the memory's bandwidth, unless some SMs have more
- * of them than others: those are the last to end, and what bounds them is their own. */
+ * of them than others (one of two): those are the last to end, and what bounds them is their own.
+ */
 static float even_us(const gen_mla_decode_problem *p, const gen_device *device,
                      const struct costs *c, const struct sharing *s, int32_t each)
 {
     const int32_t used = each * p->batch;
-    const bool uneven = used < s->num_parts && used > (int32_t)device->num_sms / s->row_tiles;
+    const bool uneven = used > (int32_t)device->num_sms / s->row_tiles;
     const float share = uneven ? 1.0f : larger((float)used / (float)s->num_parts, enough_sms);
     const float blocks = (float)((blocks_of(usual_length(p)) - 1) / each + 1);
     return blocks * larger(c->block_us * share, c->tensor_us) + visit_us + merged_us(p, c, used);
