@@ -52,6 +52,15 @@ static inline struct gen__facts mla_mma(void)
                                .fact = {16, 32, 2, 1, 0, 0, 0}};
 }
 
+static inline gen_plan mla_planned(gen_mla_decode_problem p, const struct gen__facts *variant)
+{
+    gen_plan plan = {0};
+    struct gen__key key;
+    assert_int_equal(gen__family_mla_decode.check(&p.base, &key), GEN_OK);
+    gen__family_mla_decode.plan(&p.base, &h200, variant, &plan);
+    return plan;
+}
+
 /* ---- wrong arguments ---------------------------------------------------- */
 
 /* Never read: params() looks at addresses alone. */

@@ -2,39 +2,11 @@
  * attn_fwd's problems for the tuner, the verifier and the tests: room for each
  * way to pass them, what stands where nobody may read, costs and names.
  */
-#include "families/attn_fwd.h"
-#include "test.h"
+#include "attn_fwd.h"
 
-#include <string.h>
-
-extern const struct gen__family gen__family_attn_fwd;
 static const struct gen__family *const family = &gen__family_attn_fwd;
 
-static gen_attn_fwd_problem some_problem(void)
-{
-    return (gen_attn_fwd_problem){.base = {sizeof(gen_attn_fwd_problem), GEN_ATTN_FWD, 0, 0},
-                                  .batch = 2,
-                                  .num_q_heads = 8,
-                                  .num_kv_heads = 4,
-                                  .q_len = 300,
-                                  .kv_len = 500,
-                                  .head_dim = 128,
-                                  .dtype = GEN_DTYPE_BF16,
-                                  .window_left = GEN_ATTN_NO_WINDOW,
-                                  .window_right = GEN_ATTN_NO_WINDOW};
-}
-
 /* ---- the tests' own problems -------------------------------------------- */
-
-/* Never read: params() looks at addresses alone. */
-static _Alignas(16) unsigned char memory[16];
-
-static void set_args(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a)
-{
-    family->default_args(&p->base, &a->base);
-    a->q = a->k = a->v = a->o = a->lse = (void *)memory;
-    a->cu_seqlens_q = a->cu_seqlens_k = (const int32_t *)(const void *)memory;
-}
 
 static int64_t last_of(const struct gen_attn_strides *s, int64_t batch, int64_t rows, int64_t heads,
                        int64_t width)
@@ -48,14 +20,13 @@ static void forms(void **state)
     (void)state;
     for (int varlen = 0; varlen < 2; varlen++)
         for (int form = -1; form < ATTN_FWD_NUM_FORMS; form++) {
-            gen_attn_fwd_problem p = some_problem();
+            gen_attn_fwd_problem p = attn_problem();
             struct gen__tensor t[ATTN_FWD_NUM_TENSORS];
             const bool joint = form >= 0 && strcmp(family->forms[form], "joint") == 0;
             p.varlen = varlen;
             p.batch = 5;
             p.kv_len = joint ? p.q_len : p.kv_len;
-            gen_attn_fwd_args a;
-            set_args(&p, &a);
+            gen_attn_fwd_args a = attn_args(&p);
             assert_int_equal(family->tensors(&p.base, t), ATTN_FWD_NUM_TENSORS);
             const bool given = form < 0 || family->form(&p.base, (uint32_t)form, &a.base, t);
             if (form >= 0 && strcmp(family->forms[form], "cut") == 0)
@@ -90,7 +61,7 @@ static void forms(void **state)
 static void poison(void **state)
 {
     (void)state;
-    gen_attn_fwd_problem p = some_problem();
+    gen_attn_fwd_problem p = attn_problem();
     struct gen__tensor t[ATTN_FWD_NUM_TENSORS];
     static uint16_t k[5 * 505 * 4 * 128];
     int32_t cu_q[6], cu_k[6];
@@ -121,7 +92,7 @@ static void poison(void **state)
 static void poison_of_8_bits(void **state)
 {
     (void)state;
-    gen_attn_fwd_problem p = some_problem();
+    gen_attn_fwd_problem p = attn_problem();
     struct gen__tensor t[ATTN_FWD_NUM_TENSORS];
     static uint8_t k[5 * 505 * 4 * 128];
     int32_t cu_q[6], cu_k[6];
@@ -166,7 +137,7 @@ static void poison_of_8_bits(void **state)
 static void costs(void **state)
 {
     (void)state;
-    gen_attn_fwd_problem p = some_problem();
+    gen_attn_fwd_problem p = attn_problem();
     double bytes, flops;
     family->cost(&p.base, &bytes, &flops);
     assert_true(flops == 4.0 * 2 * 8 * 300 * 500 * 128);
@@ -193,7 +164,7 @@ static void costs(void **state)
 static void names_and_counts(void **state)
 {
     (void)state;
-    gen_attn_fwd_problem p = some_problem();
+    gen_attn_fwd_problem p = attn_problem();
     char name[128];
     family->case_name(&p.base, name, sizeof name);
     assert_string_equal(name, "Z2-H8of4-D128-N300of500-full-bf16");

@@ -10,13 +10,6 @@
 
 static const struct gen__family *const family = &gen__family_mla_decode;
 
-static gen_plan planned(gen_mla_decode_problem p, const struct gen__facts *variant)
-{
-    gen_plan plan = {0};
-    family->plan(&p.base, &h200, variant, &plan);
-    return plan;
-}
-
 /* Three requests of two tokens and 7 heads, cut; pages of 16 rows. */
 static gen_mla_decode_problem usual_problem(void)
 {
@@ -134,13 +127,13 @@ static void wrong_arguments(void **state)
     (void)state;
     const struct gen__facts variant = mla_mma();
     gen_mla_decode_problem p = usual_problem();
-    gen_plan plan = planned(p, &variant);
+    gen_plan plan = mla_planned(p, &variant);
     gen_mla_decode_args a = good_args(&p);
     assert_int_equal(plan.num_launches, 2);
     assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, NULL), GEN_OK);
     mla_check_wrongs(family, &plan, &a, wrongs, sizeof wrongs / sizeof *wrongs);
     p.cache = GEN_MLA_CACHE_E4M3;
-    plan = planned(p, &variant);
+    plan = mla_planned(p, &variant);
     assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, NULL), GEN_OK);
     mla_check_wrongs(family, &plan, &a, e4m3_wrongs, sizeof e4m3_wrongs / sizeof *e4m3_wrongs);
 }
@@ -151,7 +144,7 @@ static void unused_arguments(void **state)
     (void)state;
     gen_mla_decode_problem p = usual_problem();
     p.rope_dim = 0;
-    gen_plan plan = planned(p, NULL);
+    gen_plan plan = mla_planned(p, NULL);
     gen_mla_decode_args a = good_args(&p);
     a.q_pe = a.kpe = mla_memory + 1;
     a.q_pe_head_stride = a.q_pe_token_stride = a.kpe_page_stride = a.kpe_row_stride = 1;
@@ -162,7 +155,7 @@ static void unused_arguments(void **state)
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     p.cache = GEN_MLA_CACHE_E4M3;
     a.ckv_scale = 1;
-    plan = planned(p, NULL);
+    plan = mla_planned(p, NULL);
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
 }
 
@@ -171,7 +164,7 @@ static void numbered_tokens(void **state)
 {
     (void)state;
     const gen_mla_decode_problem p = usual_problem();
-    const gen_plan plan = planned(p, NULL);
+    const gen_plan plan = mla_planned(p, NULL);
     gen_mla_decode_args a = good_args(&p);
     a.q_indptr = a.kv_len;
     a.o_token_stride = 268435456;
@@ -187,14 +180,14 @@ static void plans_that_are_none(void **state)
     (void)state;
     const gen_mla_decode_problem p = usual_problem();
     const gen_mla_decode_args a = good_args(&p);
-    gen_plan plan = planned(p, NULL);
+    gen_plan plan = mla_planned(p, NULL);
     plan.dims[MLA_DECODE_PAGE_SIZE] = 0;
     assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), MISMATCH,
                   "mla_decode: the plan's batch, num_heads, q_len, page_size, max_kv_len are 3, 7, "
                   "2, 0, 100000; not what gen_select() writes");
     const struct gen__facts variant = mla_mma();
     struct gen_mla_decode_params k;
-    plan = planned(p, &variant);
+    plan = mla_planned(p, &variant);
     plan.dims[MLA_DECODE_NUM_PARTS] = 0;
     assert_failed(family->params(&plan, 0, &a.base, mla_memory, &k), MISMATCH,
                   "mla_decode: the plan's num_parts is 0; not what gen_select() writes");
@@ -212,7 +205,7 @@ static void parameters_of_the_main_launch(void **state)
     (void)state;
     const struct gen__facts variant = mla_mma();
     gen_mla_decode_problem p = usual_problem();
-    const gen_plan plan = planned(p, &variant);
+    const gen_plan plan = mla_planned(p, &variant);
     gen_mla_decode_args a = good_args(&p);
     struct gen_mla_decode_params k;
     a.q_nope_head_stride = 520; /* the token's follows: 7 * 520 */
@@ -292,7 +285,7 @@ static void parameters_of_an_e4m3_cache(void **state)
     a.ckv_scale = 0.5f;
     a.kpe_scale = 0.75f;
     a.scale = 2;
-    const gen_plan plan = planned(p, &variant);
+    const gen_plan plan = mla_planned(p, &variant);
     assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, &k), GEN_OK);
     assert_true(k.scale_log2 == (float)(1 / log(2)));
     assert_true(k.kpe_factor == 1.5f);
@@ -313,7 +306,7 @@ static void quotients(void **state)
         struct gen_mla_decode_params k;
         p.page_size = page;
         p.num_heads = (page - 1) % 128 + 1;
-        const gen_plan plan = planned(p, &variant);
+        const gen_plan plan = mla_planned(p, &variant);
         gen_mla_decode_args a = good_args(&p);
         assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, &k), GEN_OK);
         assert_true((k.page_mul == 0) == ((page & (page - 1)) == 0));
@@ -336,7 +329,7 @@ static void parameters_of_the_merge(void **state)
     gen_mla_decode_problem p = usual_problem();
     for (int chunked = 0; chunked < 2; chunked++) {
         p.base.flags = chunked ? GEN_BATCH_INVARIANT : 0;
-        const gen_plan plan = planned(p, &variant);
+        const gen_plan plan = mla_planned(p, &variant);
         const struct gen__mla_workspace w = gen__mla_decode_workspace(plan.dims);
         gen_mla_decode_args a = good_args(&p);
         struct gen_mla_merge_params k;
@@ -388,7 +381,7 @@ static void tensor_maps(void **state)
         p.page_size = cases[i].page_size;
         p.dtype = cases[i].dtype;
         p.cache = cases[i].cache;
-        const gen_plan plan = planned(p, &variant);
+        const gen_plan plan = mla_planned(p, &variant);
         gen_mla_decode_args a = good_args(&p);
         const uint64_t element = p.cache == GEN_MLA_CACHE_E4M3 ? 1 : 2;
         assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, &k), GEN_OK);
@@ -422,7 +415,7 @@ static void tensor_maps(void **state)
             assert_int_equal(maps[m]->fill, 0);
         }
         p.rope_dim = 0;
-        const gen_plan without = planned(p, &variant);
+        const gen_plan without = mla_planned(p, &variant);
         a = good_args(&p);
         assert_int_equal(family->params(&without, 0, &a.base, mla_memory, &k), GEN_OK);
         assert_true(k.ckv_map[0] != 0 && k.kpe_map[0] == 0);
@@ -437,7 +430,7 @@ static void tensor_maps_that_cannot_be(void **state)
     (void)state;
     const struct gen__facts variant = mla_wgmma();
     const gen_mla_decode_problem p = usual_problem();
-    const gen_plan plan = planned(p, &variant);
+    const gen_plan plan = mla_planned(p, &variant);
     gen_mla_decode_args a = good_args(&p);
     unsigned char out[sizeof(struct gen_mla_decode_params) + 8];
     const struct gen__driver *driver;

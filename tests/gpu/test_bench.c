@@ -234,7 +234,8 @@ static int32_t value_of(const struct shape *shape, const struct gen__field *fiel
     return value;
 }
 
-/* Segments of one chunk, for one, which no problem of the file asks for: 80 times the time. */
+/* Segments of one chunk, for one, which no problem of the file asks for and which are far slower.
+ */
 static void random_problems_leave_what_no_shape_sets(void **state)
 {
     (void)state;
