@@ -120,20 +120,37 @@ static inline int64_t gen__kda_all_chunks(const int32_t *dims)
     return most < slots ? most : slots;
 }
 
+/* Of the longest sequence that there may be: none has more than all of them. */
+static inline int64_t gen__kda_longest(const int32_t *dims)
+{
+    const int64_t seq_len = dims[KDA_SEQ_LEN], tokens = dims[KDA_NUM_TOKENS];
+    return gen__kda_either(dims, tokens < seq_len ? tokens : seq_len, seq_len);
+}
+
 /* Sequences that a batch-invariant choice is made for. */
 #define KDA_INVARIANT_BATCH 4
 
-/* Of the problem that choices are made for: as many as it has, or as any batch would have. */
-static inline int32_t gen__kda_usual_batch(const gen_problem *base, const int32_t *dims)
-{
-    return base->flags & GEN_BATCH_INVARIANT ? KDA_INVARIANT_BATCH : dims[KDA_BATCH];
-}
-
+/* Chunks of the problem that choices are made for: as many as it has, or as any batch would have.
+ */
 static inline int64_t gen__kda_usual_chunks(const gen_problem *base, const int32_t *dims)
 {
     return base->flags & GEN_BATCH_INVARIANT
                ? KDA_INVARIANT_BATCH * gen__kda_chunks(dims[KDA_SEQ_LEN])
                : gen__kda_all_chunks(dims);
+}
+
+/* Tuning coordinates of the recurrence from chunk to chunk: states side by side, were all sequences
+ * as long as the longest, and the tokens of that one. Sequences beside a longer one fill SMs for a
+ * while, not for as long as it takes, so their number says nothing. */
+static inline void gen__kda_chain_counts(const gen_problem *base, const int32_t *dims,
+                                         struct gen__key *key)
+{
+    const bool any_batch = base->flags & GEN_BATCH_INVARIANT;
+    const int64_t tokens = any_batch ? dims[KDA_SEQ_LEN] : gen__kda_longest(dims);
+    const int64_t chunks = gen__kda_usual_chunks(base, dims), longest = gen__kda_chunks(tokens);
+    const float states = (float)(chunks * dims[KDA_V_HEADS]) / (float)(longest ? longest : 1);
+    key->counts[0] = states < 1.0f ? 1.0f : (float)(int32_t)(states + 0.5f);
+    key->counts[1] = (float)(tokens ? tokens : 1);
 }
 
 /* Makes of a copy of the dims those of the problem that choices are made for. */
@@ -367,6 +384,7 @@ struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
 
 /* Steps in half octaves: of states and seq_len; of tiles. */
 extern const uint8_t gen__kda_grid[2];
+extern const uint8_t gen__kda_tiles_grid[1];
 /* A batch and its heads of so many states; false where so much need not be tuned for: what is best
  * does not change any more. */
 bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *batch, int32_t *heads,

@@ -16,12 +16,17 @@ enum gen_status gen__kda_chunk_h_reference(const gen_plan *plan, const gen_args 
 enum fact { DEPENDENT, STAGES, WGMMA };
 
 static const char family[] = "kda_chunk_h";
+static const char *const coords[] = {"states", "seq_len"};
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
+    const int32_t *dims = gen__kda_stage_dims(base);
     const enum gen_status status = gen__kda_stage_check(family, base, 0, key);
-    key->empty = gen__kda_stage_dims(base)[KDA_BATCH] == 0; /* else there are states to copy */
-    return status;
+    if (status)
+        return status;
+    key->empty = dims[KDA_BATCH] == 0; /* else there are states to copy */
+    gen__kda_chain_counts(base, dims, key);
+    return GEN_OK;
 }
 
 static void cost_of(const int32_t *dims, double *bytes, double *flops)
@@ -59,7 +64,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float blocks = (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / PART;
     const float wanted = ceilf((float)dims[KDA_BATCH] * blocks / sms);
     const float beside = (wanted < places ? wanted : places) - 1.0f;
-    const float longest = (float)gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const float longest = (float)gen__kda_chunks(gen__kda_longest(dims));
     const float work = (float)gen__kda_all_chunks(dims) * blocks / (sms * places);
     const float chain = (work > longest ? work : longest) * chunk_us(variant) *
                         (1.0f + 0.3f * (beside > 0.0f ? beside : 0.0f));
@@ -227,6 +232,19 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
+{
+    gen_kda_chunk_h_problem *p = (gen_kda_chunk_h_problem *)base;
+    int32_t batch, heads, seq_len;
+    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
+        return;
+    p->batch = batch;
+    p->seq_len = seq_len;
+    p->num_tokens = 0;
+    p->num_qk_heads = heads;
+    p->num_v_heads = heads;
+}
+
 static enum gen_status select_here(const gen_library *library, const gen_device *device,
                                    const gen_problem *problem, gen_plan *plan);
 
@@ -239,10 +257,12 @@ const struct gen__family gen__family_kda_chunk_h = {
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
     .facts = "dependent,stages,wgmma",
-    .coords = gen__kda_stage_coords,
-    .num_coords = 1,
+    .coords = coords,
+    .num_coords = sizeof coords / sizeof *coords,
     .fields = gen__kda_stage_fields,
     .num_fields = KDA_STAGE_NUM_FIELDS,
+    .grid_steps = gen__kda_grid,
+    .set_counts = set_counts,
     .check = check,
     .fits = gen__fits_always,
     .predict = predict,

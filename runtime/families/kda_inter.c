@@ -45,10 +45,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     const enum gen_status status = gen__kda_check(family, dims, 0, key);
     if (status)
         return status;
-    const int32_t batch = gen__kda_usual_batch(base, dims);
     key->empty = dims[KDA_BATCH] == 0;
-    key->counts[0] = (float)(batch ? batch : 1) * (float)dims[KDA_V_HEADS];
-    key->counts[1] = (float)(dims[KDA_SEQ_LEN] ? dims[KDA_SEQ_LEN] : 1);
+    gen__kda_chain_counts(base, dims, key);
     return GEN_OK;
 }
 

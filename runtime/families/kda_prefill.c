@@ -42,10 +42,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         status = check_wanted(base);
     if (status)
         return status;
-    const int32_t batch = gen__kda_usual_batch(base, dims);
     key->empty = dims[KDA_BATCH] == 0;
-    key->counts[0] = (float)(batch ? batch : 1) * (float)dims[KDA_V_HEADS];
-    key->counts[1] = (float)(dims[KDA_SEQ_LEN] ? dims[KDA_SEQ_LEN] : 1);
+    gen__kda_chain_counts(base, dims, key);
     return GEN_OK;
 }
 
@@ -57,7 +55,7 @@ static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
     const int32_t wanted = gen__kda_prefill_wanted(base);
     if (!wanted && !(base->flags & GEN_BATCH_INVARIANT))
         return gen__kda_cut(dims, device, variant);
-    if (wanted <= 0 || gen__kda_chunks(dims[KDA_SEQ_LEN]) <= wanted)
+    if (wanted <= 0 || gen__kda_chunks(gen__kda_longest(dims)) <= wanted)
         return (struct gen__kda_cut){0, gen__kda_inter_us(dims, device, variant)};
     return (struct gen__kda_cut){wanted, gen__kda_segments_us(dims, wanted, device, variant)};
 }

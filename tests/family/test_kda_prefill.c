@@ -80,6 +80,34 @@ static void key_of_a_problem(void **state)
     assert_true(key.empty);
 }
 
+/* What states there are at once hangs on the longest sequence, which has no more tokens than all.
+ */
+static void counts_of_packed_sequences(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t batch, seq_len, num_tokens;
+        float states, longest;
+    } cases[] = {
+        {20, 820, 16384, 160, 820},   /* 260 chunks at most, of 13 */
+        {20, 8192, 16384, 17, 8192},  /* 276 of 128 */
+        {2, 32768, 36864, 9, 32768},  /* 578 of 512 */
+        {2, 117656, 33931, 8, 33931}, /* one may have them all */
+        {3, 64, 192, 24, 64},         {5, 8192, 1, 40, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gen_kda_prefill_problem p = problem(cases[i].batch, cases[i].seq_len, 8);
+        struct gen__key key;
+        p.num_tokens = cases[i].num_tokens;
+        assert_int_equal(family->check(&p.base, &key), GEN_OK);
+        assert_true(key.counts[0] == cases[i].states);
+        assert_true(key.counts[1] == cases[i].longest);
+        p.base.flags = GEN_BATCH_INVARIANT; /* as if there were four of them, whatever there are */
+        assert_int_equal(family->check(&p.base, &key), GEN_OK);
+        assert_true(key.counts[0] == 32 && key.counts[1] == (float)cases[i].seq_len);
+    }
+}
+
 static void check_errors(void **state)
 {
     (void)state;
@@ -621,6 +649,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_of_a_problem),
+        cmocka_unit_test(counts_of_packed_sequences),
         cmocka_unit_test(check_errors),
         cmocka_unit_test(geometry),
         cmocka_unit_test(slots),

@@ -207,6 +207,11 @@ static void choice(void **state)
     assert_int_equal(chosen(problem(1, 256, 8), 0), 0);
     /* One long sequence beside short ones. */
     assert_true(chosen(problem(3, 32768, 8), 32768 + 512) > 0);
+    /* No sequence is longer than all of them: a bound beyond that is none. */
+    for (int32_t heads = 4; heads <= 64; heads *= 4)
+        assert_int_equal(chosen(problem(2, 131072, heads), 16384),
+                         chosen(problem(2, 16384, heads), 16384));
+    assert_int_equal(chosen(problem(2, 131072, 64), 16384), 0);
     /* A workspace that is limited holds whole sequences' at least. */
     gen_kda_prefill_problem p = problem(1, 32768, 8);
     p.base.max_workspace_mib = (uint32_t)((512 * 8 * (4 * 16384 + 8192 + 512) >> 20) + 1);
@@ -249,8 +254,9 @@ static void tuned_counts(void **state)
 {
     (void)state;
     struct gen__key key;
-    for (int i = 0; i < 3; i++) {
-        static const float counts[3][GEN__MAX_COORDS] = {{12, 8192}, {256, 512}, {4, 131072}};
+    for (int i = 0; i < 4; i++) {
+        static const float counts[4][GEN__MAX_COORDS] = {
+            {12, 8192}, {256, 512}, {4, 131072}, {91, 512}};
         gen_kda_prefill_problem p = problem(3, 100, 5);
         p.num_tokens = 120;
         p.segment_chunks = -1;

@@ -115,7 +115,7 @@ float gen__kda_segments_us(const int32_t *dims, int32_t segment, const gen_devic
                                     .registers = 168,
                                     .occupancy = {83 << 10, {2, 2, 2, 2}},
                                     .fact = {1, wgmma, 0}};
-    const int64_t longest = gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const int64_t longest = gen__kda_chunks(gen__kda_longest(dims));
     const float before = (float)gen__kda_segments_of(longest, segment) - 2.0f;
     return gen__kda_scan_us(dims, segment, device, &scan) +
            gen__kda_chain_us(dims, longest < segment ? longest : segment, device, variant) +
@@ -128,7 +128,7 @@ float gen__kda_segments_us(const int32_t *dims, int32_t segment, const gen_devic
 static int32_t candidate(const int32_t *dims, const gen_device *device,
                          const struct gen__facts *variant)
 {
-    const int64_t chunks = gen__kda_chunks(dims[KDA_SEQ_LEN]);
+    const int64_t chunks = gen__kda_chunks(gen__kda_longest(dims));
     const float longest = (float)chunks;
     const float blocks =
         (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / (64.0f * groups_of(variant));

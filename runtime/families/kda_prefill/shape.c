@@ -394,9 +394,10 @@ struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen
 /* ---- the tuner's grid -------------------------------------------------- */
 
 #define TUNED_TOKENS (1 << 21) /* of all heads */
-#define TUNED_HEADS 64
+#define TUNED_HEADS 64 /* or up to as many more, where these are no whole number of sequences */
 
-const uint8_t gen__kda_grid[2] = {2, 4};
+const uint8_t gen__kda_grid[2] = {1, 4};
+const uint8_t gen__kda_tiles_grid[1] = {2};
 
 bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *batch, int32_t *heads,
                          int32_t *seq_len)
@@ -404,8 +405,8 @@ bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *batch, in
     if (counts[0] * counts[1] > 1.1f * TUNED_TOKENS)
         return false;
     const float states = counts[0] > 1.0f ? counts[0] : 1.0f;
-    *heads = states < TUNED_HEADS ? (int32_t)lroundf(states) : TUNED_HEADS;
-    *batch = states < TUNED_HEADS ? 1 : (int32_t)lroundf(states / TUNED_HEADS);
+    *batch = states < TUNED_HEADS ? 1 : (int32_t)(states / TUNED_HEADS);
+    *heads = (int32_t)lroundf(states / (float)*batch);
     *seq_len = (int32_t)lroundf(counts[1]);
     return true;
 }
@@ -446,7 +447,7 @@ float gen__kda_intra_us(const int32_t *dims, const gen_device *device,
 float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant)
 {
-    return gen__kda_chain_us(dims, gen__kda_chunks(dims[KDA_SEQ_LEN]), device, variant);
+    return gen__kda_chain_us(dims, gen__kda_chunks(gen__kda_longest(dims)), device, variant);
 }
 
 float gen__kda_chain_us(const int32_t *dims, int64_t longest_chain, const gen_device *device,
@@ -465,7 +466,7 @@ float gen__kda_chain_us(const int32_t *dims, int64_t longest_chain, const gen_de
     const float work = all * blocks / resident;
     const float bytes = all * (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] * 640.0f;
     float stream = bytes / bytes_per_us(device) * (achieved_bandwidth / chain_bandwidth);
-    if (groups < 2.0f && dims[KDA_HEAD_DIM] > 64 && blocks * (float)dims[KDA_BATCH] > resident)
+    if (groups < 2.0f && dims[KDA_HEAD_DIM] > 64 && work > longest)
         stream *= apart; /* operands that both halves of a state need come twice */
     if (!variant->fact[KDA_INTER_WGMMA])
         stream *= unstaged;
