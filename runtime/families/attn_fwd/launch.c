@@ -2,9 +2,9 @@
  * The arguments of attn_fwd and the parameters of its launch: what is allowed,
  * where things lie, and what the copy engine is told of queries, keys and values.
  */
-#include "driver.h"
 #include "families/arguments.h"
 #include "families/attn_fwd.h"
+#include "tensor_map.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -276,16 +276,18 @@ static enum gen_status encode_map(const struct gen__driver *driver, const char *
     if (!memory) /* and never asked for */
         return GEN_OK;
     const bool varlen = dims[ATTN_FWD_VARLEN] != 0;
-    const uint64_t extent[4] = {(uint64_t)dims[ATTN_FWD_HEAD_DIM], rows > 0 ? (uint64_t)rows : 1,
-                                (uint64_t)heads, varlen ? 1 : (uint64_t)dims[ATTN_FWD_BATCH]};
     const struct box_form form = form_of(dims);
-    const uint64_t strides[3] = {form.element * (uint64_t)s->row, form.element * (uint64_t)s->head,
-                                 form.element * (uint64_t)(varlen ? s->row : s->batch)};
-    const uint32_t box[4] = {form.columns, box_rows, 1, 1};
-    const uint32_t steps[4] = {1, 1, 1, 1};
-    const int result = driver->cuTensorMapEncodeTiled(
-        map, form.type, 4, (void *)(uintptr_t)memory, extent, strides, box, steps,
-        GEN__TENSOR_NOT_INTERLEAVED, form.swizzle, GEN__TENSOR_L2_NONE, GEN__TENSOR_ZEROS_OUTSIDE);
+    const struct gen__boxed tensor = {
+        .memory = memory,
+        .extent = {(uint64_t)dims[ATTN_FWD_HEAD_DIM], rows > 0 ? (uint64_t)rows : 1,
+                   (uint64_t)heads, varlen ? 1 : (uint64_t)dims[ATTN_FWD_BATCH]},
+        .strides = {form.element * (uint64_t)s->row, form.element * (uint64_t)s->head,
+                    form.element * (uint64_t)(varlen ? s->row : s->batch)},
+        .box = {form.columns, box_rows, 1, 1},
+        .type = form.type,
+        .swizzle = form.swizzle,
+    };
+    const int result = gen__tensor_map(driver, &tensor, map);
     if (!result)
         return GEN_OK;
     char what[256];
@@ -299,14 +301,9 @@ static enum gen_status encode_maps(const int32_t *dims, const gen_attn_fwd_args 
                                    const struct gen__attn_strides *s, struct gen_attn_fwd_params *k)
 {
     const struct gen__driver *driver;
-    enum gen_status status = gen__driver_open(&driver);
+    enum gen_status status = gen__tensor_maps_open(family, &driver);
     if (status)
         return status;
-    if (!driver->cuTensorMapEncodeTiled)
-        return gen__fail(GEN_STATUS_NO_DRIVER,
-                         "%s: the CUDA driver has no function cuTensorMapEncodeTiled, which this "
-                         "variant needs; a driver of CUDA 12.0 or newer has it",
-                         family);
     const int64_t rows = kv_rows(dims, a);
     const int32_t kv_heads = dims[ATTN_FWD_NUM_KV_HEADS];
     const uint32_t box_rows = (uint32_t)dims[ATTN_FWD_MAP_ROWS];

@@ -2,9 +2,9 @@
  * The arguments of mla_decode and the parameters of its launches: what is
  * allowed, where things lie, and what the copy engine is told of the cache.
  */
-#include "driver.h"
 #include "families/mla.h"
 #include "families/mla_decode.h"
+#include "tensor_map.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -198,20 +198,17 @@ static enum gen_status encode_map(const struct gen__driver *driver, const char *
     const uint32_t element = dtype == GEN_DTYPE_E4M3 ? 1 : 2;
     const uint64_t cells = width / 64;
     const uint32_t rows = (uint32_t)dims[MLA_DECODE_MAP_ROWS];
-    const uint64_t extent[4] = {64, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], cells,
-                                (uint64_t)num_pages};
-    const uint64_t strides[3] = {(uint64_t)row_stride * element, 64u * element,
-                                 (uint64_t)page_stride * element};
-    const uint32_t box[4] = {64, rows, rows == MLA_BLOCK && cells > 1 ? MLA_MAP_CELLS : 1, 1};
-    const uint32_t steps[4] = {1, 1, 1, 1};
-    const int type = dtype == GEN_DTYPE_E4M3   ? GEN__TENSOR_UINT8
-                     : dtype == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16
-                                               : GEN__TENSOR_BF16;
-    const int result = driver->cuTensorMapEncodeTiled(
-        map, type, 4, (void *)(uintptr_t)memory, extent, strides, box, steps,
-        GEN__TENSOR_NOT_INTERLEAVED,
-        element == 1 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128, GEN__TENSOR_L2_NONE,
-        GEN__TENSOR_ZEROS_OUTSIDE);
+    const struct gen__boxed tensor = {
+        .memory = memory,
+        .extent = {64, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], cells, (uint64_t)num_pages},
+        .strides = {(uint64_t)row_stride * element, 64u * element, (uint64_t)page_stride * element},
+        .box = {64, rows, rows == MLA_BLOCK && cells > 1 ? MLA_MAP_CELLS : 1, 1},
+        .type = dtype == GEN_DTYPE_E4M3   ? GEN__TENSOR_UINT8
+                : dtype == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16
+                                          : GEN__TENSOR_BF16,
+        .swizzle = element == 1 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128,
+    };
+    const int result = gen__tensor_map(driver, &tensor, map);
     if (!result)
         return GEN_OK;
     char what[256];
@@ -227,14 +224,9 @@ static enum gen_status encode_maps(const int32_t *dims, const gen_mla_decode_arg
                                    struct gen_mla_decode_params *k)
 {
     const struct gen__driver *driver;
-    enum gen_status status = gen__driver_open(&driver);
+    enum gen_status status = gen__tensor_maps_open(family, &driver);
     if (status)
         return status;
-    if (!driver->cuTensorMapEncodeTiled)
-        return gen__fail(GEN_STATUS_NO_DRIVER,
-                         "%s: the CUDA driver has no function cuTensorMapEncodeTiled, which this "
-                         "variant needs; a driver of CUDA 12.0 or newer has it",
-                         family);
     const enum gen_dtype dtype =
         is_e4m3(dims) ? GEN_DTYPE_E4M3 : (enum gen_dtype)dims[MLA_DECODE_DTYPE];
     status = encode_map(driver, "ckv", dtype, a->ckv, MLA_LATENT, s->ckv_row, s->ckv_page, dims,
