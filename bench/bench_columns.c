@@ -58,6 +58,18 @@ static void read_column(const char *text, struct column *column)
     column->glob = equals + 1;
 }
 
+/* Rows of a file are told apart by their columns' names. */
+static void check_names(const struct column *column, int count)
+{
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(column[i].name, column[k].name) == 0)
+                die(1,
+                    "columns: two are called '%s'; allowed: names that differ, and 'picked' for "
+                    "--picked's alone",
+                    column[i].name);
+}
+
 /* The variant that selection takes; NULL where it takes none. */
 static const char *picked(const struct session *s, const struct shape *shape)
 {
@@ -169,6 +181,7 @@ int bench_columns(struct bench_options *o)
         read_column(o->columns.item[i], &column[i]);
     if (o->picked)
         column[count - 1] = (struct column){.name = "picked"};
+    check_names(column, count);
     if (families_named(&o->session.families, family, 64) != 1)
         die(1, "columns: one family at a time; give --families");
     session_open_library(&o->session);

@@ -103,6 +103,8 @@ done
 check 1 "columns: which? Give --column NAME=GLOB" "$bin/attngen-bench" columns --families la_decode --results "$scratch/results"
 check 1 "takes NAME=GLOB without commas, found 'ld'" "$bin/attngen-bench" columns --families la_decode --column ld
 check 1 "^attngen-bench: --cases is given twice; allowed: once" "$bin/attngen-bench" cases --cases 'B1-*' --cases='B2-*'
+check 1 "two are called 'ld'" "$bin/attngen-bench" columns --families la_decode --column 'ld=*_ld_*' --column 'ld=*_bulk_*'
+check 1 "two are called 'picked'" "$bin/attngen-bench" columns --families la_decode --column 'picked=*_ld_*' --picked
 check 1 "one family at a time" "$bin/attngen-bench" columns --column 'ld=*'
 check 0 "wrote .*la_decode_columns.csv" "$bin/attngen-bench" columns --families la_decode --quick --cases 'B1-H64-K64-V64-vk' \
     --column 'ld=*_ld_*' --column 'none=nothing*' --column 'bulk=*_bulk_*' --picked --results "$scratch/columns"
