@@ -149,7 +149,7 @@ static inline void gen__kda_chain_counts(const gen_problem *base, const int32_t 
     const int64_t tokens = any_batch ? dims[KDA_SEQ_LEN] : gen__kda_longest(dims);
     const int64_t chunks = gen__kda_usual_chunks(base, dims), longest = gen__kda_chunks(tokens);
     const float states = (float)(chunks * dims[KDA_V_HEADS]) / (float)(longest ? longest : 1);
-    key->counts[0] = states < 1.0f ? 1.0f : (float)(int32_t)(states + 0.5f);
+    key->counts[0] = states < 1.0f ? 1.0f : (float)(int64_t)(states + 0.5f);
     key->counts[1] = (float)(tokens ? tokens : 1);
 }
 

@@ -106,6 +106,10 @@ static void counts_of_packed_sequences(void **state)
         assert_int_equal(family->check(&p.base, &key), GEN_OK);
         assert_true(key.counts[0] == 32 && key.counts[1] == (float)cases[i].seq_len);
     }
+    const gen_kda_prefill_problem most = problem(32767, 64, 65536); /* tiles that 31 bits count */
+    struct gen__key key;
+    assert_int_equal(family->check(&most.base, &key), GEN_OK);
+    assert_true(key.counts[0] == 32767.0f * 65536.0f && key.counts[1] == 64);
 }
 
 static void check_errors(void **state)
