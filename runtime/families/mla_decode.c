@@ -247,7 +247,10 @@ static void plan(const gen_problem *base, const gen_device *device,
     const struct sharing s = share_out(p, device, variant);
     keep_sharing(&s, plan->dims);
     if (variant->fact[MLA_DECODE_TENSOR_MAP])
-        plan->dims[MLA_DECODE_MAP_ROWS] = p->page_size < 64 ? p->page_size : 64;
+    {
+        const int32_t most = 64 / variant->fact[MLA_DECODE_TENSOR_MAP];
+        plan->dims[MLA_DECODE_MAP_ROWS] = p->page_size < most ? p->page_size : most;
+    }
     plan->workspace_bytes = gen__mla_decode_workspace(plan->dims).size;
     plan->num_launches = s.num_records ? 2 : 1;
     gen_plan_launch *launch = &plan->launch[MLA_DECODE_MAIN];

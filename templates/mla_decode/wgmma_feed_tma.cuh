@@ -36,6 +36,38 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
             const int later = first + (i + 2) * rows;
             if (later < end)
                 next = pages.find(p, later); // a tile of the stage ahead
+#ifdef MLA_SLICES
+            const int in_slice = boxes / MLA_SLICES; // boxes
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int cells_at = (half ^ s) * 4, cells_of = half && rope ? 5 : 4; // and the rotary one
+#pragma unroll 1
+                for (int slice = 0; slice < MLA_SLICES; slice++) {
+                    mbarrier_wait(b.empty(s, half ^ s, slice), parity);
+                    __syncwarp(); // no lane is left behind to take these barriers' next phases for this one
+                    const int first_box = slice * in_slice, end_box = min(first_box + in_slice, here);
+                    const unsigned slice_bytes = max(end_box - first_box, 0) * box_rows * 128;
+                    if (elect_one()) { // of no bytes, too: a tile is complete when all of its room was there
+#pragma unroll
+                        for (int n = 0; n < latent_runs / 2; n++)
+                            mbarrier_expect(b.full(s, cells_at / run + n), run * slice_bytes);
+                        if (cells_of > 4)
+                            mbarrier_expect(b.full(s, latent_runs), slice_bytes);
+                    }
+#pragma unroll 1
+                    for (int box = first_box; box < end_box; box++) {
+                        const int box_page = __shfl_sync(0xffffffffu, place.page, box), box_row = __shfl_sync(0xffffffffu, place.row, box);
+                        if (elect_one())
+#pragma unroll
+                            for (int k = 0; k < cells_of; k++) {
+                                const int n = k < 4 ? cells_at + k : 8;
+                                tensor_load_4d(b.stage(s) + n * cell + box * box_rows * 128, k < 4 ? ckv : kpe, 0, box_row, k < 4 ? n : 0,
+                                               box_page, b.full(s, k < 4 ? n / run : latent_runs), policy);
+                            }
+                    }
+                }
+            }
+#else
 #pragma unroll
             for (int position = 0; position < runs; position++) {
                 const bool rotary = position == latent_runs;
@@ -63,6 +95,7 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
                                                rotary ? 0 : n * run + k, box_page, b.full(s, n), policy);
                     }
             }
+#endif
             const int ahead = min(boxes, (w.piece.kv_len - tile_row - 2 * rows + box_rows - 1) >> box_shift);
             if (tiles_ahead > 0 && i + 2 < w.tiles) // to L2, so that its place in shared memory stays empty for less long
 #pragma unroll 1

@@ -150,6 +150,10 @@ __device__ __forceinline__ void start_values(group_state &g, const group_operand
     for (int step = 0; step < 4; step++) {
         const unsigned a[4] = {packed[4 * step], packed[4 * step + 1], packed[4 * step + 2], packed[4 * step + 3]};
         wgmma_n256_mn<element>(g.o, a, at.values(stage_at(stage) + group * 4 * cell + step * 2048), g.started || step > 0);
+#ifdef MLA_SLICES
+        if (step % (4 / MLA_SLICES) == 4 / MLA_SLICES - 1 && step < 3)
+            wgmma_commit();
+#endif
     }
     wgmma_commit();
     g.started = true;
@@ -160,9 +164,26 @@ template <int group, int stage> __device__ __forceinline__ void finish_values(co
 {
     if (!gathers && stage != group)
         fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is the copy engine
+#ifdef MLA_SLICES
+#if MLA_SLICES == 4
+    wgmma_wait<3>();
+    if (!last)
+        tell(b.empty(stage, group, 0));
+    wgmma_wait<2>();
+    if (!last)
+        tell(b.empty(stage, group, 1));
+#endif
+    wgmma_wait<1>();
+    if (!last)
+        tell(b.empty(stage, group, MLA_SLICES - 2));
+    wgmma_wait<0>();
+    if (!last)
+        tell(b.empty(stage, group, MLA_SLICES - 1));
+#else
     wgmma_wait<0>();
     if (!last)
         tell(b.empty(stage, group));
+#endif
 }
 
 } // namespace
