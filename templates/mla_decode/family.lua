@@ -95,7 +95,7 @@ local WGMMA_CONTROL = 2048     -- barriers, maxima, sums, schedule
 
 -- Queries, and two stages that hold nine cells whatever the rotary part: the last one holds probabilities, too.
 local function wgmma_shared(v)
-  return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL + ((v.load == "tmah" or v.load == "tmaq") and 256 or 0)
+  return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL + ((v.load == "tmah" or v.load == "tmaq" or v.load == "tmac") and 256 or 0)
 end
 
 -- Blocks of a cluster.
@@ -127,7 +127,7 @@ return family {
     { name = "stages", values = { 1, 2, 3 }, tag = "st" },
     { name = "qk", values = { "shard", "dup" } },
     { name = "slab", values = { 16, 32, 64 }, tag = "m" },
-    { name = "load", values = { "cpasync", "tma", "gather", "tmah", "tmaq" } },
+    { name = "load", values = { "cpasync", "tma", "gather", "tmah", "tmaq", "tmac" } },
     { name = "ahead", values = { 0, 2 }, tag = "a" },
   },
   legal = function(v, arch)
@@ -152,7 +152,7 @@ return family {
         kv_rows = v.kv,
         stages = v.stages,
         shard = v.qk == "shard" and 1 or 0,
-        tensor_map = ({ tma = 1, tmah = 2, tmaq = 4 })[v.load] or 0,
+        tensor_map = ({ tma = 1, tmah = 2, tmaq = 4, tmac = 1 })[v.load] or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
         wgmma = wgmma and 1 or 0,
       },

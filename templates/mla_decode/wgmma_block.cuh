@@ -28,7 +28,9 @@ constexpr int sums_ready = 5;
 // mbarriers.
 constexpr int full_barrier = 0;                  // + stage's number x runs + run: the run of cells has landed
 constexpr int empty_barrier = 2 * runs;          // + stage's number x 2 + output half: that half (four cells) is no longer read
-#ifdef MLA_SLICES
+#ifdef MLA_BY_RUNS
+constexpr int q_full_barrier = empty_barrier + 8, q_empty_barrier = q_full_barrier + 1;
+#elif defined(MLA_SLICES)
 constexpr int q_full_barrier = empty_barrier + 4 * MLA_SLICES, q_empty_barrier = q_full_barrier + 1;
 #else
 constexpr int q_full_barrier = empty_barrier + 4, q_empty_barrier = q_full_barrier + 1;
@@ -66,6 +68,9 @@ struct block_state {
     __device__ __forceinline__ unsigned stage(int s) const { return base + stage_at(s); }
     __device__ __forceinline__ unsigned full(int s, int i) const { return barrier(full_barrier + s * runs + i); }
     __device__ __forceinline__ unsigned empty(int s, int half) const { return barrier(empty_barrier + s * 2 + half); }
+#ifdef MLA_BY_RUNS
+    __device__ __forceinline__ unsigned empty_run(int s, int n) const { return barrier(empty_barrier + s * 4 + n); }
+#endif
 #ifdef MLA_SLICES
     // Of a slice of the half's rows.
     __device__ __forceinline__ unsigned empty(int s, int half, int slice) const

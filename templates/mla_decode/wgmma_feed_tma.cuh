@@ -72,12 +72,19 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
             for (int position = 0; position < runs; position++) {
                 const bool rotary = position == latent_runs;
                 const int n = run_at(s, position);
+#ifdef MLA_BY_RUNS
+                if (!rotary)
+                    mbarrier_wait(b.empty_run(s, n), parity);
+                if (position == latent_runs - 1)
+                    __syncwarp(); // no lane is left behind to take these barriers' next phases for this one
+#else
                 if (position == 0)
                     mbarrier_wait(b.empty(s, s), parity);
                 if (position == latent_runs / 2) {
                     mbarrier_wait(b.empty(s, s ^ 1), parity);
                     __syncwarp(); // no lane is left behind to take these barriers' next phases for this one
                 }
+#endif
                 if (elect_one()) {
                     mbarrier_expect(b.full(s, n), rotary ? bytes : run * bytes);
                     if (boxes == 1)

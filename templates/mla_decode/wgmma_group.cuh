@@ -5,6 +5,9 @@
 #include "mla_decode/wgmma_softmax.cuh"
 #include "lib/store.cuh"
 #include "lib/wgmma.cuh"
+#ifdef MLA_BY_RUNS
+#include "mla_decode/wgmma_values.cuh"
+#endif
 
 namespace {
 
@@ -146,6 +149,19 @@ template <int group, int stage>
 __device__ __forceinline__ void start_values(group_state &g, const group_operands &at, const unsigned (&packed)[16])
 {
     wgmma_fence();
+#ifdef MLA_BY_RUNS
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+        const unsigned a[4] = {packed[4 * step], packed[4 * step + 1], packed[4 * step + 2], packed[4 * step + 3]};
+        wgmma_n128_mn<element, 0>(g.o, a, at.values(stage_at(stage) + group * 4 * cell + step * 2048), g.started || step > 0);
+    }
+    wgmma_commit();
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+        const unsigned a[4] = {packed[4 * step], packed[4 * step + 1], packed[4 * step + 2], packed[4 * step + 3]};
+        wgmma_n128_mn<element, 64>(g.o, a, at.values(stage_at(stage) + (group * 4 + 2) * cell + step * 2048), g.started || step > 0);
+    }
+#else
 #pragma unroll
     for (int step = 0; step < 4; step++) {
         const unsigned a[4] = {packed[4 * step], packed[4 * step + 1], packed[4 * step + 2], packed[4 * step + 3]};
@@ -155,6 +171,7 @@ __device__ __forceinline__ void start_values(group_state &g, const group_operand
             wgmma_commit();
 #endif
     }
+#endif
     wgmma_commit();
     g.started = true;
 }
@@ -164,7 +181,14 @@ template <int group, int stage> __device__ __forceinline__ void finish_values(co
 {
     if (!gathers && stage != group)
         fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is the copy engine
-#ifdef MLA_SLICES
+#ifdef MLA_BY_RUNS
+    wgmma_wait<1>();
+    if (!last)
+        tell(b.empty_run(stage, 2 * group));
+    wgmma_wait<0>();
+    if (!last)
+        tell(b.empty_run(stage, 2 * group + 1));
+#elif defined(MLA_SLICES)
 #if MLA_SLICES == 4
     wgmma_wait<3>();
     if (!last)
