@@ -194,6 +194,8 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     if (variant->fact[MLA_DECODE_TENSOR_MAP] && boxed_rows(page) == 1)
         return "page_size is neither 16, 32, 64 nor a multiple of 64, as boxes of the copy engine "
                "want it";
+    if (is_pair(variant) && rows_of(p) <= PAIR_ROWS)
+        return "a pair of blocks is for more than 64 rows";
     return team_of(variant) > 1 ? team_fits(p, device, variant) : NULL;
 }
 
@@ -252,7 +254,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->num_launches = s.num_records ? 2 : 1;
     gen_plan_launch *launch = &plan->launch[MLA_DECODE_MAIN];
     launch->variant = variant->index;
-    launch->grid[0] = (uint32_t)(s.row_tiles * team_of(variant));
+    launch->grid[0] = (uint32_t)(s.row_tiles * cluster_of(variant));
     launch->grid[1] = (uint32_t)s.num_parts;
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;

@@ -7,7 +7,8 @@
 --           wgmma  two warp groups that own the scores of every other tile and half of the output's columns each, and a
 --                  producer group: sm_90a
 --           wgmmaC  the same in clusters of C blocks that share a request and put it together in shared memory
---   q       packed rows of a block
+--           pair   clusters of two blocks that share 128 packed rows, each with half of the latent's columns: sm_90a
+--   q       packed rows of a block, or of a pair
 --   kv      cache rows of a tile
 --   stages  tiles in shared memory
 --   qk      shard  the scores of a tile are shared out, the probabilities gathered through shared memory
@@ -70,6 +71,7 @@ local function mma_ill_sized(v, arch)
 end
 
 local function mma_legal(v, arch)
+  if v.q > 64 then return "the output of 128 rows is more than a block's registers hold" end
   if v.ahead > 0 then return "asking ahead is for the copy engine" end
   if v.load ~= "cpasync" then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
   if v.slab > v.q then return "a slab is rows of the tile" end
@@ -113,6 +115,24 @@ local function wgmma_legal(v, arch)
   return true
 end
 
+local PAIR_CONTROL = 3072 -- barriers, schedule
+
+-- Of a block: queries, half of their columns for 128 rows; three stages of half the columns; rotary queries, and keys of two tiles; a
+-- buffer for what the other block sends, 16 KB a group.
+local function pair_shared(v)
+  return (2 * 4 + 3 * 4 + (v.rope > 0 and 2 + 2 or 0) + 2 * 2) * WGMMA_CELL + PAIR_CONTROL
+end
+
+local function pair_legal(v, arch)
+  if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
+  if v.cache == "e4m3" then return "wgmma takes both operands in the type of the queries from shared memory" end
+  if v.q ~= 128 or v.slab ~= 16 then return "a pair has 128 rows: each of its blocks 64 for each of two warp groups, 16 a warp" end
+  if v.kv ~= 64 or v.stages ~= 3 then return "beside the queries there is room for three halves of tiles of 64 rows" end
+  if v.qk ~= "shard" then return "the blocks take tiles in turn and exchange probabilities" end
+  if v.load ~= "tma" or v.ahead > 0 then return "pairs are for boxes of the copy engine, none asked for ahead" end
+  return true
+end
+
 return family {
   name = "mla_decode",
   required = {
@@ -121,8 +141,8 @@ return family {
     { name = "rope", values = { 64, 0 }, tag = "r" },
   },
   free = {
-    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6" } },
-    { name = "q", values = { 16, 32, 64 }, tag = "q" },
+    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6", "pair" } },
+    { name = "q", values = { 16, 32, 64, 128 }, tag = "q" },
     { name = "kv", values = { 16, 32, 64 }, tag = "kv" },
     { name = "stages", values = { 1, 2, 3 }, tag = "st" },
     { name = "qk", values = { "shard", "dup" } },
@@ -132,6 +152,7 @@ return family {
   },
   legal = function(v, arch)
     if teams[v.kernel] then return wgmma_legal(v, arch) end
+    if v.kernel == "pair" then return pair_legal(v, arch) end
     return mma_legal(v, arch)
   end,
   -- 8-bit caches go with bf16 in every model that has one.
@@ -141,11 +162,12 @@ return family {
   end,
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
   plan = function(v, arch)
-    local wgmma = teams[v.kernel] ~= nil
+    local pair = v.kernel == "pair"
+    local wgmma = pair or teams[v.kernel] ~= nil
     return {
       threads = (wgmma or mma_roles(v, arch)) and 384 or 32 * BLOCK_WARPS,
-      shared = wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
-      cluster = teams[v.kernel] or 1,
+      shared = pair and pair_shared(v) or wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
+      cluster = pair and 2 or teams[v.kernel] or 1,
       max_registers = (wgmma or mma_roles(v, arch)) and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.q,
@@ -164,6 +186,7 @@ return family {
       -- 64,512 registers in all: 2 x 128 threads calculate, 128 feed.
       return { REGISTERS = 224, FEEDER_REGISTERS = 56, TEAM = teams[v.kernel] }
     end
+    if v.kernel == "pair" then return { REGISTERS = 224, FEEDER_REGISTERS = 56 } end
     return {
       OVERLAY = mma_overlay(v, arch),
       BOUNDS = mma_roles(v, arch) and "384, 1" or 32 * BLOCK_WARPS .. ", " .. mma_blocks(v, arch),

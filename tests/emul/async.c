@@ -201,6 +201,9 @@ static void run_task(const struct task *t)
     }
     if (t->kind == TASK_BULK)
         emul__async_write(t->block, t->shared, t->from, t->bytes, "cp.async.bulk");
+    else if (t->kind == TASK_STORE)
+        memcpy(emul__memory(t->block, t->shared, t->bytes, t->bytes, "st.async"), t->data,
+               t->bytes);
     else
         emul__land_tensor(t);
     complete(t->block, t->barrier, t->bytes);
@@ -263,6 +266,14 @@ void emul_bulk_load(unsigned shared, const void *global, unsigned bytes, unsigne
     if (!bytes || bytes % 16)
         emul_fault("cp.async.bulk: %u bytes; allowed are multiples of 16", bytes);
     emul__issue_load(&t, 16, blocks, "cp.async.bulk");
+}
+
+/* A thread's own write, so what the async proxy sees of it hangs on a fence as ever. */
+void emul_store_async(unsigned shared, const void *data, unsigned bytes, unsigned barrier)
+{
+    struct task t = {.kind = TASK_STORE, .shared = shared, .bytes = bytes, .barrier = barrier};
+    memcpy(t.data, data, bytes);
+    emul__issue_load(&t, bytes, 0, "st.async");
 }
 
 /* ---- bulk stores ------------------------------------------------------------------ */

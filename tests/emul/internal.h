@@ -90,7 +90,7 @@ struct mbarrier {
 };
 
 /* What happens by itself once it is issued. */
-enum task_kind { TASK_BULK, TASK_TENSOR, TASK_CP_ARRIVE };
+enum task_kind { TASK_BULK, TASK_TENSOR, TASK_STORE, TASK_CP_ARRIVE };
 struct task {
     enum task_kind kind;
     struct block *block; /* whose shared memory it is about */
@@ -100,6 +100,7 @@ struct task {
     int at[5];
     unsigned rank;
     uint64_t sequence;
+    uint8_t data[16]; /* of a store */
 };
 
 struct wgmma_state;

@@ -123,6 +123,25 @@ static void run_st(struct ptx_frame *f, const struct ptx_instruction *i)
     }
 }
 
+static void run_st_async(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    uint8_t data[16];
+    for (unsigned n = 0; n < i->lanes; n++) {
+        const uint64_t value = ptx_get(f, &i->arg[1], n);
+        memcpy(data + n * i->bits / 8, &value, i->bits / 8);
+    }
+    emul_store_async(ptx_address(f, &i->arg[0]), data, i->lanes * i->bits / 8,
+                     ptx_address(f, &i->arg[2]));
+}
+
+static bool prepare_st_async(struct ptx_instruction *i)
+{
+    i->run = run_st_async;
+    return ptx_has(i, "shared::cluster") && ptx_has(i, "mbarrier::complete_tx::bytes") &&
+           i->num_args == 3 && i->arg[0].memory && i->arg[2].memory &&
+           (i->bits == 32 || i->bits == 64) && i->lanes * i->bits <= 128;
+}
+
 static bool prepare_memory(struct ptx_instruction *i)
 {
     const char *type = i->token[i->num_tokens - 1];
@@ -132,6 +151,8 @@ static bool prepare_memory(struct ptx_instruction *i)
     i->bits = (unsigned)atoi(type + 1);
     i->lanes = ptx_has(i, "v2") ? 2 : ptx_has(i, "v4") ? 4 : ptx_has(i, "v8") ? 8 : 1;
     i->flags = cluster ? SHARED_CLUSTER : shared ? SHARED_CTA : GLOBAL;
+    if (i->num_tokens > 1 && strcmp(i->token[1], "async") == 0)
+        return prepare_st_async(i);
     i->run = i->token[0][0] == 'l' ? run_ld : run_st;
     return (shared || ptx_has(i, "global")) && i->num_args == 2 && i->bits >= 8 && i->bits <= 64 &&
            i->arg[i->token[0][0] == 'l'].memory;

@@ -52,6 +52,16 @@ static int exchanged(void)
     return 1;
 }
 
+/* Whether every block has the words of the one before it. */
+static int stored(void)
+{
+    for (unsigned b = 0; b < BLOCKS; b++)
+        for (unsigned t = 0; t < WORDS; t++)
+            if (out[b][t] != value(peer(b, CLUSTER_BLOCKS - 1), t))
+                return 0;
+    return 1;
+}
+
 static void check_data(const char *mode)
 {
     if (run_cluster(CLUSTER_EXCHANGE, mode))
@@ -64,6 +74,10 @@ static void check_data(const char *mode)
         assert_int_equal(out[b][0], b % CLUSTER_BLOCKS
                                         ? b % CLUSTER_BLOCKS + (CLUSTER_ROUNDS - 1) * CLUSTER_BLOCKS
                                         : CLUSTER_ROUNDS * CLUSTER_BLOCKS);
+    if (run_cluster(CLUSTER_STORES, mode))
+        fail_msg("%s: %s", mode, message);
+    if (!stored())
+        fail_msg("%s: blocks do not have the words that were stored to them", mode);
     if (run_cluster(CLUSTER_EXITS, mode))
         fail_msg("%s: %s", mode, message);
     for (unsigned b = 0; b < BLOCKS; b++)
@@ -158,6 +172,7 @@ static int is_right(enum cluster_what what)
 {
     return what == CLUSTER_RUN_AHEAD         ? in_rounds()
            : what == CLUSTER_MULTICAST_EARLY ? multicasted()
+           : what == CLUSTER_STORES_UNWAITED ? stored()
                                              : exchanged();
 }
 
@@ -194,6 +209,8 @@ void test_cluster_hazards(void **state)
         E(REMOTE_WAIT, ALL("mbarrier wait: shared address 0x2000400 is not of the block itself")),
         E(MULTICAST_EARLY, {RIGHT, "may not have begun", RIGHT, "may not have begun", "no mbarrier",
                             "may not have begun", "may not have begun"}),
+        E(STORES_UNWAITED, ALL(WRONG)),
+        E(STORES_ASTRAY, ALL("with an mbarrier of another")),
         E(ARRIVE_TWICE, ALL("arrive: the thread has arrived and not waited since")),
         E(WAIT_ALONE, ALL("wait: the thread has not arrived")),
         E(DIVERGED, ALL(" of the warp are at ")),

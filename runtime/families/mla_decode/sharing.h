@@ -51,10 +51,30 @@ static int32_t blocks_of(int32_t length)
     return length > 0 ? (length - 1) / MLA_BLOCK + 1 : 1;
 }
 
+/* Rows of a tile beyond which a cluster is a pair: its blocks share the tile, and halve the columns.
+ */
+#define PAIR_ROWS 64
+
+static int32_t cluster_of(const struct gen__facts *variant)
+{
+    return variant->cluster > 1 ? (int32_t)variant->cluster : 1;
+}
+
+static bool is_pair(const struct gen__facts *variant)
+{
+    return variant->cluster > 1 && variant->fact[MLA_DECODE_Q_ROWS] > PAIR_ROWS;
+}
+
 /* Blocks of the grid that share every request of their part. */
 static int32_t team_of(const struct gen__facts *variant)
 {
-    return variant->cluster > 1 ? (int32_t)variant->cluster : 1;
+    return is_pair(variant) ? 1 : cluster_of(variant);
+}
+
+/* Blocks that a request's row tiles take at once. */
+static int32_t row_blocks(const gen_mla_decode_problem *p, const struct gen__facts *variant)
+{
+    return row_tiles(p, variant) * (is_pair(variant) ? cluster_of(variant) : 1);
 }
 
 /* ---- time -------------------------------------------------------------- */
@@ -64,7 +84,7 @@ static int32_t team_of(const struct gen__facts *variant)
  * cuts and the estimate:
  *
  *     memory: the block's bytes at the SM's share of the bandwidth, of which the row tiles of a
- *         request need one share together, or, where tiles in flight are few, at one latency for
+ *         request need one share together (of a pair, both blocks), or, where tiles in flight are few, at one latency for
  *         each round of them
  *     tensor: multiply-adds of queries and keys, probabilities and values, at the rate of wgmma or
  *         of mma.sync. With wgmma 64 rows are multiplied whatever of them counts; without shared
@@ -123,7 +143,7 @@ static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *
     const float blocks = (float)each; /* of the grid, on an SM */
     const float rate = (wgmma ? wgmma_rate : mma_rate) * clock_mhz / blocks;
     struct costs c = {.bytes_per_us = gbps * 1e3f * achieved_bandwidth};
-    const float rate_of_block = c.bytes_per_us / (sms * blocks) * (float)row_tiles(p, variant);
+    const float rate_of_block = c.bytes_per_us / (sms * blocks) * (float)row_blocks(p, variant);
     const float share_us = MLA_BLOCK * row_bytes / rate_of_block;
     const float wait_us = latency_us * MLA_BLOCK / (stages * tile_rows);
     const bool gathers = wgmma && !variant->fact[MLA_DECODE_TENSOR_MAP];
@@ -137,7 +157,7 @@ static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *
 
 /* How a batch is shared out; docs in templates/mla_decode/args.h. */
 struct sharing {
-    int32_t row_tiles, num_parts;
+    int32_t row_tiles, row_blocks, num_parts;
     int32_t visit, snap, chunk, max_chunks, by_request;
     int32_t num_records, num_slots; /* 0: nothing is cut */
     float us;                       /* of it all */
@@ -213,7 +233,7 @@ static float even_us(const gen_mla_decode_problem *p, const gen_device *device,
                      const struct costs *c, const struct sharing *s, int32_t each)
 {
     const int32_t used = each * p->batch;
-    const bool uneven = used > (int32_t)device->num_sms / s->row_tiles;
+    const bool uneven = used > (int32_t)device->num_sms / s->row_blocks;
     const float share = uneven ? 1.0f : larger((float)used / (float)s->num_parts, enough_sms);
     const float blocks = (float)((blocks_of(usual_length(p)) - 1) / each + 1);
     return blocks * larger(c->block_us * share, c->tensor_us) + visit_us + merged_us(p, c, used);
@@ -258,8 +278,10 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
 {
     const uint32_t blocks_per_sm = gen__blocks_per_sm(device, variant);
     const struct costs c = costs_of(p, device, variant, blocks_per_sm);
-    struct sharing s = {.row_tiles = row_tiles(p, variant), .visit = VISIT_BLOCKS};
-    s.num_parts = parts_of(p, device, blocks_per_sm, s.row_tiles);
+    struct sharing s = {.row_tiles = row_tiles(p, variant),
+                        .row_blocks = row_blocks(p, variant),
+                        .visit = VISIT_BLOCKS};
+    s.num_parts = parts_of(p, device, blocks_per_sm, s.row_blocks);
     const int32_t team = team_of(variant);
     if (team > 1) { /* a part is a cluster, and there is one for every request: fits() */
         s.us = team_us(p, &c, team, s.num_parts);
@@ -273,10 +295,10 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
     float cut = cut_us(p, &c, s.num_parts);
     const int32_t each = p->batch > 0 ? s.num_parts / p->batch : 1;
     if (ragged) {
-        const uint32_t fewer = blocks_for_cut(p, device, blocks_per_sm, s.row_tiles);
+        const uint32_t fewer = blocks_for_cut(p, device, blocks_per_sm, s.row_blocks);
         if (fewer < blocks_per_sm) {
             const struct costs of_fewer = costs_of(p, device, variant, fewer);
-            s.num_parts = parts_of(p, device, fewer, s.row_tiles);
+            s.num_parts = parts_of(p, device, fewer, s.row_blocks);
             cut = cut_us(p, &of_fewer, s.num_parts);
         }
     } else if (each > 1) {

@@ -1,5 +1,6 @@
 // Clusters of blocks: what they do together, and what they get wrong.
 #include "lib/mma.cuh"
+#include "lib/cluster_store.cuh"
 #include "lib/tma.cuh"
 #include "params.h"
 
@@ -181,6 +182,27 @@ __device__ void multicast(const cluster_params &p, unsigned *memory, unsigned ba
     cluster_sync();
 }
 
+// Each block's words to the next one, which counts them.
+__device__ void counted_stores(const cluster_params &p, unsigned *memory, unsigned barrier)
+{
+    const unsigned t = threadIdx.x, next = (cluster_rank() + 1) % blocks, to = map_shared(shared_address(memory), next);
+    memory[t] = 0;
+    if (t == 0) {
+        mbarrier_init(barrier, 1);
+        fence_mbarrier_init();
+        mbarrier_expect(barrier, 4 * words);
+    }
+    cluster_sync();
+    if (t < words / 4)
+        store_async_16(to + 16 * t, value(blockIdx.x, 4 * t), value(blockIdx.x, 4 * t + 1), value(blockIdx.x, 4 * t + 2),
+                       value(blockIdx.x, 4 * t + 3), p.what == CLUSTER_STORES_ASTRAY ? barrier : map_shared(barrier, next));
+    if (p.what != CLUSTER_STORES_UNWAITED)
+        wait_cluster(barrier, 0);
+    p.out[blockIdx.x * CLUSTER_OUT + t] = memory[t];
+    wait_cluster(barrier, 0);
+    cluster_sync();
+}
+
 // Two rounds through the same words, with nothing that keeps a block from the second before others are through the first.
 __device__ void run_ahead(const cluster_params &p, unsigned *memory)
 {
@@ -268,6 +290,11 @@ extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(thre
     case CLUSTER_MULTICAST:
     case CLUSTER_MULTICAST_EARLY:
         multicast(p, memory, shared_address(&barrier));
+        break;
+    case CLUSTER_STORES:
+    case CLUSTER_STORES_UNWAITED:
+    case CLUSTER_STORES_ASTRAY:
+        counted_stores(p, memory, shared_address(&barrier));
         break;
     case CLUSTER_RUN_AHEAD:
         run_ahead(p, memory);

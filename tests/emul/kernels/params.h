@@ -40,6 +40,7 @@ enum cluster_what {
     CLUSTER_EXCHANGE,
     CLUSTER_HANDSHAKE,
     CLUSTER_MULTICAST,
+    CLUSTER_STORES,
     CLUSTER_EXITS,
     /* What kernels get wrong. */
     CLUSTER_NO_BARRIER,      /* reads another block's memory before it is written */
@@ -49,6 +50,8 @@ enum cluster_what {
     CLUSTER_NO_ARRIVAL,      /* one block does not hand on */
     CLUSTER_REMOTE_WAIT,     /* waits for another block's mbarrier */
     CLUSTER_MULTICAST_EARLY, /* copies to all before they are ready for it */
+    CLUSTER_STORES_UNWAITED, /* reads what counted stores bring before it waits */
+    CLUSTER_STORES_ASTRAY,   /* ... which an mbarrier of another block is to count */
     CLUSTER_ARRIVE_TWICE,
     CLUSTER_WAIT_ALONE,
     CLUSTER_DIVERGED,    /* half of a warp at an aligned barrier */

@@ -1,0 +1,249 @@
+// The Hopper kernel of mla_decode for pairs of blocks: what a group does with the tiles of a piece.
+#pragma once
+
+#include "mla_decode/pair_exchange.cuh"
+
+namespace {
+
+// Where products find their operands: descriptors of the block's shared memory, and of two stages. Before a round they are made anew,
+// so that the compiler knows that they are uniform and works out each product's by one addition a warp.
+struct pair_operands {
+    unsigned low; // the address as a descriptor has it
+    unsigned long long keys; // K-major: queries, rotary keys
+
+    __device__ __forceinline__ explicit pair_operands(const pair_state &b) : low(b.base >> 4 & 0x3fff) {}
+
+    __device__ __forceinline__ void renew()
+    {
+        low = mla_uniform(low);
+        keys = wgmma_descriptor(0, 0, 1024) | low;
+        asm volatile("" : "+l"(keys));
+    }
+
+    __device__ __forceinline__ unsigned long long values(const tile_place &place) const
+    {
+        return wgmma_descriptor(0, cell, 1024) | (low + mla_uniform(place.stage) * (pair_stage_bytes >> 4));
+    }
+};
+
+struct pair_tools {
+    const pair_state &b;
+    pair_operands operands;
+    pair_exchange exchange;
+};
+
+// Asks for the block's part of a tile's scores: its columns, and where `rotary`, those of the rotary keys of number `k`.
+template <int group, bool rotary>
+__device__ __forceinline__ void start_scores(const pair_tools &t, const tile_place &place, unsigned k, float (&s)[32])
+{
+    const unsigned long long stage = t.operands.keys + mla_uniform(place.stage) * (pair_stage_bytes >> 4);
+#pragma unroll
+    for (int n = 0; n < pair_runs; n++) {
+        mbarrier_wait(t.b.full(place.stage, n), place.parity);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < 4 * run; step++) {
+            const unsigned offset = (n * run + step / 4) * cell + step % 4 * 32;
+            wgmma_n64<element>(s, t.operands.keys + ((group * pair_cells * cell + offset) >> 4), stage + ((stages_at + offset) >> 4),
+                               n + step > 0);
+        }
+    }
+    if (rope && rotary) {
+        const unsigned long long at = t.operands.keys + mla_uniform(k & 1) * (cell >> 4);
+        mbarrier_wait(t.b.barrier(rotary_full + (k & 1)), k >> 1 & 1);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < 4; step++)
+            wgmma_n64<element>(s, t.operands.keys + ((rotary_queries_at + group * cell + step * 32) >> 4),
+                               at + ((rotary_at + step * 32) >> 4), true);
+    }
+    wgmma_commit();
+}
+
+// Asks for probabilities times the block's columns of a tile, added to the output.
+__device__ __forceinline__ void start_values(const pair_tools &t, group_state &g, const tile_place &place, const unsigned (&packed)[16])
+{
+    const unsigned long long stage = t.operands.values(place);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+        const unsigned a[4] = {packed[4 * step], packed[4 * step + 1], packed[4 * step + 2], packed[4 * step + 3]};
+        wgmma_n256_mn<element>(g.o, a, stage + ((stages_at + step * 2048) >> 4), g.started || step > 0);
+    }
+    wgmma_commit();
+    g.started = true;
+}
+
+// What a group knows of the piece whose tiles it adds up.
+struct pair_piece {
+    int first_row_of_tiles; // cache row that tile 0 begins with
+    int kv_len, tiles;
+    int limit[2];           // of the thread's rows: see mla_limit()
+    int whole;              // rounds of two tiles that begin before this one, but for the first, go by add_rounds()
+    unsigned parity;        // of the piece's first message, and the first of every round of two tiles
+
+    __device__ __forceinline__ int first(int tile) const { return first_row_of_tiles + tile * rows; }
+};
+
+// Where a group is on the line of all tiles.
+struct pair_line {
+    tile_place place; // of a round's first tile
+    unsigned rotary;  // tiles before whose rotary keys are this block's
+};
+
+// Rows of the cache beyond the length must not even be multiplied by zero. Both groups come, when neither multiplies keys of the tile
+// any more.
+__device__ __forceinline__ void clear_tile(const pair_state &b, int stage, int valid)
+{
+    barrier_sync(tile_cut, 256);
+    for (int i = threadIdx.x; i < (rows - valid) * 32; i += 256) {
+        const int row = valid + i / 32, chunk = i % 32;
+        store_shared(b.stage(stage) + chunk / 8 * cell + row * 128 + chunk % 8 * 16, make_float4(0.f, 0.f, 0.f, 0.f));
+    }
+    fence_proxy_async();
+    barrier_sync(tile_cut, 256);
+}
+
+// Whose is what: of every two tiles of a piece a group turns the scores of one into probabilities, its partner of the other block
+// those of the other one, and the groups of a block differ, too. That of rank's number has its rotary keys in this block.
+template <int rank, int group> struct pair_roles {
+    static constexpr int own = rank ^ group, other = own ^ 1;
+    static constexpr bool rotary_own = own == rank;
+};
+
+// A round of two tiles or of one, some rows of which may not count, or not exist.
+template <int rank, int group>
+__device__ __forceinline__ void add_round(pair_tools &t, const pair_piece &w, group_state &g, const pair_line &line, int i, told &last)
+{
+    using roles = pair_roles<rank, group>;
+    const bool both = i + 1 < w.tiles, has_own = roles::own == 0 || both, has_other = roles::other == 0 || both;
+    const tile_place first = line.place;
+    tile_place second = first;
+    second.step(1);
+    const tile_place own = roles::own ? second : first, other = roles::own ? first : second;
+    float s[32];
+    unsigned packed[16];
+    t.operands.renew();
+    if (has_other) {
+        start_scores<group, !roles::rotary_own>(t, other, line.rotary, s);
+        wgmma_wait<0>();
+        wgmma_landed(s);
+        t.exchange.send_scores(s, w.parity);
+    }
+    if (has_own) {
+        start_scores<group, roles::rotary_own>(t, own, line.rotary, s);
+        wgmma_wait<0>();
+        wgmma_landed(s);
+    }
+    if (rope && (roles::rotary_own ? has_own : has_other))
+        tell(t.b.barrier(rotary_empty + (line.rotary & 1)));
+    if (i + 2 >= w.tiles)
+        tell(t.b.barrier(pair_q_empty));
+    const int valid = w.kv_len - w.first(both ? i + 1 : i);
+    if (valid < rows)
+        clear_tile(t.b, (both ? second : first).stage, valid);
+    if (has_own) {
+        t.exchange.take_scores(s, w.parity);
+        if (has_other)
+            t.exchange.open(probabilities_message);
+        const int row = w.first(i + roles::own);
+        if (row + rows > min(w.limit[0], w.limit[1]))
+            hide_rows(s, row + 2 * (threadIdx.x % 4), w.limit, g.scale);
+        softmax<false>(g, s, packed);
+        t.exchange.send_probabilities(g, packed, has_other ? w.parity ^ 1 : w.parity);
+        start_values(t, g, own, packed);
+        wgmma_wait<0>();
+        tell(t.b.empty(own.stage));
+    }
+    if (has_other) {
+        t.exchange.take_probabilities(packed, last, has_own ? w.parity ^ 1 : w.parity);
+        if (i + 2 < w.tiles)
+            t.exchange.open(roles::own == 0 || i + 3 < w.tiles ? scores_message : probabilities_message);
+        agree(g, packed, last);
+        start_values(t, g, other, packed);
+        wgmma_wait<0>();
+        tell(t.b.empty(other.stage));
+    }
+}
+
+// Rounds in the middle of a piece: all rows are there and count, there is an output and an M, two tiles follow at least. An
+// instruction beside the products costs time of theirs, so nothing is asked that is known. Tiles' scores are asked for in the order
+// in which they come.
+template <int rank, int group>
+__device__ __forceinline__ void add_rounds(pair_tools &t, group_state &g, pair_line &line, unsigned parity, int count)
+{
+    using roles = pair_roles<rank, group>;
+    tile_place own = line.place, other = line.place;
+    (roles::own ? own : other).step(1);
+    unsigned k = line.rotary;
+    g.started = true; // as the compiler may know
+#pragma unroll 1
+    do {
+        float s[32], partial[32];
+        unsigned packed[16];
+        told with;
+        t.operands.renew();
+        if (roles::own == 0) {
+            start_scores<group, roles::rotary_own>(t, own, k, s);
+            start_scores<group, !roles::rotary_own>(t, other, k, partial);
+            wgmma_wait<1>();
+            wgmma_landed(s);
+            t.exchange.take_scores(s, parity);
+            t.exchange.open(probabilities_message);
+            wgmma_wait<0>();
+            wgmma_landed(partial);
+            t.exchange.send_scores(partial, parity);
+        } else {
+            start_scores<group, !roles::rotary_own>(t, other, k, partial);
+            start_scores<group, roles::rotary_own>(t, own, k, s);
+            wgmma_wait<1>();
+            wgmma_landed(partial);
+            t.exchange.send_scores(partial, parity);
+            wgmma_wait<0>();
+            wgmma_landed(s);
+            t.exchange.take_scores(s, parity);
+            t.exchange.open(probabilities_message);
+        }
+        if (rope)
+            tell(t.b.barrier(rotary_empty + (k & 1)));
+        softmax<true>(g, s, packed);
+        t.exchange.send_probabilities(g, packed, parity ^ 1);
+        start_values(t, g, own, packed);
+        wgmma_wait<0>();
+        tell(t.b.empty(own.stage));
+        t.exchange.take_probabilities(packed, with, parity ^ 1);
+        t.exchange.open(scores_message);
+        agree(g, packed, with);
+        start_values(t, g, other, packed);
+        wgmma_wait<0>();
+        tell(t.b.empty(other.stage));
+        own.step(2);
+        other.step(2);
+        k++;
+    } while (--count > 0);
+    line.place = roles::own ? other : own;
+    line.rotary = k;
+}
+
+// A piece's tiles: the group's rows of the block's columns of the output, not yet divided by the sums. Comes back with what the partner
+// told last.
+template <int rank, int group>
+__device__ __forceinline__ void attend(pair_tools &t, const pair_piece &w, group_state &g, pair_line line, told &last)
+{
+    if (w.tiles > 0)
+        t.exchange.open(pair_roles<rank, group>::own == 0 || w.tiles > 1 ? scores_message : probabilities_message);
+    // The loop of whole rounds stands behind what every piece needs, for code that a short piece leaves out costs it fetches.
+    for (int i = 0; i < w.tiles;) {
+        add_round<rank, group>(t, w, g, line, i, last);
+        line.place.step(2);
+        line.rotary++;
+        i += 2;
+        if (i < w.whole) {
+            const int count = (w.whole - i + 1) / 2;
+            add_rounds<rank, group>(t, g, line, w.parity, count);
+            i += 2 * count; // two tiles are left at least
+        }
+    }
+}
+
+} // namespace
