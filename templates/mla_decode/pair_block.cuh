@@ -38,24 +38,6 @@ constexpr int exchange_full = pair_q_empty + 1;              // + warp of the ei
 constexpr int exchange_open = exchange_full + 8;             // + warp: the partner's warp of this number takes the next message
 constexpr int pair_barriers = exchange_open + 8;
 
-// Behind the tiles.
-struct pair_control {
-    unsigned long long barriers[pair_barriers];
-    mla_share share;
-};
-
-struct pair_state {
-    pair_control *c;
-    unsigned base; // shared address of the queries
-    int row_tile, part;
-    int rank;      // of the two blocks: the latent's columns 256 rank onwards are this one's
-
-    __device__ __forceinline__ unsigned barrier(int number) const { return base + pair_bytes + number * 8; }
-    __device__ __forceinline__ unsigned stage(int s) const { return base + stages_at + s * pair_stage_bytes; }
-    __device__ __forceinline__ unsigned full(int s, int n) const { return barrier(pair_full + s * pair_runs + n); }
-    __device__ __forceinline__ unsigned empty(int s) const { return barrier(pair_empty + s); }
-};
-
 // The stage of a tile, and the parity of its phase there: tiles take the stages in turn, whatever pieces they are of.
 struct tile_place {
     int stage;
@@ -70,6 +52,41 @@ struct tile_place {
             parity ^= 1;
         }
     }
+};
+
+// Where a group is on the line of all tiles.
+struct pair_line {
+    tile_place place; // of a round's first tile
+    unsigned rotary;  // tiles before whose rotary keys are this block's
+};
+
+// What a warp that calculates knows of its piece. While it adds up tiles it wants all registers, so this is in shared memory.
+struct pair_kept {
+    block_piece piece;
+    mla_cut next;      // of the walk
+    pair_line line;    // before the piece
+    unsigned messages; // before the piece
+    int seen;          // cache rows that count for the first of the pair's rows, which sees least
+    int whole;         // rounds of two tiles that begin before this one, but for the first, go by add_rounds()
+};
+
+// Behind the tiles.
+struct pair_control {
+    unsigned long long barriers[pair_barriers];
+    mla_share share;
+    pair_kept kept[8];
+};
+
+struct pair_state {
+    pair_control *c;
+    unsigned base; // shared address of the queries
+    int row_tile, part;
+    int rank;      // of the two blocks: the latent's columns 256 rank onwards are this one's
+
+    __device__ __forceinline__ unsigned barrier(int number) const { return base + pair_bytes + number * 8; }
+    __device__ __forceinline__ unsigned stage(int s) const { return base + stages_at + s * pair_stage_bytes; }
+    __device__ __forceinline__ unsigned full(int s, int n) const { return barrier(pair_full + s * pair_runs + n); }
+    __device__ __forceinline__ unsigned empty(int s) const { return barrier(pair_empty + s); }
 };
 
 // Of every two tiles of a piece each block has the rotary keys of one, that of its rank. How many of so many tiles that are.

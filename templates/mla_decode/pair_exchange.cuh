@@ -24,7 +24,7 @@ struct pair_exchange {
 
     __device__ __forceinline__ pair_exchange(const pair_state &b, int warp)
         : buffer(b.base + exchange_at + warp * exchange_warp + threadIdx.x % 32 * 16), barrier(b.barrier(exchange_full + warp)),
-          away(cluster_address(b.base, b.rank ^ 1) - b.base)
+          away(mla_uniform(cluster_address(b.base, b.rank ^ 1) - b.base))
     {
     }
 
@@ -38,22 +38,20 @@ struct pair_exchange {
         }
     }
 
-    __device__ __forceinline__ void wait_open(unsigned parity) const
+    // The partner's buffer, behind a shuffle: else the compiler keeps all addresses of a message in registers, whatever the round.
+    __device__ __forceinline__ unsigned wait_open(unsigned parity) const
     {
         mbarrier_wait(barrier + (exchange_open - exchange_full) * 8, parity);
-    }
-
-    __device__ __forceinline__ void send(int i, unsigned a, unsigned b, unsigned c, unsigned d) const
-    {
-        store_async_16(buffer + away + i * 512, a, b, c, d, barrier + away);
+        return buffer + mla_uniform(away);
     }
 
     __device__ __forceinline__ void send_scores(const float (&s)[32], unsigned parity) const
     {
-        wait_open(parity);
+        const unsigned to = wait_open(parity);
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            send(i, __float_as_uint(s[4 * i]), __float_as_uint(s[4 * i + 1]), __float_as_uint(s[4 * i + 2]), __float_as_uint(s[4 * i + 3]));
+            store_async_16(to + i * 512, __float_as_uint(s[4 * i]), __float_as_uint(s[4 * i + 1]), __float_as_uint(s[4 * i + 2]),
+                           __float_as_uint(s[4 * i + 3]), barrier + away);
     }
 
     // Adds the partner's to these.
@@ -72,11 +70,12 @@ struct pair_exchange {
 
     __device__ __forceinline__ void send_probabilities(const group_state &g, const unsigned (&packed)[16], unsigned parity) const
     {
-        wait_open(parity);
+        const unsigned to = wait_open(parity);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            send(i, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2], packed[4 * i + 3]);
-        send(4, __float_as_uint(g.minus[0]), __float_as_uint(g.minus[1]), __float_as_uint(g.sum[0]), __float_as_uint(g.sum[1]));
+            store_async_16(to + i * 512, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2], packed[4 * i + 3], barrier + away);
+        store_async_16(to + 4 * 512, __float_as_uint(g.minus[0]), __float_as_uint(g.minus[1]), __float_as_uint(g.sum[0]),
+                       __float_as_uint(g.sum[1]), barrier + away);
     }
 
     __device__ __forceinline__ void take_probabilities(unsigned (&packed)[16], told &with, unsigned parity) const

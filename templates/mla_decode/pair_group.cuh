@@ -5,10 +5,10 @@
 
 namespace {
 
-// Where products find their operands: descriptors of the block's shared memory, and of two stages. Before a round they are made anew,
-// so that the compiler knows that they are uniform and works out each product's by one addition a warp.
+// Where products find their operands. Before a round it is made anew, and so that the compiler knows that it is uniform: then each
+// descriptor is one addition a warp.
 struct pair_operands {
-    unsigned low; // the address as a descriptor has it
+    unsigned low;            // the block's address as a descriptor has it
     unsigned long long keys; // K-major: queries, rotary keys
 
     __device__ __forceinline__ explicit pair_operands(const pair_state &b) : low(b.base >> 4 & 0x3fff) {}
@@ -20,9 +20,15 @@ struct pair_operands {
         asm volatile("" : "+l"(keys));
     }
 
-    __device__ __forceinline__ unsigned long long values(const tile_place &place) const
+    // The same of a stage, as far ahead of the first: of keys, and of values, which are not K-major.
+    __device__ __forceinline__ unsigned long long stage_keys(const tile_place &place) const { return at(wgmma_descriptor(0, 0, 1024), place); }
+    __device__ __forceinline__ unsigned long long stage_values(const tile_place &place) const { return at(wgmma_descriptor(0, cell, 1024), place); }
+
+    __device__ __forceinline__ unsigned long long at(unsigned long long descriptor, const tile_place &place) const
     {
-        return wgmma_descriptor(0, cell, 1024) | (low + mla_uniform(place.stage) * (pair_stage_bytes >> 4));
+        descriptor |= low + mla_uniform(place.stage) * (pair_stage_bytes >> 4);
+        asm volatile("" : "+l"(descriptor));
+        return descriptor;
     }
 };
 
@@ -36,7 +42,7 @@ struct pair_tools {
 template <int group, bool rotary>
 __device__ __forceinline__ void start_scores(const pair_tools &t, const tile_place &place, unsigned k, float (&s)[32])
 {
-    const unsigned long long stage = t.operands.keys + mla_uniform(place.stage) * (pair_stage_bytes >> 4);
+    const unsigned long long queries = t.operands.keys, stage = t.operands.stage_keys(place);
 #pragma unroll
     for (int n = 0; n < pair_runs; n++) {
         mbarrier_wait(t.b.full(place.stage, n), place.parity);
@@ -44,18 +50,17 @@ __device__ __forceinline__ void start_scores(const pair_tools &t, const tile_pla
 #pragma unroll
         for (int step = 0; step < 4 * run; step++) {
             const unsigned offset = (n * run + step / 4) * cell + step % 4 * 32;
-            wgmma_n64<element>(s, t.operands.keys + ((group * pair_cells * cell + offset) >> 4), stage + ((stages_at + offset) >> 4),
-                               n + step > 0);
+            wgmma_n64<element>(s, queries + ((group * pair_cells * cell + offset) >> 4), stage + ((stages_at + offset) >> 4), n + step > 0);
         }
     }
     if (rope && rotary) {
-        const unsigned long long at = t.operands.keys + mla_uniform(k & 1) * (cell >> 4);
+        unsigned long long at = queries + mla_uniform(k & 1) * (cell >> 4);
+        asm volatile("" : "+l"(at));
         mbarrier_wait(t.b.barrier(rotary_full + (k & 1)), k >> 1 & 1);
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < 4; step++)
-            wgmma_n64<element>(s, t.operands.keys + ((rotary_queries_at + group * cell + step * 32) >> 4),
-                               at + ((rotary_at + step * 32) >> 4), true);
+            wgmma_n64<element>(s, queries + ((rotary_queries_at + group * cell + step * 32) >> 4), at + ((rotary_at + step * 32) >> 4), true);
     }
     wgmma_commit();
 }
@@ -63,7 +68,7 @@ __device__ __forceinline__ void start_scores(const pair_tools &t, const tile_pla
 // Asks for probabilities times the block's columns of a tile, added to the output.
 __device__ __forceinline__ void start_values(const pair_tools &t, group_state &g, const tile_place &place, const unsigned (&packed)[16])
 {
-    const unsigned long long stage = t.operands.values(place);
+    const unsigned long long stage = t.operands.stage_values(place);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; step++) {
@@ -74,32 +79,15 @@ __device__ __forceinline__ void start_values(const pair_tools &t, group_state &g
     g.started = true;
 }
 
-// What a group knows of the piece whose tiles it adds up.
-struct pair_piece {
-    int first_row_of_tiles; // cache row that tile 0 begins with
-    int kv_len, tiles;
-    int limit[2];           // of the thread's rows: see mla_limit()
-    int whole;              // rounds of two tiles that begin before this one, but for the first, go by add_rounds()
-    unsigned parity;        // of the piece's first message, and the first of every round of two tiles
-
-    __device__ __forceinline__ int first(int tile) const { return first_row_of_tiles + tile * rows; }
-};
-
-// Where a group is on the line of all tiles.
-struct pair_line {
-    tile_place place; // of a round's first tile
-    unsigned rotary;  // tiles before whose rotary keys are this block's
-};
-
 // Rows of the cache beyond the length must not even be multiplied by zero. Both groups come, when neither multiplies keys of the tile
 // any more.
 __device__ __forceinline__ void clear_tile(const pair_state &b, int stage, int valid)
 {
+    const unsigned chunk = threadIdx.x % 32, to = b.stage(stage) + chunk / 8 * cell + chunk % 8 * 16;
     barrier_sync(tile_cut, 256);
-    for (int i = threadIdx.x; i < (rows - valid) * 32; i += 256) {
-        const int row = valid + i / 32, chunk = i % 32;
-        store_shared(b.stage(stage) + chunk / 8 * cell + row * 128 + chunk % 8 * 16, make_float4(0.f, 0.f, 0.f, 0.f));
-    }
+#pragma unroll 1
+    for (int row = valid + mla_uniform(threadIdx.x / 32); row < rows; row += 8)
+        store_shared(to + row * 128, make_float4(0.f, 0.f, 0.f, 0.f));
     fence_proxy_async();
     barrier_sync(tile_cut, 256);
 }
@@ -113,10 +101,13 @@ template <int rank, int group> struct pair_roles {
 
 // A round of two tiles or of one, some rows of which may not count, or not exist.
 template <int rank, int group>
-__device__ __forceinline__ void add_round(pair_tools &t, const pair_piece &w, group_state &g, const pair_line &line, int i, told &last)
+__device__ __forceinline__ void add_round(pair_tools &t, const gen_mla_decode_params &p, const pair_kept &w, group_state &g, const pair_line &line,
+                                          int i, told &last)
 {
     using roles = pair_roles<rank, group>;
-    const bool both = i + 1 < w.tiles, has_own = roles::own == 0 || both, has_other = roles::other == 0 || both;
+    const int tiles = mla_uniform(w.piece.tiles), tile_row = mla_uniform(w.piece.piece.first + i) * rows; // cache row of the first one
+    const unsigned parity = mla_uniform(w.messages) & 1;
+    const bool both = i + 1 < tiles, has_own = roles::own == 0 || both, has_other = roles::other == 0 || both;
     const tile_place first = line.place;
     tile_place second = first;
     second.step(1);
@@ -128,7 +119,7 @@ __device__ __forceinline__ void add_round(pair_tools &t, const pair_piece &w, gr
         start_scores<group, !roles::rotary_own>(t, other, line.rotary, s);
         wgmma_wait<0>();
         wgmma_landed(s);
-        t.exchange.send_scores(s, w.parity);
+        t.exchange.send_scores(s, parity);
     }
     if (has_own) {
         start_scores<group, roles::rotary_own>(t, own, line.rotary, s);
@@ -137,28 +128,32 @@ __device__ __forceinline__ void add_round(pair_tools &t, const pair_piece &w, gr
     }
     if (rope && (roles::rotary_own ? has_own : has_other))
         tell(t.b.barrier(rotary_empty + (line.rotary & 1)));
-    if (i + 2 >= w.tiles)
+    if (i + 2 >= tiles)
         tell(t.b.barrier(pair_q_empty));
-    const int valid = w.kv_len - w.first(both ? i + 1 : i);
+    const int valid = mla_uniform(w.piece.piece.kv_len - tile_row - (both ? rows : 0));
     if (valid < rows)
         clear_tile(t.b, (both ? second : first).stage, valid);
     if (has_own) {
-        t.exchange.take_scores(s, w.parity);
+        t.exchange.take_scores(s, parity);
         if (has_other)
             t.exchange.open(probabilities_message);
-        const int row = w.first(i + roles::own);
-        if (row + rows > min(w.limit[0], w.limit[1]))
-            hide_rows(s, row + 2 * (threadIdx.x % 4), w.limit, g.scale);
+        const int row = tile_row + roles::own * rows;
+        if (row + rows > mla_uniform(w.seen)) {
+            const int first = w.piece.first_row + static_cast<int>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4); // of the thread's two
+            const int limit[2] = {mla_limit(p, w.piece.tokens, first, w.piece.piece.kv_len),
+                                  mla_limit(p, w.piece.tokens, first + 8, w.piece.piece.kv_len)};
+            hide_rows(s, row + 2 * (threadIdx.x % 4), limit, g.scale);
+        }
         softmax<false>(g, s, packed);
-        t.exchange.send_probabilities(g, packed, has_other ? w.parity ^ 1 : w.parity);
+        t.exchange.send_probabilities(g, packed, has_other ? parity ^ 1 : parity);
         start_values(t, g, own, packed);
         wgmma_wait<0>();
         tell(t.b.empty(own.stage));
     }
     if (has_other) {
-        t.exchange.take_probabilities(packed, last, has_own ? w.parity ^ 1 : w.parity);
-        if (i + 2 < w.tiles)
-            t.exchange.open(roles::own == 0 || i + 3 < w.tiles ? scores_message : probabilities_message);
+        t.exchange.take_probabilities(packed, last, has_own ? parity ^ 1 : parity);
+        if (i + 2 < tiles)
+            t.exchange.open(roles::own == 0 || i + 3 < tiles ? scores_message : probabilities_message);
         agree(g, packed, last);
         start_values(t, g, other, packed);
         wgmma_wait<0>();
@@ -228,20 +223,23 @@ __device__ __forceinline__ void add_rounds(pair_tools &t, group_state &g, pair_l
 // A piece's tiles: the group's rows of the block's columns of the output, not yet divided by the sums. Comes back with what the partner
 // told last.
 template <int rank, int group>
-__device__ __forceinline__ void attend(pair_tools &t, const pair_piece &w, group_state &g, pair_line line, told &last)
+__device__ __forceinline__ void attend(pair_tools &t, const gen_mla_decode_params &p, const pair_kept &w, group_state &g, told &last)
 {
-    if (w.tiles > 0)
-        t.exchange.open(pair_roles<rank, group>::own == 0 || w.tiles > 1 ? scores_message : probabilities_message);
+    pair_line line = {{mla_uniform(w.line.place.stage), static_cast<unsigned>(mla_uniform(w.line.place.parity))},
+                      static_cast<unsigned>(mla_uniform(w.line.rotary))};
+    t.exchange.open(pair_roles<rank, group>::own == 0 || mla_uniform(w.piece.tiles) > 1 ? scores_message : probabilities_message);
     // The loop of whole rounds stands behind what every piece needs, for code that a short piece leaves out costs it fetches.
-    for (int i = 0; i < w.tiles;) {
-        add_round<rank, group>(t, w, g, line, i, last);
+    for (int i = 0; i < mla_uniform(w.piece.tiles);) {
+        add_round<rank, group>(t, p, w, g, line, i, last);
         line.place.step(2);
         line.rotary++;
         i += 2;
-        if (i < w.whole) {
-            const int count = (w.whole - i + 1) / 2;
-            add_rounds<rank, group>(t, g, line, w.parity, count);
+        const int whole = mla_uniform(w.whole);
+        if (i < whole) {
+            const int count = (whole - i + 1) / 2;
+            add_rounds<rank, group>(t, g, line, mla_uniform(w.messages) & 1, count);
             i += 2 * count; // two tiles are left at least
+            last = {};      // which tell anew
         }
     }
 }
