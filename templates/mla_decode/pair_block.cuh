@@ -65,7 +65,7 @@ struct pair_kept {
     block_piece piece;
     mla_cut next;      // of the walk
     pair_line line;    // before the piece
-    unsigned messages; // before the piece
+    unsigned messages, pieces; // before the piece
     int seen;          // cache rows that count for the first of the pair's rows, which sees least
     int whole;         // rounds of two tiles that begin before this one, but for the first, go by add_rounds()
 };
@@ -74,14 +74,19 @@ struct pair_kept {
 struct pair_control {
     unsigned long long barriers[pair_barriers];
     mla_share share;
+    int row_tile, part, rank; // see pair_state
     pair_kept kept[8];
 };
 
 struct pair_state {
     pair_control *c;
     unsigned base; // shared address of the queries
-    int row_tile, part;
-    int rank;      // of the two blocks: the latent's columns 256 rank onwards are this one's
+
+    // Read again wherever they are wanted, for registers, uniform ones too, are what there is least of. Of the two blocks, that of rank r
+    // has the latent's columns 256 r onwards.
+    __device__ __forceinline__ int row_tile() const { return mla_uniform(c->row_tile); }
+    __device__ __forceinline__ int part() const { return mla_uniform(c->part); }
+    __device__ __forceinline__ int rank() const { return mla_uniform(c->rank); }
 
     __device__ __forceinline__ unsigned barrier(int number) const { return base + pair_bytes + number * 8; }
     __device__ __forceinline__ unsigned stage(int s) const { return base + stages_at + s * pair_stage_bytes; }
@@ -92,7 +97,7 @@ struct pair_state {
 // Of every two tiles of a piece each block has the rotary keys of one, that of its rank. How many of so many tiles that are.
 __device__ __forceinline__ int rotary_tiles(const pair_state &b, int tiles)
 {
-    return (tiles + 1 - b.rank) / 2;
+    return (tiles + 1 - b.rank()) / 2;
 }
 
 // Of the two blocks: both walk the same list.
@@ -100,7 +105,7 @@ __device__ __forceinline__ bool next_piece(const gen_mla_decode_params &p, const
 {
     while (walk.step(p.schedule, p.kv_len, w.piece)) {
         w.tokens = mla_request_tokens(p.q_indptr, p.q_len, w.piece.request);
-        w.first_row = b.row_tile * pair_rows;
+        w.first_row = b.row_tile() * pair_rows;
         w.num_rows = min(w.tokens.count * p.num_heads - w.first_row, pair_rows);
         w.tiles = w.piece.kv_len > 0 ? w.piece.last - w.piece.first : 0;
         if (w.num_rows > 0)

@@ -24,7 +24,7 @@ struct pair_exchange {
 
     __device__ __forceinline__ pair_exchange(const pair_state &b, int warp)
         : buffer(b.base + exchange_at + warp * exchange_warp + threadIdx.x % 32 * 16), barrier(b.barrier(exchange_full + warp)),
-          away(mla_uniform(cluster_address(b.base, b.rank ^ 1) - b.base))
+          away(mla_uniform(cluster_address(b.base, b.rank() ^ 1) - b.base))
     {
     }
 

@@ -14,7 +14,8 @@ __device__ void feed_pair_tiles(const gen_mla_decode_params &p, const pair_state
     const tensor_map *const kpe = reinterpret_cast<const tensor_map *>(p.kpe_map);
     const unsigned long long policy = policy_evict_first();
     const int box_rows = p.map_rows, box_shift = 31 - __clz(box_rows), boxes = rows >> box_shift; // 16, 32 or 64 rows
-    mla_walk walk(b.c->share, b.part);
+    const int rank = b.rank();
+    mla_walk walk(b.c->share, b.part());
     block_piece w;
     tile_place place = {0, 1}; // of the phase before: a stage is empty at first
     unsigned rotary = 0;       // tiles so far whose rotary keys are this block's
@@ -35,7 +36,7 @@ __device__ void feed_pair_tiles(const gen_mla_decode_params &p, const pair_state
             if (later < end)
                 next = pages.find(p, later); // a tile ahead
             mbarrier_wait(b.empty(place.stage), place.parity);
-            const bool with_rotary = rope && (i & 1) == b.rank;
+            const bool with_rotary = rope && (i & 1) == rank;
             if (with_rotary)
                 mbarrier_wait(b.barrier(rotary_empty + (rotary & 1)), (rotary >> 1 & 1) ^ 1);
             __syncwarp(); // no lane is left behind to take these barriers' next phases for this one
@@ -46,7 +47,7 @@ __device__ void feed_pair_tiles(const gen_mla_decode_params &p, const pair_state
                     break;
                 const unsigned to = is_rotary ? b.base + rotary_at + (rotary & 1) * cell : b.stage(place.stage) + n * run * cell;
                 const unsigned full = is_rotary ? b.barrier(rotary_full + (rotary & 1)) : b.full(place.stage, n);
-                const int from = is_rotary ? 0 : b.rank * pair_cells + n * run; // cell
+                const int from = is_rotary ? 0 : rank * pair_cells + n * run; // cell
                 const tensor_map *const map = is_rotary ? kpe : ckv;
                 if (elect_one()) {
                     mbarrier_expect(full, is_rotary ? bytes : run * bytes);
@@ -75,7 +76,8 @@ __device__ void feed_pair_queries(const gen_mla_decode_params &p, const pair_sta
 {
     const int line = threadIdx.x % 64 / 8, chunk = threadIdx.x % 8;
     const unsigned to = b.base + line * 128 + ((chunk ^ line) << 4); // 8 rows further it is the same chunk
-    mla_walk walk(b.c->share, b.part);
+    const int rank = b.rank();
+    mla_walk walk(b.c->share, b.part());
     block_piece w;
     unsigned pieces = 0;
     while (next_piece(p, b, walk, w)) {
@@ -85,7 +87,7 @@ __device__ void feed_pair_queries(const gen_mla_decode_params &p, const pair_sta
             const int row = 8 * k + line, group = k / 8;
             const bool valid = row < w.num_rows;
             const mla_row at(p, w.tokens, w.first_row + (valid ? row : 0));
-            const unsigned short *const nope = at.q_nope(p) + b.rank * (latent / 2) + chunk * 8;
+            const unsigned short *const nope = at.q_nope(p) + rank * (latent / 2) + chunk * 8;
             const unsigned to_row = to + k % 8 * 1024;
 #pragma unroll
             for (int n = 0; n < pair_cells; n++)

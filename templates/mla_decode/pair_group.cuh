@@ -162,8 +162,8 @@ __device__ __forceinline__ void add_round(pair_tools &t, const gen_mla_decode_pa
 }
 
 // Rounds in the middle of a piece: all rows are there and count, there is an output and an M, two tiles follow at least. An
-// instruction beside the products costs time of theirs, so nothing is asked that is known. Tiles' scores are asked for in the order
-// in which they come.
+// instruction beside the products costs time of theirs, so nothing is asked that is known. For both tiles' scores at once there are not
+// enough registers.
 template <int rank, int group>
 __device__ __forceinline__ void add_rounds(pair_tools &t, group_state &g, pair_line &line, unsigned parity, int count)
 {
@@ -174,31 +174,19 @@ __device__ __forceinline__ void add_rounds(pair_tools &t, group_state &g, pair_l
     g.started = true; // as the compiler may know
 #pragma unroll 1
     do {
-        float s[32], partial[32];
+        float s[32];
         unsigned packed[16];
         told with;
         t.operands.renew();
-        if (roles::own == 0) {
-            start_scores<group, roles::rotary_own>(t, own, k, s);
-            start_scores<group, !roles::rotary_own>(t, other, k, partial);
-            wgmma_wait<1>();
-            wgmma_landed(s);
-            t.exchange.take_scores(s, parity);
-            t.exchange.open(probabilities_message);
-            wgmma_wait<0>();
-            wgmma_landed(partial);
-            t.exchange.send_scores(partial, parity);
-        } else {
-            start_scores<group, !roles::rotary_own>(t, other, k, partial);
-            start_scores<group, roles::rotary_own>(t, own, k, s);
-            wgmma_wait<1>();
-            wgmma_landed(partial);
-            t.exchange.send_scores(partial, parity);
-            wgmma_wait<0>();
-            wgmma_landed(s);
-            t.exchange.take_scores(s, parity);
-            t.exchange.open(probabilities_message);
-        }
+        start_scores<group, !roles::rotary_own>(t, other, k, s);
+        wgmma_wait<0>();
+        wgmma_landed(s);
+        t.exchange.send_scores(s, parity);
+        start_scores<group, roles::rotary_own>(t, own, k, s);
+        wgmma_wait<0>();
+        wgmma_landed(s);
+        t.exchange.take_scores(s, parity);
+        t.exchange.open(probabilities_message);
         if (rope)
             tell(t.b.barrier(rotary_empty + (k & 1)));
         softmax<true>(g, s, packed);
@@ -236,10 +224,9 @@ __device__ __forceinline__ void attend(pair_tools &t, const gen_mla_decode_param
         i += 2;
         const int whole = mla_uniform(w.whole);
         if (i < whole) {
-            const int count = (whole - i + 1) / 2;
-            add_rounds<rank, group>(t, g, line, mla_uniform(w.messages) & 1, count);
-            i += 2 * count; // two tiles are left at least
-            last = {};      // which tell anew
+            add_rounds<rank, group>(t, g, line, mla_uniform(w.messages) & 1, (whole - i + 1) / 2);
+            i = (mla_uniform(w.whole) + 1) & ~1; // two tiles are left at least
+            last = {};                           // which tell anew
         }
     }
 }

@@ -29,12 +29,13 @@ __device__ __forceinline__ void scale_partial(const group_state &g, const float 
 }
 
 // The block's columns of the group's rows, and their log-sum-exp, or the piece's part of them: through the buffer that the partner's
-// messages come to, of which none is on its way, 128 columns at a time. Of a piece without tiles the output is zeros.
+// messages come to, of which none is on its way, 128 columns at a time. Of a piece without tiles the output is zeros. `w` is in shared
+// memory, and read again where it is wanted.
 __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const pair_state &b, const block_piece &w,
-                                           const group_state &g, int group, const float (&sum)[2])
+                                           const group_state &g, const float (&sum)[2])
 {
-    const int lane = threadIdx.x % 32, warp = mla_uniform(threadIdx.x / 32), first = mla_uniform(group * rows + warp % 4 * 16);
-    const int count = min(w.num_rows - first, 16);
+    const int lane = threadIdx.x % 32, warp = mla_uniform(threadIdx.x / 32), first = warp * 16;
+    const int rank = b.rank(), count = min(w.num_rows - first, 16);
     if (count <= 0)
         return;
     float factor[2], lse[2];
@@ -48,10 +49,10 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
     const float low = __shfl_sync(0xffffffffu, lse[0], lane % 8 * 4), high = __shfl_sync(0xffffffffu, lse[1], lane % 8 * 4);
     const float row_lse = lane & 8 ? high : low;
     const int packed = w.first_row + first + min(lane % 16, count - 1);
-    const bool mine = lane < count, partial = w.piece.slot >= 0;
+    const bool mine = lane < count;
     unsigned short *to;
     float up[4][2] = {{factor[0], factor[1]}, {factor[0], factor[1]}, {factor[0], factor[1]}, {factor[0], factor[1]}};
-    if (partial) {
+    if (w.piece.slot >= 0) {
         const long long index = static_cast<long long>(w.piece.slot) * (p.q_len * p.num_heads) + packed;
         to = p.partial + index * latent;
         if (w.tiles > 0) {
@@ -59,20 +60,20 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
             scale_partial(g, factor, up, exponents);
             gen_mla_partial_row *const at = p.partial_rows + (index - packed + w.first_row + first + lane / 4);
             if (lane % 4 == 0 && lane / 4 < count)
-                at[0].exponents[b.rank] = static_cast<int>(exponents[0]);
+                at[0].exponents[rank] = static_cast<int>(exponents[0]);
             if (lane % 4 == 0 && lane / 4 + 8 < count)
-                at[8].exponents[b.rank] = static_cast<int>(exponents[1]);
+                at[8].exponents[rank] = static_cast<int>(exponents[1]);
         }
-        if (mine && b.rank == 0)
+        if (mine && rank == 0)
             p.partial_rows[index].lse = row_lse;
     } else {
         const mla_row at(p, w.tokens, packed);
         to = at.o(p);
-        if (mine && b.rank == 0 && p.lse)
+        if (mine && rank == 0 && p.lse)
             *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * 0.693147180559945309f;
     }
     const unsigned staging = b.base + exchange_at + warp * exchange_warp; // two cells of 16 rows
-    const int column = b.rank * (latent / 2) + lane % 16 * 8;
+    const int column = rank * (latent / 2) + lane % 16 * 8;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         unsigned x[8][4];
@@ -80,7 +81,7 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
 #pragma unroll
         for (int n = 2 * half; n < 2 * half + 2; n++) {
             const unsigned at = staging + n % 2 * 2048 - n * cell; // which stage_cell() adds
-            if (w.tiles > 0 && partial)
+            if (w.tiles > 0 && w.piece.slot >= 0)
                 stage_cell<fp16>(g, at, n, up[n]);
             else if (w.tiles > 0)
                 stage_cell<element>(g, at, n, up[n]);
