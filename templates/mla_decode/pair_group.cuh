@@ -5,31 +5,28 @@
 
 namespace {
 
-// Where products find their operands. Before a round it is made anew, and so that the compiler knows that it is uniform: then each
-// descriptor is one addition a warp.
+// Where products find their operands. The address goes through a shuffle before a round, and for the queries before every tile: so the
+// compiler knows that descriptors are uniform, each is one addition a warp, and those of queries are not kept in registers from
+// one tile to the next.
 struct pair_operands {
-    unsigned low;            // the block's address as a descriptor has it
-    unsigned long long keys; // K-major: queries, rotary keys
+    unsigned low; // the block's address as a descriptor has it
 
     __device__ __forceinline__ explicit pair_operands(const pair_state &b) : low(b.base >> 4 & 0x3fff) {}
 
-    __device__ __forceinline__ void renew()
-    {
-        low = mla_uniform(low);
-        keys = wgmma_descriptor(0, 0, 1024) | low;
-        asm volatile("" : "+l"(keys));
-    }
+    __device__ __forceinline__ void renew() { low = mla_uniform(low); }
 
-    // The same of a stage, as far ahead of the first: of keys, and of values, which are not K-major.
-    __device__ __forceinline__ unsigned long long stage_keys(const tile_place &place) const { return at(wgmma_descriptor(0, 0, 1024), place); }
-    __device__ __forceinline__ unsigned long long stage_values(const tile_place &place) const { return at(wgmma_descriptor(0, cell, 1024), place); }
-
-    __device__ __forceinline__ unsigned long long at(unsigned long long descriptor, const tile_place &place) const
+    static __device__ __forceinline__ unsigned long long opaque(unsigned long long descriptor)
     {
-        descriptor |= low + mla_uniform(place.stage) * (pair_stage_bytes >> 4);
         asm volatile("" : "+l"(descriptor));
         return descriptor;
     }
+
+    // K-major: queries and rotary keys; the same, as far behind as a stage is behind the first; and of values, which are not K-major.
+    __device__ __forceinline__ unsigned long long keys() const { return opaque(wgmma_descriptor(0, 0, 1024) | static_cast<unsigned>(mla_uniform(low))); }
+    __device__ __forceinline__ unsigned long long stage_keys(const tile_place &place) const { return opaque(wgmma_descriptor(0, 0, 1024) | of_stage(place)); }
+    __device__ __forceinline__ unsigned long long stage_values(const tile_place &place) const { return opaque(wgmma_descriptor(0, cell, 1024) | of_stage(place)); }
+
+    __device__ __forceinline__ unsigned of_stage(const tile_place &place) const { return low + mla_uniform(place.stage) * (pair_stage_bytes >> 4); }
 };
 
 struct pair_tools {
@@ -42,7 +39,7 @@ struct pair_tools {
 template <int group, bool rotary>
 __device__ __forceinline__ void start_scores(const pair_tools &t, const tile_place &place, unsigned k, float (&s)[32])
 {
-    const unsigned long long queries = t.operands.keys, stage = t.operands.stage_keys(place);
+    const unsigned long long queries = t.operands.keys(), stage = t.operands.stage_keys(place);
 #pragma unroll
     for (int n = 0; n < pair_runs; n++) {
         mbarrier_wait(t.b.full(place.stage, n), place.parity);
@@ -54,8 +51,7 @@ __device__ __forceinline__ void start_scores(const pair_tools &t, const tile_pla
         }
     }
     if (rope && rotary) {
-        unsigned long long at = queries + mla_uniform(k & 1) * (cell >> 4);
-        asm volatile("" : "+l"(at));
+        const unsigned long long at = pair_operands::opaque(queries + mla_uniform(k & 1) * (cell >> 4));
         mbarrier_wait(t.b.barrier(rotary_full + (k & 1)), k >> 1 & 1);
         wgmma_fence();
 #pragma unroll
@@ -162,8 +158,8 @@ __device__ __forceinline__ void add_round(pair_tools &t, const gen_mla_decode_pa
 }
 
 // Rounds in the middle of a piece: all rows are there and count, there is an output and an M, two tiles follow at least. An
-// instruction beside the products costs time of theirs, so nothing is asked that is known. For both tiles' scores at once there are not
-// enough registers.
+// instruction beside the products costs time of theirs, so nothing is asked that is known. Both tiles' scores
+// are asked for at once, in the order in which the tiles come.
 template <int rank, int group>
 __device__ __forceinline__ void add_rounds(pair_tools &t, group_state &g, pair_line &line, unsigned parity, int count)
 {
@@ -174,16 +170,24 @@ __device__ __forceinline__ void add_rounds(pair_tools &t, group_state &g, pair_l
     g.started = true; // as the compiler may know
 #pragma unroll 1
     do {
-        float s[32];
+        float s[32], partial[32];
         unsigned packed[16];
         told with;
         t.operands.renew();
-        start_scores<group, !roles::rotary_own>(t, other, k, s);
-        wgmma_wait<0>();
-        wgmma_landed(s);
-        t.exchange.send_scores(s, parity);
-        start_scores<group, roles::rotary_own>(t, own, k, s);
-        wgmma_wait<0>();
+        if (roles::own == 0) {
+            start_scores<group, roles::rotary_own>(t, own, k, s);
+            start_scores<group, !roles::rotary_own>(t, other, k, partial);
+            wgmma_wait<0>();
+            wgmma_landed(partial);
+            t.exchange.send_scores(partial, parity);
+        } else {
+            start_scores<group, !roles::rotary_own>(t, other, k, partial);
+            start_scores<group, roles::rotary_own>(t, own, k, s);
+            wgmma_wait<1>();
+            wgmma_landed(partial);
+            t.exchange.send_scores(partial, parity);
+            wgmma_wait<0>();
+        }
         wgmma_landed(s);
         t.exchange.take_scores(s, parity);
         t.exchange.open(probabilities_message);
