@@ -171,7 +171,7 @@ __device__ __forceinline__ void add_rounds(pair_tools &t, group_state &g, pair_l
 #pragma unroll 1
     do {
         float s[32], partial[32];
-        unsigned packed[16];
+        unsigned packed[16], theirs[16];
         told with;
         t.operands.renew();
         if (roles::own == 0) {
@@ -196,12 +196,12 @@ __device__ __forceinline__ void add_rounds(pair_tools &t, group_state &g, pair_l
         softmax<true>(g, s, packed);
         t.exchange.send_probabilities(g, packed, parity ^ 1);
         start_values(t, g, own, packed);
+        t.exchange.take_probabilities(theirs, with, parity ^ 1); // meanwhile
         wgmma_wait<0>();
         tell(t.b.empty(own.stage));
-        t.exchange.take_probabilities(packed, with, parity ^ 1);
         t.exchange.open(scores_message);
-        agree(g, packed, with);
-        start_values(t, g, other, packed);
+        agree(g, theirs, with);
+        start_values(t, g, other, theirs);
         wgmma_wait<0>();
         tell(t.b.empty(other.stage));
         own.step(2);

@@ -41,6 +41,16 @@ static inline struct gen__facts mla_wgmma(void)
                                .fact = {64, 64, 2, 1, 1, 1, 1}};
 }
 
+/* Two blocks that share 128 rows. */
+static inline struct gen__facts mla_pair(void)
+{
+    struct gen__facts pair = mla_wgmma();
+    pair.cluster = 2;
+    pair.fact[MLA_DECODE_Q_ROWS] = 128;
+    pair.fact[MLA_DECODE_STAGES] = 3;
+    return pair;
+}
+
 /* A portable one of 16 rows, two blocks an SM. */
 static inline struct gen__facts mla_mma(void)
 {

@@ -42,6 +42,34 @@ static void expect_cut(const gen_plan *plan, uint32_t tiles, uint32_t parts, int
     assert_int_equal(plan->workspace_bytes, w.size);
 }
 
+/* A pair takes two SMs for 128 rows, and two blocks that have 64 of them each take the same. */
+static void pairs_of_blocks(void **state)
+{
+    (void)state;
+    const struct gen__facts pair = mla_pair(), single = mla_wgmma();
+    static const int32_t batches[] = {1, 3, 64, 66, 768}, lengths[] = {64, 1000, 4096};
+    gen_mla_decode_problem p;
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+            p = mla_problem(batches[i], 128, lengths[n]);
+            const gen_plan a = mla_planned(p, &pair), b = mla_planned(p, &single);
+            assert_int_equal(a.launch[0].grid[0], 2);
+            assert_memory_equal(a.launch[0].grid, b.launch[0].grid, sizeof a.launch[0].grid);
+            assert_memory_equal(a.dims, b.dims, sizeof a.dims);
+        }
+    }
+    p = mla_problem(64, 128, 4096);
+    p.q_len = 2; /* two row tiles */
+    assert_int_equal(mla_planned(p, &pair).launch[0].grid[0], 4);
+    assert_int_equal(mla_planned(p, &pair).launch[0].grid[1], 33);
+    assert_null(family->fits(&p.base, &h200, &pair));
+    p.base.flags |= GEN_BATCH_INVARIANT; /* which teams refuse */
+    assert_null(family->fits(&p.base, &h200, &pair));
+    p = mla_problem(64, 64, 4096);
+    assert_string_equal(family->fits(&p.base, &h200, &pair),
+                        "a pair of blocks is for more than 64 rows");
+}
+
 static void whole_requests_where_they_fill_the_gpu(void **state)
 {
     (void)state;
@@ -364,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_requests_where_they_fill_the_gpu),
+        cmocka_unit_test(pairs_of_blocks),
         cmocka_unit_test(long_requests_of_small_batches_are_cut),
         cmocka_unit_test(ragged_batches_are_cut),
         cmocka_unit_test(no_more_parts_than_work),
