@@ -9,16 +9,18 @@
 enum { SETS = 8, IN_SET = 4 };
 
 struct kept_map {
-    struct gen__boxed tensor; /* memory NULL: none, for a map is never of that */
+    struct gen__boxed tensor; /* all zeros: none, for every map has extents */
     unsigned long long map[16];
 };
-static _Thread_local struct kept_map kept_maps[SETS][IN_SET];
-static _Thread_local uint32_t next_place; /* of any set */
+static _Thread_local struct kept_set {
+    struct kept_map place[IN_SET];
+    uint32_t next; /* place that the next one takes */
+} kept_sets[SETS];
 
-static struct kept_map *set_of(const struct gen__boxed *tensor)
+static struct kept_set *set_of(const struct gen__boxed *tensor)
 {
     const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15); /* 2^64 over the golden ratio */
-    return kept_maps[(uint64_t)(uintptr_t)tensor->memory * golden >> 32 & (SETS - 1)];
+    return &kept_sets[(uint64_t)(uintptr_t)tensor->memory * golden >> 32 & (SETS - 1)];
 }
 
 enum gen_status gen__tensor_maps_open(const char *family, const struct gen__driver **driver)
@@ -36,19 +38,21 @@ int gen__tensor_map(const struct gen__driver *driver, const struct gen__boxed *t
                     unsigned long long map[16])
 {
     static const uint32_t steps[4] = {1, 1, 1, 1};
-    struct kept_map *const set = set_of(tensor);
-    for (int i = 0; i < IN_SET; i++)
-        if (set[i].tensor.memory == tensor->memory &&
-            memcmp(&set[i].tensor, tensor, sizeof *tensor) == 0) {
-            memcpy(map, set[i].map, sizeof set[i].map);
+    struct kept_set *const set = set_of(tensor);
+    for (int i = 0; i < IN_SET; i++) {
+        const struct kept_map *const kept = &set->place[i];
+        if (kept->tensor.memory == tensor->memory &&
+            memcmp(&kept->tensor, tensor, sizeof *tensor) == 0) {
+            memcpy(map, kept->map, sizeof kept->map);
             return 0;
         }
+    }
     const int result = driver->cuTensorMapEncodeTiled(
         map, tensor->type, 4, (void *)(uintptr_t)tensor->memory, tensor->extent, tensor->strides,
         tensor->box, steps, GEN__TENSOR_NOT_INTERLEAVED, tensor->swizzle, GEN__TENSOR_L2_NONE,
         GEN__TENSOR_ZEROS_OUTSIDE);
     if (!result) {
-        struct kept_map *const place = &set[next_place++ % IN_SET];
+        struct kept_map *const place = &set->place[set->next++ % IN_SET];
         place->tensor = *tensor;
         memcpy(place->map, map, sizeof place->map);
     }

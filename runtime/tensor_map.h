@@ -24,9 +24,9 @@ _Static_assert(sizeof(struct gen__boxed) == 8 + 32 + 24 + 16 + 8, "no padding");
 /* The driver, if it has tensor maps; else GEN_STATUS_NO_DRIVER, with a message. */
 enum gen_status gen__tensor_maps_open(const char *family, const struct gen__driver **driver);
 
-/* Writes the map. Not GEN_OK: the driver's result. A thread keeps the maps that it made last, for
- * encoding one takes some 0.2 us, and who launches once launches on the same buffers again: a map
- * hangs on what is in struct gen__boxed and on nothing else. */
+/* Writes the map; 0, or the driver's result. A thread keeps some of the maps that it made last, for
+ * who launches again on the same buffers: a map hangs on what is in struct gen__boxed and on
+ * nothing else. */
 int gen__tensor_map(const struct gen__driver *driver, const struct gen__boxed *tensor,
                     unsigned long long map[16]);
 
