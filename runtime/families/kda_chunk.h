@@ -1,8 +1,7 @@
 /*
  * What the host files of kda_intra, kda_scan, kda_inter and kda_prefill share: the
- * problem as a plan's dims, where sequences, their chunks and segments lie, the layouts
- * of the operands, and checks. Defined in kda_prefill/shape.c and segments.c, where not
- * here.
+ * problem as a plan's dims, where sequences, their chunks and segments lie, and checks.
+ * Defined in kda_prefill/shape.c and segments.c, where not here.
  */
 #ifndef GEN_FAMILIES_KDA_CHUNK_H
 #define GEN_FAMILIES_KDA_CHUNK_H
@@ -68,6 +67,9 @@ extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
                        GEN__KDA_IS_DIM(problem, beta_dtype, KDA_BETA_DTYPE) && \
                        GEN__KDA_IS_DIM(problem, safe_gate, KDA_SAFE_GATE),     \
                    "dims in the order of the problem's fields")
+/* To be written. */
+#define GEN__KDA_DIMS_OF(problem, base) \
+    ((int32_t *)(void *)((char *)(base) + offsetof(problem, batch)))
 
 /* Is the problem allowed? On GEN_OK key->codes are set, the third to `third`. The first says so in
  * few comparisons, the second what is wrong. */
@@ -130,8 +132,7 @@ static inline int64_t gen__kda_longest(const int32_t *dims)
 /* Sequences that a batch-invariant choice is made for. */
 #define KDA_INVARIANT_BATCH 4
 
-/* Chunks of the problem that choices are made for: as many as it has, or as any batch would have.
- */
+/* Chunks of the problem that choices are made for: its own, or those that any batch would have. */
 static inline int64_t gen__kda_usual_chunks(const gen_problem *base, const int32_t *dims)
 {
     return base->flags & GEN_BATCH_INVARIANT
@@ -297,37 +298,6 @@ struct gen__kda_strides {
 };
 struct gen__kda_strides gen__kda_stride_form(const int32_t *dims);
 
-/* ---- layouts (kda_intra/args.h) ---------------------------------------- */
-
-/* Element of a tile of rows: w, qg, kg, A_qk. */
-static inline int64_t gen__kda_tile_at(int64_t row, int64_t column)
-{
-    const int64_t chunk = column % 64 / 8 ^ row % 8;
-    return column / 64 * 4096 + row * 64 + chunk * 8 + column % 8;
-}
-
-/* Element of u. */
-static inline int64_t gen__kda_u_at(int64_t v, int64_t token)
-{
-    const int64_t fragment = v / 16 * 4 + token / 16;
-    const int64_t lane = v % 8 * 4 + token % 8 / 2, word = v % 16 / 8 + token % 16 / 8 * 2;
-    return (fragment * 32 + lane) * 8 + word * 2 + token % 2;
-}
-
-/* Element of what a segment adds, of one head: V x K, in 64s of V. */
-static inline int64_t gen__kda_added_at(int64_t head_dim, int64_t v, int64_t k)
-{
-    const int64_t thread = v % 64 / 16 * 32 + v % 8 * 4 + k % 8 / 2;
-    return v / 64 * 64 * head_dim + k / 8 * 512 + thread * 4 + v % 16 / 8 * 2 + k % 2;
-}
-
-/* Element of a transition's first part, of one head: row of M', column of M'; the rest lies a tile
- * of 64 * head_dim behind. */
-static inline int64_t gen__kda_transition_at(int64_t head_dim, int64_t row, int64_t column)
-{
-    return row / 64 * 2 * 64 * head_dim + gen__kda_tile_at(row % 64, column);
-}
-
 /* ---- checks ------------------------------------------------------------ */
 
 /* 0, or a multiple of `unit` elements from `width` on. */
@@ -383,12 +353,10 @@ struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
 /* ---- the tuner's grid -------------------------------------------------- */
 
 /* Steps in half octaves: of states and seq_len; of tiles. */
-extern const uint8_t gen__kda_grid[2];
-extern const uint8_t gen__kda_tiles_grid[1];
-/* A batch and its heads of so many states; false where so much need not be tuned for: what is best
- * does not change any more. */
-bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *batch, int32_t *heads,
-                         int32_t *seq_len);
+extern const uint8_t gen__kda_grid[2], gen__kda_tiles_grid[1];
+/* A batch of so many states, in the dims up to the heads; false, and nothing is set, where so much
+ * need not be tuned for: what is best does not change any more. */
+bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *dims);
 
 /* Launch facts, in the order of the families' family.lua. */
 enum kda_intra_fact { KDA_INTRA_DEPENDENT };

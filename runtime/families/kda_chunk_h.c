@@ -234,15 +234,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
 
 static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
 {
-    gen_kda_chunk_h_problem *p = (gen_kda_chunk_h_problem *)base;
-    int32_t batch, heads, seq_len;
-    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
-        return;
-    p->batch = batch;
-    p->seq_len = seq_len;
-    p->num_tokens = 0;
-    p->num_qk_heads = heads;
-    p->num_v_heads = heads;
+    (void)gen__kda_set_counts(counts, GEN__KDA_DIMS_OF(gen_kda_stage_problem, base));
 }
 
 static enum gen_status select_here(const gen_library *library, const gen_device *device,

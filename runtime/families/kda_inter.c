@@ -227,13 +227,13 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
 static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
 {
     gen_kda_inter_problem *p = (gen_kda_inter_problem *)base;
-    int32_t batch, heads, seq_len;
-    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
+    int32_t dims[KDA_NUM_DIMS];
+    if (!gen__kda_set_counts(counts, dims))
         return;
-    p->batch = batch;
-    p->seq_len = seq_len;
-    p->num_tokens = 0;
-    p->num_v_heads = heads;
+    p->batch = dims[KDA_BATCH];
+    p->seq_len = dims[KDA_SEQ_LEN];
+    p->num_tokens = dims[KDA_NUM_TOKENS];
+    p->num_v_heads = dims[KDA_V_HEADS];
 }
 
 static enum gen_status select_here(const gen_library *library, const gen_device *device,

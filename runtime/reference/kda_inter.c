@@ -2,6 +2,7 @@
  * Kimi Delta Attention between chunks, in plain C: kda_inter/args.h has the maths.
  */
 #include "reference/kda_inputs.h"
+#include "reference/kda_layout.h"
 
 #include <stdlib.h>
 

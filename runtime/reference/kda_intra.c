@@ -5,6 +5,7 @@
  *     (I + A_kk) w = beta k exp(G),    (I + A_kk) u = beta v
  */
 #include "reference/kda_inputs.h"
+#include "reference/kda_layout.h"
 
 #include <stdlib.h>
 

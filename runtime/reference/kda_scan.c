@@ -4,6 +4,7 @@
  * the latter without u.
  */
 #include "reference/kda_inputs.h"
+#include "reference/kda_layout.h"
 
 #include <stdlib.h>
 

@@ -1,55 +1,26 @@
 /*
  * kda_intra, kda_inter, kda_prefill: what they allow and what they say where they do
- * not, geometry and parameters, and the references: against values worked out by
- * hand, and the chunked form's against the recurrence.
+ * not, geometry and parameters.
  */
-#include "families/kda_chunk.h"
 #include "h200.h"
-#include "kda_prefill/args.h"
-#include "reference/half.h"
+#include "kda_prefill.h"
+#include "reference/kda_layout.h"
 #include "test.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 extern const struct gen__family gen__family_kda_intra, gen__family_kda_inter,
     gen__family_kda_prefill;
 static const struct gen__family *const family = &gen__family_kda_prefill;
 
-static gen_kda_prefill_problem problem(int32_t batch, int32_t seq_len, int32_t heads)
-{
-    return (gen_kda_prefill_problem){
-        .base = {sizeof(gen_kda_prefill_problem), GEN_KDA_PREFILL, 0, 0},
-        .batch = batch,
-        .seq_len = seq_len,
-        .num_qk_heads = heads,
-        .num_v_heads = heads,
-        .head_dim = 128,
-        .dtype = GEN_DTYPE_BF16,
-        .gate_dtype = GEN_DTYPE_FP32,
-        .beta_dtype = GEN_DTYPE_FP32,
-        .safe_gate = 1,
-    };
-}
-
-static struct gen__facts variant(int32_t groups)
-{
-    return (struct gen__facts){.index = 7,
-                               .threads = (uint32_t)(128 * groups + 128),
-                               .shared_dynamic = 200 << 10,
-                               .registers = 168,
-                               .cluster = 1,
-                               .fact = {groups, 1, 1}};
-}
-
 /* ---- the problem -------------------------------------------------------- */
 
 static void key_of_a_problem(void **state)
 {
     (void)state;
-    gen_kda_prefill_problem p = problem(3, 100, 8);
+    gen_kda_prefill_problem p = kda_prefill_problem(3, 100, 8);
     struct gen__key key;
     p.head_dim = 64;
     p.dtype = GEN_DTYPE_FP16;
@@ -96,7 +67,7 @@ static void counts_of_packed_sequences(void **state)
         {3, 64, 192, 24, 64},         {5, 8192, 1, 40, 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        gen_kda_prefill_problem p = problem(cases[i].batch, cases[i].seq_len, 8);
+        gen_kda_prefill_problem p = kda_prefill_problem(cases[i].batch, cases[i].seq_len, 8);
         struct gen__key key;
         p.num_tokens = cases[i].num_tokens;
         assert_int_equal(family->check(&p.base, &key), GEN_OK);
@@ -106,7 +77,8 @@ static void counts_of_packed_sequences(void **state)
         assert_int_equal(family->check(&p.base, &key), GEN_OK);
         assert_true(key.counts[0] == 32 && key.counts[1] == (float)cases[i].seq_len);
     }
-    const gen_kda_prefill_problem most = problem(32767, 64, 65536); /* tiles that 31 bits count */
+    const gen_kda_prefill_problem most =
+        kda_prefill_problem(32767, 64, 65536); /* tiles that 31 bits count */
     struct gen__key key;
     assert_int_equal(family->check(&most.base, &key), GEN_OK);
     assert_true(key.counts[0] == 32767.0f * 65536.0f && key.counts[1] == 64);
@@ -146,7 +118,7 @@ static void check_errors(void **state)
 #undef AT
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        gen_kda_prefill_problem p = problem(4, 100, 3);
+        gen_kda_prefill_problem p = kda_prefill_problem(4, 100, 3);
         struct gen__key key;
         memcpy((char *)&p + cases[i].offset, &cases[i].value, sizeof cases[i].value);
         assert_failed(family->check(&p.base, &key), INVALID_ARGUMENT, cases[i].message);
@@ -157,10 +129,10 @@ static void check_errors(void **state)
 static void geometry(void **state)
 {
     (void)state;
-    gen_kda_prefill_problem p = problem(3, 130, 6);
+    gen_kda_prefill_problem p = kda_prefill_problem(3, 130, 6);
     struct gen__part part[GEN_PLAN_MAX_LAUNCHES];
     gen_plan plan = {0};
-    struct gen__facts v = variant(2);
+    struct gen__facts v = kda_prefill_variant(2);
     family->plan(&p.base, &h200, &v, &plan);
     assert_int_equal(plan.num_launches, 2);
     assert_int_equal(plan.launch[1].grid[0], 6);
@@ -180,7 +152,7 @@ static void geometry(void **state)
     gen__family_kda_intra.plan(&intra->base, &h200, &any, &first);
     assert_int_equal(first.launch[0].grid[0], 54);
 
-    v = variant(1);
+    v = kda_prefill_variant(1);
     p.base.flags = GEN_SERIAL_LAUNCH;
     p.num_tokens = 200; /* slots: 200 / 64 + 3 */
     memset(&plan, 0, sizeof plan);
@@ -189,7 +161,7 @@ static void geometry(void **state)
     assert_int_equal(plan.launch[1].dependent, 0);
     assert_int_equal(plan.workspace_bytes, 36 * (4 * 16384 + 8192 + 512));
 
-    p = problem(3, 0, 6);
+    p = kda_prefill_problem(3, 0, 6);
     memset(&plan, 0, sizeof plan);
     family->plan(&p.base, &h200, &v, &plan);
     assert_int_equal(plan.num_launches, 1);
@@ -237,7 +209,7 @@ static void slots(void **state)
 static void loose_form(void **state)
 {
     (void)state;
-    gen_kda_prefill_problem p = problem(7, 129, 2);
+    gen_kda_prefill_problem p = kda_prefill_problem(7, 129, 2);
     struct gen__tensor list[GEN__MAX_TENSORS];
     const struct gen__fill_options options = {.padding = true};
     gen_kda_prefill_args a;
@@ -281,7 +253,7 @@ static void assert_named(gen_kda_prefill_problem p, int32_t num_tokens, const ch
 static void case_names(void **state)
 {
     (void)state;
-    gen_kda_prefill_problem p = problem(20, 820, 64);
+    gen_kda_prefill_problem p = kda_prefill_problem(20, 820, 64);
     p.gate_dtype = GEN_DTYPE_BF16;
     assert_named(p, 0, "B20-T820-H64");
     assert_named(p, 16384, "varlen-uniform-N20-T16384-H64");
@@ -333,7 +305,7 @@ static gen_kda_prefill_args good_args(const gen_kda_prefill_problem *p)
 static void argument_errors(void **state)
 {
     (void)state;
-    const gen_kda_prefill_problem p = problem(2, 100, 2);
+    const gen_kda_prefill_problem p = kda_prefill_problem(2, 100, 2);
     gen_plan plan = {.num_launches = 2};
     memcpy(plan.dims, &p.batch, KDA_NUM_DIMS * sizeof(int32_t));
     unsigned char out[GEN__MAX_PARAMS];
@@ -401,7 +373,7 @@ static void assert_begins(enum gen_status status, enum gen_status expected, cons
 static void stage_argument_errors(void **state)
 {
     (void)state;
-    const gen_kda_prefill_problem p = problem(2, 100, 2);
+    const gen_kda_prefill_problem p = kda_prefill_problem(2, 100, 2);
     const gen_kda_prefill_args a = good_args(&p);
     gen_plan plan = {.num_launches = 1};
     memcpy(plan.dims, &p.batch, KDA_NUM_DIMS * sizeof(int32_t));
@@ -451,204 +423,6 @@ static void stage_argument_errors(void **state)
 #undef INTER
 }
 
-/* ---- references ---------------------------------------------------------- */
-
-/* Buffers of a problem, filled with numbers of no pattern. */
-struct run {
-    gen_kda_prefill_problem p;
-    gen_kda_prefill_args a;
-    gen_plan plan;
-    uint16_t *q, *k, *v, *o;
-    float *g, *beta, *initial, *final;
-    double *exact;
-    int64_t tokens, elements, states;
-};
-
-static uint16_t *random_bf16(int64_t count, uint64_t *random)
-{
-    uint16_t *x = malloc((size_t)count * sizeof *x);
-    for (int64_t i = 0; i < count; i++)
-        x[i] = gen__bf16_from_double(2 * random_unit(random));
-    return x;
-}
-
-static float *random_fp32(int64_t count, double middle, double size, uint64_t *random)
-{
-    float *x = malloc((size_t)count * sizeof *x);
-    for (int64_t i = 0; i < count; i++)
-        x[i] = (float)(middle + size * random_unit(random));
-    return x;
-}
-
-static void set_up(struct run *r, gen_kda_prefill_problem p)
-{
-    uint64_t random = 42;
-    memset(r, 0, sizeof *r);
-    r->p = p;
-    memcpy(r->plan.dims, &p.batch, KDA_NUM_DIMS * sizeof(int32_t));
-    r->tokens = gen__kda_tokens(r->plan.dims);
-    r->elements = r->tokens * p.num_v_heads * p.head_dim;
-    r->states = (int64_t)p.batch * p.num_v_heads * p.head_dim * p.head_dim;
-    const int64_t qk = r->tokens * p.num_qk_heads * p.head_dim;
-    family->default_args(&p.base, (gen_args *)&r->a);
-    r->a.q = r->q = random_bf16(qk, &random);
-    r->a.k = r->k = random_bf16(qk, &random);
-    r->a.v = r->v = random_bf16(r->elements, &random);
-    r->a.o = r->o = random_bf16(r->elements, &random);
-    r->a.g = r->g = random_fp32(r->elements, 0, 2, &random);
-    r->a.beta = r->beta = random_fp32(r->tokens * p.num_v_heads, 0.5, 0.5, &random);
-    r->a.initial_state = r->initial = random_fp32(r->states, 0, 1, &random);
-    r->a.final_state = r->final = random_fp32(r->states, 0, 1, &random);
-    r->exact = malloc((size_t)r->elements * sizeof *r->exact);
-}
-
-static void tear_down(struct run *r)
-{
-    free(r->q), free(r->k), free(r->v), free(r->o);
-    free(r->g), free(r->beta), free(r->initial), free(r->final), free(r->exact);
-}
-
-static void exact_reference(struct run *r)
-{
-    double *exact[KDA_PREFILL_NUM_TENSORS] = {NULL};
-    exact[KDA_PREFILL_O] = r->exact;
-    assert_int_equal(family->exact(&r->plan, &r->a.base, exact), GEN_OK);
-}
-
-/* Two tokens of one channel that is not zero: everything can be worked out. */
-static void reference_by_hand(void **state)
-{
-    (void)state;
-    struct run r;
-    gen_kda_prefill_problem p = problem(1, 2, 1);
-    p.head_dim = 64;
-    set_up(&r, p);
-    r.a.gate = GEN_KDA_GATE_GIVEN;
-    r.a.l2_norm = 0;
-    r.a.scale = 0.5f;
-    memset(r.initial, 0, (size_t)r.states * sizeof *r.initial);
-    for (int64_t i = 0; i < 128; i++) {
-        const bool first = i % 64 == 0;
-        r.q[i] = gen__bf16_from_double(first ? 2.0 : 0.0);
-        r.k[i] = gen__bf16_from_double(first ? (i < 64 ? 1.0 : 0.5) : 0.0);
-        r.v[i] = gen__bf16_from_double(i < 64 ? 3.0 : 4.0);
-        r.g[i] = -logf(2.0f);
-    }
-    r.initial[0] = 8.0f; /* S[0][0]; of the other columns 0 */
-    r.beta[0] = 0.5f;
-    r.beta[1] = 1.0f;
-    exact_reference(&r);
-    /* S = 8 / 2 = 4, error 3 - 4 = -1, S = 4 - 1/2; o = 0.5 * 2 * 3.5. Then S = 1.75, error
-     * 4 - 0.875, S = 1.75 + 0.5 * 3.125. Column 1: S = 0, error 3, S = 1.5; 0.75, 3.625, 2.5625. */
-    assert_true(fabs(r.exact[0] - 3.5) < 1e-6 && fabs(r.exact[64] - 3.3125) < 1e-6);
-    assert_true(fabs(r.exact[1] - 1.5) < 1e-6 && fabs(r.exact[65] - 2.5625) < 1e-6);
-    assert_true(fabs((double)r.final[0] - 3.3125) < 1e-6 &&
-                fabs((double)r.final[1] - 2.5625) < 1e-6);
-    r.a.state_layout = GEN_KDA_DECODE_VK;
-    exact_reference(&r);
-    assert_true(fabs((double)r.final[0] - 3.3125) < 1e-6 &&
-                fabs((double)r.final[64] - 2.5625) < 1e-6);
-    tear_down(&r);
-}
-
-/* kda_intra's reference and then kda_inter's come to what the recurrence does, but for
- * the rounding of what goes from one to the other. */
-static void chunks_against_recurrence(gen_kda_prefill_problem p, const int32_t *cu, int32_t gate,
-                                      double allowed)
-{
-    struct run r;
-    set_up(&r, p);
-    r.a.cu_seqlens = cu;
-    r.a.gate = gate;
-    r.a.beta_activation = gate == GEN_KDA_GATE_SOFTPLUS ? GEN_KDA_BETA_SIGMOID : 0;
-    float rates[4] = {-1, 0, -2, 0.5f};
-    r.a.A_log = gate == GEN_KDA_GATE_GIVEN ? NULL : rates;
-    if (gate == GEN_KDA_GATE_GIVEN)
-        for (int64_t i = 0; i < r.elements; i++)
-            r.g[i] = -fabsf(r.g[i]);
-    exact_reference(&r);
-    float *expected = malloc((size_t)r.states * sizeof *expected);
-    memcpy(expected, r.final, (size_t)r.states * sizeof *expected);
-
-    const struct gen__facts v = variant(1);
-    gen_plan plan = {0};
-    family->plan(&p.base, &h200, &v, &plan);
-    char *workspace = calloc(1, plan.workspace_bytes);
-    union {
-        struct gen_kda_intra_params intra;
-        struct gen_kda_inter_params inter;
-    } k;
-    assert_int_equal(family->params(&plan, 0, &r.a.base, workspace, &k), GEN_OK);
-    gen_kda_intra_args intra = {
-        .base = {sizeof intra, GEN_KDA_INTRA},
-        .q = r.q,
-        .k = r.k,
-        .v = r.v,
-        .g = r.g,
-        .beta = r.beta,
-        .A_log = r.a.A_log,
-        .cu_seqlens = cu,
-        .w = k.intra.w,
-        .u = k.intra.u,
-        .qg = k.intra.qg,
-        .kg = k.intra.kg,
-        .a_qk = k.intra.a_qk,
-        .decay = k.intra.decay,
-        .scale = r.a.scale,
-        .lower_bound = r.a.lower_bound,
-        .gate = gate,
-        .beta_activation = r.a.beta_activation,
-        .l2_norm = 1,
-    };
-    assert_int_equal(gen__kda_intra_reference(&plan, &intra.base), GEN_OK);
-    assert_int_equal(family->params(&plan, 1, &r.a.base, workspace, &k), GEN_OK);
-    const gen_kda_inter_args inter = {
-        .base = {sizeof inter, GEN_KDA_INTER},
-        .w = k.inter.w,
-        .u = k.inter.u,
-        .qg = k.inter.qg,
-        .kg = k.inter.kg,
-        .a_qk = k.inter.a_qk,
-        .decay = k.inter.decay,
-        .cu_seqlens = cu,
-        .initial_state = r.initial,
-        .final_state = r.final,
-        .o = r.o,
-        .state_layout = r.a.state_layout,
-    };
-    assert_int_equal(gen__kda_inter_reference(&plan, &inter.base), GEN_OK);
-    double difference = 0, all = 0;
-    for (int64_t i = 0; i < r.elements; i++) {
-        difference += pow(gen__bf16_to_double(r.o[i]) - r.exact[i], 2);
-        all += r.exact[i] * r.exact[i];
-    }
-    assert_true(sqrt(difference / all) < allowed);
-    difference = all = 0;
-    for (int64_t i = 0; i < r.states; i++) {
-        difference += pow((double)r.final[i] - (double)expected[i], 2);
-        all += pow((double)expected[i], 2);
-    }
-    assert_true(sqrt(difference / all) < allowed);
-    free(expected);
-    free(workspace);
-    tear_down(&r);
-}
-
-static void chunked_form(void **state)
-{
-    (void)state;
-    gen_kda_prefill_problem p = problem(2, 130, 2);
-    p.num_v_heads = 4;
-    chunks_against_recurrence(p, NULL, GEN_KDA_GATE_LOWER_BOUND, 0.004);
-    p.head_dim = 64;
-    chunks_against_recurrence(p, NULL, GEN_KDA_GATE_SOFTPLUS, 0.004);
-    static const int32_t cu[6] = {0, 65, 65, 66, 129, 193};
-    p = problem(5, 65, 2);
-    p.num_tokens = 193;
-    p.head_dim = 64;
-    chunks_against_recurrence(p, cu, GEN_KDA_GATE_GIVEN, 0.004);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -659,8 +433,6 @@ int main(void)
         cmocka_unit_test(slots),
         cmocka_unit_test(layouts),
         cmocka_unit_test(argument_errors),
-        cmocka_unit_test(reference_by_hand),
-        cmocka_unit_test(chunked_form),
         cmocka_unit_test(loose_form),
         cmocka_unit_test(case_names),
         cmocka_unit_test(stage_argument_errors),

@@ -3,10 +3,10 @@
  * arguments that are refused, slots, layouts, geometry, the choice, and the reference
  * against that of kda_inter.
  */
-#include "families/kda_chunk.h"
 #include "h200.h"
-#include "kda_prefill/args.h"
+#include "kda_prefill.h"
 #include "reference/half.h"
+#include "reference/kda_layout.h"
 #include "test.h"
 
 #include <math.h>
@@ -16,22 +16,6 @@
 extern const struct gen__family gen__family_kda_scan, gen__family_kda_prefill;
 static const struct gen__family *const scan = &gen__family_kda_scan;
 static const struct gen__family *const prefill = &gen__family_kda_prefill;
-
-static gen_kda_prefill_problem problem(int32_t batch, int32_t seq_len, int32_t heads)
-{
-    return (gen_kda_prefill_problem){
-        .base = {sizeof(gen_kda_prefill_problem), GEN_KDA_PREFILL, 0, 0},
-        .batch = batch,
-        .seq_len = seq_len,
-        .num_qk_heads = heads,
-        .num_v_heads = heads,
-        .head_dim = 128,
-        .dtype = GEN_DTYPE_BF16,
-        .gate_dtype = GEN_DTYPE_FP32,
-        .beta_dtype = GEN_DTYPE_FP32,
-        .safe_gate = 1,
-    };
-}
 
 static gen_kda_scan_problem scan_problem(int32_t batch, int32_t seq_len, int32_t segment_chunks)
 {
@@ -62,7 +46,7 @@ static void check_errors(void **state)
 {
     (void)state;
     struct gen__key key;
-    gen_kda_prefill_problem p = problem(4, 100, 3);
+    gen_kda_prefill_problem p = kda_prefill_problem(4, 100, 3);
     p.segment_chunks = -2;
     assert_failed(prefill->check(&p.base, &key), INVALID_ARGUMENT,
                   "kda_prefill: segment_chunks = -2; allowed: -1 (none), 0 (as estimated), 1 to "
@@ -71,14 +55,14 @@ static void check_errors(void **state)
     assert_failed(prefill->check(&p.base, &key), INVALID_ARGUMENT,
                   "kda_prefill: segment_chunks = 16777217; allowed: -1 (none), 0 (as estimated), 1 "
                   "to 16777216");
-    p = problem(2, 1 << 22, 1);
+    p = kda_prefill_problem(2, 1 << 22, 1);
     p.segment_chunks = 2;
     assert_failed(prefill->check(&p.base, &key), INVALID_ARGUMENT,
                   "kda_prefill: segment_chunks = 2 makes 65536 segments; allowed: 65535");
     p.segment_chunks = 3;
     assert_int_equal(prefill->check(&p.base, &key), GEN_OK);
     /* It is the batch as it is that counts, with GEN_BATCH_INVARIANT as without. */
-    p = problem(15000, 65536, 1);
+    p = kda_prefill_problem(15000, 65536, 1);
     p.base.flags = GEN_BATCH_INVARIANT;
     p.segment_chunks = 128;
     assert_failed(prefill->check(&p.base, &key), INVALID_ARGUMENT,
@@ -154,7 +138,7 @@ static gen_plan planned(const gen_kda_prefill_problem *p, int32_t groups)
 static void geometry(void **state)
 {
     (void)state;
-    gen_kda_prefill_problem p = problem(2, 700, 6); /* 11 chunks */
+    gen_kda_prefill_problem p = kda_prefill_problem(2, 700, 6); /* 11 chunks */
     p.segment_chunks = 4;
     gen_plan plan = planned(&p, 1);
     assert_int_equal(plan.num_launches, 3);
@@ -182,7 +166,7 @@ static void geometry(void **state)
     p.batch = 0;
     p.segment_chunks = 4;
     assert_int_equal(planned(&p, 1).num_launches, 0);
-    p = problem(3, 0, 6);
+    p = kda_prefill_problem(3, 0, 6);
     p.segment_chunks = 4;
     assert_int_equal(planned(&p, 1).num_launches, 1);
 }
@@ -200,20 +184,20 @@ static void choice(void **state)
 {
     (void)state;
     /* Few heads, one long sequence: cut. Enough of either: whole. */
-    assert_true(chosen(problem(1, 32768, 8), 0) > 0);
-    assert_true(chosen(problem(1, 131072, 4), 0) > 0);
-    assert_int_equal(chosen(problem(1, 8192, 64), 0), 0);
-    assert_int_equal(chosen(problem(16, 8192, 8), 0), 0);
-    assert_int_equal(chosen(problem(1, 256, 8), 0), 0);
+    assert_true(chosen(kda_prefill_problem(1, 32768, 8), 0) > 0);
+    assert_true(chosen(kda_prefill_problem(1, 131072, 4), 0) > 0);
+    assert_int_equal(chosen(kda_prefill_problem(1, 8192, 64), 0), 0);
+    assert_int_equal(chosen(kda_prefill_problem(16, 8192, 8), 0), 0);
+    assert_int_equal(chosen(kda_prefill_problem(1, 256, 8), 0), 0);
     /* One long sequence beside short ones. */
-    assert_true(chosen(problem(3, 32768, 8), 32768 + 512) > 0);
+    assert_true(chosen(kda_prefill_problem(3, 32768, 8), 32768 + 512) > 0);
     /* No sequence is longer than all of them: a bound beyond that is none. */
     for (int32_t heads = 4; heads <= 64; heads *= 4)
-        assert_int_equal(chosen(problem(2, 131072, heads), 16384),
-                         chosen(problem(2, 16384, heads), 16384));
-    assert_int_equal(chosen(problem(2, 131072, 64), 16384), 0);
+        assert_int_equal(chosen(kda_prefill_problem(2, 131072, heads), 16384),
+                         chosen(kda_prefill_problem(2, 16384, heads), 16384));
+    assert_int_equal(chosen(kda_prefill_problem(2, 131072, 64), 16384), 0);
     /* A workspace that is limited holds whole sequences' at least. */
-    gen_kda_prefill_problem p = problem(1, 32768, 8);
+    gen_kda_prefill_problem p = kda_prefill_problem(1, 32768, 8);
     p.base.max_workspace_mib = (uint32_t)((512 * 8 * (4 * 16384 + 8192 + 512) >> 20) + 1);
     assert_int_equal(chosen(p, 0), 0);
 }
@@ -229,7 +213,7 @@ static void invariant_choice(void **state)
                  {2, 4096, 4160}, {15000, 4096, 0}, {15000, 4096, 70000}, {15000, 65536, 0}};
     int cut = 0;
     for (size_t i = 0; i < sizeof mates / sizeof *mates; i++) {
-        gen_kda_prefill_problem p = problem(mates[i].batch, mates[i].seq_len, 1);
+        gen_kda_prefill_problem p = kda_prefill_problem(mates[i].batch, mates[i].seq_len, 1);
         cut += chosen(p, mates[i].num_tokens) > 0;
         p.base.flags = GEN_BATCH_INVARIANT;
         assert_int_equal(chosen(p, mates[i].num_tokens), 0);
@@ -257,7 +241,7 @@ static void tuned_counts(void **state)
     for (int i = 0; i < 4; i++) {
         static const float counts[4][GEN__MAX_COORDS] = {
             {12, 8192}, {256, 512}, {4, 131072}, {91, 512}};
-        gen_kda_prefill_problem p = problem(3, 100, 5);
+        gen_kda_prefill_problem p = kda_prefill_problem(3, 100, 5);
         p.num_tokens = 120;
         p.segment_chunks = -1;
         prefill->set_counts(&p.base, counts[i]);
@@ -267,7 +251,7 @@ static void tuned_counts(void **state)
         assert_int_equal(p.segment_chunks, 0);
     }
     static const float many[GEN__MAX_COORDS] = {256, 131072};
-    gen_kda_prefill_problem p = problem(3, 100, 5);
+    gen_kda_prefill_problem p = kda_prefill_problem(3, 100, 5);
     prefill->set_counts(&p.base, many);
     assert_int_equal(p.batch, 3);
     assert_int_equal(p.seq_len, 100);
@@ -277,7 +261,7 @@ static void case_names(void **state)
 {
     (void)state;
     char name[128];
-    gen_kda_prefill_problem p = problem(1, 8192, 8);
+    gen_kda_prefill_problem p = kda_prefill_problem(1, 8192, 8);
     p.gate_dtype = GEN_DTYPE_BF16;
     p.segment_chunks = 16;
     prefill->case_name(&p.base, name, sizeof name);
@@ -336,7 +320,7 @@ static void argument_errors(void **state)
                    "kda_scan: the plan's problem is not what gen_select() writes");
 
     /* A plan of kda_prefill that was tampered with. */
-    gen_kda_prefill_problem whole = problem(1, 500, 1);
+    gen_kda_prefill_problem whole = kda_prefill_problem(1, 500, 1);
     whole.segment_chunks = 2;
     gen_plan other = planned(&whole, 1);
     gen_kda_prefill_args args;

@@ -189,14 +189,6 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
 
 void gen__kda_prefill_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
 {
-    gen_kda_prefill_problem *p = (gen_kda_prefill_problem *)base;
-    int32_t batch, heads, seq_len;
-    if (!gen__kda_set_counts(counts, &batch, &heads, &seq_len))
-        return;
-    p->batch = batch;
-    p->seq_len = seq_len;
-    p->num_tokens = 0;
-    p->num_qk_heads = heads;
-    p->segment_chunks = 0;
-    p->num_v_heads = heads;
+    if (gen__kda_set_counts(counts, GEN__KDA_DIMS_OF(gen_kda_prefill_problem, base)))
+        ((gen_kda_prefill_problem *)base)->segment_chunks = 0;
 }

@@ -399,15 +399,16 @@ struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen
 const uint8_t gen__kda_grid[2] = {1, 4};
 const uint8_t gen__kda_tiles_grid[1] = {2};
 
-bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *batch, int32_t *heads,
-                         int32_t *seq_len)
+bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *dims)
 {
     if (counts[0] * counts[1] > 1.1f * TUNED_TOKENS)
         return false;
     const float states = counts[0] > 1.0f ? counts[0] : 1.0f;
-    *batch = states < TUNED_HEADS ? 1 : (int32_t)(states / TUNED_HEADS);
-    *heads = (int32_t)lroundf(states / (float)*batch);
-    *seq_len = (int32_t)lroundf(counts[1]);
+    dims[KDA_BATCH] = states < TUNED_HEADS ? 1 : (int32_t)(states / TUNED_HEADS);
+    dims[KDA_SEQ_LEN] = (int32_t)lroundf(counts[1]);
+    dims[KDA_NUM_TOKENS] = 0;
+    dims[KDA_V_HEADS] = (int32_t)lroundf(states / (float)dims[KDA_BATCH]);
+    dims[KDA_QK_HEADS] = dims[KDA_V_HEADS];
     return true;
 }
 
