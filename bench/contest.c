@@ -77,19 +77,22 @@ static enum gen_status sample(struct contest *c, struct candidate *x, uint32_t l
     return status == GEN_OK ? runner_sample(&x->runner, gpu, c->rest_ms) : status;
 }
 
+uint32_t contest_launches(const struct contest *c, int pass)
+{
+    const double expect = c->stage.floor_us * 1.2 + 2;
+    if (pass == c->last_pass)
+        return launches_for(LAST_WINDOW_US, expect, LAST_LAUNCHES);
+    return launches_for(pass == 0 ? FIRST_WINDOW_US : LAST_WINDOW_US, expect, FIRST_LAUNCHES);
+}
+
 static bool measure(void *context, size_t index, int pass, double *us)
 {
     struct contest *c = context;
     struct candidate *x = &c->candidate[index];
-    const double expect = c->stage.floor_us * 1.2 + 2;
-    const bool last = pass == c->last_pass;
     if (c->lost) /* by another, who is to blame */
         return false;
-    const uint32_t launches =
-        pass == 0 ? launches_for(FIRST_WINDOW_US, expect, FIRST_LAUNCHES)
-                  : launches_for(LAST_WINDOW_US, expect, last ? LAST_LAUNCHES : FIRST_LAUNCHES);
     note(c, c->contestant[index].name);
-    if (sample(c, x, launches) == GEN_OK) {
+    if (sample(c, x, contest_launches(c, pass)) == GEN_OK) {
         note(c, "");
         *us = x->runner.sample[0];
         return true;

@@ -45,6 +45,8 @@ size_t contest_find(struct contest *c, struct session *session, const struct sha
 double contest_predicted(const struct contest *c);
 /* Puts the problem on the GPU. */
 enum gen_status contest_stage(struct contest *c, struct arena *arena);
+/* Launches of one replay in a pass: a first look is short, unless it is the last as well. */
+uint32_t contest_launches(const struct contest *c, int pass);
 /* Measures; as tournament_run(). Candidate `keep` (-1: none) stays to the last
  * pass however slow. */
 int contest_run(struct contest *c, const struct tournament_pass *passes, int num_passes,

@@ -13,11 +13,18 @@ static const struct tournament_pass quick_passes[] = {{1, 1.10, 8}, {5, 1, 0}};
 /* Of launches this long a first look tells more, and each costs more. */
 static const struct tournament_pass long_passes[] = {{1, 1.05, 6}, {11, 1, 0}};
 
-const struct tournament_pass *tune_passes(bool quick, double us, int *count)
+const struct tournament_pass *tune_passes(bool quick, bool refresh, double us, int *count)
 {
 #define PASSES(list) (*count = (int)(sizeof(list) / sizeof *(list)), list)
-    return quick ? PASSES(quick_passes) : us > LONG_US ? PASSES(long_passes) : PASSES(passes);
+    const struct tournament_pass *chosen = quick          ? PASSES(quick_passes)
+                                           : us > LONG_US ? PASSES(long_passes)
+                                                          : PASSES(passes);
 #undef PASSES
+    if (!refresh)
+        return chosen;
+    chosen += *count - 1;
+    *count = 1;
+    return chosen;
 }
 
 static void refuse(struct tuner *tuner, uint32_t variant, const char *reason)
@@ -108,24 +115,41 @@ static void put_row(struct tuner *tuner, const struct contest *c, int winner, in
     table_put(tuner->table, &row);
 }
 
-enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
-                              const struct shape *small)
+/* ---- the contest ------------------------------------------------------- */
+
+/* Is the variant of that name (NULL: any) among the candidates, and not refused? */
+static bool stands(const struct tuner *tuner, const struct contest *c, const char *name)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        const uint32_t variant = c->candidate[i].variant;
+        if (!tuner->refused[variant] &&
+            (!name || strcmp(session_variant(tuner->session, variant).name, name) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Between the variants that `only` names. With `holder`, the variant of a row, its row is
+ * refreshed: TUNE_NONE if the holder is not among them or is refused, whoever else is not. */
+static enum tune_outcome tune_among(struct tuner *tuner, const struct shape *shape,
+                                    const struct shape *small, const struct option_list *only,
+                                    const char *holder)
 {
     struct contest c = {.worker = tuner->worker,
                         .rest_ms = shape_rest_ms(shape, tuner->rest_ms),
                         .on_failure = on_failure,
                         .context = tuner};
     enum tune_outcome outcome = TUNE_NONE;
-    if (contest_find(&c, tuner->session, shape, tuner->only, tuner->refused) > 0 &&
-        verify_candidates(tuner, &c, small) && c.count > 0) {
+    if (contest_find(&c, tuner->session, shape, only, tuner->refused) > 0 &&
+        verify_candidates(tuner, &c, small) && stands(tuner, &c, holder)) {
         if (contest_stage(&c, &tuner->arena) != GEN_OK) {
             outcome = TUNE_ERROR;
         } else {
             int runner_up = -1, count;
             const struct tournament_pass *chosen =
-                tune_passes(tuner->quick, contest_predicted(&c), &count);
+                tune_passes(tuner->quick, holder != NULL, contest_predicted(&c), &count);
             int winner = contest_run(&c, chosen, count, tuner->tie_band, -1, &runner_up);
-            if (winner >= 0 && !c.lost) {
+            if (winner >= 0 && !c.lost && stands(tuner, &c, holder)) {
                 put_row(tuner, &c, winner, runner_up);
                 outcome = TUNE_DONE;
             }
@@ -135,4 +159,32 @@ enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
         outcome = TUNE_LOST;
     contest_close(&c);
     return outcome;
+}
+
+enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
+                              const struct shape *small)
+{
+    return tune_among(tuner, shape, small, tuner->only, NULL);
+}
+
+/* The product's own name for a variant that may take part; NULL if there is none. The table's goes
+ * with its row, and could be a glob. */
+static const char *name_of(const struct tuner *tuner, const char *variant)
+{
+    gen_variant_info info;
+    const bool known = session_find_variant(tuner->session, variant, &info);
+    return known && glob_match_any(tuner->only, info.name) ? info.name : NULL;
+}
+
+enum tune_outcome tune_refresh(struct tuner *tuner, const struct shape *shape,
+                               const struct shape *small, const struct table_row *row)
+{
+    const char *holder = name_of(tuner, row->variant);
+    const char *runner_up = name_of(tuner, row->runner_up);
+    enum tune_outcome outcome = TUNE_NONE;
+    if (holder) {
+        struct option_list pair = {.item = {holder, runner_up}, .count = runner_up ? 2 : 1};
+        outcome = tune_among(tuner, shape, small, &pair, holder);
+    }
+    return outcome == TUNE_NONE ? tune_bucket(tuner, shape, small) : outcome;
 }

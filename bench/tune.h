@@ -32,12 +32,17 @@ enum tune_outcome {
 };
 
 /* The passes of a contest whose fastest launch is expected to take `us` (0: nothing is known). Each
- * look at long launches costs much and tells much: fewer of them get as many samples in the end. */
-const struct tournament_pass *tune_passes(bool quick, double us, int *count);
+ * look at long launches costs much and tells much: fewer of them get as many samples in the end.
+ * A row that is refreshed has the last one alone, which settles who is the fastest. */
+const struct tournament_pass *tune_passes(bool quick, bool refresh, double us, int *count);
 
 /* Verifies what is not yet verified, on the problem `small` of the same key,
  * times the candidates and puts the row. */
 enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
                               const struct shape *small);
+/* Measures the bucket's row `row` anew, between its variant and its runner-up alone. Where the
+ * row's variant is not one of this product's, does not fit or is refused: as tune_bucket(). */
+enum tune_outcome tune_refresh(struct tuner *tuner, const struct shape *shape,
+                               const struct shape *small, const struct table_row *row);
 
 #endif /* BENCH_TUNE_H */

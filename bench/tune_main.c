@@ -29,13 +29,16 @@ static struct {
     const char *output, *keys, *commit;
     double seconds;
     long rest_ms;
-    bool grid, shapes, quick, force;
+    bool grid, shapes, quick, force, refresh;
 } options = {.commit = ""};
 
 /* What is to be tuned, and for each bucket its key's small problem. */
 static struct shape_list buckets, small;
+/* With --refresh, a byte a bucket: the table had a row of it when the run began. A variant that is
+ * refused since takes its rows with it, and their buckets are still to be measured. */
+static uint8_t *had_row;
 
-enum { TUNED, KEPT, EMPTY, STARTED };
+enum { TUNED, KEPT, EMPTY, MISSING, STARTED };
 
 /* ---- the list ---------------------------------------------------------- */
 
@@ -104,19 +107,51 @@ static bool required_of(struct session *s, const struct shape *shape, char *text
     return false;
 }
 
-/* Is there a row of this bucket for the same kernel, toolkit and driver? */
-static bool is_fresh(struct session *s, struct table *table, const struct shape *shape,
-                     const char *required)
+/* By its required key, whose name is told. */
+static bool is_asked_for(struct session *s, const struct shape *shape, char *required,
+                         size_t capacity)
 {
-    char coords[128], digest[17];
-    gen_variant_info v;
+    return required_of(s, shape, required, capacity) && glob_match(options.keys, required);
+}
+
+/* NULL if there is none. */
+static const struct table_row *row_of(struct table *table, const struct shape *shape,
+                                      const char *required)
+{
+    char coords[128];
     coords_format(shape->family, &shape->key, coords, sizeof coords);
-    const struct table_row *row = table_find(table, shape->family->name, required, coords);
+    return table_find(table, shape->family->name, required, coords);
+}
+
+/* Is the bucket's row (NULL: none) for the same kernel, toolkit and driver? */
+static bool is_fresh(struct session *s, const struct table *table, const struct table_row *row)
+{
+    char digest[17];
+    gen_variant_info v;
     if (!row || !session_find_variant(s, row->variant, &v))
         return false;
     snprintf(digest, sizeof digest, "%016" PRIx64, v.digest);
     return strcmp(row->digest, digest) == 0 && strcmp(row->toolkit, table->identity.toolkit) == 0 &&
            strcmp(row->driver, table->identity.driver) == 0;
+}
+
+/* Is this one of the buckets that are not measured? Counts it then. */
+static bool is_left(struct tuner *tuner, size_t bucket, const char *required)
+{
+    const struct table_row *row = row_of(tuner->table, &buckets.item[bucket], required);
+    const bool kept = !options.force && is_fresh(tuner->session, tuner->table, row);
+    const bool missing = options.refresh && !had_row[bucket];
+    tuner->worker->counter[KEPT] += kept;
+    tuner->worker->counter[MISSING] += missing;
+    return kept || missing;
+}
+
+static void note_rows(struct session *s, struct table *table)
+{
+    char required[192];
+    for (size_t i = 0; i < buckets.count; i++)
+        had_row[i] = is_asked_for(s, &buckets.item[i], required, sizeof required) &&
+                     row_of(table, &buckets.item[i], required);
 }
 
 static void progress(size_t at, uint64_t start, const struct shape *shape, const char *text)
@@ -134,7 +169,9 @@ static bool tune_one(struct tuner *tuner, const struct shape *shape, const char 
 {
     char coords[128];
     coords_format(shape->family, &shape->key, coords, sizeof coords);
-    enum tune_outcome outcome = tune_bucket(tuner, shape, small_of(shape));
+    const struct table_row *row = options.refresh ? row_of(tuner->table, shape, required) : NULL;
+    enum tune_outcome outcome = row ? tune_refresh(tuner, shape, small_of(shape), row)
+                                    : tune_bucket(tuner, shape, small_of(shape));
     snprintf(line, capacity, "%s: nothing fits", coords);
     *lost = outcome == TUNE_LOST;
     if (outcome == TUNE_LOST)
@@ -147,8 +184,7 @@ static bool tune_one(struct tuner *tuner, const struct shape *shape, const char 
         tuner->worker->counter[EMPTY]++;
     if (outcome == TUNE_DONE) {
         tuner->worker->counter[TUNED]++;
-        const struct table_row *row =
-            table_find(tuner->table, shape->family->name, required, coords);
+        row = row_of(tuner->table, shape, required);
         if (row)
             snprintf(line, capacity, "%s: %.2f us %s", coords, row->us, row->variant);
     }
@@ -179,6 +215,20 @@ static void read_table(struct table *table, const struct session *s, const char 
         warn("%s: %d malformed lines are dropped", path, bad);
 }
 
+static void report(const struct worker *worker, const struct table *table, bool out_of_time)
+{
+    printf("%" PRIu64 " buckets measured, %" PRIu64 " kept, ", worker->counter[TUNED],
+           worker->counter[KEPT]);
+    if (options.refresh)
+        printf("%" PRIu64 " not in the table, ", worker->counter[MISSING]);
+    printf("%" PRIu64 " that nothing fits, %zu variants refused, %.0f s%s\n",
+           worker->counter[EMPTY], table->num_failures,
+           (double)(clock_ns() - worker->counter[STARTED]) / 1e9,
+           out_of_time ? "; out of time: run again to go on" : "");
+    for (size_t i = 0; i < table->num_failures; i++)
+        printf("refused   %s: %s\n", table->failure[i].variant, table->failure[i].reason);
+}
+
 static int body(struct worker *worker, void *context)
 {
     struct session *s = context;
@@ -202,21 +252,21 @@ static int body(struct worker *worker, void *context)
         printf("%s (%s), driver %s: %zu buckets, %" PRIu32 " variants, into %s\n",
                s->gpu.device.name, s->gpu.class_name, table.identity.driver, buckets.count,
                s->info.num_variants, path);
-    if (!worker->counter[STARTED])
+    if (!worker->counter[STARTED]) {
+        if (options.refresh)
+            note_rows(s, &table);
         worker->counter[STARTED] = clock_ns();
+    }
     const uint64_t start = worker->counter[STARTED];
     bool lost = false, out_of_time = false;
     for (size_t i = worker->next; i < buckets.count && !lost && !out_of_time; i++) {
         const struct shape *shape = &buckets.item[i];
         char required[192], line[512];
         worker->next = i;
-        if (!required_of(s, shape, required, sizeof required) ||
-            !glob_match(options.keys, required))
+        if (!is_asked_for(s, shape, required, sizeof required))
             continue;
-        if (!options.force && is_fresh(s, &table, shape, required)) {
-            worker->counter[KEPT]++;
+        if (is_left(&tuner, i, required))
             continue;
-        }
         if (tune_one(&tuner, shape, required, path, line, sizeof line, &lost))
             progress(i, start, shape, line);
         out_of_time = options.seconds > 0 && (double)(clock_ns() - start) / 1e9 > options.seconds;
@@ -225,13 +275,7 @@ static int body(struct worker *worker, void *context)
         return WORKER_LOST;
     if (isatty(STDERR_FILENO))
         fputc('\n', stderr);
-    printf("%" PRIu64 " buckets measured, %" PRIu64 " kept, %" PRIu64
-           " that nothing fits, %zu variants refused, %.0f s%s\n",
-           worker->counter[TUNED], worker->counter[KEPT], worker->counter[EMPTY],
-           table.num_failures, (double)(clock_ns() - start) / 1e9,
-           out_of_time ? "; out of time: run again to go on" : "");
-    for (size_t i = 0; i < table.num_failures; i++)
-        printf("refused   %s: %s\n", table.failure[i].variant, table.failure[i].reason);
+    report(worker, &table, out_of_time);
     arena_free(&tuner.arena, &s->gpu);
     free(tuner.good);
     table_free(&table);
@@ -259,6 +303,8 @@ int main(int argc, char **argv)
         {"--rest", OPTION_INT, &options.rest_ms, "MS",
          "of problems that the tensor cores bound each sample comes after so long a rest"},
         {"--force", OPTION_FLAG, &options.force, NULL, "measure again what the table holds"},
+        {"--refresh", OPTION_FLAG, &options.refresh, NULL,
+         "stale rows are measured anew between their variant and its runner-up; others are left"},
         {"--commit", OPTION_TEXT, &options.commit, "ID", "the source's version, for the header"},
         SESSION_GPU_OPTIONS(s),
     };
@@ -266,8 +312,12 @@ int main(int argc, char **argv)
     const char **words = xmalloc((size_t)argc * sizeof *words);
     if (options_parse(table, (int)(sizeof table / sizeof *table), usage, argc, argv, words))
         die(1, "unexpected word '%s'; --help lists the options", words[0]);
+    if (options.force && options.refresh)
+        die(1, "--refresh and --force exclude each other, found both; allowed: --refresh (stale "
+               "rows, of two variants each) or --force (all rows, of all variants)");
     session_open_library(s);
     list_buckets();
+    had_row = worker_share(buckets.count);
     int status = worker_run(body, s, 60, false);
     gen_close(s->library);
     shapes_free(&buckets);

@@ -11,6 +11,15 @@
 #include <time.h>
 #include <unistd.h>
 
+void *worker_share(size_t size)
+{
+    void *memory =
+        mmap(NULL, size ? size : 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        die(2, "mmap: %s", strerror(errno));
+    return memory;
+}
+
 void worker_try(struct worker *worker, const char *what)
 {
     snprintf(worker->trying, sizeof worker->trying, "%s", what);
@@ -66,10 +75,7 @@ static bool note(struct worker *worker, bool silent, int status)
 int worker_run(int (*body)(struct worker *worker, void *context), void *context,
                unsigned patience_s, bool in_process)
 {
-    struct worker *worker =
-        mmap(NULL, sizeof *worker, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (worker == MAP_FAILED)
-        die(2, "mmap: %s", strerror(errno));
+    struct worker *worker = worker_share(sizeof *worker);
     if (in_process) {
         int result = body(worker, context);
         munmap(worker, sizeof *worker);

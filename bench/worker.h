@@ -8,6 +8,7 @@
 #define BENCH_WORKER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define WORKER_MAX_FAILURES 64
@@ -36,6 +37,9 @@ struct worker {
  * (for debuggers and sanitizers). */
 int worker_run(int (*body)(struct worker *worker, void *context), void *context,
                unsigned patience_s, bool in_process);
+
+/* Zeroed memory that the program and its children see alike. */
+void *worker_share(size_t size);
 
 /* Notes what is tried next; "" when it is over. */
 void worker_try(struct worker *worker, const char *what);

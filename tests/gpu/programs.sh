@@ -73,6 +73,76 @@ check 0 "^# rest_ms: 100000" grep "^# rest_ms" "$table"
 check 1 "^attngen-tune: --rest takes a whole number from 0 to 2147483647, found '-1'" "$bin/attngen-tune" --families la_decode --rest -1
 [ "$(rows $key)" = 3 ] && [ "$(rows $other)" -gt 3 ] || { echo "FAILED: --force of one key lost another's rows"; failed=1; }
 ! grep -q "^# failed: " "$table" || { echo "FAILED: a variant that passes is still said to fail"; failed=1; }
+# --refresh: a stale row is measured between its variant and its runner-up, whoever of them wins. Two that all's contest
+# does not pick tell who took part; digests, drivers and names are edited in the file.
+refresh=$scratch/refresh.tsv
+tune_refresh() { "$bin/attngen-tune" --families la_decode --quick --shapes --refresh --keys $key --output "$refresh" "$@"; }
+first=$(awk -F'\t' -v key=$key '$2 == key { print $3 }' "$table" | sed -n 1p)
+second=$(awk -F'\t' -v key=$key '$2 == key { print $3 }' "$table" | sed -n 2p)
+third=$(awk -F'\t' -v key=$key '$2 == key { print $3 }' "$table" | sed -n 3p)
+others=$(checks --all | awk -F'\t' 'NR == FNR { taken[$4]; taken[$7]; next } $1 == "ok" && !($2 in taken) && !seen[$2]++ { print $2 }' "$table" -)
+one=$(echo "$others" | tail -n 1) two=$(echo "$others" | tail -n 2 | head -n 1)
+[ -n "$one" ] && [ "$one" != "$two" ] || { echo "FAILED: no two variants that no row has"; failed=1; }
+names() { awk -F'\t' -v key=$key -v problem="$1" '$2 == key && $3 == problem { print $4, $7 }' "$2"; }
+# stale PROBLEM VARIANT RUNNER_UP COLUMN: the row of these names and of an earlier digest (9), toolkit (10) or driver (11).
+stale() {
+    awk -F'\t' -v OFS='\t' -v key=$key -v problem="$1" -v variant="$2" -v runner_up="$3" -v column="$4" \
+        '$2 == key && $3 == problem { $4 = variant; $7 = runner_up; $column = "0000000000000000" } { print }' "$refresh" >"$refresh.new" &&
+        mv "$refresh.new" "$refresh"
+}
+# is PROBLEM NAMES...: the row is of such a variant and runner-up.
+is() {
+    problem=$1 found=$(names "$1" "$refresh")
+    shift
+    for allowed in "$@"; do [ "$found" = "$allowed" ] && return; done
+    echo "FAILED: the refreshed row of $problem has $found, not $*"
+    failed=1
+}
+# is_of_all PROBLEM: all variants took part in its row's contest.
+is_of_all() {
+    case "$(names "$1" "$refresh")" in
+    '' | "$one "* | "$two "* | gone*) echo "FAILED: the row of $1 was not measured with all variants: $(names "$1" "$refresh")"; failed=1 ;;
+    esac
+}
+winner=$(names "$second" "$table" | cut -d ' ' -f 1)
+check 1 "^attngen-tune: --refresh and --force exclude each other" tune_refresh --force
+cp "$table" "$refresh"
+stale "$first" "$one" "$two" 9
+stale "$second" "$one" "$winner" 11
+check 0 "^2 buckets measured, 1 kept, 0 not in the table, " tune_refresh
+is "$first" "$one $two" "$two $one"
+is "$second" "$winner $one"
+[ "$(grep -v "^#\|	$first	\|	$second	" "$refresh")" = "$(grep -v "^#\|	$first	\|	$second	" "$table")" ] ||
+    { echo "FAILED: --refresh changed rows that are fresh"; failed=1; }
+check 0 "^0 buckets measured, 3 kept, 0 that nothing fits" "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --output "$refresh"
+# A row that is missing stays so; a variant that the product lacks: all take part; a runner-up that it lacks is none, and no glob.
+sed -i "/^la_decode	$key	$first	/d" "$refresh"
+stale "$second" gone "$two" 9
+stale "$third" "$one" '*' 10
+check 0 "^2 buckets measured, 0 kept, 1 not in the table, " tune_refresh
+[ -z "$(names "$first" "$refresh")" ] || { echo "FAILED: --refresh made a row"; failed=1; }
+is_of_all "$second"
+is "$third" "$one -"
+# Refused on the way, before it is timed or then: as a runner-up it leaves the other one, as a row's variant it leaves all,
+# also to the bucket whose row went with it.
+for case in "wrong $one $two" "late $one $two" "capture $one $two" "wrong $two $one" "late $two $one" "capture $two $one"; do
+    kind=${case%% *} pair=${case#* }
+    cp "$table" "$refresh"
+    # shellcheck disable=SC2086
+    stale "$first" $pair 9
+    stale "$second" "$two" "$one" 9
+    stale "$third" "$two" "$one" 9
+    check 0 "^3 buckets measured, 0 kept, 0 not in the table, 0 that nothing fits, 1 variants refused" env SIM_FAULT="$two:$kind" \
+        "$bin/attngen-tune" --families la_decode --quick --shapes --refresh --keys $key --output "$refresh"
+    if [ "$pair" = "$one $two" ]; then is "$first" "$one -"; else is_of_all "$first"; fi
+    is_of_all "$second"
+    is_of_all "$third"
+done
+# --only goes for the two as well.
+cp "$table" "$refresh"
+stale "$first" "$one" "$two" 9
+check 0 "^1 buckets measured, 2 kept, 0 not in the table, " tune_refresh --only "$one"
+is "$first" "$one -"
 # A kernel that ruins the context after it passed verification: it, and nobody else, is to blame.
 check 0 "1 variants refused" env SIM_FAULT="$only:late" "$bin/attngen-tune" --families la_decode --quick --shapes --force --keys $key --output "$table"
 [ "$(grep "^# failed: " "$table")" = "# failed: $only: the GPU's context was lost (an illegal access)" ] ||

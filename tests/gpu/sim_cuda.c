@@ -11,8 +11,9 @@
  *   SIM_CC      compute capability of the device, as 80 (default 90)
  *   SIM_SMS     multiprocessors of the device (default 132)
  *   SIM_FAULT   "<part of a symbol>:<kind>", kinds: wrong, guard, input, stray,
- *               racy, lost, late, hang, launch; what such a kernel does amiss
- *               (late: it loses the context in a timing loop alone)
+ *               racy, lost, late, hang, launch, capture; what such a kernel does
+ *               amiss (late: it loses the context in a timing loop alone; capture:
+ *               it cannot be launched into a graph)
  *   SIM_LIMIT   states beyond which a launch computes nothing (default 20000)
  */
 #include <cuda.h>
@@ -266,7 +267,8 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
         return CUDA_ERROR_INVALID_CONTEXT;
     if (lost)
         return CUDA_ERROR_ILLEGAL_ADDRESS;
-    if (!blocks || !threads || threads > 1024 || fault(l.kernel->symbol, "launch"))
+    if (!blocks || !threads || threads > 1024 || fault(l.kernel->symbol, "launch") ||
+        (s->capturing && fault(l.kernel->symbol, "capture")))
         return CUDA_ERROR_INVALID_VALUE;
     copy_params(&l, params);
     if (!s->capturing)

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "buffers.h"
+#include "contest.h"
 #include "problems.h"
 #include "tournament.h"
 #include "tune.h"
@@ -441,18 +442,49 @@ static void long_launches_get_fewer_looks(void **state)
 {
     (void)state;
     int usual, few, count;
-    const struct tournament_pass *passes = tune_passes(false, 100, &usual);
-    const struct tournament_pass *quick = tune_passes(true, 100, &few);
+    const struct tournament_pass *passes = tune_passes(false, false, 100, &usual);
+    const struct tournament_pass *quick = tune_passes(true, false, 100, &few);
     assert_true(usual > few && passes != quick);
-    assert_ptr_equal(tune_passes(false, 0, &count), passes); /* nothing is known */
+    assert_ptr_equal(tune_passes(false, false, 0, &count), passes); /* nothing is known */
     assert_int_equal(count, usual);
-    const struct tournament_pass *at_length = tune_passes(false, 1e5, &count);
+    const struct tournament_pass *at_length = tune_passes(false, false, 1e5, &count);
     assert_true(count < usual && at_length != quick);
     assert_true(at_length[0].rounds < passes[0].rounds &&
                 at_length[0].keep_most < passes[0].keep_most);
     assert_int_equal(at_length[count - 1].rounds, passes[usual - 1].rounds);
-    assert_ptr_equal(tune_passes(true, 1e5, &count), quick);
+    assert_ptr_equal(tune_passes(true, false, 1e5, &count), quick);
     assert_int_equal(count, few);
+}
+
+/* Of the usual, quick and long ones: no first looks at two that are known to be near. */
+static void a_refreshed_row_has_the_last_pass(void **state)
+{
+    static const struct {
+        bool quick;
+        double us;
+    } contests[] = {{false, 100}, {true, 100}, {false, 1e5}, {false, 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof contests / sizeof *contests; i++) {
+        int all, one;
+        const struct tournament_pass *usual =
+            tune_passes(contests[i].quick, false, contests[i].us, &all);
+        const struct tournament_pass *last =
+            tune_passes(contests[i].quick, true, contests[i].us, &one);
+        assert_int_equal(one, 1);
+        assert_ptr_equal(last, &usual[all - 1]);
+        assert_int_equal(last->rounds, contests[i].quick ? 5 : 11);
+    }
+}
+
+/* The last pass' windows are full, also where no other came before it. */
+static void a_first_look_is_short_unless_it_is_the_last(void **state)
+{
+    const struct contest of_three = {.stage.floor_us = 100, .last_pass = 2};
+    const struct contest of_one = {.stage.floor_us = 100, .last_pass = 0};
+    (void)state;
+    assert_true(contest_launches(&of_three, 0) < contest_launches(&of_three, 1));
+    assert_true(contest_launches(&of_three, 1) < contest_launches(&of_three, 2));
+    assert_int_equal(contest_launches(&of_one, 0), contest_launches(&of_three, 2));
 }
 
 static void failures_leave_and_the_kept_one_stays(void **state)
@@ -519,6 +551,8 @@ int main(void)
         cmocka_unit_test(ties_go_to_the_least_expected),
         cmocka_unit_test(groups_have_survivors_of_their_own),
         cmocka_unit_test(long_launches_get_fewer_looks),
+        cmocka_unit_test(a_refreshed_row_has_the_last_pass),
+        cmocka_unit_test(a_first_look_is_short_unless_it_is_the_last),
         cmocka_unit_test(failures_leave_and_the_kept_one_stays),
         cmocka_unit_test(a_worker_outlives_its_accidents),
     };
