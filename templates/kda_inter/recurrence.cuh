@@ -370,9 +370,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             if constexpr (wgmma) {
                 mbarrier_wait(b.full(step % stages), step / stages & 1);
                 pass(a, rest, from, s);
-                __syncwarp();
-                if (threadIdx.x % 32 == 0)
-                    mbarrier_arrive(b.empty(step % stages));
+                mbarrier_arrive(b.empty(step % stages));
             } else {
                 copy(b.base, part_of(p.transition, b.segment_record(p, i), transition_bytes), transition_bytes);
                 cp_async_commit();
@@ -469,11 +467,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             times_rows(o, x, from + a_qk);
             landed<0>(s);
             landed<0>(o);
-            if constexpr (wgmma) {
-                __syncwarp(); // one lane tells for all
-                if (lane == 0)
-                    mbarrier_arrive(b.empty(step % stages));
-            }
+            if constexpr (wgmma) // every lane, for racecheck does not see that one which tells for its warp orders the others' reads
+                mbarrier_arrive(b.empty(step % stages));
             // Two places by turns: who writes one has passed the barrier behind which the others had read it.
             const unsigned place = b.base + outputs + (group * turns + step % turns) * cell;
             stage_output(place, o);
@@ -561,7 +556,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             if (threadIdx.x == 0) {
                 for (int s = 0; s < stages; s++) {
                     mbarrier_init(b.full(s), 1);
-                    mbarrier_init(b.empty(s), groups * 4);
+                    mbarrier_init(b.empty(s), groups * 128);
                 }
                 fence_mbarrier_init();
             }

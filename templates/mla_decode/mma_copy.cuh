@@ -211,34 +211,6 @@ template <class S, int groups> struct mla_tile_copy {
     }
 };
 
-// The same copies all at once, a row after the other, for threads that have few registers to spare.
-template <class S>
-__device__ __forceinline__ void mla_copy_tile(const gen_mla_decode_params &p, const mla_tile_pages<S> &found, unsigned thread,
-                                              unsigned stage, int first)
-{
-    using pages = mla_tile_pages<S>;
-    constexpr int lanes = pages::lanes, rope_chunks = S::rope_pitch / 16;
-    const unsigned line = thread / lanes, chunk = thread % lanes;
-#pragma unroll
-    for (int u = 0; u < pages::passes; u++) {
-        const bool valid = static_cast<unsigned>(found.page[u]) < p.num_pages;
-        const long long page = valid ? found.page[u] : 0;
-        const int row = first + u * pages::lines + static_cast<int>(line);
-        const int place = row - static_cast<int>(mla_quotient(row, p.page_mul, p.page_shift)) * p.page_size;
-        const unsigned char *const latents = static_cast<const unsigned char *>(p.ckv) +
-                                             (page * p.ckv_page_stride + place * p.ckv_row_stride) * S::element_bytes + chunk * 16;
-        const unsigned to = swizzled<S::pitch>(stage + u * pages::lines * S::pitch, line, chunk);
-#pragma unroll
-        for (int i = 0; i < S::pitch / 16 / lanes; i++) // a multiple of eight chunks further, the swizzle is the same
-            cp_async_16_or_zero(to + i * lanes * 16, latents + i * lanes * 16, valid);
-        if (S::rope && (rope_chunks == lanes || chunk < static_cast<unsigned>(rope_chunks))) {
-            const unsigned char *const keys = static_cast<const unsigned char *>(p.kpe) +
-                                              (page * p.kpe_page_stride + place * p.kpe_row_stride) * S::element_bytes + chunk * 16;
-            cp_async_16_or_zero(swizzled<S::rope_pitch>(stage + S::rope_at + u * pages::lines * S::rope_pitch, line, chunk), keys, valid);
-        }
-    }
-}
-
 // A tile that is not copied.
 struct mla_no_copy {
     __device__ __forceinline__ void rotary(int, int) const {}

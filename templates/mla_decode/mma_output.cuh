@@ -110,12 +110,9 @@ __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsign
                                                     const unsigned (&packed)[S::own_tiles][2], mla_output<S> &x)
 {
     mla_output_fragments<S> f(w, memory);
-    if constexpr (S::roles) // else what follows from them is kept in registers from tile to tile, which the output needs
-        asm volatile("" : "+r"(f.p), "+r"(f.v));
     constexpr int steps = S::kv / 16, loads = S::output_tiles / S::output_span;
-    constexpr int depth = S::roles ? 1 : 2; // registers are few there, and other warps multiply meanwhile
-    unsigned a[depth][S::slab_tiles][4], b[2][4];
-    if constexpr (S::shard && depth == 2)
+    unsigned a[2][S::slab_tiles][4], b[2][4];
+    if constexpr (S::shard)
         f.load_probabilities(0, a[0]);
     f.load_values(stage, 0, 0, b[0]);
     static_assert(loads % 2 == 0, "buffers take turns");
@@ -124,16 +121,14 @@ __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsign
         if constexpr (!S::shard)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                a[step % depth][0][i] = packed[2 * step + i / 2][i % 2];
-        else if constexpr (depth == 1)
-            f.load_probabilities(step, a[0]);
+                a[step % 2][0][i] = packed[2 * step + i / 2][i % 2];
 #pragma unroll
         for (int n = 0; n < loads; n++) {
             if (n + 1 < loads)
                 f.load_values(stage, step, n + 1, b[(n + 1) % 2]);
             else if (step + 1 < steps)
                 f.load_values(stage, step + 1, 0, b[0]);
-            if constexpr (S::shard && depth == 2)
+            if constexpr (S::shard)
                 if (n == 0 && step + 1 < steps)
                     f.load_probabilities(step + 1, a[(step + 1) % 2]);
             unsigned operand[S::output_span][2];
@@ -142,7 +137,7 @@ __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsign
             for (int i = 0; i < S::output_span; i++)
 #pragma unroll
                 for (int m = 0; m < S::slab_tiles; m++)
-                    mma_m16n8k16<typename S::element>(x.o[m][n * S::output_span + i], a[step % depth][m], operand[i][0],
+                    mma_m16n8k16<typename S::element>(x.o[m][n * S::output_span + i], a[step % 2][m], operand[i][0],
                                                       operand[i][1]);
         }
     }

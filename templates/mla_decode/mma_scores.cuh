@@ -196,8 +196,8 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
             copy.rotary(step, rope_steps);
             mla_multiply_keys<S>(step, a[step % 2], b[(step / span + odd) % 2], s, nan);
         }
-        if (S::overlay && w.part == 1)
-            barrier_arrive(mla_overlay_barrier + w.column_group, 128); // the rotary keys have been read
+        if (S::overlay) // part 0 will write over the rotary keys. Both meet, for racecheck does not follow one that goes on.
+            barrier_sync(mla_overlay_barrier + w.column_group, 128);
         if (S::e4m3)
 #pragma unroll
             for (int i = 0; i < S::chains * S::row_tiles * S::column_tiles * 4; i++)
@@ -208,8 +208,7 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
     }
     // The last group is a copy of its own, for ptxas would wait at the branch; beside conversions there are no registers for that.
     constexpr int together = groups - (S::e4m3 ? 0 : 1);
-    // A score warp is alone on its scheduler: in a loop it would wait for the first fragments of every round, as ptxas has it.
-#pragma unroll(S::roles ? together : 1)
+#pragma unroll 1
     for (int g = 0; g < together; g++)
         mla_scores_of_group<S>(g, g + 1 == groups, f, a, b, s, nan, copy);
     if (together < groups)
@@ -230,8 +229,6 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
     const unsigned early = memory + S::exchange_at + w.pair * bytes;
     const unsigned late = S::overlay ? stage + S::rope_at + w.pair * bytes : early + 4 * bytes;
     const unsigned out = (w.part ? early : late) + w.lane * 16, in = (w.part ? late : early) + w.lane * 16;
-    if (S::overlay && w.part == 0)
-        barrier_sync(mla_overlay_barrier + w.column_group, 128);
     if (S::by_rows || S::column_tiles > 1 || w.part == 1) {
 #pragma unroll
         for (int n = 0; n < tiles; n++) {

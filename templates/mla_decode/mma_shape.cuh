@@ -61,8 +61,8 @@ template <class A> struct mla_shape {
 // Named barriers; 0 is the whole block.
 constexpr int mla_pair_barrier = 1;    // + pair
 constexpr int mla_overlay_barrier = 5; // + column group
-// With roles: probabilities are there; and may be overwritten; the warps of one role meet.
-constexpr int mla_ready_barrier = 5, mla_free_barrier = 6, mla_scores_barrier = 7, mla_output_barrier = 8;
+// With roles: the warps of one role meet.
+constexpr int mla_scores_barrier = 7, mla_output_barrier = 8;
 
 // A warp's places in both divisions. With roles `thread` counts within a role, and one of the places is meaningless.
 template <class S> struct mla_warp {

@@ -21,16 +21,16 @@ constexpr int q_bytes = cells * cell;
 constexpr int tiles_bytes = q_bytes + 2 * stage_bytes;
 
 // Named barriers. 0 is the whole block.
-constexpr int probabilities_ready = 1;           // + stage; the owner arrives, the other group waits
-constexpr int group_barrier = 3;                 // + group
-constexpr int sums_ready = 5;
+constexpr int group_barrier = 1;                 // + group
 
-// mbarriers.
+// mbarriers. What lanes read or write themselves each of them tells: one that tells for its warp orders the others' accesses, too,
+// but compute-sanitizer's racecheck does not see it.
 constexpr int full_barrier = 0;                  // + stage's number x runs + run: the run of cells has landed
 constexpr int empty_barrier = 2 * runs;          // + stage's number x 2 + output half: that half (four cells) is no longer read
 constexpr int q_full_barrier = empty_barrier + 4, q_empty_barrier = q_full_barrier + 1;
-constexpr int staged_barrier = q_full_barrier + 2; // every block of a team has its output of the request in place of the queries
-constexpr int mbarriers = q_full_barrier + 3;
+constexpr int given_barrier = q_full_barrier + 2; // + stage's number: the probabilities of its tile are there for the other group
+constexpr int summed_barrier = q_full_barrier + 4; // both groups' sums of the piece are there
+constexpr int mbarriers = q_full_barrier + 5;
 
 // Behind the tiles.
 struct control {
@@ -64,7 +64,8 @@ struct block_state {
     __device__ __forceinline__ unsigned empty(int s, int half) const { return barrier(empty_barrier + s * 2 + half); }
     __device__ __forceinline__ unsigned q_full() const { return barrier(q_full_barrier); }
     __device__ __forceinline__ unsigned q_empty() const { return barrier(q_empty_barrier); }
-    __device__ __forceinline__ unsigned staged() const { return barrier(staged_barrier); }
+    __device__ __forceinline__ unsigned given(int s) const { return barrier(given_barrier + s); }
+    __device__ __forceinline__ unsigned summed() const { return barrier(summed_barrier); }
     __device__ __forceinline__ unsigned barrier(int number) const { return base + tiles_bytes + number * 8; }
     __device__ __forceinline__ unsigned minus() const { return barrier(mbarriers); } // behind the barriers
 };

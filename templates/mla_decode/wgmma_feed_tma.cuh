@@ -6,6 +6,16 @@
 
 namespace {
 
+// All threads of a team meet twice a request: every block has its output in the place of its queries; all have read that. Those that
+// feed have no part in it.
+__device__ __forceinline__ void pass_output()
+{
+    cluster_arrive();
+    cluster_wait();
+    cluster_arrive();
+    cluster_wait();
+}
+
 // A warp for each stage asks the copy engine for the stage's tiles, so that neither stage waits for the other's room.
 // Lane l looks up the rows of the tile's l-th box, a page or a part of one; one lane asks for all.
 __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b, int s)
@@ -78,6 +88,8 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
                 }
         }
         t += w.tiles;
+        if (team > 1)
+            pass_output();
     }
 }
 
@@ -91,15 +103,15 @@ __device__ void feed_queries(const gen_mla_decode_params &p, const block_state &
     block_piece w;
     unsigned pieces = 0;
     while (next_piece(p, b, walk, w)) {
-        if (team > 1) // other blocks read there, too
-            mbarrier_wait_cluster(b.q_empty(), (pieces & 1) ^ 1);
-        else
+        if (team == 1)
             mbarrier_wait(b.q_empty(), (pieces & 1) ^ 1);
 #pragma unroll 1
         for (int k = 0; k < 8; k++)
             copy_query(p, w, 8 * k + line, chunk, to + k * 1024);
         cp_async_mbarrier_arrive(b.q_full());
         pieces++;
+        if (team > 1) // other blocks read there, too
+            pass_output();
     }
     cp_async_wait<0>();
 }

@@ -96,11 +96,11 @@ __device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, uns
 // Where a tile's probabilities go from one group to the thread of the same number of the other: 16 bytes four times, and -M of the
 // thread's two rows, which four lanes have alike; all of them write it, for that is shorter than asking which.
 struct handover {
-    unsigned fragments, minus; // of stage 0
+    unsigned fragments, minus, given; // of stage 0
 
     __device__ __forceinline__ explicit handover(const block_state &b)
         : fragments(b.stage(0) + 8 * cell + threadIdx.x % 128 * 16),
-          minus(b.minus() + threadIdx.x % 128 / 4 * 8)
+          minus(b.minus() + threadIdx.x % 128 / 4 * 8), given(b.given(0))
     {
     }
 
@@ -112,14 +112,14 @@ struct handover {
             store_shared_16(fragments + group * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2],
                             packed[4 * i + 3]);
         store_shared_8(minus + group * (rows * 4), __float_as_uint(g.minus[0]), __float_as_uint(g.minus[1]));
-        barrier_arrive(probabilities_ready + group, 256);
+        mbarrier_arrive(given + group * 8);
     }
 
     // Takes those of the other group's stage. Where they and the output are relative to different maxima, both go over to the
-    // greater one. No output may be in flight.
-    template <int other> __device__ __forceinline__ void take(group_state &g, unsigned (&packed)[16]) const
+    // greater one. No output may be in flight. `parity`: of the tile among the stage's.
+    template <int other> __device__ __forceinline__ void take(group_state &g, unsigned parity, unsigned (&packed)[16]) const
     {
-        barrier_sync(probabilities_ready + other, 256);
+        mbarrier_wait(given + other * 8, parity);
         unsigned x[2];
         load_shared_8(minus + other * (rows * 4), x[0], x[1]);
 #pragma unroll
@@ -162,7 +162,7 @@ template <int group, int stage> __device__ __forceinline__ void finish_values(co
         fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is the copy engine
     wgmma_wait<0>();
     if (!last)
-        tell(b.empty(stage, group));
+        mbarrier_arrive(b.empty(stage, group));
 }
 
 } // namespace

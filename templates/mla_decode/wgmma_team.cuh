@@ -9,7 +9,7 @@ namespace {
 // What a team has of a request, each block of its tiles, put together without a detour through memory: every block has its
 // output, divided by its sums, in the place of its queries; then each adds up a slice of the columns of all of them.
 __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
-                                               const group_state &g, int group, unsigned parity, const float (&sum)[2])
+                                               const group_state &g, int group, const float (&sum)[2])
 {
     constexpr int all_chunks = latent / 8, chunks = (all_chunks + team - 1) / team; // 16 bytes each, of a row, of the slice
     const int thread = threadIdx.x % 128, lane = thread % 32, first = mla_uniform(thread / 32 * 16); // of the warp's 16 rows
@@ -21,14 +21,17 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
             if (group == 0 && lane % 4 == 0)
                 b.c->lse[first + lane / 4 + 8 * h] = sum[h] != 0.f ? log2_fast(sum[h]) - g.minus[h] : minus_infinity();
         }
+        const unsigned staging = b.base + group * 4 * cell + first * 128;
         if (w.tiles > 0)
-            stage_output(g, b.base + group * 4 * cell + first * 128, factor);
+            stage_output(g, staging, factor);
+        else // others read there all the same
+#pragma unroll 1
+            for (int i = 0; i < 16; i++)
+                store_shared(staging + i / 4 * cell + i % 4 * 512 + lane * 16, make_float4(0.f, 0.f, 0.f, 0.f));
     }
-    __syncwarp(); // a lane tells a block for all
-    if (lane < team)
-        mbarrier_arrive_cluster(cluster_address(b.staged(), lane));
-    mbarrier_wait_cluster(b.staged(), parity);
-#pragma unroll
+    cluster_arrive(); // a barrier of the hardware: its fence is one for all, mbarriers of other blocks took one each
+    cluster_wait();
+#pragma unroll 4 // all eight at once take too many registers
     for (int i = 0; i < (rows * chunks + 255) / 256; i++) {
         const int item = i * 256 + group * 128 + thread, row = item / chunks, chunk = b.rank * chunks + item % chunks;
         if (row >= w.num_rows)
@@ -72,9 +75,8 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
             *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * 0.693147180559945309f;
         }
     }
-    __syncwarp();
-    if (lane < team) // no block's queries may come before all have read
-        mbarrier_arrive_cluster(cluster_address(b.q_empty(), lane));
+    cluster_arrive();
+    cluster_wait();
 }
 
 } // namespace
