@@ -6,12 +6,40 @@
 
 namespace {
 
+// Where 16 bytes of a staged row are, of 64 columns of it: of four neighbouring ones, number l has columns 8 t + 2 l and 8 t + 2 l + 1 of four t,
+// which is what a lane holds. (By stmatrix they would be 8 neighbouring columns, but racecheck does not know it for a store, and takes what others
+// read there for the queries that lay there before.) Neighbouring rows are half of the banks apart.
+__device__ __forceinline__ unsigned staged_at(int row, int chunk)
+{
+    return chunk / 8 * cell + row * 128 + ((chunk % 8 ^ (row % 2 * 4 + row / 2 % 4)) << 4);
+}
+
+// The output of the warp's 16 rows, `first` onwards.
+__device__ __forceinline__ void stage_quads(const group_state &g, unsigned to, int first, const float (&factor)[2])
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const unsigned at[2] = {to + staged_at(first + lane / 4 + 8 * h, lane % 4), to + staged_at(first + lane / 4 + 8 * h, 4 + lane % 4)};
+#pragma unroll
+        for (int quad = 0; quad < 8; quad++) {
+            unsigned x[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float *const o = &g.o[4 * (4 * quad + i) + 2 * h];
+                x[i] = pack2<element>(o[0] * factor[h], o[1] * factor[h]);
+            }
+            store_shared_16(at[quad % 2] + quad / 2 * cell, x[0], x[1], x[2], x[3]);
+        }
+    }
+}
+
 // What a team has of a request, each block of its tiles, put together without a detour through memory: every block has its
 // output, divided by its sums, in the place of its queries; then each adds up a slice of the columns of all of them.
 __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
                                                const group_state &g, int group, const float (&sum)[2])
 {
-    constexpr int all_chunks = latent / 8, chunks = (all_chunks + team - 1) / team; // 16 bytes each, of a row, of the slice
+    constexpr int all_chunks = latent / 8, chunks = (all_chunks / 4 + team - 1) / team * 4; // 16 bytes each, of a row, of the slice
     const int thread = threadIdx.x % 128, lane = thread % 32, first = mla_uniform(thread / 32 * 16); // of the warp's 16 rows
     if (first < w.num_rows) {
         float factor[2];
@@ -21,24 +49,24 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
             if (group == 0 && lane % 4 == 0)
                 b.c->lse[first + lane / 4 + 8 * h] = sum[h] != 0.f ? log2_fast(sum[h]) - g.minus[h] : minus_infinity();
         }
-        const unsigned staging = b.base + group * 4 * cell + first * 128;
+        const unsigned staging = b.base + group * 4 * cell;
         if (w.tiles > 0)
-            stage_output(g, staging, factor);
+            stage_quads(g, staging, first, factor);
         else // others read there all the same
 #pragma unroll 1
             for (int i = 0; i < 16; i++)
-                store_shared(staging + i / 4 * cell + i % 4 * 512 + lane * 16, make_float4(0.f, 0.f, 0.f, 0.f));
+                store_shared(staging + i / 4 * cell + first * 128 + i % 4 * 512 + lane * 16, make_float4(0.f, 0.f, 0.f, 0.f));
     }
     cluster_arrive(); // a barrier of the hardware: its fence is one for all, mbarriers of other blocks took one each
     cluster_wait();
 #pragma unroll 4 // all eight at once take too many registers
     for (int i = 0; i < (rows * chunks + 255) / 256; i++) {
-        const int item = i * 256 + group * 128 + thread, row = item / chunks, chunk = b.rank * chunks + item % chunks;
-        if (row >= w.num_rows)
+        const int item = i * 256 + static_cast<int>(threadIdx.x), row = min(item / chunks, w.num_rows - 1);
+        const int slice_chunk = b.rank * chunks + item % chunks, chunk = min(slice_chunk, all_chunks - 1);
+        if (mla_uniform(item) / chunks >= w.num_rows)
             break;
-        if (chunk >= all_chunks)
-            continue;
-        const unsigned from = chunk / 8 * cell + row * 128 + ((chunk % 8 ^ row % 8) << 4);
+        const bool valid = item / chunks < w.num_rows && slice_chunk < all_chunks; // the lanes exchange, so the others do the same
+        const unsigned from = staged_at(row, chunk);
         const unsigned lse_at = shared_address(&b.c->lse[row]) - b.base;
         float lse[team], top = minus_infinity(), all = 0.f, out[8] = {};
         unsigned x[team][4];
@@ -69,8 +97,10 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
 #pragma unroll
         for (int n = 0; n < 4; n++)
             packed[n] = pack2<element>(out[2 * n] * factor, out[2 * n + 1] * factor);
-        store_global_16(at.o(p) + chunk * 8, packed);
-        if (chunk == 0 && p.lse) {
+        transpose_quad(packed);
+        if (valid)
+            store_global_16(at.o(p) + chunk * 8, packed);
+        if (valid && chunk == 0 && p.lse) {
             const float row_lse = all != 0.f ? top + log2_fast(all) : minus_infinity();
             *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * 0.693147180559945309f;
         }
