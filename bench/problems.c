@@ -221,15 +221,16 @@ static float approach(const struct gen__family *family, gen_problem *problem, co
  * tried: a twelfth is within the rounding of small whole numbers. */
 #define GRID_TOLERANCE 0.09f
 
-/* Adds the problem of `keyed`'s required key that is nearest to `target`. */
+/* Adds the problem of `keyed`'s required key that is nearest to `target`, or the first that is as
+ * near as `tolerance`. */
 static void add_grid_point(struct shape_list *grid, const struct shape_list *bases,
                            const struct gen__family *family, const struct shape *keyed,
-                           const float *target)
+                           const float *target, float tolerance)
 {
     gen_problem *best = xmalloc(family->problem_size);
     gen_problem *copy = xmalloc(family->problem_size);
     float best_off = INFINITY;
-    for (size_t i = 0; i < bases->count && best_off > GRID_TOLERANCE; i++) {
+    for (size_t i = 0; i < bases->count && best_off > tolerance; i++) {
         const struct shape *b = &bases->item[i];
         memcpy(copy, b->problem, family->problem_size);
         for (uint32_t a = 0; a < family->num_required; a++)
@@ -304,7 +305,7 @@ void shapes_grid(struct shape_list *grid, const struct shape_list *shapes,
             float target[GEN__MAX_COORDS];
             for (uint32_t c = 0; c < family->num_coords; c++)
                 target[c] = 0.5f * (float)at[c];
-            add_grid_point(grid, shapes, family, &keys.item[k], target);
+            add_grid_point(grid, shapes, family, &keys.item[k], target, GRID_TOLERANCE);
             more = false;
             for (uint32_t c = 0; c < family->num_coords && !more; c++) {
                 at[c] += family->grid_steps ? family->grid_steps[c] : 1;
@@ -315,6 +316,43 @@ void shapes_grid(struct shape_list *grid, const struct shape_list *shapes,
         }
     }
     shapes_free(&keys);
+}
+
+/* The base 2 logarithms of the coordinates in "states=4096,seq_len=512"; false if they are not the
+ * family's. */
+static bool parse_coords(const struct gen__family *family, const char *text, float *target)
+{
+    for (uint32_t c = 0; c < family->num_coords; c++) {
+        const size_t length = strlen(family->coords[c]);
+        if (strncmp(text, family->coords[c], length) != 0 || text[length] != '=')
+            return false;
+        char *end;
+        const double value = strtod(text + length + 1, &end);
+        if (end == text + length + 1 || *end != (c + 1 < family->num_coords ? ',' : '\0') ||
+            !(value >= 1 && value < 1e18))
+            return false;
+        target[c] = (float)log2(value);
+        text = end + 1;
+    }
+    return true;
+}
+
+bool shapes_at(struct shape_list *list, const struct shape_list *shapes, const struct shape *keyed,
+               const char *coords)
+{
+    float target[GEN__MAX_COORDS];
+    char found[128] = "";
+    const size_t before = list->count;
+    if (parse_coords(keyed->family, coords, target))
+        add_grid_point(list, shapes, keyed->family, keyed, target, 0);
+    if (list->count == before)
+        return false;
+    coords_format(keyed->family, &list->item[before].key, found, sizeof found);
+    if (strcmp(found, coords) == 0)
+        return true;
+    free(list->item[before].problem);
+    list->count = before;
+    return false;
 }
 
 /* ---- random problems --------------------------------------------------- */

@@ -32,11 +32,13 @@ static struct {
     bool grid, shapes, quick, force, refresh;
 } options = {.commit = ""};
 
-/* What is to be tuned, and for each bucket its key's small problem. */
-static struct shape_list buckets, small;
-/* With --refresh, a byte a bucket: the table had a row of it when the run began. A variant that is
- * refused since takes its rows with it, and their buckets are still to be measured. */
+/* What is to be tuned, for each bucket its key's small problem, and the shape files' problems. */
+static struct shape_list buckets, small, shapes;
+/* With --refresh, a byte for each bucket of the lists: the table had a row of it when the run
+ * began. A variant that is refused since takes its rows with it, and their buckets are still to be
+ * measured. Behind the lists' `listed` buckets are those of the table's other rows. */
 static uint8_t *had_row;
+static size_t listed;
 
 enum { TUNED, KEPT, EMPTY, MISSING, STARTED };
 
@@ -76,17 +78,17 @@ static void list_buckets(void)
     const struct gen__family *family[64];
     uint32_t n = families_named(&options.session.families, family, 64);
     for (uint32_t i = 0; i < n; i++) {
-        struct shape_list shapes = {0};
+        const size_t first = shapes.count;
         shapes_load(&shapes, family[i], SHAPES_TIMED, NULL);
         if (options.shapes || !options.grid)
-            for (size_t k = 0; k < shapes.count; k++)
+            for (size_t k = first; k < shapes.count; k++)
                 shapes_add(&buckets, family[i], shapes.item[k].problem);
         if (options.grid || !options.shapes)
             shapes_grid(&buckets, &shapes, family[i]);
         verify_small(&small, family[i]);
-        shapes_free(&shapes);
     }
     drop_duplicates(&buckets);
+    listed = buckets.count;
 }
 
 /* ---- the run ----------------------------------------------------------- */
@@ -140,7 +142,7 @@ static bool is_left(struct tuner *tuner, size_t bucket, const char *required)
 {
     const struct table_row *row = row_of(tuner->table, &buckets.item[bucket], required);
     const bool kept = !options.force && is_fresh(tuner->session, tuner->table, row);
-    const bool missing = options.refresh && !had_row[bucket];
+    const bool missing = options.refresh && bucket < listed && !had_row[bucket];
     tuner->worker->counter[KEPT] += kept;
     tuner->worker->counter[MISSING] += missing;
     return kept || missing;
@@ -149,9 +151,26 @@ static bool is_left(struct tuner *tuner, size_t bucket, const char *required)
 static void note_rows(struct session *s, struct table *table)
 {
     char required[192];
-    for (size_t i = 0; i < buckets.count; i++)
+    for (size_t i = 0; i < listed; i++)
         had_row[i] = is_asked_for(s, &buckets.item[i], required, sizeof required) &&
                      row_of(table, &buckets.item[i], required);
+}
+
+/* Buckets of rows that no list has: of an earlier shape file or grid, say. A run that goes on
+ * behind a lost context makes the list anew; if rows went with a variant in between, as many others
+ * may be passed over, which are left to the next run. */
+static void list_rows(struct session *s, const struct table *table)
+{
+    char required[192];
+    for (size_t k = 0; k < small.count; k++) {
+        const struct shape *keyed = &small.item[k];
+        if (!is_asked_for(s, keyed, required, sizeof required))
+            continue;
+        for (size_t i = 0; i < table->num_rows; i++)
+            if (strcmp(table->row[i].family, keyed->family->name) == 0 &&
+                strcmp(table->row[i].required, required) == 0)
+                (void)shapes_at(&buckets, &shapes, keyed, table->row[i].problem);
+    }
 }
 
 static void progress(size_t at, uint64_t start, const struct shape *shape, const char *text)
@@ -248,6 +267,8 @@ static int body(struct worker *worker, void *context)
     tuner.good = xmalloc(2 * (size_t)s->info.num_variants);
     memset(tuner.good, 0, 2 * (size_t)s->info.num_variants);
     tuner.refused = tuner.good + s->info.num_variants;
+    if (options.refresh && !options.shapes && !options.grid)
+        list_rows(s, &table);
     if (!worker->next)
         printf("%s (%s), driver %s: %zu buckets, %" PRIu32 " variants, into %s\n",
                s->gpu.device.name, s->gpu.class_name, table.identity.driver, buckets.count,
@@ -322,6 +343,7 @@ int main(int argc, char **argv)
     gen_close(s->library);
     shapes_free(&buckets);
     shapes_free(&small);
+    shapes_free(&shapes);
     free(words);
     return status;
 }

@@ -138,6 +138,14 @@ for case in "wrong $one $two" "late $one $two" "capture $one $two" "wrong $two $
     is_of_all "$second"
     is_of_all "$third"
 done
+# Without --shapes and --grid: rows of problems that neither names, too.
+cp "$table" "$refresh"
+awk -F'\t' -v OFS='\t' -v key=$key -v problem="$first" '$2 == key && $3 == problem { $3 = "states=40"; print }' "$table" >>"$refresh"
+stale states=40 "$one" "$two" 9
+check 0 "^1 buckets measured, 3 kept, [1-9][0-9]* not in the table, " "$bin/attngen-tune" --families la_decode --quick --refresh --keys $key --output "$refresh"
+is states=40 "$one $two" "$two $one"
+stale states=40 "$one" "$two" 9
+check 0 "^0 buckets measured, 3 kept, 0 not in the table, " tune_refresh
 # --only goes for the two as well.
 cp "$table" "$refresh"
 stale "$first" "$one" "$two" 9

@@ -206,6 +206,31 @@ static void the_grid_spans_the_shapes(void **state)
     shapes_free(&shapes);
 }
 
+/* What a row of a table names, and nothing near it. */
+static void a_problem_is_found_by_its_coordinates(void **state)
+{
+    static const char *const wrong[] = {"states=0",  "states=40,",    "states=40 ", "states=",
+                                        "rows=40",   "states=40,a=1", "states=nan", "",
+                                        "states=1e9"}; /* beyond what fits: not added */
+    struct shape_list shapes = {0}, list = {0};
+    char coords[64];
+    (void)state;
+    assert_int_equal(shapes_read_default(&shapes, family(), SHAPES_TIMED), 0);
+    const struct shape *keyed = &shapes.item[shapes.count - 1];
+    assert_true(shapes_at(&list, &shapes, keyed, "states=40"));
+    assert_int_equal(list.count, 1);
+    coords_format(family(), &list.item[0].key, coords, sizeof coords);
+    assert_string_equal(coords, "states=40");
+    assert_memory_equal(list.item[0].key.codes, keyed->key.codes, sizeof keyed->key.codes);
+    assert_false(shapes_at(&list, &shapes, keyed, "states=40")); /* the list has it */
+    assert_false(shapes_at(&list, &shapes, keyed, "states=37")); /* 36 would be the nearest */
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(shapes_at(&list, &shapes, keyed, wrong[i]));
+    assert_int_equal(list.count, 1);
+    shapes_free(&list);
+    shapes_free(&shapes);
+}
+
 static void random_problems_are_new_and_repeatable(void **state)
 {
     struct shape_list shapes = {0}, a = {0}, b = {0};
@@ -540,6 +565,7 @@ int main(void)
         cmocka_unit_test(what_follows_a_field_goes_along),
         cmocka_unit_test(the_shape_file_holds_the_published_cases),
         cmocka_unit_test(the_grid_spans_the_shapes),
+        cmocka_unit_test(a_problem_is_found_by_its_coordinates),
         cmocka_unit_test(random_problems_are_new_and_repeatable),
         cmocka_unit_test(random_problems_leave_what_no_shape_sets),
         cmocka_unit_test(every_tuned_key_has_a_small_problem),
