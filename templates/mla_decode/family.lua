@@ -95,7 +95,7 @@ local WGMMA_CONTROL = 2048     -- barriers, maxima, sums, schedule
 
 -- Queries, and two stages that hold nine cells whatever the rotary part: the last one holds probabilities, too.
 local function wgmma_shared(v)
-  return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL
+  return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + (v.kernel == "wgmma" and 8 * 1024 or 0) + WGMMA_CONTROL
 end
 
 -- Blocks of a cluster.

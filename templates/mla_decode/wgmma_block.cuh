@@ -18,12 +18,13 @@ constexpr int run = MLA_MAP_CELLS;               // neighbouring cells that land
 constexpr int runs = (cells + run - 1) / run, latent_runs = 8 / run; // the rotary cell is a run of its own
 constexpr int stage_bytes = 9 * cell;            // the ninth always: it holds probabilities, too
 constexpr int q_bytes = cells * cell;
-constexpr int tiles_bytes = q_bytes + 2 * stage_bytes;
+constexpr int turning_bytes = team == 1 ? 1024 : 0; // of a warp, where its output turns from fragments to rows
+constexpr int turning_at = q_bytes + 2 * stage_bytes, tiles_bytes = turning_at + 8 * turning_bytes;
 
 // Named barriers. 0 is the whole block.
 constexpr int group_barrier = 1;                 // + group
 
-// mbarriers. What lanes read or write themselves each of them tells: one that tells for its warp orders the others' accesses, too,
+// mbarriers. What lanes have read or written themselves, each of them tells: one that tells for its warp orders the others' accesses as well,
 // but compute-sanitizer's racecheck does not see it.
 constexpr int full_barrier = 0;                  // + stage's number x runs + run: the run of cells has landed
 constexpr int empty_barrier = 2 * runs;          // + stage's number x 2 + output half: that half (four cells) is no longer read
@@ -66,6 +67,7 @@ struct block_state {
     __device__ __forceinline__ unsigned q_empty() const { return barrier(q_empty_barrier); }
     __device__ __forceinline__ unsigned given(int s) const { return barrier(given_barrier + s); }
     __device__ __forceinline__ unsigned summed() const { return barrier(summed_barrier); }
+    __device__ __forceinline__ unsigned turning() const { return base + turning_at; }
     __device__ __forceinline__ unsigned barrier(int number) const { return base + tiles_bytes + number * 8; }
     __device__ __forceinline__ unsigned minus() const { return barrier(mbarriers); } // behind the barriers
 };

@@ -155,14 +155,13 @@ __device__ __forceinline__ void start_values(group_state &g, const group_operand
     g.started = true;
 }
 
-// Waits for them. The stage's half is free afterwards, but for the piece's last one: the output goes through it.
-template <int group, int stage> __device__ __forceinline__ void finish_values(const block_state &b, bool last)
+// Waits for them. The stage's half is free afterwards.
+template <int group, int stage> __device__ __forceinline__ void finish_values(const block_state &b)
 {
     if (!gathers && stage != group)
         fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is the copy engine
     wgmma_wait<0>();
-    if (!last)
-        mbarrier_arrive(b.empty(stage, group));
+    mbarrier_arrive(b.empty(stage, group));
 }
 
 } // namespace

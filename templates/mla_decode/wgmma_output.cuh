@@ -6,34 +6,21 @@
 
 namespace {
 
-// The output of the warp's 16 rows, 16 bits a column, to its part of the half of a stage that the group read last, which
-// is as large: cells of 64 columns, chunks of 16 bytes swizzled as the copy engine does it, for no reason but the banks.
-template <class T> __device__ __forceinline__ void stage_cell(const group_state &g, unsigned to, int n, const float (&factor)[2])
+// Of four matrices of 8 x 8, lanes 8 i onwards tell where the rows of matrix i go: rows + 8 (i % 2), chunk of 16 bytes + i / 2. These are the
+// warp's 16 rows and 16 columns, 8 `tile` onwards, 16 bits each.
+template <class T> __device__ __forceinline__ void stage_columns(const group_state &g, unsigned to, int tile, const float (&factor)[2])
 {
-    // Of four matrices of 8 x 8, lanes 8 i onwards tell where the rows of matrix i go: rows + 8 (i % 2), chunk + i / 2.
-    const int lane = threadIdx.x % 32;
-    const unsigned row = to + n * cell + (lane / 8 % 2 * 8 + lane % 8) * 128, swizzle = (lane / 16) ^ (lane % 8);
+    unsigned x[4];
 #pragma unroll
-    for (int chunk = 0; chunk < 8; chunk += 2) {
-        unsigned x[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float *const o = &g.o[32 * n + 4 * (chunk + i / 2) + 2 * (i % 2)];
-            x[i] = pack2<T>(o[0] * factor[i % 2], o[1] * factor[i % 2]);
-        }
-        stmatrix_x4(row + ((chunk ^ swizzle) << 4), x);
+    for (int i = 0; i < 4; i++) {
+        const float *const o = &g.o[4 * (tile + i / 2) + 2 * (i % 2)];
+        x[i] = pack2<T>(o[0] * factor[i % 2], o[1] * factor[i % 2]);
     }
+    stmatrix_x4(to, x);
 }
 
-__device__ __forceinline__ void stage_output(const group_state &g, unsigned to, const float (&factor)[2])
-{
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        stage_cell<element>(g, to, n, factor);
-}
-
-// The same of a partial result; the cells' exponents, a byte each, come back.
-__device__ __forceinline__ void stage_partial(const group_state &g, unsigned to, const float (&factor)[2], unsigned (&exponents)[2])
+// Each cell's exponents of the lane's two rows, a byte each, and what the cells are multiplied by for a partial result.
+__device__ __forceinline__ void scale_partial(const group_state &g, const float (&factor)[2], float (&up)[4][2], unsigned (&exponents)[2])
 {
     float most[4][2]; // all of them at once, for it is a chain of latencies
 #pragma unroll
@@ -52,78 +39,96 @@ __device__ __forceinline__ void stage_partial(const group_state &g, unsigned to,
             most[n][h] = mla_most_of_quad(most[n][h]);
     exponents[0] = exponents[1] = 0;
 #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        float up[2];
+    for (int n = 0; n < 4; n++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const unsigned exponent = mla_exponent(most[n][h] * factor[h]);
             exponents[h] |= exponent << 8 * n;
-            up[h] = factor[h] * mla_scale_up(exponent);
+            up[n][h] = factor[h] * mla_scale_up(exponent);
         }
-        stage_cell<fp16>(g, to, n, up);
+}
+
+// The group's columns of the warp's 16 rows, 32 at a time through the warp's own place: 64 bytes a row, chunks of 16 swizzled for the
+// banks. A lane stores 16 bytes of rows lane / 4 and lane / 4 + 8, to `to`, where they are `valid`; zeros of a piece without `tiles`.
+template <class T>
+__device__ __forceinline__ void store_rows(const group_state &g, unsigned place, const float (&factor)[4][2], bool tiles,
+                                           unsigned short *const (&to)[2], const bool (&valid)[2])
+{
+    const int lane = threadIdx.x % 32, row = lane % 16;
+    const unsigned in = place + row * 64, swizzle = row / 2 % 4 ^ lane / 16;
+    const unsigned out = place + lane / 4 * 64 + ((lane % 4 ^ lane / 8) << 4);
+#pragma unroll
+    for (int columns = 0; columns < 8; columns++) {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            stage_columns<T>(g, in + ((2 * i ^ swizzle) << 4), 4 * columns + 2 * i, factor[columns / 2]);
+        __syncwarp();
+        unsigned x[2][4];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            load_shared_16(out + h * 512, x[h][0], x[h][1], x[h][2], x[h][3]);
+        __syncwarp();
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x[h][i] = tiles ? x[h][i] : 0;
+            if (valid[h])
+                store_global_16(to[h] + columns * 32, x[h]);
+        }
     }
 }
 
-// The rows' output and log-sum-exp, or the piece's part of them. `stage`: whose half the group read last, and still has;
-// of a piece without tiles there is none, and the output is zeros.
+// The rows' output and log-sum-exp, or the piece's part of them.
 __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
-                                           const group_state &g, int group, int stage, const float (&sum)[2])
+                                           const group_state &g, int group, const float (&sum)[2])
 {
     const int lane = threadIdx.x % 32, first = mla_uniform(threadIdx.x % 128 / 32 * 16); // of the warp's 16 rows
-    const int count = min(w.num_rows - first, 16);
-    if (count <= 0)
+    if (first >= w.num_rows)
         return;
-    float factor[2], lse[2];
+    const unsigned place = b.turning() + threadIdx.x / 32 * turning_bytes;
+    const int columns = group * 256 + lane % 4 * 8;
+    float factor[4][2], lse[2];
+    unsigned short *to[2];
+    bool valid[2];
+    int packed[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const bool any = sum[h] > 0.f;
-        factor[h] = any ? rcp_fast(sum[h]) : 0.f;
+        factor[0][h] = any ? rcp_fast(sum[h]) : 0.f;
         lse[h] = any ? log2_fast(sum[h]) - g.minus[h] : minus_infinity();
+        const int row = first + lane / 4 + 8 * h;
+        valid[h] = row < w.num_rows;
+        packed[h] = w.first_row + min(row, w.num_rows - 1);
     }
-    // Lane l knows where row l goes, and its log-sum-exp from the first of the four lanes that have it.
-    const float low = __shfl_sync(0xffffffffu, lse[0], lane % 8 * 4), high = __shfl_sync(0xffffffffu, lse[1], lane % 8 * 4);
-    const float row_lse = lane & 8 ? high : low;
-    const int packed = w.first_row + first + min(lane % 16, count - 1);
-    const bool mine = lane < count;
-    const unsigned staging = b.stage(stage) + group * 4 * cell + first * 128;
-    unsigned short *to;
     if (w.piece.slot >= 0) {
-        const long long index = static_cast<long long>(w.piece.slot) * (p.q_len * p.num_heads) + packed;
-        to = p.partial + index * latent;
-        if (w.tiles > 0) {
-            unsigned exponents[2];
-            stage_partial(g, staging, factor, exponents);
-            const int row = first + lane / 4;
-            gen_mla_partial_row *const at = p.partial_rows + (index - packed + w.first_row + row);
-            if (lane % 4 == 0 && row < w.num_rows)
-                at[0].exponents[group] = static_cast<int>(exponents[0]);
-            if (lane % 4 == 0 && row + 8 < w.num_rows)
-                at[8].exponents[group] = static_cast<int>(exponents[1]);
+        const float once[2] = {factor[0][0], factor[0][1]};
+        unsigned exponents[2];
+        scale_partial(g, once, factor, exponents);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const long long index = static_cast<long long>(w.piece.slot) * (p.q_len * p.num_heads) + packed[h];
+            to[h] = p.partial + index * latent + columns;
+            gen_mla_partial_row *const at = p.partial_rows + index;
+            if (valid[h] && lane % 4 == 0) {
+                at->exponents[group] = static_cast<int>(exponents[h]);
+                if (group == 0)
+                    at->lse = lse[h];
+            }
         }
-        if (mine && group == 0)
-            p.partial_rows[index].lse = row_lse;
+        store_rows<fp16>(g, place, factor, w.tiles > 0, to, valid);
     } else {
-        const mla_row at(p, w.tokens, packed);
-        to = at.o(p);
-        if (w.tiles > 0)
-            stage_output(g, staging, factor);
-        if (mine && group == 0 && p.lse)
-            *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * 0.693147180559945309f;
-    }
-    __syncwarp();
-    const unsigned from = staging + lane / 8 * cell;
-    unsigned x[16][4]; // the output's registers are free: all rows are on their way at once
 #pragma unroll
-    for (int row = 0; row < 16; row++)
-        if (w.tiles > 0)
-            load_shared_16(from + row * 128 + ((lane % 8 ^ row % 8) << 4), x[row][0], x[row][1], x[row][2], x[row][3]);
-        else
-            x[row][0] = x[row][1] = x[row][2] = x[row][3] = 0;
+        for (int h = 0; h < 2; h++) {
+            const mla_row at(p, w.tokens, packed[h]);
+            to[h] = at.o(p) + columns;
+            if (valid[h] && lane % 4 == 0 && group == 0 && p.lse)
+                *at.lse(p) = p.lse_base_2 ? lse[h] : lse[h] * 0.693147180559945309f;
 #pragma unroll
-    for (int row = 0; row < 16; row++) {
-        unsigned short *const row_to = reinterpret_cast<unsigned short *>(__shfl_sync(0xffffffffu, reinterpret_cast<long long>(to), row));
-        if (row < count)
-            store_global_16(row_to + group * 256 + lane * 8, x[row]);
+            for (int n = 1; n < 4; n++)
+                factor[n][h] = factor[0][h];
+        }
+        store_rows<element>(g, place, factor, w.tiles > 0, to, valid);
     }
 }
 

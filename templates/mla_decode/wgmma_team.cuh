@@ -23,15 +23,19 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         }
         const unsigned staging = b.base + group * 4 * cell + first * 128;
         if (w.tiles > 0)
-            stage_output(g, staging, factor);
+#pragma unroll
+            for (int tile = 0; tile < 32; tile += 2) {
+                const int row = lane % 16;
+                stage_columns<element>(g, staging + tile / 8 * cell + row * 128 + ((tile % 8 + lane / 16 ^ row % 8) << 4), tile, factor);
+            }
         else // others read there all the same
 #pragma unroll 1
             for (int i = 0; i < 16; i++)
                 store_shared(staging + i / 4 * cell + i % 4 * 512 + lane * 16, make_float4(0.f, 0.f, 0.f, 0.f));
     }
-    cluster_arrive(); // a barrier of the hardware: its fence is one for all, mbarriers of other blocks took one each
+    cluster_arrive();
     cluster_wait();
-#pragma unroll 4 // all eight at once take too many registers
+#pragma unroll 4
     for (int i = 0; i < (rows * chunks + 255) / 256; i++) {
         const int item = i * 256 + group * 128 + thread, row = item / chunks, chunk = b.rank * chunks + item % chunks;
         if (row >= w.num_rows)
