@@ -79,24 +79,31 @@ __device__ __forceinline__ void store_rows(const group_state &g, unsigned place,
     }
 }
 
+// A piece whose output is not yet written.
+struct pending_piece {
+    block_piece w;
+    float inverse[2], lse[2]; // of the thread's rows: 1 / sum, to base 2
+    bool any;
+};
+
 // The rows' output and log-sum-exp, or the piece's part of them.
-__device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
-                                           const group_state &g, int group, const float (&sum)[2])
+__device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const block_state &b, const pending_piece &pending,
+                                           const group_state &g, int group)
 {
+    const block_piece &w = pending.w;
     const int lane = threadIdx.x % 32, first = mla_uniform(threadIdx.x % 128 / 32 * 16); // of the warp's 16 rows
     if (first >= w.num_rows)
         return;
     const unsigned place = b.turning() + threadIdx.x / 32 * turning_bytes;
     const int columns = group * 256 + lane % 4 * 8;
-    float factor[4][2], lse[2];
+    float factor[4][2];
+    const float (&lse)[2] = pending.lse;
     unsigned short *to[2];
     bool valid[2];
     int packed[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const bool any = sum[h] > 0.f;
-        factor[0][h] = any ? rcp_fast(sum[h]) : 0.f;
-        lse[h] = any ? log2_fast(sum[h]) - g.minus[h] : minus_infinity();
+        factor[0][h] = pending.inverse[h];
         const int row = first + lane / 4 + 8 * h;
         valid[h] = row < w.num_rows;
         packed[h] = w.first_row + min(row, w.num_rows - 1);
