@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "verify.h"
+#include "compare.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -211,31 +212,6 @@ static void check_untouched(const struct verify_case *c, uint32_t t, struct veri
     }
 }
 
-/* Sums of a comparison. */
-struct sums {
-    double difference, reference; /* of squares, where both are finite */
-    double worst;                 /* greatest difference */
-    uint64_t worst_index;
-    uint64_t misplaced; /* first element that is not finite in one alone */
-    bool any_misplaced;
-};
-
-static void add_element(struct sums *s, uint64_t i, double r, double a)
-{
-    if (isfinite(r) && isfinite(a)) {
-        double d = fabs(a - r);
-        s->difference += d * d;
-        s->reference += r * r;
-        if (d > s->worst) {
-            s->worst = d;
-            s->worst_index = i;
-        }
-    } else if (!(isnan(r) && isnan(a)) && r != a && !s->any_misplaced) {
-        s->any_misplaced = true;
-        s->misplaced = i;
-    }
-}
-
 /* Every output lies within one rounding of the exact value: half a unit in the
  * last place, and what accumulating in fp32 adds where terms cancel. */
 static void check_rounding(const struct gen__tensor *tensor, const double *exact,
@@ -272,7 +248,7 @@ static void check_rows(const struct verify_case *c, uint32_t t, struct verify_re
         const uint64_t end = first + (left < tensor->row ? left : tensor->row);
         struct sums s = {.worst_index = first};
         for (uint64_t i = first; i < end; i++)
-            add_element(&s, i, expected_at(c, t, i), dtype_get(tensor->dtype, actual, i));
+            sums_add(&s, i, expected_at(c, t, i), dtype_get(tensor->dtype, actual, i));
         const double value = expected_at(c, t, s.worst_index);
         const double rms = sqrt(s.reference / (double)(end - first));
         const double limit = ROW_ELEMENT_FACTOR * tensor->tolerance * fmax(rms, fabs(value));
@@ -332,12 +308,10 @@ static void compare_values(const struct verify_case *c, uint32_t t, struct verif
     if (!tensor->count)
         return;
     if (tensor->dtype == GEN_DTYPE_FP32) {
-        const float *e = expected, *a = actual;
-        for (uint64_t i = 0; i < tensor->count; i++)
-            add_element(&s, i, (double)e[i], (double)a[i]);
+        sums_add_floats(&s, 0, expected, actual, tensor->count);
     } else {
         for (uint64_t i = 0; i < tensor->count; i++)
-            add_element(&s, i, expected_at(c, t, i), dtype_get(tensor->dtype, actual, i));
+            sums_add(&s, i, expected_at(c, t, i), dtype_get(tensor->dtype, actual, i));
         if (c->exact[t] && tensor->rounded_once)
             check_rounding(tensor, c->exact[t], actual, &s, result);
     }
