@@ -329,7 +329,7 @@ static bool parse_coords(const struct gen__family *family, const char *text, flo
         char *end;
         const double value = strtod(text + length + 1, &end);
         if (end == text + length + 1 || *end != (c + 1 < family->num_coords ? ',' : '\0') ||
-            !(value >= 1 && value < 1e18))
+            !(value >= 1 && value <= 1e9)) /* families make them int32_t */
             return false;
         target[c] = (float)log2(value);
         text = end + 1;

@@ -1,9 +1,13 @@
-/* Problems and variants for the tests of kda_prefill and its launches. */
+/* Problems, variants and inputs for the tests of kda_prefill and its launches. */
 #ifndef TEST_FAMILY_KDA_PREFILL_H
 #define TEST_FAMILY_KDA_PREFILL_H
 
 #include "families/kda_chunk.h"
 #include "kda_prefill/args.h"
+#include "reference/half.h"
+#include "test.h"
+
+#include <stdlib.h>
 
 static inline gen_kda_prefill_problem kda_prefill_problem(int32_t batch, int32_t seq_len,
                                                           int32_t heads)
@@ -30,6 +34,23 @@ static inline struct gen__facts kda_prefill_variant(int32_t groups)
                                .registers = 168,
                                .cluster = 1,
                                .fact = {groups, 1, 1}};
+}
+
+/* The caller frees them. */
+static inline uint16_t *random_bf16(int64_t count, double size, uint64_t *random)
+{
+    uint16_t *x = malloc((size_t)count * sizeof *x);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = gen__bf16_from_double(size * random_unit(random));
+    return x;
+}
+
+static inline float *random_fp32(int64_t count, double middle, double size, uint64_t *random)
+{
+    float *x = malloc((size_t)count * sizeof *x);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = (float)(middle + size * random_unit(random));
+    return x;
 }
 
 #endif /* TEST_FAMILY_KDA_PREFILL_H */

@@ -23,22 +23,6 @@ struct run {
     int64_t tokens, elements, states;
 };
 
-static uint16_t *random_bf16(int64_t count, uint64_t *random)
-{
-    uint16_t *x = malloc((size_t)count * sizeof *x);
-    for (int64_t i = 0; i < count; i++)
-        x[i] = gen__bf16_from_double(2 * random_unit(random));
-    return x;
-}
-
-static float *random_fp32(int64_t count, double middle, double size, uint64_t *random)
-{
-    float *x = malloc((size_t)count * sizeof *x);
-    for (int64_t i = 0; i < count; i++)
-        x[i] = (float)(middle + size * random_unit(random));
-    return x;
-}
-
 static void set_up(struct run *r, gen_kda_prefill_problem p)
 {
     uint64_t random = 42;
@@ -50,10 +34,10 @@ static void set_up(struct run *r, gen_kda_prefill_problem p)
     r->states = (int64_t)p.batch * p.num_v_heads * p.head_dim * p.head_dim;
     const int64_t qk = r->tokens * p.num_qk_heads * p.head_dim;
     family->default_args(&p.base, (gen_args *)&r->a);
-    r->a.q = r->q = random_bf16(qk, &random);
-    r->a.k = r->k = random_bf16(qk, &random);
-    r->a.v = r->v = random_bf16(r->elements, &random);
-    r->a.o = r->o = random_bf16(r->elements, &random);
+    r->a.q = r->q = random_bf16(qk, 2, &random);
+    r->a.k = r->k = random_bf16(qk, 2, &random);
+    r->a.v = r->v = random_bf16(r->elements, 2, &random);
+    r->a.o = r->o = random_bf16(r->elements, 2, &random);
     r->a.g = r->g = random_fp32(r->elements, 0, 2, &random);
     r->a.beta = r->beta = random_fp32(r->tokens * p.num_v_heads, 0.5, 0.5, &random);
     r->a.initial_state = r->initial = random_fp32(r->states, 0, 1, &random);

@@ -347,22 +347,6 @@ struct operands {
     float *decay, *initial;
 };
 
-static uint16_t *random_bf16(int64_t count, double size, uint64_t *random)
-{
-    uint16_t *x = malloc((size_t)count * sizeof *x);
-    for (int64_t i = 0; i < count; i++)
-        x[i] = gen__bf16_from_double(size * random_unit(random));
-    return x;
-}
-
-static float *random_fp32(int64_t count, double middle, double size, uint64_t *random)
-{
-    float *x = malloc((size_t)count * sizeof *x);
-    for (int64_t i = 0; i < count; i++)
-        x[i] = (float)(middle + size * random_unit(random));
-    return x;
-}
-
 /* The state of one head behind `tokens` tokens of a sequence, [K][V], by kda_inter's reference. */
 static void state_behind(const struct operands *x, int64_t tokens, int64_t d, float *s)
 {
