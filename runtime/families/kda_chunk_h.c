@@ -13,7 +13,7 @@
 enum gen_status gen__kda_chunk_h_reference(const gen_plan *plan, const gen_args *args);
 
 #define PART 64 /* columns of V of a block */
-enum fact { DEPENDENT, STAGES, WGMMA };
+enum fact { DEPENDENT, WGMMA };
 
 static const char family[] = "kda_chunk_h";
 static const char *const coords[] = {"states", "seq_len"};
@@ -46,9 +46,7 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
 /* A chunk's time on an H200, in us; beside another block on the SM it is a third longer. */
 static float chunk_us(const struct gen__facts *variant)
 {
-    if (!variant->fact[WGMMA])
-        return 3.0f;
-    return variant->fact[STAGES] > 2 ? 2.4f : 2.55f;
+    return variant->fact[WGMMA] ? 1.0f : 2.4f;
 }
 
 /* As many chunks one after the other as the longest sequence has, or as come to a place of an SM.
@@ -248,7 +246,7 @@ const struct gen__family gen__family_kda_chunk_h = {
     .params_size = sizeof(struct gen_kda_chunk_h_params),
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
-    .facts = "dependent,stages,wgmma",
+    .facts = "dependent,wgmma",
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
     .fields = gen__kda_stage_fields,

@@ -1,13 +1,15 @@
 -- The state of Kimi Delta Attention from chunk to chunk: what variants exist, and why not others.
 --
--- A block of 4 warps has 64 columns of V of one sequence and value head.
+-- Columns of V are independent, so a block has 64 of them, of one sequence and value head.
 --
---   kernel  mma    mma.sync: every architecture
---           wgmma  sm_90a
+--   kernel  mma    four warps with mma.sync that load and store as well: every architecture
+--           wgmma  a warp group, and four warps more that load and store for it: sm_90a
 --   stages  chunks whose operands are on their way or in use
 local function shared(v)
   local tile, cell = 64 * v.head_dim * 2, 64 * 64 * 2
-  return v.stages * (2 * tile + cell) + tile + cell + 2 * v.head_dim * 4 -- w, kg, u; S', vn'; decays
+  local stage, made, decay = 2 * tile + cell, tile + cell, v.head_dim * 4 -- w, kg, u; S, v_new
+  if v.kernel == "mma" then return stage + made + 2 * decay end
+  return v.stages * (stage + decay + 16) + 2 * (made + 8) -- and barriers
 end
 
 return family {
@@ -29,17 +31,17 @@ return family {
     end
     return true
   end,
-  facts = { "dependent", "stages", "wgmma" },
+  facts = { "dependent", "wgmma" },
   plan = function(v, arch)
     return {
-      threads = 128,
+      threads = v.kernel == "wgmma" and 256 or 128,
       shared = shared(v),
       cluster = 1,
       max_registers = 255,
       -- dependent: the template waits there
-      facts = { dependent = arch.cc >= 90 and 1 or 0, stages = v.stages, wgmma = v.kernel == "wgmma" and 1 or 0 },
+      facts = { dependent = arch.cc >= 90 and 1 or 0, wgmma = v.kernel == "wgmma" and 1 or 0 },
     }
   end,
-  template = function(v) return "kda_chunk_h.cu.in" end,
+  template = function(v) return v.kernel == "wgmma" and "kda_chunk_h_wgmma.cu.in" or "kda_chunk_h.cu.in" end,
   fallback = function(v, arch) return v.kernel == "mma" end,
 }

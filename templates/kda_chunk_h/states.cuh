@@ -1,0 +1,323 @@
+// The state of Kimi Delta Attention from chunk to chunk (args.h), of 64 columns of V of one sequence and value head, which are a
+// block's: what both kernels share.
+//
+// The state is held transposed, V x K, in the accumulators of the products that add to it, those of four warps. Rounded, an
+// accumulator is the next product's left operand as it stands, so nothing of the chain goes through shared memory:
+//
+//     -vn' = -u' + S' w'      S' = S' diag(decay) + vn' kg
+//
+// A lane has, of a warp's 16 rows, rows lane / 4 and lane / 4 + 8, columns 8 n + 2 (lane % 4) + {0, 1} in elements 4 n to 4 n + 3:
+// for mma.sync as for wgmma.
+#pragma once
+
+#include "kda_chunk_h/args.h"
+#include "kda_chunk_intra/tile.cuh"
+#include "lib/transpose.cuh"
+#include "lib/wgmma_regs.cuh"
+
+template <class element, int head_dim, bool wgmma> struct kda_states {
+    static constexpr int rows = kda_stage::rows, cell = kda_stage::cell, tile = head_dim / 64 * cell;
+    static constexpr int threads = 128;                      // that calculate, and that load and store: the same or others
+    static constexpr int part = 64, parts = head_dim / part; // columns of V of a block; blocks of a head
+
+    // A stage: the operands of a chunk. What it makes, rounded: S and v_new. Without stmatrix both lie as they are made,
+    // 64 rows of K and of tokens; else as they go out, rows of 64 columns of V, but for S V x K.
+    static constexpr int w = 0, kg = tile, u = 2 * tile, stage_bytes = 2 * tile + cell;
+    static constexpr int new_values = tile, made_bytes = tile + cell;
+    static constexpr int decay_bytes = head_dim * 4; // of a chunk
+
+    struct work {
+        unsigned base;
+        kda_sequence sequence;
+        int head, first_v, first_chunk; // of V, the first column
+        long long stride;               // between tokens
+    };
+
+    // By whole warps.
+    static __device__ __forceinline__ work work_of(const gen_kda_chunk_h_params &p, const void *memory)
+    {
+        work b;
+        b.base = shared_address(memory);
+        b.sequence = kda_sequence_at(p.shape.sequences, blockIdx.y);
+        b.head = blockIdx.x / parts;
+        b.first_v = blockIdx.x % parts * part;
+        b.stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
+        b.first_chunk = __shfl_sync(0xffffffffu, kda_chunks_before(p.shape.sequences, blockIdx.y), 0);
+        return b;
+    }
+
+    // ---- operands ----
+
+    // A chunk's, to a stage.
+    static __device__ __forceinline__ void ask(const gen_kda_chunk_h_params &p, const work &b, int chunk, unsigned stage)
+    {
+        constexpr int count = rows / (threads / 32);
+        const int row = threadIdx.x % threads / 32 * count, valid = b.sequence.length - chunk * rows;
+        const long long at = (b.sequence.first + static_cast<long long>(chunk) * rows) * b.stride + b.head * head_dim;
+        kda_stage::copy_rows<head_dim, count>(stage + w, static_cast<const unsigned short *>(p.w) + at, b.stride, row, valid);
+        kda_stage::copy_rows<part, count>(stage + u, static_cast<const unsigned short *>(p.u) + at + b.first_v, b.stride, row, valid);
+        kda_stage::copy_rows<head_dim, count>(stage + kg, static_cast<const unsigned short *>(p.kg) + at, b.stride, row, valid);
+    }
+
+    // The chunk's last row of the cumulated gates, a thread's channel.
+    static __device__ __forceinline__ float last_gate(const gen_kda_chunk_h_params &p, const work &b, int chunk)
+    {
+        static_assert(threads >= head_dim, "a thread to a channel");
+        const int channel = threadIdx.x % threads, last = min((chunk + 1) * rows, b.sequence.length) - 1;
+        return channel < head_dim && last >= chunk * rows ? load_global(p.gk + (b.sequence.first + last) * b.stride + b.head * head_dim + channel) : 0.f;
+    }
+
+    static __device__ __forceinline__ void put_decay(unsigned to, float gate)
+    {
+        const int channel = threadIdx.x % threads;
+        if (channel < head_dim)
+            kda_stage::store_shared_float(to + channel * 4, exp2_fast(gate));
+    }
+
+    // ---- what goes out ----
+
+    // `count` rows of a tile of `columns`, `stride` elements apart, the first `valid` of them.
+    template <int columns, int count> static __device__ __forceinline__ void copy_out(void *to, unsigned from, long long stride, int valid)
+    {
+        constexpr int chunks = columns / 8, at_once = threads / chunks, batch = 4;
+        static_assert(count % (at_once * batch) == 0, "no rest");
+        const int chunk = threadIdx.x % chunks, first = threadIdx.x % threads / chunks;
+        unsigned short *x = static_cast<unsigned short *>(to) + first * stride + chunk * 8;
+#pragma unroll
+        for (int row = 0; row < count; row += at_once * batch) {
+            unsigned word[batch][4]; // read together, for a store waits for its own
+#pragma unroll
+            for (int i = 0; i < batch; i++) {
+                const int line = row + first + i * at_once; // of 64 columns a cell has any number of rows
+                load_shared_16(columns > 64 ? kda_stage::chunk_at(from, line, chunk) : swizzled<128>(from, line, chunk), word[i][0], word[i][1], word[i][2], word[i][3]);
+            }
+#pragma unroll
+            for (int i = 0; i < batch; i++, x += at_once * stride)
+                if (row + first + i * at_once < valid)
+                    store_global_16(x, word[i]);
+        }
+    }
+
+    // A tile of 64 rows (columns of V) turned: `count` rows of 64 elements, `stride` apart, the first `valid` of them.
+    template <int count> static __device__ __forceinline__ void store_turned(void *to, unsigned from, long long stride, int valid)
+    {
+        constexpr int warps = threads / 32;
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < count / 8 / warps; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int octet = threadIdx.x % threads / 32 + warps * i;
+                unsigned x[4];
+                ldmatrix_x4_trans(x, kda_stage::chunk_at(from, 32 * half + lane, octet));
+                transpose_quad(x);
+                const int row = 8 * octet + lane / 4;
+                if (row < valid)
+                    store_global_16(static_cast<unsigned short *>(to) + row * stride + 32 * half + lane % 4 * 8, x);
+            }
+    }
+
+    // `count` rows of 64 columns of V.
+    template <int count> static __device__ __forceinline__ void store_rows(void *to, unsigned from, long long stride, int valid)
+    {
+        if constexpr (wgmma)
+            copy_out<part, count>(to, from, stride, valid);
+        else
+            store_turned<count>(to, from, stride, valid);
+    }
+
+    // What a chunk has made.
+    static __device__ __forceinline__ void store_chunk(const gen_kda_chunk_h_params &p, const work &b, int chunk, unsigned made)
+    {
+        const long long token = b.sequence.first + static_cast<long long>(chunk) * rows;
+        store_rows<rows>(static_cast<unsigned short *>(p.v_new) + token * b.stride + b.head * head_dim + b.first_v, made + new_values, b.stride, b.sequence.length - chunk * rows);
+        const int number = b.first_chunk + chunk;
+        if (static_cast<unsigned>(number) >= static_cast<unsigned>(p.num_chunks)) // sums of wrong lengths can be negative
+            return;
+        unsigned short *const h = static_cast<unsigned short *>(p.h) + (static_cast<long long>(number) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
+        if (p.state_vk)
+            copy_out<head_dim, part>(h + b.first_v * head_dim, made, head_dim, part);
+        else
+            store_rows<head_dim>(h + b.first_v, made, head_dim, head_dim);
+    }
+
+    // ---- the state and its products ----
+
+    // f(element of the accumulator, where it is in its state).
+    template <class F> static __device__ __forceinline__ void each_element(const gen_kda_chunk_h_params &p, const work &b, F f)
+    {
+        const int lane = threadIdx.x % 32, k = lane % 4 * 2, v = b.first_v + threadIdx.x / 32 % 4 * 16 + lane / 4;
+        const int first = p.state_vk ? v * head_dim + k : k * head_dim + v;
+        if (p.state_vk) // each way by itself, so that an element's distance from the first is a constant
+#pragma unroll
+            for (int i = 0; i < head_dim / 2; i++)
+                f(i, first + i / 4 * 8 + i % 2 + i / 2 % 2 * 8 * head_dim);
+        else
+#pragma unroll
+            for (int i = 0; i < head_dim / 2; i++)
+                f(i, first + (i / 4 * 8 + i % 2) * head_dim + i / 2 % 2 * 8);
+    }
+
+    // The block's state in a tensor of them.
+    static __device__ __forceinline__ long long state_of(const gen_kda_chunk_h_params &p, const work &b)
+    {
+        return (static_cast<long long>(blockIdx.y) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
+    }
+
+    static __device__ __forceinline__ void load_state(const gen_kda_chunk_h_params &p, const work &b, float (&s)[head_dim / 2])
+    {
+#pragma unroll
+        for (int i = 0; i < head_dim / 2; i++)
+            s[i] = 0.f;
+        if (const float *const from = p.initial_state)
+            each_element(p, b, [&](int i, int at) { s[i] = load_global(from + state_of(p, b) + at); });
+    }
+
+    static __device__ __forceinline__ void store_state(const gen_kda_chunk_h_params &p, const work &b, const float (&s)[head_dim / 2])
+    {
+        if (float *const to = p.final_state)
+            each_element(p, b, [&](int i, int at) { to[state_of(p, b) + at] = s[i]; });
+    }
+
+    // An accumulator rounded, or what it is the negative of: the left operand of the next product ...
+    template <bool negative, int steps> static __device__ __forceinline__ void round_all(const float (&d)[8 * steps], unsigned (&x)[steps][4])
+    {
+#pragma unroll
+        for (int k = 0; k < steps; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x[k][i] = pack2<element>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]) ^ (negative ? 0x80008000u : 0);
+    }
+
+    // ... and a tile, its 64 rows columns of V, or turned.
+    template <int steps> static __device__ __forceinline__ void put(unsigned to, const unsigned (&x)[steps][4], bool turned)
+    {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+#pragma unroll
+        for (int k = 0; k < steps; k++) {
+            if constexpr (wgmma) { // matrix i: columns 8 (i / 2) of the step's, rows 8 (i % 2) of the warp's
+                if (turned)
+                    stmatrix_x4_trans(swizzled<128>(to, 16 * k + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2), x[k]);
+                else
+                    stmatrix_x4(kda_stage::chunk_at(to, 16 * warp + lane % 16, 2 * k + lane / 16), x[k]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    store_shared(kda_stage::chunk_at(to, 16 * warp + lane / 4 + i % 2 * 8, 2 * k + i / 2) + lane % 4 * 4, x[k][i]);
+            }
+        }
+    }
+
+    // -u' of the warp's rows.
+    static __device__ __forceinline__ void load_values(unsigned from, float (&vn)[32])
+    {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+#pragma unroll
+        for (int n = 0; n < 4; n++) { // tokens 16 n + 8 (i / 2), columns 16 warp + 8 (i % 2) in matrix i
+            unsigned x[4];
+            ldmatrix_x4_trans(x, kda_stage::chunk_at(from, 16 * n + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2));
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float2 both = to_float2<element>(x[i] ^ 0x80008000u);
+                vn[8 * n + 2 * i] = both.x, vn[8 * n + 2 * i + 1] = both.y;
+            }
+        }
+    }
+
+    // S' times the chunk's decay.
+    static __device__ __forceinline__ void decay(unsigned from, float (&s)[head_dim / 2])
+    {
+#pragma unroll
+        for (int n = 0; n < head_dim / 8; n++) {
+            float2 x;
+            asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from + (8 * n + threadIdx.x % 4 * 2) * 4) : "memory");
+            s[4 * n] *= x.x, s[4 * n + 1] *= x.y;
+            s[4 * n + 2] *= x.x, s[4 * n + 3] *= x.y;
+        }
+    }
+
+    // d += a b', b with 64 rows, head_dim columns.
+    static __device__ __forceinline__ void times_rows(float (&d)[32], const unsigned (&a)[head_dim / 16][4], unsigned b)
+    {
+        if constexpr (wgmma) {
+            const unsigned long long matrix = wgmma_descriptor(b, 0, 1024);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < head_dim / 16; k++)
+                wgmma_regs<element, false>(d, a[k], matrix + ((k / 4 * cell + k % 4 * 32) >> 4));
+            wgmma_commit();
+        } else {
+#pragma unroll
+            for (int k = 0; k < head_dim / 16; k++)
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    unsigned x[4];
+                    kda_stage::load_chunks_first(x, b, 16 * n, 2 * k);
+                    multiply(d, 2 * n, a[k], x);
+                }
+        }
+    }
+
+    // d += a b, b with 64 rows, head_dim columns.
+    static __device__ __forceinline__ void times_columns(float (&d)[head_dim / 2], const unsigned (&a)[4][4], unsigned b)
+    {
+        if constexpr (wgmma) {
+            const unsigned long long matrix = wgmma_descriptor(b, cell, 1024);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                wgmma_regs<element, true>(d, a[k], matrix + (k * 2048 >> 4));
+            wgmma_commit();
+        } else {
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+#pragma unroll
+                for (int n = 0; n < head_dim / 16; n++) {
+                    unsigned x[4];
+                    kda_stage::load_rows_first_trans(x, b, 16 * k, 2 * n);
+                    multiply(d, 2 * n, a[k], x);
+                }
+        }
+    }
+
+    // Columns 8 t to 8 t + 15.
+    template <int size> static __device__ __forceinline__ void multiply(float (&d)[size], int t, const unsigned (&a)[4], const unsigned (&x)[4])
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float y[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                y[i] = d[4 * (t + h) + i];
+            mma_m16n8k16<element>(y, a, x[2 * h], x[2 * h + 1]);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                d[4 * (t + h) + i] = y[i];
+        }
+    }
+
+    template <int size> static __device__ __forceinline__ void landed(float (&d)[size])
+    {
+        if constexpr (wgmma) {
+            wgmma_wait<0>();
+            wgmma_landed(d);
+        }
+    }
+
+    // A chunk that is there: S', and what goes out to `made`.
+    static __device__ __forceinline__ void step(unsigned stage, unsigned decays, unsigned made, bool vk, float (&s)[head_dim / 2])
+    {
+        unsigned left[head_dim / 16][4], new_left[4][4];
+        float vn[32];
+        round_all<false>(s, left);
+        load_values(stage + u, vn);
+        decay(decays, s); // here, for between the products ptxas waits for the state's registers (C7517)
+        times_rows(vn, left, stage + w);
+        put(made, left, !vk); // while the product is made
+        landed(vn);
+        round_all<true>(vn, new_left);
+        times_columns(s, new_left, stage + kg);
+        put(made + new_values, new_left, true);
+        landed(s);
+    }
+};
