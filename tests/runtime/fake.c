@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *symbol(const struct fake *fake, const char *name)
+struct fake fake;
+
+static void *symbol(const char *name)
 {
-    void *found = dlsym(fake->handle, name);
+    void *found = dlsym(fake.handle, name);
     if (!found) {
         fprintf(stderr, "fake_open: %s\n", dlerror());
         abort();
@@ -15,34 +17,36 @@ static void *symbol(const struct fake *fake, const char *name)
     return found;
 }
 
-void fake_open(struct fake *fake)
+int fake_open(void **state)
 {
+    (void)state;
     setenv("GEN_LIBCUDA", FAKE_CUDA, 1);
-    fake->handle = dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
-    if (!fake->handle) {
+    fake.handle = dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+    if (!fake.handle) {
         fprintf(stderr, "fake_open: %s\n", dlerror());
         abort();
     }
     struct fake_cuda *(*get)(void);
-    void *found = symbol(fake, "fake_cuda_get");
+    void *found = symbol("fake_cuda_get");
     memcpy(&get, &found, sizeof(found));
-    found = symbol(fake, "fake_cuda_reset");
-    memcpy(&fake->reset, &found, sizeof(found));
-    found = symbol(fake, "fake_cuda_calls");
-    memcpy(&fake->calls, &found, sizeof(found));
-    fake->cuda = get();
+    found = symbol("fake_cuda_reset");
+    memcpy(&fake.reset, &found, sizeof(found));
+    found = symbol("fake_cuda_calls");
+    memcpy(&fake.calls, &found, sizeof(found));
+    fake.cuda = get();
+    return 0;
 }
 
-void fake_start(const struct fake *fake)
+void fake_start(void)
 {
     gen__driver_reset();
     setenv("GEN_LIBCUDA", FAKE_CUDA, 1);
-    fake->reset();
+    fake.reset();
 }
 
-void fake_fail(const struct fake *fake, const char *function, int nth, int result)
+void fake_fail(const char *function, int nth, int result)
 {
-    snprintf(fake->cuda->fail_function, sizeof(fake->cuda->fail_function), "%s", function);
-    fake->cuda->fail_at = nth;
-    fake->cuda->fail_result = result;
+    snprintf(fake.cuda->fail_function, sizeof(fake.cuda->fail_function), "%s", function);
+    fake.cuda->fail_at = nth;
+    fake.cuda->fail_result = result;
 }

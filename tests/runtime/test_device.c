@@ -5,12 +5,10 @@
 #include "fake.h"
 #include "toy.h"
 
-static struct fake fake;
-
 static int start(void **state)
 {
     (void)state;
-    fake_start(&fake);
+    fake_start();
     return 0;
 }
 
@@ -168,8 +166,8 @@ static void every_call_of_a_query_fails_in_turn(void **state)
     for (size_t f = 0; f < sizeof(functions) / sizeof(functions[0]); f++) {
         for (int nth = 1; nth <= functions[f].calls; nth++) {
             char piece[128];
-            fake_start(&fake);
-            fake_fail(&fake, functions[f].function, nth, 719);
+            fake_start();
+            fake_fail(functions[f].function, nth, 719);
             assert_status(gen_device_query(0, &d), GEN_STATUS_DRIVER);
             snprintf(piece, sizeof(piece), "%s returned FAKE_ERROR_719 (719): the fake driver",
                      functions[f].function);
@@ -179,9 +177,9 @@ static void every_call_of_a_query_fails_in_turn(void **state)
         assert_int_equal(fake.cuda->fail_at, 0); /* it did come to that call */
     }
     /* The names of errors may fail as well. */
-    fake_start(&fake);
+    fake_start();
     assert_status(gen_device_query(0, &d), GEN_OK);
-    fake_fail(&fake, "cuDeviceGetCount", 1, 719);
+    fake_fail("cuDeviceGetCount", 1, 719);
     assert_status(gen_device_query(0, &d), GEN_STATUS_DRIVER);
 }
 
@@ -204,13 +202,6 @@ static void no_driver(void **state)
     assert_null(gen__driver_symbol("cuNoSuchThing"));
 }
 
-static int open_fake(void **state)
-{
-    (void)state;
-    fake_open(&fake);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,5 +213,5 @@ int main(void)
         cmocka_unit_test_setup(every_call_of_a_query_fails_in_turn, start),
         cmocka_unit_test_setup(no_driver, start),
     };
-    return cmocka_run_group_tests_name("device", tests, open_fake, NULL);
+    return cmocka_run_group_tests_name("device", tests, fake_open, NULL);
 }

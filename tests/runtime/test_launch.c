@@ -7,20 +7,12 @@
 
 #define BIG90 "line_bf16_d64__sm90a_big"
 
-static struct fake fake;
 static const float in[4];
 static float out[4];
 
-static int open_fake(void **state)
-{
-    (void)state;
-    fake_open(&fake);
-    return 0;
-}
-
 static int start(void **state)
 {
-    fake_start(&fake);
+    fake_start();
     *state = toy_open(toy_product());
     return 0;
 }
@@ -103,7 +95,7 @@ static void a_dependent_launch(void **state)
     assert_int_equal(l->threads, 128);
     assert_int_equal(l->shared, 100 * 1024);
     assert_ptr_equal(l->stream, fake.cuda->launches[0].stream);
-    fake_fail(&fake, "cuLaunchKernelEx", 1, 719);
+    fake_fail("cuLaunchKernelEx", 1, 719);
     assert_status(launch(library, &plan), GEN_STATUS_DRIVER);
     assert_message("cuLaunchKernelEx returned FAKE_ERROR_719 (719)");
     plan.launch[0].dependent = 2;
@@ -164,10 +156,10 @@ static void every_call_of_a_preload_fails_in_turn(void **state)
     for (size_t f = 0; f < sizeof(functions) / sizeof(functions[0]); f++) {
         for (int nth = 1; nth <= functions[f].calls; nth++) {
             char piece[128];
-            fake_start(&fake);
+            fake_start();
             gen_library *library = toy_open(toy_product());
             const gen_plan plan = plan_for(library, GEN_LINE);
-            fake_fail(&fake, functions[f].function, nth, 719);
+            fake_fail(functions[f].function, nth, 719);
             assert_status(gen_preload(library, &plan), GEN_STATUS_DRIVER);
             assert_int_equal(fake.cuda->fail_at, 0);
             snprintf(piece, sizeof(piece), "%s returned FAKE_ERROR_719 (719)",
@@ -201,10 +193,10 @@ static void every_call_of_a_launch_fails_in_turn(void **state)
                                             "cuLaunchKernel"};
     for (size_t f = 0; f < sizeof(functions) / sizeof(functions[0]); f++) {
         char piece[128];
-        fake_start(&fake);
+        fake_start();
         gen_library *library = toy_open(toy_product());
         const gen_plan plan = plan_for(library, GEN_LINE);
-        fake_fail(&fake, functions[f], 1, 719);
+        fake_fail(functions[f], 1, 719);
         assert_status(launch(library, &plan), GEN_STATUS_DRIVER);
         snprintf(piece, sizeof(piece), "%s returned FAKE_ERROR_719 (719)", functions[f]);
         assert_message(piece);
@@ -229,7 +221,7 @@ static void half_of_an_operator_never_runs(void **state)
         gen_select_variant(library, &device, &problem.base, "toy_bf16_d64__sm90a_a", &other),
         GEN_OK);
     plan.launch[1] = other.launch[0];
-    fake_fail(&fake, "cuLibraryLoadData", 2, 719);
+    fake_fail("cuLibraryLoadData", 2, 719);
     assert_status(gen_launch(library, &plan, &args.base, workspace, a_stream()), GEN_STATUS_DRIVER);
     assert_int_equal(fake.cuda->num_launches, 0);
     fake.cuda->capturing = 1; /* the first kernel is loaded, the second is not */
@@ -256,7 +248,7 @@ static void the_legacy_stream_beside_a_capture(void **state)
 {
     gen_library *library = *state;
     const gen_plan plan = plan_for(library, GEN_LINE);
-    fake_fail(&fake, "cuStreamIsCapturing", 1, 906);
+    fake_fail("cuStreamIsCapturing", 1, 906);
     assert_status(launch(library, &plan), GEN_STATUS_NOT_LOADED);
 }
 
@@ -477,5 +469,5 @@ int main(void)
         TEST(a_failed_shared_memory_opt_in_elsewhere),
         TEST(static_shared_memory_counts_towards_the_opt_in),
     };
-    return cmocka_run_group_tests_name("launch", tests, open_fake, NULL);
+    return cmocka_run_group_tests_name("launch", tests, fake_open, NULL);
 }

@@ -11,16 +11,8 @@
 #define TOY_A90 "toy_bf16_d64__sm90a_a"
 #define TOY_B90 "toy_bf16_d64__sm90a_b"
 
-static struct fake fake;
 static const float in[4];
 static float out[4];
-
-static int open_fake(void **state)
-{
-    (void)state;
-    fake_open(&fake);
-    return 0;
-}
 
 /* Rows for toy, and for line where `line` says so. */
 static gen_library *open_product(bool line)
@@ -41,7 +33,7 @@ static gen_library *open_product(bool line)
 
 static int start(void **state)
 {
-    fake_start(&fake);
+    fake_start();
     *state = open_product(true);
     return 0;
 }
@@ -283,5 +275,5 @@ int main(void)
         TEST(on_the_cpu),
         TEST(explained),
     };
-    return cmocka_run_group_tests_name("parts", tests, open_fake, NULL);
+    return cmocka_run_group_tests_name("parts", tests, fake_open, NULL);
 }

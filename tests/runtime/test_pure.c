@@ -51,15 +51,6 @@ void __wrap_free(void *at)
     __real_free(at);
 }
 
-static struct fake fake;
-
-static int open_fake(void **state)
-{
-    (void)state;
-    fake_open(&fake);
-    return 0;
-}
-
 static gen_library *open_with_table(void)
 {
     char table[4096] = "";
@@ -120,7 +111,7 @@ static void select_allocates_nothing(void **state)
 static void launch_allocates_nothing(void **state)
 {
     (void)state;
-    fake_start(&fake);
+    fake_start();
     gen_library *library = open_with_table();
     const gen_device device = toy_device("h200");
     const gen_toy_problem problem = toy_problem(GEN_LINE, 4);
@@ -219,5 +210,5 @@ int main(void)
         cmocka_unit_test(select_calls_no_system),
         cmocka_unit_test(select_writes_to_the_plan_alone),
     };
-    return cmocka_run_group_tests_name("pure", tests, open_fake, NULL);
+    return cmocka_run_group_tests_name("pure", tests, fake_open, NULL);
 }

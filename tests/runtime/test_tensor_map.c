@@ -6,12 +6,10 @@
 
 #include <pthread.h>
 
-static struct fake fake;
-
 static int start(void **state)
 {
     (void)state;
-    fake_start(&fake);
+    fake_start();
     return 0;
 }
 
@@ -113,7 +111,7 @@ static void refused(void **state)
     (void)state;
     _Alignas(64) unsigned long long map[16];
     struct gen__boxed x = fresh();
-    fake_fail(&fake, "cuTensorMapEncodeTiled", 1, 7);
+    fake_fail("cuTensorMapEncodeTiled", 1, 7);
     assert_int_equal(gen__tensor_map(opened(), &x, map), 7);
     assert_map(&x);
     assert_int_equal(encoded(), 2);
@@ -147,13 +145,6 @@ static void old_driver(void **state)
     gen__driver_reset();
 }
 
-static int open_fake(void **state)
-{
-    (void)state;
-    fake_open(&fake);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,5 +155,5 @@ int main(void)
         cmocka_unit_test_setup(threads_have_their_own, start),
         cmocka_unit_test_setup(old_driver, start),
     };
-    return cmocka_run_group_tests_name("tensor maps", tests, open_fake, NULL);
+    return cmocka_run_group_tests_name("tensor maps", tests, fake_open, NULL);
 }

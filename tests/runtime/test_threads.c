@@ -12,7 +12,6 @@
 #define VARIANTS 64
 #define ROUNDS 400
 
-static struct fake fake;
 static gen_library *library;
 static pthread_barrier_t barrier;
 
@@ -22,13 +21,6 @@ struct worker {
     unsigned launches;
     char failure[320];
 };
-
-static int open_fake(void **state)
-{
-    (void)state;
-    fake_open(&fake);
-    return 0;
-}
 
 static gen_library *open_many(void)
 {
@@ -88,7 +80,7 @@ static void eight_threads(void **state)
     (void)state;
     for (int repeat = 0; repeat < 5; repeat++) {
         struct worker workers[THREADS];
-        fake_start(&fake);
+        fake_start();
         library = open_many();
         pthread_barrier_init(&barrier, NULL, THREADS);
         for (unsigned i = 0; i < THREADS; i++) {
@@ -116,5 +108,5 @@ static void eight_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(eight_threads)};
-    return cmocka_run_group_tests_name("threads", tests, open_fake, NULL);
+    return cmocka_run_group_tests_name("threads", tests, fake_open, NULL);
 }
