@@ -152,6 +152,21 @@ static bool lengths_differ(const gen_mla_decode_problem *p)
     return blocks_of(p->max_kv_len) > blocks + blocks / 8 + TEAM_SLACK;
 }
 
+/* Why so many clusters are too few. On an H200 one takes some 10 us and then 28 to 33 us for 1,024
+ * rows, shared out to its SMs; requests that are cut take 12 and 0.27 for 1,024 of all requests'
+ * rows, for which memory is what counts from some 100 SMs on. So with a third of the SMs idle
+ * clusters save the second launch, and lose more than that from four blocks an SM on. */
+static const char *idle_sms(int64_t clusters, int32_t team, int32_t blocks, int32_t num_sms)
+{
+    if (clusters * team * 2 < num_sms)
+        return clusters * blocks > num_sms
+                   ? "a cluster for each request leaves more than half of the SMs idle"
+                   : NULL;
+    return clusters * team * 3 < num_sms * 2 && blocks > 4 * team
+               ? "a cluster for each request leaves more than a third of the SMs idle"
+               : NULL;
+}
+
 /* Why not by clusters that take requests whole, one each: not where some would take two, some
  * none, or much longer ones. */
 static const char *team_fits(const gen_mla_decode_problem *p, const gen_device *device,
@@ -163,13 +178,10 @@ static const char *team_fits(const gen_mla_decode_problem *p, const gen_device *
         return "how many clusters there are hangs on the batch, and the result may not";
     if (clusters > clusters_of(device, team))
         return "there are more requests than clusters that run at once";
-    if (clusters * team * 2 < (int64_t)device->num_sms &&
-        clusters * blocks > (int64_t)device->num_sms)
-        return "a cluster for each request leaves more than half of the SMs idle";
     if (lengths_differ(p))
         return "a cluster takes a request whole, and max_kv_len is far above kv_len: lengths that "
                "differ are better cut";
-    return NULL;
+    return idle_sms(clusters, team, blocks, (int32_t)device->num_sms);
 }
 
 static bool choosy(const struct gen__facts *variant)

@@ -143,7 +143,9 @@ static void what_fits_in_clusters(void **state)
 {
     (void)state;
     static const char more[] = "there are more requests than clusters that run at once";
-    static const char idle[] = "a cluster for each request leaves more than half of the SMs idle";
+    static const char idle[] = "a cluster for each request leaves more than half of the SMs idle",
+                      third[] =
+                          "a cluster for each request leaves more than a third of the SMs idle";
     static const char longer[] =
         "a cluster takes a request whole, and max_kv_len is far above kv_len: lengths that differ "
         "are better cut";
@@ -158,6 +160,9 @@ static void what_fits_in_clusters(void **state)
         {3, 33, 64, 4096, 4096, NULL}, {3, 34, 64, 4096, 4096, more},
         {6, 4, 16, 2048, 2048, NULL},  {6, 4, 16, 4096, 4096, idle},
         {6, 16, 16, 2048, 2304, NULL}, {6, 16, 16, 2048, 4096, longer},
+        {6, 14, 16, 1536, 1536, NULL}, {6, 14, 16, 1537, 1537, third},
+        {6, 15, 16, 8192, 8192, NULL}, {2, 43, 62, 8192, 8192, third},
+        {2, 44, 64, 8192, 8192, NULL}, {2, 43, 64, 512, 512, NULL},
     };
     struct gen__facts variant = mla_wgmma();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
