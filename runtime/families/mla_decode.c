@@ -140,9 +140,9 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 
 /* Clusters that run at once. Those of two fill a GPU; of larger ones some SMs of each of its parts
  * are left over: of an H200's 132 SMs, clusters of 3 and 6 use 117 and 102. */
-static int32_t clusters_of(const gen_device *device, int32_t team)
+static int64_t clusters_of(const gen_device *device, int32_t team)
 {
-    const int32_t sms = (int32_t)device->num_sms;
+    const int64_t sms = device->num_sms;
     return (team == 2 ? sms : sms * 3 / 4) / team;
 }
 
@@ -155,8 +155,8 @@ static bool lengths_differ(const gen_mla_decode_problem *p)
 /* Why so many clusters are too few. On an H200 one takes some 10 us and then 28 to 33 us for 1,024
  * rows, shared out to its SMs; requests that are cut take 12 and 0.27 for 1,024 of all requests'
  * rows, for which memory is what counts from some 100 SMs on. So with a third of the SMs idle
- * clusters save the second launch, and lose more than that from four blocks an SM on. */
-static const char *idle_sms(int64_t clusters, int32_t team, int32_t blocks, int32_t num_sms)
+ * clusters save the second launch, and lose more than that with more than four blocks an SM. */
+static const char *idle_sms(int64_t clusters, int32_t team, int32_t blocks, int64_t num_sms)
 {
     if (clusters * team * 2 < num_sms)
         return clusters * blocks > num_sms
@@ -181,7 +181,7 @@ static const char *team_fits(const gen_mla_decode_problem *p, const gen_device *
     if (lengths_differ(p))
         return "a cluster takes a request whole, and max_kv_len is far above kv_len: lengths that "
                "differ are better cut";
-    return idle_sms(clusters, team, blocks, (int32_t)device->num_sms);
+    return idle_sms(clusters, team, blocks, device->num_sms);
 }
 
 static bool choosy(const struct gen__facts *variant)

@@ -187,6 +187,25 @@ static void what_fits_in_clusters(void **state)
     }
 }
 
+/* A caller's device may have any number of SMs. */
+static void clusters_on_any_device(void **state)
+{
+    (void)state;
+    static const uint32_t num_sms[] = {1, 1 << 30, INT32_MAX, UINT32_MAX};
+    struct gen__facts variant = mla_wgmma();
+    gen_mla_decode_problem p = mla_problem(42, 62, 8192);
+    variant.cluster = 6;
+    for (size_t i = 0; i < sizeof num_sms / sizeof *num_sms; i++) {
+        gen_device device = h200;
+        device.num_sms = num_sms[i];
+        const char *found = family->fits(&p.base, &device, &variant);
+        if (num_sms[i] == 1)
+            assert_string_equal(found, "there are more requests than clusters that run at once");
+        else
+            assert_null(found); /* all idle but a few, and fewer blocks than these */
+    }
+}
+
 static void what_fits(void **state)
 {
     (void)state;
@@ -215,7 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_of_a_problem),      cmocka_unit_test(check_errors),
         cmocka_unit_test(problems_as_text),      cmocka_unit_test(what_fits),
-        cmocka_unit_test(what_fits_in_clusters),
+        cmocka_unit_test(what_fits_in_clusters), cmocka_unit_test(clusters_on_any_device),
     };
     return cmocka_run_group_tests_name("mla_decode host", tests, NULL, NULL);
 }
