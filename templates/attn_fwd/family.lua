@@ -30,9 +30,17 @@ local function staged(v) -- the output goes by way of shared memory
   return v.kernel == "wgmma" and v.head_dim < 256
 end
 
-local function output_bytes(v) -- of 8 bits 64 columns at once; of 16 bits in the place of queries that stay in shared memory
+-- Of 8 bits a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its registers is
+-- in shared memory.
+local function register_totals(v)
+  if v.head_dim == 64 then return v.mask == "causal" and 4 or 16 end
+  return v.queries == "regs" and 44 or 64
+end
+
+local function output_bytes(v) -- of 8 bits 64 columns at once, in the place of totals; of 16 bits in the place of queries that stay in shared memory
   if not staged(v) or (v.queries == "shared" and not is_fp8(v)) then return 0 end
-  return v.m * ((is_fp8(v) and 64 or v.head_dim) * 2 + 16)
+  if is_fp8(v) then return v.m // 16 * math.max(16 * (64 * 2 + 16), 32 * 4 * (v.head_dim // 2 - register_totals(v))) end
+  return v.m * (v.head_dim * 2 + 16)
 end
 
 local function tile_bytes(v, places) -- of 8 bits values twice: as they come, and turned, where rows are 128 keys
@@ -85,17 +93,18 @@ local wgmma_shapes = {
   },
 }
 
--- The same of 8 bits. Of width 64 a block goes in two halves.
+-- The same of 8 bits. Of width 64 a block goes in two halves. Of width 128 queries in shared memory leave registers for all totals;
+-- without a mask queries in registers are faster from about 4,096 rows on.
 local fp8_shapes = {
   [64] = {
-    full = { ["192x128"] = { "shared", 4 } },
-    causal = { ["192x128"] = { "shared", 4 } },
-    any = { ["192x128"] = { "shared", 4 } },
+    full = { ["192x128"] = { "shared", 3 } },
+    causal = { ["192x128"] = { "shared", 3 } },
+    any = { ["192x128"] = { "shared", 3 } },
   },
   [128] = {
-    full = { ["128x128"] = { "regs", 4 }, ["128x192"] = { "shared", 2 } }, -- from about 32,768 rows on the second
-    causal = { ["128x128"] = { "regs", 4 }, ["128x192"] = { "shared", 2 } },
-    any = { ["128x128"] = { "shared", 4 }, ["128x160"] = { "regs", 2 } },
+    full = { ["128x128"] = { "either", 3 } },
+    causal = { ["128x128"] = { "shared", 3 } },
+    any = { ["128x128"] = { "shared", 3 } },
   },
   [256] = { full = {}, causal = {}, any = {} }, -- the portable kernel serves these
 }
@@ -108,7 +117,7 @@ local function wgmma_legal(v, arch)
   local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
   if v.dtype == "e5m2" and v.head_dim == 128 and v.n ~= 128 then return "one shape of e5m2, the fastest of e4m3 for most" end
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
-  if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
+  if v.queries ~= shape[1] and shape[1] ~= "either" then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
   local published = v.dtype == "e4m3" or v.dtype == "fp16" and v.mask == "full" -- some of 8 bits gain, of 16 bits none (docs/perf/attn_fwd.md)
   if v.symbol ~= "own" and (not published or v.head_dim > 128 or v.mask == "any" or v.blocks == "one" or v.blocks == "pers") then
@@ -165,6 +174,7 @@ return family {
       REGISTERS = v.m == 192 and 160 or is_fp8(v) and 232 or 240,
       FEEDER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it turns values, too
       Q_PLACES = q_places(v),
+      REGISTER_TOTALS = register_totals(v),
       STAGED = staged(v) and "true" or "false",
       ORDER = ({ one = "one", pers = "static", dyn = "dynamic", twin = "twin" })[v.blocks],
       TWIN = v.blocks == "twin",
