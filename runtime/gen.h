@@ -135,6 +135,8 @@ typedef struct gen_library_info {
     uint32_t num_rows_bad;       /* malformed, or naming an unknown variant;
                                     a refused built-in table counts as one */
     uint32_t num_rows_expired;   /* measured on a kernel that has changed since */
+    uint32_t num_rows_ptx;       /* naming PTX where the product has machine code for the class
+                                    and the required key: passed over */
     uint32_t num_groups_skipped; /* of families this runtime does not know, or
                                     with required values that it does not */
     uint64_t digest;             /* of the product */
