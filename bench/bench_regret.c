@@ -29,6 +29,7 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
         return false;
     }
     contest_find(&c, s, shape, &all, NULL);
+    contest_strike(&c);
     const char *main_variant = session_main(s, &plan).name;
     for (size_t i = 0; i < c.count; i++)
         if (strcmp(session_variant(s, c.candidate[i].variant).name, main_variant) == 0)

@@ -34,6 +34,17 @@ size_t contest_find(struct contest *c, struct session *s, const struct shape *sh
     return c->count;
 }
 
+size_t contest_strike(struct contest *c)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        const gen_variant_info v = session_variant(c->session, c->candidate[i].variant);
+        if (!session_passes_over(c->session, c->shape->problem, &v))
+            c->candidate[kept++] = c->candidate[i];
+    }
+    return c->count = kept;
+}
+
 double contest_predicted(const struct contest *c)
 {
     double us = INFINITY;

@@ -39,6 +39,9 @@ struct contest {
  * (one byte a variant, may be NULL) marks. Returns their number. */
 size_t contest_find(struct contest *c, struct session *session, const struct shape *shape,
                     const struct option_list *only, const uint8_t *skip);
+/* Strikes those off that selection never takes, whoever is faster: session_passes_over(). Returns
+ * the number of what is left. */
+size_t contest_strike(struct contest *c);
 /* Launches this long, in us: a first look tells more of them, and each costs more. */
 #define LONG_US 8000
 /* The least time that is predicted of a candidate; 0 where nothing is known of one. */

@@ -72,6 +72,26 @@ gen_variant_info session_main(const struct session *s, const gen_plan *plan)
     return session_variant(s, plan->launch[0].variant);
 }
 
+static bool is_ptx(const gen_variant_info *variant)
+{
+    return strncmp(variant->target, "compute_", 8) == 0;
+}
+
+bool session_passes_over(const struct session *s, const gen_problem *problem,
+                         const gen_variant_info *variant)
+{
+    gen_plan plan = {.size = sizeof plan};
+    if (!is_ptx(variant))
+        return false;
+    for (uint32_t i = 0; i < s->info.num_variants; i++) {
+        const gen_variant_info other = session_variant(s, i);
+        if (!is_ptx(&other) && strcmp(other.required, variant->required) == 0 &&
+            gen_select_variant(s->library, &s->gpu.device, problem, other.name, &plan) == GEN_OK)
+            return true;
+    }
+    return false;
+}
+
 bool session_find_variant(const struct session *s, const char *name, gen_variant_info *info)
 {
     for (uint32_t i = 0; i < s->info.num_variants; i++) {

@@ -44,6 +44,10 @@ void session_open_gpu(struct session *s);
 gen_variant_info session_variant(const struct session *s, uint32_t index);
 /* The variant of the plan's own family: its first launch may be another's (a part). */
 gen_variant_info session_main(const struct session *s, const gen_plan *plan);
+/* Is the variant PTX where machine code of the product fits the problem? Selection never takes one
+ * that is (docs/design.md), so that none is to win against machine code. */
+bool session_passes_over(const struct session *s, const gen_problem *problem,
+                         const gen_variant_info *variant);
 /* Variant by name; false if unknown. */
 bool session_find_variant(const struct session *s, const char *name, gen_variant_info *info);
 void session_close(struct session *s);

@@ -140,8 +140,9 @@ static enum tune_outcome tune_among(struct tuner *tuner, const struct shape *sha
                         .on_failure = on_failure,
                         .context = tuner};
     enum tune_outcome outcome = TUNE_NONE;
-    if (contest_find(&c, tuner->session, shape, only, tuner->refused) > 0 &&
-        verify_candidates(tuner, &c, small) && stands(tuner, &c, holder)) {
+    contest_find(&c, tuner->session, shape, only, tuner->refused);
+    if (contest_strike(&c) > 0 && verify_candidates(tuner, &c, small) &&
+        stands(tuner, &c, holder)) {
         if (contest_stage(&c, &tuner->arena) != GEN_OK) {
             outcome = TUNE_ERROR;
         } else {
@@ -176,15 +177,29 @@ static const char *name_of(const struct tuner *tuner, const char *variant)
     return known && glob_match_any(tuner->only, info.name) ? info.name : NULL;
 }
 
+void tune_pair(const struct tuner *tuner, const struct shape *shape, const struct table_row *row,
+               struct option_list *pair)
+{
+    const char *const names[] = {row->variant, row->runner_up};
+    gen_variant_info v;
+    pair->count = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *name = name_of(tuner, names[i]);
+        if (!name && i == 0)
+            return;
+        if (name && session_find_variant(tuner->session, name, &v) &&
+            !session_passes_over(tuner->session, shape->problem, &v))
+            pair->item[pair->count++] = name;
+    }
+}
+
 enum tune_outcome tune_refresh(struct tuner *tuner, const struct shape *shape,
                                const struct shape *small, const struct table_row *row)
 {
-    const char *holder = name_of(tuner, row->variant);
-    const char *runner_up = name_of(tuner, row->runner_up);
+    struct option_list pair = {.count = 0};
     enum tune_outcome outcome = TUNE_NONE;
-    if (holder) {
-        struct option_list pair = {.item = {holder, runner_up}, .count = runner_up ? 2 : 1};
-        outcome = tune_among(tuner, shape, small, &pair, holder);
-    }
+    tune_pair(tuner, shape, row, &pair);
+    if (pair.count)
+        outcome = tune_among(tuner, shape, small, &pair, pair.item[0]);
     return outcome == TUNE_NONE ? tune_bucket(tuner, shape, small) : outcome;
 }

@@ -40,8 +40,15 @@ const struct tournament_pass *tune_passes(bool quick, bool refresh, double us, i
  * times the candidates and puts the row. */
 enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
                               const struct shape *small);
-/* Measures the bucket's row `row` anew, between its variant and its runner-up alone. Where the
- * row's variant is not one of this product's, does not fit or is refused: as tune_bucket(). */
+/* The variants that refreshing a row is between: its own and its runner-up, as far as the product
+ * has them, selection takes such (session_passes_over()) and they may take part. None where the
+ * row's own is not the product's. */
+void tune_pair(const struct tuner *tuner, const struct shape *shape, const struct table_row *row,
+               struct option_list *pair);
+/* Measures the bucket's row `row` anew, between its variant and its runner-up alone, or, where the
+ * one is PTX and the other machine code, of the latter alone: it was the fastest of what may win.
+ * Where the row's variant is not one of this product's, does not fit or is refused: as
+ * tune_bucket(). */
 enum tune_outcome tune_refresh(struct tuner *tuner, const struct shape *shape,
                                const struct shape *small, const struct table_row *row);
 

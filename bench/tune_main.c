@@ -125,12 +125,15 @@ static const struct table_row *row_of(struct table *table, const struct shape *s
     return table_find(table, shape->family->name, required, coords);
 }
 
-/* Is the bucket's row (NULL: none) for the same kernel, toolkit and driver? */
-static bool is_fresh(struct session *s, const struct table *table, const struct table_row *row)
+/* Is the bucket's row (NULL: none) for the same kernel, toolkit and driver, and of a variant that
+ * selection takes? */
+static bool is_fresh(struct session *s, const struct table *table, const struct shape *shape,
+                     const struct table_row *row)
 {
     char digest[17];
     gen_variant_info v;
-    if (!row || !session_find_variant(s, row->variant, &v))
+    if (!row || !session_find_variant(s, row->variant, &v) ||
+        session_passes_over(s, shape->problem, &v))
         return false;
     snprintf(digest, sizeof digest, "%016" PRIx64, v.digest);
     return strcmp(row->digest, digest) == 0 && strcmp(row->toolkit, table->identity.toolkit) == 0 &&
@@ -140,8 +143,9 @@ static bool is_fresh(struct session *s, const struct table *table, const struct 
 /* Is this one of the buckets that are not measured? Counts it then. */
 static bool is_left(struct tuner *tuner, size_t bucket, const char *required)
 {
-    const struct table_row *row = row_of(tuner->table, &buckets.item[bucket], required);
-    const bool kept = !options.force && is_fresh(tuner->session, tuner->table, row);
+    const struct shape *shape = &buckets.item[bucket];
+    const struct table_row *row = row_of(tuner->table, shape, required);
+    const bool kept = !options.force && is_fresh(tuner->session, tuner->table, shape, row);
     const bool missing = options.refresh && bucket < listed && !had_row[bucket];
     tuner->worker->counter[KEPT] += kept;
     tuner->worker->counter[MISSING] += missing;

@@ -72,6 +72,8 @@ static void put_tables(struct gen__text *out, const gen_library *library)
             t->name, t->class_name, t->num_used, t->num_shadowed, t->num_expired, t->num_bad);
         if (t->num_bad)
             gen__text_add(out, " (the first: line %u: %s)", t->reason_line, t->reason);
+        if (t->num_ptx)
+            gen__text_add(out, ", %u of PTX beside machine code", t->num_ptx);
         gen__text_add(out, "\n");
     }
 }
@@ -94,21 +96,29 @@ static void put_rule(struct gen__text *out, const struct gen__ask *ask,
     gen__text_add(out, "\n");
 }
 
-/* Every variant of the problem's key. The row that decided tells the time of
- * its runner-up too; the rest is the family's estimate. */
+/* Every variant of the problem's key. The row that decided tells the time of its runner-up too; the
+ * rest is the family's estimate. Text comes last, and is passed over where machine code fits. */
 static uint32_t collect(const struct gen__ask *ask, const struct gen__choice *choice,
                         struct candidate *candidates)
 {
     const gen_library *library = ask->library;
+    const char *code = NULL; /* the target of machine code that fits */
     uint32_t count = 0;
     for (uint32_t i = 0; i < ask->entry->num_groups; i++) {
         const struct gen_pack_group *group =
             &library->pack.groups[library->group_order[ask->entry->first_group + i]];
+        const struct gen_pack_target *target = &library->pack.targets[group->target];
         for (uint32_t v = group->first_variant; v < group->first_variant + group->num_variants;
              v++) {
             struct candidate *c = &candidates[count++];
             *c = (struct candidate){.variant = v};
             c->reject = gen__eligible(ask, v, &c->why);
+            if (!c->reject && target->kind != GEN_PACK_PTX && !code)
+                code = gen__pack_string(&library->pack, target->name);
+            if (!c->reject && target->kind == GEN_PACK_PTX && code) {
+                c->reject = GEN__REJECT_PTX;
+                c->why = code;
+            }
             if (c->reject)
                 continue;
             c->us = gen__predict(ask, v);

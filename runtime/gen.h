@@ -135,6 +135,8 @@ typedef struct gen_library_info {
     uint32_t num_rows_bad;       /* malformed, or naming an unknown variant;
                                     a refused built-in table counts as one */
     uint32_t num_rows_expired;   /* measured on a kernel that has changed since */
+    uint32_t num_rows_ptx;       /* naming PTX where the product has machine code for the class
+                                    and the required key: passed over */
     uint32_t num_groups_skipped; /* of families this runtime does not know, or
                                     with required values that it does not */
     uint64_t digest;             /* of the product */
@@ -169,7 +171,11 @@ GEN_API enum gen_status gen_variant_get(const gen_library *library, uint32_t ind
 enum gen_problem_flag {
     /* Results bit-equal from run to run on one device. */
     GEN_DETERMINISTIC = 1u << 0,
-    /* Results of a request independent of its batch mates. */
+    /* Results of a request (a sequence) bit-equal in every batch: they depend neither on how many
+     * others there are nor on the lengths of those, so where requests are packed or of several
+     * lengths not on the problem's sums, means and greatest lengths either. What the problem says
+     * of a request itself (heads, widths, a mask, the query tokens of a decode step, the one length
+     * of all requests) may be part of the choice. */
     GEN_BATCH_INVARIANT = 1u << 1,
     /* No overlap with the kernel before on the stream. Without this flag, kernels that can (sm_90
      * and later) are launched as programmatic dependents: their blocks may start while that kernel

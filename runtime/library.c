@@ -287,6 +287,7 @@ enum gen_status gen_library_info_get(const gen_library *library, gen_library_inf
         .num_rows = library->num_rows,
         .num_rows_bad = library->num_rows_bad,
         .num_rows_expired = library->num_rows_expired,
+        .num_rows_ptx = library->num_rows_ptx,
         .num_groups_skipped = library->num_groups_skipped,
         .digest = library->pack.digest,
         .toolkit = gen__pack_string(&library->pack, library->pack.index->toolkit),

@@ -133,7 +133,7 @@ struct gen__table {
     char reason[128];    /* why it was refused, or the first bad row; "" if neither */
     uint32_t reason_line;
     uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
-    uint32_t num_used, num_bad, num_expired, num_shadowed;
+    uint32_t num_used, num_bad, num_expired, num_ptx, num_shadowed;
     uint32_t same_as; /* of a caller's table with the same text, and 1; 0: there is none */
     bool refused;
 };
@@ -172,7 +172,7 @@ struct gen_library {
     struct gen__table *tables;
     const struct gen__family **families; /* by the product's index; NULL: not known */
     uint32_t num_entries, num_ranges, num_rows, num_tables;
-    uint32_t num_rows_bad, num_rows_expired, num_groups_skipped;
+    uint32_t num_rows_bad, num_rows_expired, num_rows_ptx, num_groups_skipped;
     uint32_t log; /* enum gen__log */
     struct gen__loader *loader;
     void *mapping; /* of the file, or NULL */
@@ -241,6 +241,25 @@ static inline struct gen__group gen__group_of(const gen_library *library, uint32
     const struct gen_pack_group *g = &library->pack.groups[group];
     return (struct gen__group){&library->variants[g->first_variant], g->num_variants,
                                library->pack.targets[g->target].compute_capability};
+}
+
+/* Is the variant of the entry PTX, where the entry has machine code that runs on this compute
+ * capability? Then no row may name it, and selection does not take it while any of that machine
+ * code is eligible: the driver would compile it when it is first used. The best target comes
+ * first, text last. */
+static inline bool gen__is_passed_over(const gen_library *library, const struct gen__entry *entry,
+                                       uint32_t variant, uint32_t compute_capability)
+{
+    const struct gen__pack *pack = &library->pack;
+    if (gen__variant_target(pack, variant)->kind != GEN_PACK_PTX)
+        return false;
+    for (uint32_t i = 0; i < entry->num_groups; i++) {
+        const uint32_t group = library->group_order[entry->first_group + i];
+        const struct gen_pack_target *target = &pack->targets[pack->groups[group].target];
+        if (gen__target_runs(target, compute_capability))
+            return target->kind != GEN_PACK_PTX;
+    }
+    return false;
 }
 
 #define GEN__NO_ENTRY UINT32_MAX

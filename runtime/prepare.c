@@ -18,6 +18,7 @@ static struct gen__prepared_head head_of(const gen_library *library)
                                       .l2_bytes = t->l2_bytes,
                                       .num_bad = t->num_bad,
                                       .num_expired = t->num_expired,
+                                      .num_ptx = t->num_ptx,
                                       .reason_line = t->reason_line};
     memcpy(head.class_name, t->class_name, sizeof(head.class_name));
     memcpy(head.reason, t->reason, sizeof(head.reason));

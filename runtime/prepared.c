@@ -194,10 +194,11 @@ static bool positive(float x)
     return isnormal(x) && x > 0.0f;
 }
 
-/* Is the row as gen__table_parse() lets one through, of the entry, and not before the one in front
- * of it? */
+/* Is the row as gen__table_parse() lets one through for this compute capability, of the entry, and
+ * not before the one in front of it? */
 static bool row_ok(const gen_library *library, const struct gen__entry *entry,
-                   const struct gen__prepared_row *row, const struct gen__prepared_row *before)
+                   uint32_t compute_capability, const struct gen__prepared_row *row,
+                   const struct gen__prepared_row *before)
 {
     const struct gen__pack *pack = &library->pack;
     int order = before ? 0 : 1;
@@ -212,7 +213,8 @@ static bool row_ok(const gen_library *library, const struct gen__entry *entry,
            (row->runner_up_us == 0.0f || positive(row->runner_up_us)) &&
            row->variant < pack->index->num_variants &&
            row->runner_up <= pack->index->num_variants &&
-           gen__entry_of_group(library, pack->variants[row->variant].group) == entry;
+           gen__entry_of_group(library, pack->variants[row->variant].group) == entry &&
+           !gen__is_passed_over(library, entry, row->variant, compute_capability);
 }
 
 static bool grid_ok(const struct gen__prepared *prepared, uint32_t grid, uint32_t num_coords,
@@ -249,7 +251,7 @@ static bool ranges_ok(const gen_library *library, const struct gen__prepared *pr
         const struct gen__family *family = entry->family;
         const struct gen__prepared_row *const first = row;
         for (uint32_t k = 0; k < range->num_rows; k++, row++)
-            if (!row_ok(library, entry, row, k ? row - 1 : NULL))
+            if (!row_ok(library, entry, head->compute_capability, row, k ? row - 1 : NULL))
                 return false;
         if (!grid_ok(prepared, range->grid, family->num_coords, range->num_rows) ||
             !grid_ok(prepared, range->plain, family->num_coords,

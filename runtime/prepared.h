@@ -19,7 +19,7 @@
 
 #include "library.h"
 
-#define GEN__PREPARED_VERSION 3u
+#define GEN__PREPARED_VERSION 4u
 #define GEN__NO_GRID UINT32_MAX
 
 /* Of a table that was not refused. Strings end with a NUL. */
@@ -27,8 +27,9 @@ struct gen__prepared_head {
     uint64_t maker;
     uint32_t num_rows, num_ranges, num_grids;
     uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
-    uint32_t num_bad, num_expired;
+    uint32_t num_bad, num_expired, num_ptx;
     uint32_t reason_line;
+    uint32_t reserved; /* 0: every byte is set */
     char class_name[32], reason[128];
 };
 

@@ -25,7 +25,8 @@ enum gen__reject {
     GEN__REJECT_TARGET,
     GEN__REJECT_SHARED,
     GEN__REJECT_FAMILY, /* gen__family.fits() says why */
-    GEN__REJECT_WORKSPACE
+    GEN__REJECT_WORKSPACE,
+    GEN__REJECT_PTX /* eligible, but machine code is, too: gen_explain() alone says so */
 };
 
 struct gen__choice {

@@ -502,7 +502,10 @@ enum gen_status gen__table_parse(const gen_library *library, uint32_t table, con
                                        .line = p.line};
         bool expired = false;
         if (parse_row(&p, line, &pending, &expired)) {
-            if (!append(list, &pending))
+            if (gen__is_passed_over(library, &library->entries[pending.entry],
+                                    pending.row.facts->index, t->compute_capability))
+                t->num_ptx++;
+            else if (!append(list, &pending))
                 return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory for its rows", t->name);
         } else if (expired) {
             t->num_expired++;

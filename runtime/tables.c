@@ -99,6 +99,7 @@ static bool use_prepared(struct reading *r, uint32_t builtin, uint32_t index,
     t->l2_bytes = head->l2_bytes;
     t->num_bad = head->num_bad;
     t->num_expired = head->num_expired;
+    t->num_ptx = head->num_ptx;
     t->reason_line = head->reason_line;
     memcpy(t->class_name, head->class_name, sizeof(t->class_name));
     memcpy(t->reason, head->reason, sizeof(t->reason));
@@ -440,6 +441,7 @@ static void sum_up(gen_library *library)
         /* A refused table counts as a bad row, so that somebody may notice. */
         library->num_rows_bad += t->num_bad + t->refused;
         library->num_rows_expired += t->num_expired;
+        library->num_rows_ptx += t->num_ptx;
     }
 }
 

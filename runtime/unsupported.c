@@ -32,6 +32,9 @@ void gen__reject_text(const struct gen__ask *ask, uint32_t variant, enum gen__re
         snprintf(text, capacity, "needs more workspace than max_workspace_mib = %u allows",
                  ask->problem->max_workspace_mib);
         return;
+    case GEN__REJECT_PTX:
+        snprintf(text, capacity, "is PTX, compiled by the driver at first use; %s fits", why);
+        return;
     }
 }
 

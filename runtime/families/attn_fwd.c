@@ -20,8 +20,10 @@
 #define MAX_TILES (INT64_C(1) << 28)
 /* The fewest rows of a tile that any variant has. */
 #define LEAST_ROWS 64
-/* Batch that a batch-invariant choice is made for. */
+/* Requests that a batch-invariant choice is made for, and the rows of each where they are packed:
+ * q_len and kv_len are then those of the longest one. */
 #define INVARIANT_BATCH 4
+#define INVARIANT_LEN 4096
 
 /* The values of dtype, of which the key has those that there are kernels for. */
 static const char *const dtype_names[] = {"bf16", "fp16", "fp32", "int32", "e4m3", "e5m2"};
@@ -148,10 +150,17 @@ static float at_least_1(int64_t x)
     return x > 1 ? (float)x : 1.0f;
 }
 
-/* Requests that selection goes by; a batch-invariant one may not know how many there are. */
-static int64_t usual_batch(const gen_attn_fwd_problem *p)
+/* The problem that selection goes by: itself, or in `usual` one that says nothing of the batch. */
+static inline const gen_attn_fwd_problem *usual_problem(const gen_attn_fwd_problem *p,
+                                                        gen_attn_fwd_problem *usual)
 {
-    return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
+    if (__builtin_expect(!(p->base.flags & GEN_BATCH_INVARIANT), 1))
+        return p;
+    *usual = *p;
+    usual->batch = INVARIANT_BATCH;
+    if (p->varlen)
+        usual->q_len = usual->kv_len = INVARIANT_LEN;
+    return usual;
 }
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
@@ -171,7 +180,9 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     key->codes[1] = p->head_dim == 64 ? 0 : p->head_dim == 128 ? 1 : 2;
     key->codes[2] = (uint8_t)mask_of(p);
     key->empty = p->batch == 0 || p->q_len == 0;
-    key->counts[0] = at_least_1(usual_batch(p) * p->num_q_heads);
+    gen_attn_fwd_problem usual;
+    p = usual_problem(p, &usual);
+    key->counts[0] = at_least_1((int64_t)p->batch * p->num_q_heads);
     key->counts[1] = at_least_1(p->q_len);
     key->counts[2] = at_least_1(p->kv_len);
     return GEN_OK;
@@ -314,10 +325,11 @@ static inline float tiles_of_a_block(const gen_attn_fwd_problem *p,
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
-    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    gen_attn_fwd_problem usual;
+    const gen_attn_fwd_problem *p = usual_problem((const gen_attn_fwd_problem *)base, &usual);
     const float blocks = (float)gen__blocks_per_sm(device, variant);
     const float resident = blocks * (device->num_sms ? (float)device->num_sms : 1.0f);
-    const float batch = at_least_1(usual_batch(p));
+    const float batch = at_least_1(p->batch);
     const float heads = batch * (float)p->num_q_heads / resident; /* of a block */
     const float rows = (float)variant->fact[ATTN_FWD_Q_ROWS];
     const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);

@@ -129,14 +129,24 @@ static inline int64_t gen__kda_longest(const int32_t *dims)
     return gen__kda_either(dims, tokens < seq_len ? tokens : seq_len, seq_len);
 }
 
-/* Sequences that a batch-invariant choice is made for. */
+/* Sequences that a batch-invariant choice is made for, and the tokens of each where they are
+ * packed: num_tokens is then the sum over the batch and seq_len the length of its longest sequence,
+ * so the choice may depend on neither. Where all sequences have seq_len tokens, that is each one's
+ * own length, and the choice goes by it. */
 #define KDA_INVARIANT_BATCH 4
+#define KDA_INVARIANT_LEN 4096
+
+/* Tokens of a sequence that a batch-invariant choice is made for. */
+static inline int64_t gen__kda_invariant_len(const int32_t *dims)
+{
+    return gen__kda_either(dims, KDA_INVARIANT_LEN, dims[KDA_SEQ_LEN]);
+}
 
 /* Chunks of the problem that choices are made for: its own, or those that any batch would have. */
 static inline int64_t gen__kda_usual_chunks(const gen_problem *base, const int32_t *dims)
 {
     return base->flags & GEN_BATCH_INVARIANT
-               ? KDA_INVARIANT_BATCH * gen__kda_chunks(dims[KDA_SEQ_LEN])
+               ? KDA_INVARIANT_BATCH * gen__kda_chunks(gen__kda_invariant_len(dims))
                : gen__kda_all_chunks(dims);
 }
 
@@ -147,7 +157,7 @@ static inline void gen__kda_chain_counts(const gen_problem *base, const int32_t 
                                          struct gen__key *key)
 {
     const bool any_batch = base->flags & GEN_BATCH_INVARIANT;
-    const int64_t tokens = any_batch ? dims[KDA_SEQ_LEN] : gen__kda_longest(dims);
+    const int64_t tokens = any_batch ? gen__kda_invariant_len(dims) : gen__kda_longest(dims);
     const int64_t chunks = gen__kda_usual_chunks(base, dims), longest = gen__kda_chunks(tokens);
     const float states = (float)(chunks * dims[KDA_V_HEADS]) / (float)(longest ? longest : 1);
     key->counts[0] = states < 1.0f ? 1.0f : (float)(int64_t)(states + 0.5f);
@@ -159,6 +169,7 @@ static inline void gen__kda_make_usual(const gen_problem *base, int32_t *dims)
 {
     if (base->flags & GEN_BATCH_INVARIANT) {
         dims[KDA_BATCH] = KDA_INVARIANT_BATCH;
+        dims[KDA_SEQ_LEN] = (int32_t)gen__kda_invariant_len(dims);
         dims[KDA_NUM_TOKENS] = 0;
     }
 }

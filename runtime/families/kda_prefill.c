@@ -47,15 +47,26 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
+/* Are `segment` chunks no fewer than any sequence has? A batch-invariant choice does not look at
+ * the longest of packed sequences: they are cut as the problem says, though all may be short. */
+static bool holds_all(const gen_problem *base, const int32_t *dims, int32_t segment)
+{
+    const bool packed = gen__kda_prefill_dims(base)[KDA_NUM_TOKENS] != 0;
+    if (packed && base->flags & GEN_BATCH_INVARIANT)
+        return false;
+    return gen__kda_chunks(gen__kda_longest(dims)) <= segment;
+}
+
 /* Chunks of a segment, 0 where no sequence is cut, and the time of what is behind kda_intra. As
- * estimated, that hangs on the batch; so a batch-invariant choice is whole sequences. */
+ * estimated, that depends on the batch; so a batch-invariant choice is whole sequences. `dims`: of
+ * the problem that choices are made for. */
 static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
                                const gen_device *device, const struct gen__facts *variant)
 {
     const int32_t wanted = gen__kda_prefill_wanted(base);
     if (!wanted && !(base->flags & GEN_BATCH_INVARIANT))
         return gen__kda_cut(dims, device, variant);
-    if (wanted <= 0 || gen__kda_chunks(gen__kda_longest(dims)) <= wanted)
+    if (wanted <= 0 || holds_all(base, dims, wanted))
         return (struct gen__kda_cut){0, gen__kda_inter_us(dims, device, variant)};
     return (struct gen__kda_cut){wanted, gen__kda_segments_us(dims, wanted, device, variant)};
 }

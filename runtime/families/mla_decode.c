@@ -129,8 +129,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         return refuse(p);
     gen__set_codes(key, dtype, cache, rope == 0);
     key->empty = batch == 0;
-    const float requests = (float)at_least_1(usual_batch(p));
-    key->counts[0] = requests * (float)at_least_1(usual_length(p));
+    const float requests = (float)at_least_1(tuned_batch(p));
+    key->counts[0] = requests * (float)at_least_1(tuned_length(p));
     key->counts[1] = requests;
     key->counts[2] = (float)tiled_rows(p);
     /* Where pages matter: no variant of 8-bit caches takes boxes. */
@@ -213,7 +213,9 @@ static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
     gen_mla_decode_problem p = *(const gen_mla_decode_problem *)base;
-    p.batch = at_least_1(usual_batch(&p)); /* an empty problem is asked about, too */
+    if (p.base.flags & GEN_BATCH_INVARIANT)
+        p.kv_len = p.max_kv_len = INVARIANT_KV_LEN;
+    p.batch = at_least_1(tuned_batch(&p)); /* an empty problem is asked about, too */
     return launch_us + share_out(&p, device, variant).us;
 }
 

@@ -15,8 +15,10 @@
 #define MAX_RECORDS (1 << 24)
 #define MAX_PIECES (1 << 16)
 #define MAX_GRID_Y 65535
-/* Records that a batch-invariant choice is made for. */
+/* Records that a batch-invariant choice is made for, and the pieces of each: num_pieces is the mean
+ * of the batch. */
 #define INVARIANT_RECORDS 64
+#define INVARIANT_PIECES 16
 
 static const char family[] = "mla_merge";
 
@@ -47,6 +49,11 @@ static int64_t usual_records(const gen_mla_merge_problem *p)
     return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_RECORDS : p->num_records;
 }
 
+static int32_t usual_pieces(const gen_mla_merge_problem *p)
+{
+    return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_PIECES : p->num_pieces;
+}
+
 /* Which field of a problem that check() refuses is wrong. */
 __attribute__((noinline, cold)) static enum gen_status refuse(const gen_mla_merge_problem *p)
 {
@@ -74,7 +81,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     gen__set_codes(key, dtype, 0, 0);
     key->empty = p->num_records == 0;
     key->counts[0] = (float)(key->empty ? 1 : usual_records(p) * rows_of(p));
-    key->counts[1] = (float)p->num_pieces;
+    key->counts[1] = (float)usual_pieces(p);
     return GEN_OK;
 }
 
@@ -128,7 +135,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;
     const float split =
         variant->fact[MLA_MERGE_SPLIT] > 1 ? (float)variant->fact[MLA_MERGE_SPLIT] : 1;
-    const float pieces = (float)p->num_pieces;
+    const float pieces = (float)usual_pieces(p);
     const float in_flight = slices(variant) > 1 ? SLICE_PIECES : ROW_PIECES;
     const float blocks =
         (float)usual_records(p) * (float)row_blocks(p, variant) * (float)slices(variant);

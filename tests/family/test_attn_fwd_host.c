@@ -195,7 +195,20 @@ static void batch_invariance(void **state)
     assert_memory_equal(key.counts, other.counts, sizeof key.counts);
     assert_true(family->predict(&p.base, &h200, &many) == family->predict(&q.base, &h200, &many));
     assert_true(family->predict(&p.base, &h200, &small) == family->predict(&q.base, &h200, &small));
-    p.base.flags = q.base.flags = 0;
+    p.varlen = q.varlen = 1; /* then lengths are the longest request's */
+    q.q_len = 9000;
+    q.kv_len = 17;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_int_equal(family->check(&q.base, &other), GEN_OK);
+    assert_memory_equal(key.counts, other.counts, sizeof key.counts);
+    assert_true(family->predict(&p.base, &h200, &small) == family->predict(&q.base, &h200, &small));
+    p.varlen = 0; /* here they are its own */
+    p.q_len = 9000;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_true(key.counts[1] == 9000);
+    p = attn_problem();
+    q = p;
+    q.batch = 64;
     assert_true(family->predict(&p.base, &h200, &many) < family->predict(&q.base, &h200, &many));
 }
 

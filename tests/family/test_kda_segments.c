@@ -228,6 +228,9 @@ static void invariant_choice(void **state)
         assert_int_equal(plan.num_launches, 3);
         assert_int_equal(plan.dims[KDA_SEGMENT_CHUNKS], 40);
         assert_in_range(plan.launch[2].grid[1], p.batch, 65535);
+        /* Of packed sequences it is not looked at whether all are that short. */
+        p.segment_chunks = 1024;
+        assert_int_equal(planned(&p, 1).num_launches, p.num_tokens ? 3 : 2);
     }
     assert_true(cut >= 4); /* without the flag some are, and some are not */
     assert_true(cut < (int)(sizeof mates / sizeof *mates));

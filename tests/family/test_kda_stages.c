@@ -110,7 +110,8 @@ static void states_are_predicted(void **state)
     assert_true(f->predict(&p.base, &h200, &wgmma) > 20 * few_us);
     /* A batch-invariant choice goes by the same estimate whatever the batch. */
     gen_kda_stage_problem few = p;
-    few.batch = 1, few.num_tokens = 5000;
+    p.num_tokens = 100000;
+    few.batch = 1, few.seq_len = few.num_tokens = 5000;
     assert_true(f->predict(&p.base, &h200, &wgmma) != f->predict(&few.base, &h200, &wgmma));
     p.base.flags = few.base.flags = GEN_BATCH_INVARIANT;
     assert_true(f->predict(&p.base, &h200, &wgmma) == f->predict(&few.base, &h200, &wgmma));

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FAMILIES 4
+#define MAX_FAMILIES 64
 #define MAX_TARGETS 8
-#define MAX_GROUPS 64
+#define MAX_GROUPS 512
 #define MAX_TABLES 8
 
 struct item {

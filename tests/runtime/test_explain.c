@@ -50,8 +50,13 @@ static void by_model(void **state)
     in_order("sm90a_nothing\n", "rejected:\n");
     has("  line_bf16_d64__sm90a_b does not fit: length is not a multiple of blocks\n");
     in_order("rejected:\n", "sm90a_b does not fit");
+    has("  line_bf16_d64__compute80_a is PTX, compiled by the driver at first use; sm_90a fits\n");
+    in_order("rejected:\n", "compute80_a is PTX");
     explain(library, "a100", &problem);
     has("  line_bf16_d64__sm90a_a is made for sm_90a, the device is sm_80\n");
+    has("  line_bf16_d64__compute80_a is PTX, compiled by the driver at first use; sm_80 fits\n");
+    explain(library, "b200", &problem);
+    has("*        9.000 estimate  line_bf16_d64__compute80_a\n");
     toy_close(library);
 }
 

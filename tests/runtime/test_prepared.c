@@ -22,7 +22,7 @@ static unsigned multiple = 1;
 
 /* ---- products ---------------------------------------------------------- */
 
-/* A family of one coordinate beside the wide ones. */
+/* A family of one coordinate beside the wide ones, with PTX beside machine code. */
 static void add_la(struct product *product)
 {
     const struct gen__family *family = gen__family_by_name("la_decode");
@@ -36,6 +36,11 @@ static void add_la(struct product *product)
             .name = name, .fallback = i == 0, .facts = {1 << i, 0, 1024, 4096}};
         product_variant(product, group, v);
     }
+    const uint32_t target = product_target(product, "compute_80", 80, GEN_PACK_PTX);
+    product_variant(
+        product, product_group(product, "la_decode_bf16_d128_vk", "bf16,128,vk", f, target),
+        (struct product_variant){
+            .name = "la_decode_bf16_d128_vk__ptx80_0", .fallback = 1, .facts = {1, 0, 1024, 4096}});
 }
 
 static void add_la_rows(struct wide_text *table, unsigned holes)
@@ -43,7 +48,9 @@ static void add_la_rows(struct wide_text *table, unsigned holes)
     char line[256];
     for (int states = 8; states <= 65536; states *= 2) {
         char name[64];
-        snprintf(name, sizeof(name), "la_decode_bf16_d128_vk__sm90a_%u", draw(4));
+        const bool ptx = !draw(4); /* such rows are dropped */
+        snprintf(name, sizeof(name), "la_decode_bf16_d128_vk__%s_%u", ptx ? "ptx80" : "sm90a",
+                 ptx ? 0 : draw(4));
         snprintf(line, sizeof(line),
                  "la_decode\tla_decode_bf16_d128_vk\tstates=%d\t%s\t%.3f\t%016llx\n", states, name,
                  2 + states / 300.0 + draw(100) / 99.0,
@@ -140,6 +147,7 @@ static void same_tables(const gen_library *a, const gen_library *b)
     assert_int_equal(a->num_ranges, b->num_ranges);
     assert_int_equal(a->num_rows_bad, b->num_rows_bad);
     assert_int_equal(a->num_rows_expired, b->num_rows_expired);
+    assert_int_equal(a->num_rows_ptx, b->num_rows_ptx);
     for (uint32_t i = 0; i < a->num_tables; i++) {
         const struct gen__table *x = &a->tables[i], *y = &b->tables[i];
         assert_string_equal(x->name, y->name);
@@ -149,6 +157,7 @@ static void same_tables(const gen_library *a, const gen_library *b)
         assert_int_equal(x->num_used, y->num_used);
         assert_int_equal(x->num_bad, y->num_bad);
         assert_int_equal(x->num_expired, y->num_expired);
+        assert_int_equal(x->num_ptx, y->num_ptx);
         assert_int_equal(x->num_shadowed, y->num_shadowed);
         assert_int_equal(x->same_as, y->same_as);
         assert_int_equal(x->refused, y->refused);
@@ -207,7 +216,7 @@ static unsigned same_plans(const gen_library *a, const gen_library *b, unsigned 
 static void prepared_is_parsed(void **state)
 {
     (void)state;
-    unsigned by_table = 0;
+    unsigned by_table = 0, ptx = 0;
     for (unsigned round = 0; round < 40; round++) {
         struct wide_text tables[2] = {{0}, {0}};
         size_t size, prepared_size;
@@ -221,6 +230,7 @@ static void prepared_is_parsed(void **state)
         assert_true(num_built(a) > 0);
         assert_int_equal(num_built(b), 0);
         same_tables(a, b);
+        ptx += a->num_rows_ptx;
         by_table += same_plans(a, b, 1000 * multiple);
         gen_close(a);
         gen_close(b);
@@ -229,6 +239,7 @@ static void prepared_is_parsed(void **state)
         free_tables(tables);
     }
     assert_true(by_table > 20000);
+    assert_true(ptx > 40);
 }
 
 static void write_file(const char *path, const char *text)
@@ -392,6 +403,41 @@ static void nonsense_with_the_right_hash(void **state)
     free(s.bytes);
 }
 
+/* A row of PTX beside machine code, which no maker writes. */
+static void ptx_beside_machine_code(void **state)
+{
+    (void)state;
+    struct sample s = make_sample(12);
+    gen_library *library = open_bytes(s.bytes, s.size, NULL, 0);
+    static const char name[] = "la_decode_bf16_d128_vk__ptx80_0";
+    const uint32_t ptx = gen__pack_find(&library->pack, name, strlen(name));
+    assert_true(ptx < library->pack.index->num_variants);
+    struct gen__prepared_head head;
+    unsigned char *at = s.bytes + s.table.prepared_offset;
+    memcpy(&head, at, sizeof(head));
+    unsigned changed = 0;
+    for (uint32_t i = 0; i < head.num_rows; i++) {
+        struct gen__prepared_row row, wrong;
+        unsigned char *place = at + sizeof(head) + i * sizeof(row);
+        memcpy(&row, place, sizeof(row));
+        if (strncmp(gen__variant_name(&library->pack, row.variant), "la_decode", 9) != 0)
+            continue;
+        wrong = row;
+        wrong.variant = ptx;
+        memcpy(place, &wrong, sizeof(wrong));
+        write_sample(&s);
+        assert_status(try_sample(&s, 0), GEN_STATUS_FORMAT);
+        assert_message("prepared tuning table own is malformed");
+        memcpy(place, &row, sizeof(row));
+        changed++;
+    }
+    assert_true(changed > 0);
+    write_sample(&s);
+    assert_status(try_sample(&s, 10), GEN_OK);
+    gen_close(library);
+    free(s.bytes);
+}
+
 static void cut_and_misplaced(void **state)
 {
     (void)state;
@@ -443,9 +489,10 @@ static void another_maker(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prepared_is_parsed), cmocka_unit_test(callers_tables_come_first),
-        cmocka_unit_test(flipped_bytes),      cmocka_unit_test(nonsense_with_the_right_hash),
-        cmocka_unit_test(cut_and_misplaced),  cmocka_unit_test(another_maker),
+        cmocka_unit_test(prepared_is_parsed),      cmocka_unit_test(callers_tables_come_first),
+        cmocka_unit_test(flipped_bytes),           cmocka_unit_test(nonsense_with_the_right_hash),
+        cmocka_unit_test(ptx_beside_machine_code), cmocka_unit_test(cut_and_misplaced),
+        cmocka_unit_test(another_maker),
     };
     if (argc > 1)
         multiple = (unsigned)strtoul(argv[1], NULL, 10);

@@ -217,6 +217,85 @@ static void nearest_class_without_fitting_rows_is_passed_over(void **state)
     toy_close(library);
 }
 
+/* The driver compiles PTX when it is first used: a row that names it does not count where the
+ * product has machine code for the row's class and key, whoever was faster. */
+static void rows_of_ptx_do_not_count_beside_machine_code(void **state)
+{
+    (void)state;
+    struct product *product = toy_product();
+    head(90, 132, 4800);
+    row("tiles=1", PTX, "1");
+    row("tiles=1024", C90, "40");
+    row("tiles=4096", PTX, "50");
+    product_table(product, "h200", table);
+    head(90, 80, 4800);
+    row("tiles=1", PTX, "1");
+    product_table(product, "h200 of 80 SMs", table);
+    head(86, 80, 600); /* machine code of sm_80 runs there */
+    row("tiles=1", PTX, "1");
+    row("tiles=64", A80, "9");
+    product_table(product, "a10", table);
+    head(100, 148, 8000); /* no machine code for it */
+    row("tiles=1", PTX, "1");
+    product_table(product, "b200", table);
+    gen_library *library = toy_open(product);
+    gen_library_info info;
+    assert_status(gen_library_info_get(library, &info), GEN_OK);
+    assert_int_equal(info.num_rows, 3);
+    assert_int_equal(info.num_rows_ptx, 4);
+    assert_int_equal(info.num_rows_bad, 0);
+    expect(library, "h200", 1, GEN_WHY_TABLE, C90);
+    expect(library, "h200", 4096, GEN_WHY_TABLE, C90);
+    measured_time(library, "h200", 1, 40.0); /* nor does its time */
+    expect(library, "sm_90:80", 1, GEN_WHY_NEAREST, C90);
+    expect(library, "sm_86:80", 1, GEN_WHY_TABLE, A80);
+    expect(library, "b200", 1, GEN_WHY_TABLE, PTX);
+    /* By name it is to be had. */
+    const gen_device device = toy_device("h200");
+    const gen_toy_problem problem = toy_problem(GEN_LINE, 1);
+    gen_plan plan;
+    assert_status(gen_select_variant(library, &device, &problem.base, PTX, &plan), GEN_OK);
+    assert_string_equal(toy_chosen(library, &plan), PTX);
+    assert_int_equal(plan.why, GEN_WHY_ASKED);
+    toy_close(library);
+}
+
+/* Machine code that does not fit is no reason to do without PTX. */
+static void ptx_serves_where_no_machine_code_fits(void **state)
+{
+    (void)state;
+    struct product *product = toy_product();
+    head(90, 132, 4800);
+    row("tiles=1", PTX, "1");
+    product_table(product, "h200", table);
+    gen_library *library = toy_open(product);
+    gen_device device = toy_device("h200");
+    gen_toy_problem problem = toy_problem(GEN_LINE, 1);
+    gen_plan plan;
+    assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
+    assert_string_equal(toy_chosen(library, &plan), BIG90);
+    toy_close(library);
+
+    product = product_new();
+    const uint32_t family =
+        product_family(product, "line", "dtype,dim", "blocks,weight,launches,workspace");
+    const uint32_t exact = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
+    const uint32_t text = product_target(product, "compute_80", 80, GEN_PACK_PTX);
+    uint32_t group = product_group(product, "line_bf16_d64", "bf16,64", family, exact);
+    product_variant(product, group,
+                    (struct product_variant){.name = B90, .fallback = 1, .facts = {128, 20}});
+    group = product_group(product, "line_bf16_d64", "bf16,64", family, text);
+    product_variant(product, group,
+                    (struct product_variant){.name = PTX, .fallback = 1, .facts = {1, 90}});
+    product_table(product, "h200", table);
+    library = toy_open(product);
+    expect(library, "h200", 1, GEN_WHY_MODEL, PTX);
+    problem.length = 128;
+    assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
+    assert_string_equal(toy_chosen(library, &plan), B90);
+    toy_close(library);
+}
+
 static void model_takes_the_least_estimate_of_the_best_target(void **state)
 {
     (void)state;
@@ -614,6 +693,8 @@ int main(void)
         cmocka_unit_test(nearest_class_looks_up_the_same_work_per_sm),
         cmocka_unit_test(nearest_class_goes_by_sms_bandwidth_and_l2),
         cmocka_unit_test(nearest_class_without_fitting_rows_is_passed_over),
+        cmocka_unit_test(rows_of_ptx_do_not_count_beside_machine_code),
+        cmocka_unit_test(ptx_serves_where_no_machine_code_fits),
         cmocka_unit_test(model_takes_the_least_estimate_of_the_best_target),
         cmocka_unit_test(fallback_where_nothing_is_known),
         cmocka_unit_test(two_coordinates),

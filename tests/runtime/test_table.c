@@ -174,6 +174,29 @@ static void changed_kernels_expire_their_rows(void **state)
     toy_close(library);
 }
 
+/* Counted by themselves, and no fault. One whose kernel has changed is expired like any other. */
+static void rows_of_ptx_are_counted(void **state)
+{
+    (void)state;
+    char text[2048], digest[17];
+    gen_library *library;
+    toy_digest("line_bf16_d64__compute80_a", digest);
+    snprintf(text, sizeof(text),
+             HEAD COLUMNS
+             "line\tline_bf16_d64\ttiles=1\tline_bf16_d64__compute80_a\t9\t0\t-\t-\t%s\n"
+             "line\tline_bf16_d64\ttiles=2\tline_bf16_d64__compute80_a\t9\t0\t-\t-"
+             "\t0123456789abcdef\n%s",
+             digest, good_row());
+    const gen_library_info info = open_info(text, &library);
+    assert_int_equal(info.num_rows, 1);
+    assert_int_equal(info.num_rows_ptx, 1);
+    assert_int_equal(info.num_rows_expired, 1);
+    assert_int_equal(info.num_rows_bad, 0);
+    assert_explained(library, "1 rows in use, 0 behind another table, 1 expired, 0 bad, 1 of PTX "
+                              "beside machine code\n");
+    toy_close(library);
+}
+
 static const struct {
     const char *text, *line, *reason;
 } bad_headers[] = {
@@ -489,6 +512,7 @@ int main(void)
         cmocka_unit_test(bad_rows_are_skipped_and_counted),
         cmocka_unit_test(rows_of_the_wrong_shape),
         cmocka_unit_test(changed_kernels_expire_their_rows),
+        cmocka_unit_test(rows_of_ptx_are_counted),
         cmocka_unit_test(a_bad_header_refuses_the_whole_table),
         cmocka_unit_test(a_nul_ends_nothing),
         cmocka_unit_test(a_missing_table_is_an_error),

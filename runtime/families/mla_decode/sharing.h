@@ -12,11 +12,14 @@
 #include <math.h>
 
 #define MAX_GRID_Y 46340 /* squared, below 2^31: schedule.cuh */
-/* Batch that a batch-invariant choice is made for. */
+/* Requests that a batch-invariant choice is made for, and their cache rows: kv_len is the mean of
+ * the batch, max_kv_len the most of any request in it. */
 #define INVARIANT_BATCH 64
-/* Chunks of a request, where results may not hang on the batch, and blocks of one. */
-#define MAX_CHUNKS 32
-#define MIN_CHUNK 8
+#define INVARIANT_KV_LEN 8192
+/* Blocks of a chunk, where results may not depend on the batch: always as many, for where a request
+ * is cut decides its last bits. So long requests have many chunks, and the workspace grows with
+ * max_kv_len. */
+#define INVARIANT_CHUNK 8
 
 /* ---- what there is ----------------------------------------------------- */
 
@@ -25,15 +28,21 @@ static int32_t at_least_1(int32_t x)
     return x > 1 ? x : 1;
 }
 
-/* The length that selection goes by; a batch-invariant one may not know the mean. */
+/* The length that a batch is shared out by. */
 static int32_t usual_length(const gen_mla_decode_problem *p)
 {
     return p->base.flags & GEN_BATCH_INVARIANT ? p->max_kv_len : p->kv_len;
 }
 
-static int32_t usual_batch(const gen_mla_decode_problem *p)
+/* The requests and the length that selection goes by. */
+static int32_t tuned_batch(const gen_mla_decode_problem *p)
 {
     return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_BATCH : p->batch;
+}
+
+static int32_t tuned_length(const gen_mla_decode_problem *p)
+{
+    return p->base.flags & GEN_BATCH_INVARIANT ? INVARIANT_KV_LEN : p->kv_len;
 }
 
 static int32_t rows_of(const gen_mla_decode_problem *p)
@@ -236,13 +245,11 @@ static bool partials_allowed(const gen_mla_decode_problem *p, int64_t slots)
                                                                   << 20;
 }
 
-/* Chunks of every request, whatever the batch. */
+/* Chunks of every request, whatever the batch and its longest one. */
 static void share_by_chunks(const gen_mla_decode_problem *p, struct sharing *s)
 {
-    const int32_t most = blocks_of(p->max_kv_len);
-    const int32_t chunk = (most - 1) / MAX_CHUNKS + 1;
-    s->chunk = chunk > MIN_CHUNK ? chunk : MIN_CHUNK;
-    s->max_chunks = (most - 1) / s->chunk + 1;
+    s->chunk = INVARIANT_CHUNK;
+    s->max_chunks = (blocks_of(p->max_kv_len) - 1) / s->chunk + 1;
     s->by_request = 1;
     if (s->max_chunks > 1) {
         s->num_records = p->batch;
