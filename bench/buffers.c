@@ -242,6 +242,7 @@ static void fill_by_family(const struct buffers *b, const struct fill_options *o
     const struct gen__fill_options wishes = {.seed = options->seed,
                                              .padding = options->padding,
                                              .non_finite = options->non_finite,
+                                             .poisoned = options->poisoned,
                                              .ordered = options->ordered};
     if (b->family->fill && b->family->fill(b->problem, b->args, b->tensor, &wishes, data) != GEN_OK)
         die(2, "%s", gen_last_error());

@@ -56,6 +56,7 @@ struct fill_options {
     uint64_t seed;
     bool padding;    /* every third slot, page or record names nothing */
     bool non_finite; /* a NaN and an infinity in each float32 state, and what the family adds */
+    bool poisoned;   /* NaN wherever one head of one request looks, where the family has such */
     bool cycle;      /* repeat the first 262,136 random elements */
     bool ordered;    /* slots and pages in ascending order, as a pool is filled, not shuffled */
 };

@@ -12,7 +12,7 @@ static enum gen_status unknown_control(const struct gen__family *family, enum sh
     struct gen__text text = gen__text_over(allowed, sizeof allowed);
     gen__text_add(&text, "%s",
                   use == SHAPES_TIMED ? "@scattered, @serial, @invariant"
-                                      : "@pad, @nan, @tiny, @invariant");
+                                      : "@pad, @nan, @poison, @tiny, @invariant");
     for (uint32_t i = 0; use == SHAPES_VERIFIED && family->data && i < GEN__NUM_DATA; i++)
         gen__text_add(&text, ", @data=%s", gen__data_names[i]);
     for (uint32_t i = 0; use == SHAPES_VERIFIED && i < family->num_forms; i++)
@@ -48,7 +48,7 @@ static bool control_allowed(const struct gen__family *family, enum shape_use use
         is_one_of(at, length, "@data=", gen__data_names, family->data ? GEN__NUM_DATA : 0))
         return true;
     return is_word(at, length, "@pad") || is_word(at, length, "@nan") ||
-           is_word(at, length, "@tiny");
+           is_word(at, length, "@poison") || is_word(at, length, "@tiny");
 }
 
 /* Moves the words that start with '@' from `words` to `controls`, where they are

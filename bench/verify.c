@@ -69,6 +69,8 @@ static struct controls read_controls(const struct gen__family *family, const cha
             fill->padding = true;
         else if (length == 4 && memcmp(p, "@nan", 4) == 0)
             fill->non_finite = true;
+        else if (length == 7 && memcmp(p, "@poison", 7) == 0)
+            fill->poisoned = true;
         else if (length == 5 && memcmp(p, "@tiny", 5) == 0)
             ; /* for the caller: cheap enough to run under a sanitizer */
         else if (length == 10 && memcmp(p, "@invariant", 10) == 0)
@@ -79,7 +81,8 @@ static struct controls read_controls(const struct gen__family *family, const cha
             c.data = data_named(p + 6, length - 6);
         else if (length)
             die(1,
-                "unknown control '%.*s'; allowed: @pad, @nan, @tiny, @invariant, @form=NAME, "
+                "unknown control '%.*s'; allowed: @pad, @nan, @poison, @tiny, @invariant, "
+                "@form=NAME, "
                 "@data=KIND",
                 (int)length, p);
         p += length;
@@ -142,6 +145,7 @@ bool verify_prepare(struct verify_case *c, const struct shape *shape, const char
         return false;
     }
     fill.cycle = c->buffers.total_bytes > DRAW_ALL_BELOW;
+    c->poisoned = fill.poisoned;
     snprintf(c->name, sizeof c->name, "%s%s%s", shape->name, *controls ? " " : "", controls);
     c->initial = new_block(c->buffers.total_bytes);
     c->expected = new_block(c->buffers.total_bytes);
@@ -376,6 +380,18 @@ void verify_compare(const struct verify_case *c, struct verify_result *result)
 
 /* ---- running ----------------------------------------------------------- */
 
+/* Outputs that nobody specifies, as inputs of them are not finite, become the reference's. */
+static void forget_poisoned(const struct verify_case *c, uint8_t *block)
+{
+    for (uint32_t t = 0; c->poisoned && t < c->buffers.num_tensors; t++) {
+        const struct gen__tensor *tensor = &c->buffers.tensor[t];
+        const uint64_t at = buffers_at(&c->buffers, 0, t), size = dtype_bytes(tensor->dtype);
+        for (uint64_t i = 0; i < tensor->count && tensor->role != GEN__IN; i++)
+            if (isnan(dtype_get(tensor->dtype, c->expected + at, i)))
+                memcpy(block + at + i * size, c->expected + at + i * size, size);
+    }
+}
+
 /* One launch from pristine memory into c->actual or c->again. The workspace is as the last launch
  * left it where `poison` is false. */
 static enum gen_status run_once(struct verify_case *c, const struct gpu *gpu,
@@ -393,6 +409,8 @@ static enum gen_status run_once(struct verify_case *c, const struct gpu *gpu,
         status = gpu_sync(gpu);
     if (status == GEN_OK)
         status = gpu_download(gpu, block, c->device, c->buffers.total_bytes);
+    if (status == GEN_OK)
+        forget_poisoned(c, block);
     free(args);
     return status;
 }

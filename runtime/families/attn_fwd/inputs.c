@@ -169,6 +169,23 @@ static void poison_unused(const gen_attn_fwd_problem *p, int64_t batch_stride, i
             poison_row(dtype, data, b * batch_stride + i * row, heads, head, width);
 }
 
+/* All rows of one key head of a request: of the first the last head, of the third the first. */
+static void poison_heads(const gen_attn_fwd_problem *p, int64_t batch_stride, int64_t row_stride,
+                         int64_t head_stride, void *data)
+{
+    const int64_t width = p->head_dim, heads = p->num_kv_heads;
+    const int64_t head = head_stride ? head_stride : width;
+    const int64_t row = row_stride ? row_stride : heads * width;
+    const int64_t batch = batch_stride ? batch_stride : p->kv_len * row;
+    int64_t at = 0;
+    for (int64_t b = 0; b < p->batch && b < 3; b++) {
+        for (int64_t i = 0; i < kv_rows(p, b) && b != 1; i++)
+            poison_row((enum gen_dtype)p->dtype, data, at + i * row + (b ? 0 : heads - 1) * head, 1,
+                       head, width);
+        at += p->varlen ? kv_rows(p, b) * row : batch;
+    }
+}
+
 /* Half to one and a half, v's of either sign: `which` is 0 for q, 1 for k, 2 for v. */
 static void fill_descales(const gen_attn_fwd_problem *p, int which, float *descales)
 {
@@ -193,6 +210,10 @@ enum gen_status gen__attn_fwd_fill(const gen_problem *base, const gen_args *args
     for (int i = 0; i < 3; i++)
         if (data[ATTN_FWD_Q_DESCALE + i])
             fill_descales(p, i, data[ATTN_FWD_Q_DESCALE + i]);
+    if (options->poisoned && data[ATTN_FWD_K])
+        poison_heads(p, a->k_batch_stride, a->k_row_stride, a->k_head_stride, data[ATTN_FWD_K]);
+    if (options->poisoned && data[ATTN_FWD_V])
+        poison_heads(p, a->v_batch_stride, a->v_row_stride, a->v_head_stride, data[ATTN_FWD_V]);
     if (options->non_finite && data[ATTN_FWD_K])
         poison_unused(p, a->k_batch_stride, a->k_row_stride, a->k_head_stride, data[ATTN_FWD_K]);
     if (options->non_finite && data[ATTN_FWD_V])

@@ -156,6 +156,19 @@ static bool poison_unused(const gen_kda_decode_problem *p, const gen_kda_decode_
     return ok;
 }
 
+/* NaN in the first head of every state that the first request's slots name. */
+static void poison_first(const gen_kda_decode_problem *p, const gen_kda_decode_args *a,
+                         const int32_t *slots, float *state)
+{
+    const int64_t floats = (int64_t)p->head_dim * p->head_dim;
+    const int64_t columns = slots ? columns_of(p, a) : 1;
+    for (int64_t i = 0; i < columns && p->batch; i++) {
+        const int64_t slot = slots ? slots[i] : 0;
+        for (int64_t j = 0; j < floats && slot >= 0 && slot < a->num_slots; j++)
+            state[slot * p->num_v_heads * floats + j] = NAN;
+    }
+}
+
 enum gen_status gen__kda_decode_fill(const gen_problem *base, const gen_args *args,
                                      const struct gen__tensor *tensors,
                                      const struct gen__fill_options *options, void *const *data)
@@ -167,6 +180,8 @@ enum gen_status gen__kda_decode_fill(const gen_problem *base, const gen_args *ar
         fill_accepted(p, a, options, data[KDA_DECODE_ACCEPTED]);
     if (data[KDA_DECODE_CU_SEQLENS])
         fill_cu_seqlens(p, a, options, data[KDA_DECODE_CU_SEQLENS]);
+    if (options->poisoned && data[KDA_DECODE_STATE])
+        poison_first(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_STATE]);
     if (options->non_finite && data[KDA_DECODE_STATE] &&
         !poison_unused(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_STATE]))
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY,

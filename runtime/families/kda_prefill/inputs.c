@@ -69,13 +69,30 @@ void gen__kda_prefill_default_args(const gen_problem *base, gen_args *args)
     a->state_layout = GEN_KDA_DECODE_KV;
 }
 
+/* NaN in the values of the first head of every second sequence that has tokens. */
+static void poison_sequences(const int32_t *dims, const gen_kda_prefill_args *a,
+                             const int32_t *cu_seqlens, uint16_t *v)
+{
+    const int64_t width = dims[KDA_HEAD_DIM];
+    const int64_t row = a->v_stride ? a->v_stride : dims[KDA_V_HEADS] * width;
+    int64_t seen = 0;
+    for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {
+        const struct gen__kda_sequence s = gen__kda_sequence(dims, cu_seqlens, n);
+        seen += s.length > 0;
+        for (int64_t i = 0; i < s.length * width && seen % 2 == 0; i++)
+            v[(s.first + i / width) * row + i % width] = 0x7fff; /* of either type */
+    }
+}
+
 enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *args,
                                       const struct gen__tensor *list,
                                       const struct gen__fill_options *options, void *const *data)
 {
-    (void)args;
     gen__kda_fill(gen__kda_prefill_dims(base), &list[KDA_PREFILL_CU_SEQLENS], options,
                   data[KDA_PREFILL_CU_SEQLENS]);
+    if (options->poisoned && data[KDA_PREFILL_V])
+        poison_sequences(gen__kda_prefill_dims(base), (const gen_kda_prefill_args *)args,
+                         data[KDA_PREFILL_CU_SEQLENS], data[KDA_PREFILL_V]);
     return GEN_OK;
 }
 
