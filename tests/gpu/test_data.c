@@ -251,6 +251,34 @@ static void nothing_decays_where_keys_are_alike(void **state)
     }
 }
 
+/* With @poison the last key head of the first request and the first one of the third are NaN or
+ * infinite in all rows, k and v alike; every other number is as without. */
+static void poison_is_of_one_head(void **state)
+{
+    static const char words[] =
+        "dtype=e4m3 batch=3 num_q_heads=4 num_kv_heads=2 q_len=5 kv_len=40 @poison";
+    static const char *const names[] = {"k", "v"};
+    (void)state;
+    struct filled f;
+    fill(&f, "attn_fwd", words, GEN__DATA_NORMAL);
+    uint8_t *poisoned = xmalloc(f.b.total_bytes);
+    buffers_fill(&f.b, &(struct fill_options){.seed = 1, .cycle = true, .poisoned = true},
+                 poisoned);
+    for (int n = 0; n < 2; n++) {
+        const uint32_t t = tensor_named(&f, names[n]);
+        for (uint64_t i = 0; i < f.b.tensor[t].count; i++) {
+            const uint64_t request = i / (40 * 2 * 128), head = i / 128 % 2;
+            const double x = dtype_get(GEN_DTYPE_E4M3, poisoned + buffers_at(&f.b, 0, t), i);
+            if ((request == 0 && head == 1) || (request == 2 && head == 0))
+                assert_true(isnan(x));
+            else
+                assert_true(x == at(&f, t, i));
+        }
+    }
+    free(poisoned);
+    put_away(&f);
+}
+
 /* ---- what is refused ------------------------------------------------------ */
 
 static gen_library *open_any(void **bytes)
@@ -321,6 +349,7 @@ int main(void)
         cmocka_unit_test(keys_that_are_alike),
         cmocka_unit_test(numbers_as_great_as_the_type_has),
         cmocka_unit_test(nothing_decays_where_keys_are_alike),
+        cmocka_unit_test(poison_is_of_one_head),
         cmocka_unit_test(a_bias_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

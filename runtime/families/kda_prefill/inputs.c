@@ -69,18 +69,22 @@ void gen__kda_prefill_default_args(const gen_problem *base, gen_args *args)
     a->state_layout = GEN_KDA_DECODE_KV;
 }
 
-/* NaN in the values of the first head of every second sequence that has tokens. */
+/* NaN in the first head of every second sequence that has tokens: of one's values, of the next
+ * one's keys. */
 static void poison_sequences(const int32_t *dims, const gen_kda_prefill_args *a,
-                             const int32_t *cu_seqlens, uint16_t *v)
+                             const int32_t *cu_seqlens, uint16_t *k, uint16_t *v)
 {
     const int64_t width = dims[KDA_HEAD_DIM];
-    const int64_t row = a->v_stride ? a->v_stride : dims[KDA_V_HEADS] * width;
+    const int64_t k_row = a->k_stride ? a->k_stride : dims[KDA_QK_HEADS] * width;
+    const int64_t v_row = a->v_stride ? a->v_stride : dims[KDA_V_HEADS] * width;
     int64_t seen = 0;
     for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {
         const struct gen__kda_sequence s = gen__kda_sequence(dims, cu_seqlens, n);
         seen += s.length > 0;
+        uint16_t *const to = seen % 4 ? v : k;
+        const int64_t row = seen % 4 ? v_row : k_row;
         for (int64_t i = 0; i < s.length * width && seen % 2 == 0; i++)
-            v[(s.first + i / width) * row + i % width] = 0x7fff; /* of either type */
+            to[(s.first + i / width) * row + i % width] = 0x7fff; /* of either type */
     }
 }
 
@@ -90,9 +94,9 @@ enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *a
 {
     gen__kda_fill(gen__kda_prefill_dims(base), &list[KDA_PREFILL_CU_SEQLENS], options,
                   data[KDA_PREFILL_CU_SEQLENS]);
-    if (options->poisoned && data[KDA_PREFILL_V])
+    if (options->poisoned && data[KDA_PREFILL_K] && data[KDA_PREFILL_V])
         poison_sequences(gen__kda_prefill_dims(base), (const gen_kda_prefill_args *)args,
-                         data[KDA_PREFILL_CU_SEQLENS], data[KDA_PREFILL_V]);
+                         data[KDA_PREFILL_CU_SEQLENS], data[KDA_PREFILL_K], data[KDA_PREFILL_V]);
     return GEN_OK;
 }
 
