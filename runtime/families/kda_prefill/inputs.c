@@ -217,7 +217,8 @@ bool gen__kda_prefill_data(const gen_problem *base, enum gen__data kind, const g
 {
     const int64_t width = gen__kda_prefill_dims(base)[KDA_HEAD_DIM];
     (void)args;
-    gen__data_queries(kind, &t[KDA_PREFILL_Q], t[KDA_PREFILL_K].dtype, width);
+    if (kind != GEN__DATA_EXTREME) /* keys are normalized: nothing is to be taken back */
+        gen__data_queries(kind, &t[KDA_PREFILL_Q], t[KDA_PREFILL_K].dtype, width);
     gen__data_keys(kind, &t[KDA_PREFILL_K], width);
     gen__data_values(kind, &t[KDA_PREFILL_V], width, false);
     gen__data_gates(kind, &t[KDA_PREFILL_G], &t[KDA_PREFILL_BETA]);
