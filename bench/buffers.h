@@ -41,6 +41,8 @@ struct buffers {
  * count on; else at multiples of 256. */
 bool buffers_init(struct buffers *b, const struct gen__family *family, const gen_problem *problem,
                   int form, uint32_t num_sets, bool tight);
+/* Before a fill: data that hurts. False if the family has none of this kind. */
+bool buffers_set_data(struct buffers *b, enum gen__data kind);
 void buffers_free(struct buffers *b);
 
 /* Offset of tensor t of a set in the block; a view's is where it begins. */
@@ -54,6 +56,7 @@ struct fill_options {
     uint64_t seed;
     bool padding;    /* every third slot, page or record names nothing */
     bool non_finite; /* a NaN and an infinity in each float32 state, and what the family adds */
+    bool poisoned;   /* NaN wherever one head of one request looks, where the family has such */
     bool cycle;      /* repeat the first 262,136 random elements */
     bool ordered;    /* slots and pages in ascending order, as a pool is filled, not shuffled */
 };

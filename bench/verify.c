@@ -44,10 +44,24 @@ static int form_named(const struct gen__family *family, const char *name, size_t
     die(1, "%s has no form '%.*s' of its arguments", family->name, (int)length, name);
 }
 
-static int read_controls(const struct gen__family *family, const char *controls,
-                         struct fill_options *fill)
+/* What the words say, beside a fill's options. */
+struct controls {
+    int form;
+    enum gen__data data;
+};
+
+static enum gen__data data_named(const char *name, size_t length)
 {
-    int form = BUFFERS_DEFAULT_FORM;
+    for (int i = 0; i < GEN__NUM_DATA; i++)
+        if (strlen(gen__data_names[i]) == length && memcmp(gen__data_names[i], name, length) == 0)
+            return (enum gen__data)i;
+    die(1, "no data is called '%.*s'", (int)length, name);
+}
+
+static struct controls read_controls(const struct gen__family *family, const char *controls,
+                                     struct fill_options *fill)
+{
+    struct controls c = {BUFFERS_DEFAULT_FORM, GEN__DATA_NORMAL};
     for (const char *p = controls; *p;) {
         p += strspn(p, " ");
         size_t length = strcspn(p, " ");
@@ -55,18 +69,25 @@ static int read_controls(const struct gen__family *family, const char *controls,
             fill->padding = true;
         else if (length == 4 && memcmp(p, "@nan", 4) == 0)
             fill->non_finite = true;
+        else if (length == 7 && memcmp(p, "@poison", 7) == 0)
+            fill->poisoned = true;
         else if (length == 5 && memcmp(p, "@tiny", 5) == 0)
             ; /* for the caller: cheap enough to run under a sanitizer */
         else if (length == 10 && memcmp(p, "@invariant", 10) == 0)
             ; /* a flag of the problem */
         else if (length > 6 && memcmp(p, "@form=", 6) == 0)
-            form = form_named(family, p + 6, length - 6);
+            c.form = form_named(family, p + 6, length - 6);
+        else if (length > 6 && memcmp(p, "@data=", 6) == 0)
+            c.data = data_named(p + 6, length - 6);
         else if (length)
-            die(1, "unknown control '%.*s'; allowed: @pad, @nan, @tiny, @invariant, @form=NAME",
+            die(1,
+                "unknown control '%.*s'; allowed: @pad, @nan, @poison, @tiny, @invariant, "
+                "@form=NAME, "
+                "@data=KIND",
                 (int)length, p);
         p += length;
     }
-    return form;
+    return c;
 }
 
 /* Room for the outputs that the reference gives before it rounds them. What it
@@ -116,10 +137,15 @@ bool verify_prepare(struct verify_case *c, const struct shape *shape, const char
     struct fill_options fill = {.seed = 1};
     memset(c, 0, sizeof *c);
     c->shape = shape;
-    int form = read_controls(shape->family, controls, &fill);
-    if (!buffers_init(&c->buffers, shape->family, shape->problem, form, 1, true))
+    const struct controls words = read_controls(shape->family, controls, &fill);
+    if (!buffers_init(&c->buffers, shape->family, shape->problem, words.form, 1, true))
         return false;
+    if (!buffers_set_data(&c->buffers, words.data)) {
+        buffers_free(&c->buffers);
+        return false;
+    }
     fill.cycle = c->buffers.total_bytes > DRAW_ALL_BELOW;
+    c->poisoned = fill.poisoned;
     snprintf(c->name, sizeof c->name, "%s%s%s", shape->name, *controls ? " " : "", controls);
     c->initial = new_block(c->buffers.total_bytes);
     c->expected = new_block(c->buffers.total_bytes);
@@ -354,6 +380,18 @@ void verify_compare(const struct verify_case *c, struct verify_result *result)
 
 /* ---- running ----------------------------------------------------------- */
 
+/* Outputs that nobody specifies, as inputs of them are not finite, become the reference's. */
+static void forget_poisoned(const struct verify_case *c, uint8_t *block)
+{
+    for (uint32_t t = 0; c->poisoned && t < c->buffers.num_tensors; t++) {
+        const struct gen__tensor *tensor = &c->buffers.tensor[t];
+        const uint64_t at = buffers_at(&c->buffers, 0, t), size = dtype_bytes(tensor->dtype);
+        for (uint64_t i = 0; i < tensor->count && tensor->role != GEN__IN; i++)
+            if (isnan(dtype_get(tensor->dtype, c->expected + at, i)))
+                memcpy(block + at + i * size, c->expected + at + i * size, size);
+    }
+}
+
 /* One launch from pristine memory into c->actual or c->again. The workspace is as the last launch
  * left it where `poison` is false. */
 static enum gen_status run_once(struct verify_case *c, const struct gpu *gpu,
@@ -371,6 +409,8 @@ static enum gen_status run_once(struct verify_case *c, const struct gpu *gpu,
         status = gpu_sync(gpu);
     if (status == GEN_OK)
         status = gpu_download(gpu, block, c->device, c->buffers.total_bytes);
+    if (status == GEN_OK)
+        forget_poisoned(c, block);
     free(args);
     return status;
 }

@@ -20,6 +20,7 @@ struct verify_case {
     uint8_t *initial, *expected, *actual, *again; /* blocks on the host */
     double *exact[GEN__MAX_TENSORS]; /* 16-bit outputs before their rounding, or NULL */
     CUdeviceptr device, pristine;    /* blocks on the device */
+    bool poisoned;                   /* what is NaN in the reference may be anything */
     char name[192];
 };
 
@@ -34,11 +35,14 @@ struct verify_result {
 /* Controls: words of a verify file's line.
  *   @pad           every third slot is a padding slot, or what the family makes of it
  *   @nan           a NaN and an infinity in the state, likewise
+ *   @poison        keys and values (or the state) of one head of one request are NaN:
+ *                  its outputs may be anything, all others are as without
  *   @tiny          of the small list for sanitizers
  *   @invariant     GEN_BATCH_INVARIANT
  *   @form=NAME     another form of the arguments, as the family names it
- * Returns false if the case does not exist for this problem (such a form); dies
- * at unknown words. */
+ *   @data=KIND     inputs that hurt, as gen__data_names has them
+ * Returns false if the case does not exist for this problem (such a form, such
+ * data); dies at unknown words. */
 bool verify_prepare(struct verify_case *c, const struct shape *shape, const char *controls,
                     const gen_library *library);
 /* Puts the inputs on the device. */

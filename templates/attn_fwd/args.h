@@ -14,9 +14,14 @@
  *     o[b,i,h,:] = v_descale[b,g] * sum over j of p[i,j] * v[b,j,g,:]
  *     lse[b,h,i] = m[i] + ln d[i]
  *
- * Where no key counts, o = 0 and lse = -infinity. What k and v hold at and
- * beyond row Sk of a request never reaches an output of it, NaN included. Only
- * 8-bit types have descales; elsewhere they are 1.
+ * Where no key counts, o = 0 and lse = -infinity. Only 8-bit types have
+ * descales; elsewhere they are 1.
+ *
+ * Rows [0, Sk) of k and v must be finite for every request with queries, even
+ * rows that a mask hides; otherwise all outputs of that request's heads that share
+ * the key head are unspecified. Everything else may hold anything and never
+ * reaches an output, NaN included: rows at and beyond Sk, packed neighbours,
+ * padding, other requests and key heads (docs/numerics.md).
  * (Dao et al. 2022, FlashAttention; Milakov and Gimelshein 2018 for the running
  * maximum.)
  *

@@ -12,8 +12,13 @@
  *     o[b,t,h,:] = sum over j of p[j] * c[j,:]
  *     lse[b,t,h] = m + ln d, or (m + ln d) / ln 2
  *
- * Where no row counts, o = 0 and lse = -infinity. What the cache holds at and
- * beyond row N_b never reaches an output, NaN included.
+ * Where no row counts, o = 0 and lse = -infinity.
+ *
+ * Rows [0, N_b) must be finite for every request with query tokens, even rows
+ * that causality hides; otherwise all outputs of that request are unspecified.
+ * Everything else may hold anything and never reaches an output, NaN included: rows
+ * at and beyond N_b, the rest of its last page, other requests' pages, pages that
+ * nobody names, padding (docs/numerics.md).
  *
  * This header is read by the host (C11, C++) and by the device compiler, so it
  * includes nothing on the device and uses plain C types.

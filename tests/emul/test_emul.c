@@ -413,6 +413,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_fp8_conversions),
         cmocka_unit_test(test_fp8_products),
+        cmocka_unit_test(test_fp8_accumulator),
+        cmocka_unit_test(test_fp8_not_finite),
         cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_refused_maps),
         cmocka_unit_test(test_sync),

@@ -27,6 +27,8 @@ int run(const char *name, const char *mode, unsigned blocks, unsigned threads, u
 /* test_fp8.c */
 void test_fp8_conversions(void **state);
 void test_fp8_products(void **state);
+void test_fp8_accumulator(void **state);
+void test_fp8_not_finite(void **state);
 
 /* test_cluster.c */
 void test_cluster_data(void **state);

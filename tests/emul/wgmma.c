@@ -7,6 +7,7 @@
  */
 #include "internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,6 +147,106 @@ static void read_a(const struct operation *o, unsigned warp, float (*a)[MAX_DEPT
                 (unsigned short)(o->a[lane][i / 2] >> 16 * (i % 2)), o->what.a_type == EMUL_BF16);
 }
 
+/*
+ * Sums of 8-bit products as Hopper's tensor cores make them. The addend and the 32 products of a
+ * step are aligned to the greatest exponent among them, a product's being the sum of its factors'.
+ * Each keeps 13 bits below that exponent and is truncated toward zero there, the sum of them is
+ * exact, and what is written is that sum truncated to 14 significant bits. So an accumulator that
+ * is thousands of times as large as the products loses most of what they add, always in the same
+ * direction. Sums of 16-bit products keep fp32's precision on the GPU as here.
+ */
+#define KEPT_BITS 13
+#define LEAST_EXPONENT (-100) /* keeps scales finite; products of 8 bits are multiples of 2^-32 */
+#define GREATEST_EXPONENT 127
+
+static int exponent_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int exponent = (int)(bits >> 23 & 0xff) - 127;
+    return exponent > LEAST_EXPONENT ? exponent : LEAST_EXPONENT;
+}
+
+/* A number below the type's least normal one has that one's exponent. */
+static int exponent_of_factor(float x, enum emul_type type)
+{
+    const int least = type == EMUL_E4M3 ? -6 : -14, exponent = exponent_of(x);
+    return x == 0 ? LEAST_EXPONENT : exponent > least ? exponent : least;
+}
+
+static float power_of_2(int exponent)
+{
+    const uint32_t bits = (uint32_t)(exponent + 127) << 23;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* A term in units of the last bit kept. A finite one has 15 bits; the bound is for NaN and
+ * infinities, whose sums multiply_8_bits() replaces. */
+static int aligned(float x, float scale)
+{
+    const float bound = 0x1p20f, units = x * scale;
+    const float below = units < bound ? units : bound;
+    return (int)(below > -bound ? below : -bound);
+}
+
+static float truncated(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= ~0u << (23 - KEPT_BITS);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Adds row `a` times b to the numbers at `d`. */
+static void add_step_of_8_bits(const struct emul_product *w, const float *a,
+                               float (*b)[MAX_COLUMNS], int (*b_exponent)[MAX_COLUMNS], float *d)
+{
+    const int columns = w->columns;
+    int greatest[MAX_COLUMNS], sum[MAX_COLUMNS];
+    float scale[MAX_COLUMNS];
+    for (int n = 0; n < columns; n++)
+        greatest[n] = exponent_of(d[n]);
+    for (int k = 0; k < MAX_DEPTH; k++) {
+        const int exponent = exponent_of_factor(a[k], w->a_type);
+        for (int n = 0; n < columns; n++) {
+            const int x = exponent + b_exponent[k][n];
+            greatest[n] = x > greatest[n] ? x : greatest[n];
+        }
+    }
+    for (int n = 0; n < columns; n++) {
+        greatest[n] = greatest[n] < GREATEST_EXPONENT ? greatest[n] : GREATEST_EXPONENT;
+        scale[n] = power_of_2(KEPT_BITS - greatest[n]);
+        sum[n] = aligned(d[n], scale[n]);
+    }
+    for (int k = 0; k < MAX_DEPTH; k++)
+        for (int n = 0; n < columns; n++)
+            sum[n] += aligned(a[k] * b[k][n], scale[n]);
+    for (int n = 0; n < columns; n++)
+        d[n] = truncated((float)sum[n] * power_of_2(greatest[n] - KEPT_BITS));
+}
+
+static void multiply_8_bits(const struct emul_product *w, float (*a)[MAX_DEPTH],
+                            float (*b)[MAX_COLUMNS], float (*d)[MAX_COLUMNS])
+{
+    int b_exponent[MAX_DEPTH][MAX_COLUMNS];
+    for (int k = 0; k < MAX_DEPTH; k++)
+        for (int n = 0; n < w->columns; n++)
+            b_exponent[k][n] = exponent_of_factor(b[k][n], w->b_type);
+    for (int row = 0; row < SLICE; row++) {
+        float plain[MAX_COLUMNS]; /* tells which sums are NaN or infinite */
+        memcpy(plain, d[row], sizeof plain);
+        for (int k = 0; k < MAX_DEPTH; k++)
+            for (int n = 0; n < w->columns; n++)
+                plain[n] += a[row][k] * b[k][n];
+        add_step_of_8_bits(w, a[row], b, b_exponent, d[row]);
+        for (int n = 0; n < w->columns; n++)
+            d[row][n] = isfinite(plain[n]) ? d[row][n] : plain[n];
+    }
+}
+
 static void compute(const struct operation *o, unsigned warp)
 {
     float a[SLICE][MAX_DEPTH], b[MAX_DEPTH][MAX_COLUMNS], d[SLICE][MAX_COLUMNS] = {{0}};
@@ -156,7 +257,9 @@ static void compute(const struct operation *o, unsigned warp)
     for (int lane = 0; lane < WARP && o->what.accumulate; lane++)
         for (int i = 0; i < columns / 2; i++)
             d[lane / 4 + 8 * (i / 2 % 2)][8 * (i / 4) + lane % 4 * 2 + i % 2] = value[lane][i];
-    for (int row = 0; row < SLICE; row++)
+    if (o->what.a_type >= EMUL_E4M3)
+        multiply_8_bits(&o->what, a, b, d);
+    for (int row = 0; row < SLICE && o->what.a_type < EMUL_E4M3; row++)
         for (unsigned k = 0; k < depth_of(&o->what); k++)
             for (int n = 0; n < columns; n++)
                 d[row][n] += a[row][k] * b[k][n];

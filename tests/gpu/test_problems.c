@@ -66,7 +66,7 @@ static void unknown_words_are_errors(void **state)
         {SHAPES_TIMED, "@pad", "unknown word '@pad' in a list of shapes"},
         {SHAPES_VERIFIED, "@serial",
          "unknown word '@serial' in a list of checks; allowed: @pad, "
-         "@nan, @tiny, @invariant, @form="},
+         "@nan, @poison, @tiny, @invariant, @data=normal"},
         {SHAPES_VERIFIED, "@form=none", "unknown word '@form=none'"},
         {SHAPES_VERIFIED, "@form=", "unknown word '@form='"},
         {SHAPES_VERIFIED, "@pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad",

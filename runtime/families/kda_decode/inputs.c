@@ -7,6 +7,7 @@
  * of its own, as speculative decoding wants it.
  */
 #include "families/kda_decode.h"
+#include "families/data.h"
 #include "families/scatter.h"
 
 #include <inttypes.h>
@@ -155,6 +156,19 @@ static bool poison_unused(const gen_kda_decode_problem *p, const gen_kda_decode_
     return ok;
 }
 
+/* NaN in the first head of every state that the first request's slots name. */
+static void poison_first(const gen_kda_decode_problem *p, const gen_kda_decode_args *a,
+                         const int32_t *slots, float *state)
+{
+    const int64_t floats = (int64_t)p->head_dim * p->head_dim;
+    const int64_t columns = slots ? columns_of(p, a) : 1;
+    for (int64_t i = 0; i < columns && p->batch; i++) {
+        const int64_t slot = slots ? slots[i] : 0;
+        for (int64_t j = 0; j < floats && slot >= 0 && slot < a->num_slots; j++)
+            state[slot * p->num_v_heads * floats + j] = NAN;
+    }
+}
+
 enum gen_status gen__kda_decode_fill(const gen_problem *base, const gen_args *args,
                                      const struct gen__tensor *tensors,
                                      const struct gen__fill_options *options, void *const *data)
@@ -166,6 +180,8 @@ enum gen_status gen__kda_decode_fill(const gen_problem *base, const gen_args *ar
         fill_accepted(p, a, options, data[KDA_DECODE_ACCEPTED]);
     if (data[KDA_DECODE_CU_SEQLENS])
         fill_cu_seqlens(p, a, options, data[KDA_DECODE_CU_SEQLENS]);
+    if (options->poisoned && data[KDA_DECODE_STATE])
+        poison_first(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_STATE]);
     if (options->non_finite && data[KDA_DECODE_STATE] &&
         !poison_unused(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_STATE]))
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY,
@@ -370,6 +386,18 @@ bool gen__kda_decode_form(const gen_problem *base, uint32_t index, gen_args *arg
     default:
         return slot_form(p, (enum form)index, a, t);
     }
+}
+
+bool gen__kda_decode_data(const gen_problem *base, enum gen__data kind, const gen_args *args,
+                          struct gen__tensor *t)
+{
+    const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
+    (void)args;
+    gen__data_queries(kind, &t[KDA_DECODE_Q], t[KDA_DECODE_K].dtype, p->head_dim);
+    gen__data_keys(kind, &t[KDA_DECODE_K], p->head_dim);
+    gen__data_values(kind, &t[KDA_DECODE_V], p->head_dim, false);
+    gen__data_gates(kind, &t[KDA_DECODE_GATE], &t[KDA_DECODE_BETA]);
+    return true;
 }
 
 /* ---- what it costs, what it is called ---------------------------------- */

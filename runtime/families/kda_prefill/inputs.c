@@ -3,6 +3,7 @@
  * other ways to pass a problem, bytes and operations.
  */
 #include "families/kda_prefill.h"
+#include "families/data.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,6 +17,9 @@
  * have 0.0065. A state has more, for the verifier holds single elements to 16 times that of the
  * whole's size, and nearly all of a state may be in a few channels that hardly decay. */
 static const double output_tolerance = 0.005, state_tolerance = 0.0075;
+/* Where keys are alike and nothing decays an update takes away nearly all of what the last ones
+ * wrote: twice as much is allowed of the output. 0.006 was seen of bf16, 0.0017 of fp16. */
+static const double correlated_tolerance = 0.01;
 
 #define TENSOR(...) GEN__TENSOR(gen_kda_prefill_args, __VA_ARGS__)
 
@@ -65,13 +69,34 @@ void gen__kda_prefill_default_args(const gen_problem *base, gen_args *args)
     a->state_layout = GEN_KDA_DECODE_KV;
 }
 
+/* NaN in the first head of every second sequence that has tokens: of one's values, of the next
+ * one's keys. */
+static void poison_sequences(const int32_t *dims, const gen_kda_prefill_args *a,
+                             const int32_t *cu_seqlens, uint16_t *k, uint16_t *v)
+{
+    const int64_t width = dims[KDA_HEAD_DIM];
+    const int64_t k_row = a->k_stride ? a->k_stride : dims[KDA_QK_HEADS] * width;
+    const int64_t v_row = a->v_stride ? a->v_stride : dims[KDA_V_HEADS] * width;
+    int64_t seen = 0;
+    for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {
+        const struct gen__kda_sequence s = gen__kda_sequence(dims, cu_seqlens, n);
+        seen += s.length > 0;
+        uint16_t *const to = seen % 4 ? v : k;
+        const int64_t row = seen % 4 ? v_row : k_row;
+        for (int64_t i = 0; i < s.length * width && seen % 2 == 0; i++)
+            to[(s.first + i / width) * row + i % width] = 0x7fff; /* of either type */
+    }
+}
+
 enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *args,
                                       const struct gen__tensor *list,
                                       const struct gen__fill_options *options, void *const *data)
 {
-    (void)args;
     gen__kda_fill(gen__kda_prefill_dims(base), &list[KDA_PREFILL_CU_SEQLENS], options,
                   data[KDA_PREFILL_CU_SEQLENS]);
+    if (options->poisoned && data[KDA_PREFILL_K] && data[KDA_PREFILL_V])
+        poison_sequences(gen__kda_prefill_dims(base), (const gen_kda_prefill_args *)args,
+                         data[KDA_PREFILL_CU_SEQLENS], data[KDA_PREFILL_K], data[KDA_PREFILL_V]);
     return GEN_OK;
 }
 
@@ -185,6 +210,21 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
         break;
     }
     return false;
+}
+
+bool gen__kda_prefill_data(const gen_problem *base, enum gen__data kind, const gen_args *args,
+                           struct gen__tensor *t)
+{
+    const int64_t width = gen__kda_prefill_dims(base)[KDA_HEAD_DIM];
+    (void)args;
+    if (kind != GEN__DATA_EXTREME) /* keys are normalized: nothing is to be taken back */
+        gen__data_queries(kind, &t[KDA_PREFILL_Q], t[KDA_PREFILL_K].dtype, width);
+    gen__data_keys(kind, &t[KDA_PREFILL_K], width);
+    gen__data_values(kind, &t[KDA_PREFILL_V], width, false);
+    gen__data_gates(kind, &t[KDA_PREFILL_G], &t[KDA_PREFILL_BETA]);
+    if (kind == GEN__DATA_CORRELATED)
+        t[KDA_PREFILL_O].tolerance = correlated_tolerance;
+    return true;
 }
 
 void gen__kda_prefill_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])

@@ -6,6 +6,7 @@
  * keep them, and pages are looked up in a table of a row a request.
  */
 #include "families/mla_decode.h"
+#include "families/data.h"
 #include "families/mla.h"
 #include "families/scatter.h"
 
@@ -211,12 +212,13 @@ static void fill_tokens(const gen_mla_decode_problem *p, int32_t *indptr)
         indptr[b + 1] = indptr[b] + tokens_of(p, b);
 }
 
-/* Rows of pages that some request reads; NULL where there is no memory. */
+/* Rows of pages that some request reads, not counting the first `spared` of them; NULL where there
+ * is no memory. */
 static uint8_t *find_used(const gen_mla_decode_problem *p, const gen_mla_decode_args *a,
-                          const int32_t *indices, const int32_t *indptr)
+                          const int32_t *indices, const int32_t *indptr, int64_t spared)
 {
     uint8_t *used = calloc((size_t)a->num_pages * (size_t)p->page_size, 1);
-    for (int64_t b = 0; used && b < p->batch; b++) {
+    for (int64_t b = spared; used && b < p->batch; b++) {
         const int32_t *list = indices + (indptr ? indptr[b] : b * a->page_table_stride);
         const int64_t length = length_of(p, b);
         for (int64_t j = 0; j < length; j++) {
@@ -241,9 +243,9 @@ static void poison_row(enum gen_dtype dtype, void *tensor, int64_t first, int64_
         ((uint16_t *)tensor)[i] = infinite && i % 2 ? infinity : 0x7fff;
 }
 
-/* Every row that no request reads. */
+/* Every row that no request reads, not counting the first `spared` of them. */
 static bool poison_unused(const gen_mla_decode_problem *p, const gen_mla_decode_args *a,
-                          const struct gen__tensor *tensors, void *const *data)
+                          const struct gen__tensor *tensors, int64_t spared, void *const *data)
 {
     const int64_t page_size = p->page_size, rows = a->num_pages * page_size;
     const int64_t ckv_row = a->ckv_row_stride ? a->ckv_row_stride : MLA_LATENT;
@@ -251,7 +253,8 @@ static bool poison_unused(const gen_mla_decode_problem *p, const gen_mla_decode_
     const int64_t ckv_page = a->ckv_page_stride ? a->ckv_page_stride : ckv_row * page_size;
     const int64_t kpe_page = a->kpe_page_stride ? a->kpe_page_stride : kpe_row * page_size;
     const enum gen_dtype dtype = tensors[MLA_DECODE_CKV].dtype;
-    uint8_t *used = find_used(p, a, data[MLA_DECODE_PAGE_INDICES], data[MLA_DECODE_PAGE_INDPTR]);
+    uint8_t *used =
+        find_used(p, a, data[MLA_DECODE_PAGE_INDICES], data[MLA_DECODE_PAGE_INDPTR], spared);
     for (int64_t i = 0; used && i < rows; i++) {
         if (used[i])
             continue;
@@ -279,8 +282,8 @@ enum gen_status gen__mla_decode_fill(const gen_problem *base, const gen_args *ar
     ok = fill_pages(p, a, options, data[MLA_DECODE_PAGE_INDICES], data[MLA_DECODE_PAGE_INDPTR]);
     if (data[MLA_DECODE_Q_INDPTR])
         fill_tokens(p, data[MLA_DECODE_Q_INDPTR]);
-    if (ok && options->non_finite && data[MLA_DECODE_CKV])
-        ok = poison_unused(p, a, tensors, data);
+    if (ok && (options->non_finite || options->poisoned) && data[MLA_DECODE_CKV])
+        ok = poison_unused(p, a, tensors, options->poisoned ? 1 : 0, data);
     return ok ? GEN_OK
               : gen__fail(GEN_STATUS_OUT_OF_MEMORY,
                           "mla_decode: no memory to fill %" PRId32 " pages", a->num_pages);
@@ -436,6 +439,27 @@ bool gen__mla_decode_form(const gen_problem *base, uint32_t index, gen_args *arg
         return true;
     }
     return false;
+}
+
+/* Latents are keys and values; of joint rows so are the rotary keys that lie among them. */
+bool gen__mla_decode_data(const gen_problem *base, enum gen__data kind, const gen_args *args,
+                          struct gen__tensor *t)
+{
+    const gen_mla_decode_args *a = (const gen_mla_decode_args *)args;
+    const int64_t latent = a->ckv_row_stride ? a->ckv_row_stride : MLA_LATENT;
+    const int64_t rope = a->kpe_row_stride ? a->kpe_row_stride : MLA_ROPE;
+    const double size = t[MLA_DECODE_CKV].amount; /* what counts as 1 */
+    const enum gen_dtype cache = t[MLA_DECODE_CKV].dtype;
+    (void)base;
+    gen__data_queries(kind, &t[MLA_DECODE_Q_NOPE], cache, MLA_LATENT);
+    gen__data_queries(kind, &t[MLA_DECODE_Q_PE], cache, MLA_ROPE);
+    gen__data_keys(kind, &t[MLA_DECODE_CKV], latent);
+    gen__data_keys(kind, &t[MLA_DECODE_KPE], rope);
+    if (kind == GEN__DATA_ONES || kind == GEN__DATA_MEAN1)
+        t[MLA_DECODE_CKV].mean = size;
+    if (kind == GEN__DATA_ONES)
+        t[MLA_DECODE_CKV].amount = 0;
+    return true;
 }
 
 /* ---- what it costs, what it is called ---------------------------------- */

@@ -57,10 +57,13 @@ extern "C" __global__ void __launch_bounds__(128) emul_fp8(const __grid_constant
             x[step][i] = from[0] | from[1] << 8 | from[2] << 16 | static_cast<unsigned>(from[3]) << 24;
         }
     wgmma_fence();
-    for (int step = 0; step < pitch / 32; step++)
-        multiply(d, x[step], a + 2 * step, b + 2 * step, p.registers, p.types);
-    wgmma_commit();
-    wgmma_wait<0>();
+    for (int round = 0; round < p.rounds; round++) {
+        for (int step = 0; step < pitch / 32; step++)
+            multiply(d, x[step], a + 2 * step, b + 2 * step, p.registers, p.types);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_fence();
+    }
     for (int i = 0; i < 32; i++)
         p.d[(row + 8 * (i / 2 % 2)) * 64 + 8 * (i / 4) + 2 * (t % 4) + i % 2] = d[i];
 }

@@ -24,6 +24,7 @@ struct fp8_params {
     const unsigned char *a;
     float *d;                    /* [64][64] */
     int pitch, registers, types; /* types: + 2 where a is e5m2, + 1 where b is */
+    int rounds;                  /* so often the product is added */
 };
 
 enum sync_what { SYNC_SHUFFLES, SYNC_VOTES, SYNC_BLOCK, SYNC_NAMED, SYNC_EARLY_EXIT, SYNC_SHARED };
