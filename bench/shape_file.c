@@ -12,7 +12,7 @@ static enum gen_status unknown_control(const struct gen__family *family, enum sh
     struct gen__text text = gen__text_over(allowed, sizeof allowed);
     gen__text_add(&text, "%s",
                   use == SHAPES_TIMED ? "@scattered, @serial, @invariant"
-                                      : "@pad, @nan, @tiny, @invariant");
+                                      : "@pad, @nan, @tiny, @invariant, @steps=N");
     for (uint32_t i = 0; use == SHAPES_VERIFIED && i < family->num_forms; i++)
         gen__text_add(&text, ", @form=%s", family->forms[i]);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -23,6 +23,19 @@ static enum gen_status unknown_control(const struct gen__family *family, enum sh
 static bool is_word(const char *at, size_t length, const char *word)
 {
     return strlen(word) == length && memcmp(at, word, length) == 0;
+}
+
+/* "@steps=" and a number from 1 to 99,999. */
+static bool is_steps(const char *at, size_t length)
+{
+    static const char head[] = "@steps=";
+    const size_t before = sizeof head - 1;
+    if (length <= before || length > before + 5 || memcmp(at, head, before) != 0)
+        return false;
+    for (size_t i = before; i < length; i++)
+        if (at[i] < '0' || at[i] > '9' || (i == before && at[i] == '0'))
+            return false;
+    return true;
 }
 
 static bool control_allowed(const struct gen__family *family, enum shape_use use, const char *at,
@@ -36,7 +49,7 @@ static bool control_allowed(const struct gen__family *family, enum shape_use use
         if (is_word(at + 6, length - 6, family->forms[i]))
             return true;
     return is_word(at, length, "@pad") || is_word(at, length, "@nan") ||
-           is_word(at, length, "@tiny");
+           is_word(at, length, "@tiny") || is_steps(at, length);
 }
 
 /* Moves the words that start with '@' from `words` to `controls`, where they are

@@ -20,6 +20,7 @@ struct verify_case {
     uint8_t *initial, *expected, *actual, *again; /* blocks on the host */
     double *exact[GEN__MAX_TENSORS]; /* 16-bit outputs before their rounding, or NULL */
     CUdeviceptr device, pristine;    /* blocks on the device */
+    int steps;                       /* launches, each on what the last one left */
     char name[192];
 };
 
@@ -37,6 +38,7 @@ struct verify_result {
  *   @tiny          of the small list for sanitizers
  *   @invariant     GEN_BATCH_INVARIANT
  *   @form=NAME     another form of the arguments, as the family names it
+ *   @steps=N       so many launches, each on the state that the last one left
  * Returns false if the case does not exist for this problem (such a form); dies
  * at unknown words. */
 bool verify_prepare(struct verify_case *c, const struct shape *shape, const char *controls,
@@ -49,6 +51,9 @@ void verify_free(struct verify_case *c, const struct gpu *gpu);
  * same memory, and compares. Everything that goes wrong is in *result. */
 void verify_variant(struct verify_case *c, const struct gpu *gpu, const gen_library *library,
                     const char *variant, int repeats, struct verify_result *result);
+
+/* What element i of output t is compared with: c->exact where there is one, or c->expected. */
+double verify_expected(const struct verify_case *c, uint32_t t, uint64_t i);
 
 /* Compares c->actual with c->expected. */
 void verify_compare(const struct verify_case *c, struct verify_result *result);
