@@ -111,9 +111,9 @@ class Torch:
     def encoded(self, values, dtype):
         # A conversion from double goes by way of float and rounds twice; of numbers of the format it is exact.
         bits, bias, _ = FORMATS[dtype]
-        exponent = (self.torch.frexp(values).exponent - 1).clamp(min=1 - bias) - bits
-        whole = self.torch.ldexp(values, -exponent).round()
-        return self.torch.ldexp(whole, exponent).to(self.dtypes[dtype])
+        exponent = (self.torch.frexp(values).exponent.long() - 1).clamp(min=1 - bias) - bits
+        unit = ((exponent + 1023) << 52).view(self.torch.float64)  # 2^exponent, whatever a power's accuracy
+        return ((values / unit).round() * unit).float().to(self.dtypes[dtype])
 
     def checksum(self, tensors):
         first = total = 0
