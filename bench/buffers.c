@@ -97,6 +97,12 @@ bool buffers_init(struct buffers *b, const struct gen__family *family, const gen
     return true;
 }
 
+bool buffers_set_data(struct buffers *b, enum gen__data kind)
+{
+    return kind == GEN__DATA_NORMAL ||
+           (b->family->data && b->family->data(b->problem, kind, b->args, b->tensor));
+}
+
 void buffers_free(struct buffers *b)
 {
     free(b->args);
@@ -153,6 +159,19 @@ static void pad_slots(int32_t *slots, uint64_t count, int32_t pool)
         slots[i] = bad[n % (sizeof bad / sizeof *bad)];
 }
 
+static void fill_normal(const struct gen__tensor *t, struct rng *rng, void *data, uint64_t count)
+{
+    const bool common = t->common != 0; // NOLINT: set or not
+    double *row = common ? xmalloc(t->width * sizeof *row) : NULL;
+    for (uint32_t i = 0; common && i < t->width; i++)
+        row[i] = t->common * rng_normal(rng);
+    for (uint64_t i = 0; i < count; i++) {
+        const double x = t->mean + t->amount * rng_normal(rng);
+        dtype_put(t->dtype, data, i, common ? x + row[i % t->width] : x);
+    }
+    free(row);
+}
+
 /* Fills the first `count` elements of tensor t; count < its own where the rest
  * is made by repetition. */
 static void fill_elements(const struct gen__tensor *t, struct rng *rng, void *data, uint64_t count)
@@ -160,8 +179,11 @@ static void fill_elements(const struct gen__tensor *t, struct rng *rng, void *da
     const double amount = t->amount;
     switch (t->fill) {
     case GEN__FILL_NORMAL:
+        fill_normal(t, rng, data, count);
+        return;
+    case GEN__FILL_SIGNS:
         for (uint64_t i = 0; i < count; i++)
-            dtype_put(t->dtype, data, i, amount * rng_normal(rng));
+            dtype_put(t->dtype, data, i, rng_below(rng, 2) ? amount : -amount);
         return;
     case GEN__FILL_UNIFORM:
         for (uint64_t i = 0; i < count; i++)
@@ -192,7 +214,7 @@ static void repeat(uint8_t *data, uint64_t have, uint64_t want)
 static uint64_t piece(const struct gen__tensor *t, const struct fill_options *options)
 {
     bool whole = !options->cycle || t->fill == GEN__FILL_SLOTS || t->fill == GEN__FILL_FAMILY ||
-                 t->count < RANDOM_PIECE;
+                 t->common != 0 || t->count < RANDOM_PIECE; /* a piece is no whole rows */
     return whole ? t->count : RANDOM_PIECE;
 }
 

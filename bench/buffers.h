@@ -41,6 +41,8 @@ struct buffers {
  * count on; else at multiples of 256. */
 bool buffers_init(struct buffers *b, const struct gen__family *family, const gen_problem *problem,
                   int form, uint32_t num_sets, bool tight);
+/* Before a fill: data that hurts. False if the family has none of this kind. */
+bool buffers_set_data(struct buffers *b, enum gen__data kind);
 void buffers_free(struct buffers *b);
 
 /* Offset of tensor t of a set in the block; a view's is where it begins. */

@@ -13,6 +13,8 @@ static enum gen_status unknown_control(const struct gen__family *family, enum sh
     gen__text_add(&text, "%s",
                   use == SHAPES_TIMED ? "@scattered, @serial, @invariant"
                                       : "@pad, @nan, @tiny, @invariant, @steps=N");
+    for (uint32_t i = 0; use == SHAPES_VERIFIED && family->data && i < GEN__NUM_DATA; i++)
+        gen__text_add(&text, ", @data=%s", gen__data_names[i]);
     for (uint32_t i = 0; use == SHAPES_VERIFIED && i < family->num_forms; i++)
         gen__text_add(&text, ", @form=%s", family->forms[i]);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -38,6 +40,16 @@ static bool is_steps(const char *at, size_t length)
     return true;
 }
 
+/* "@form=" or "@data=" and one of the names. */
+static bool is_one_of(const char *at, size_t length, const char *head, const char *const *names,
+                      uint32_t num_names)
+{
+    for (uint32_t i = 0; length > 6 && memcmp(at, head, 6) == 0 && i < num_names; i++)
+        if (is_word(at + 6, length - 6, names[i]))
+            return true;
+    return false;
+}
+
 static bool control_allowed(const struct gen__family *family, enum shape_use use, const char *at,
                             size_t length)
 {
@@ -45,9 +57,9 @@ static bool control_allowed(const struct gen__family *family, enum shape_use use
         return true;
     if (use == SHAPES_TIMED)
         return is_word(at, length, "@scattered") || is_word(at, length, "@serial");
-    for (uint32_t i = 0; length > 6 && memcmp(at, "@form=", 6) == 0 && i < family->num_forms; i++)
-        if (is_word(at + 6, length - 6, family->forms[i]))
-            return true;
+    if (is_one_of(at, length, "@form=", family->forms, family->num_forms) ||
+        is_one_of(at, length, "@data=", gen__data_names, family->data ? GEN__NUM_DATA : 0))
+        return true;
     return is_word(at, length, "@pad") || is_word(at, length, "@nan") ||
            is_word(at, length, "@tiny") || is_steps(at, length);
 }

@@ -44,10 +44,25 @@ static int form_named(const struct gen__family *family, const char *name, size_t
     die(1, "%s has no form '%.*s' of its arguments", family->name, (int)length, name);
 }
 
-static int read_controls(const struct gen__family *family, const char *controls,
-                         struct fill_options *fill, int *steps)
+/* What the words say, beside a fill's options. */
+struct controls {
+    int form;
+    enum gen__data data;
+    int steps;
+};
+
+static enum gen__data data_named(const char *name, size_t length)
 {
-    int form = BUFFERS_DEFAULT_FORM;
+    for (int i = 0; i < GEN__NUM_DATA; i++)
+        if (strlen(gen__data_names[i]) == length && memcmp(gen__data_names[i], name, length) == 0)
+            return (enum gen__data)i;
+    die(1, "no data is called '%.*s'", (int)length, name);
+}
+
+static struct controls read_controls(const struct gen__family *family, const char *controls,
+                                     struct fill_options *fill)
+{
+    struct controls c = {BUFFERS_DEFAULT_FORM, GEN__DATA_NORMAL, 1};
     for (const char *p = controls; *p;) {
         p += strspn(p, " ");
         size_t length = strcspn(p, " ");
@@ -60,17 +75,19 @@ static int read_controls(const struct gen__family *family, const char *controls,
         else if (length == 10 && memcmp(p, "@invariant", 10) == 0)
             ; /* a flag of the problem */
         else if (length > 6 && memcmp(p, "@form=", 6) == 0)
-            form = form_named(family, p + 6, length - 6);
+            c.form = form_named(family, p + 6, length - 6);
+        else if (length > 6 && memcmp(p, "@data=", 6) == 0)
+            c.data = data_named(p + 6, length - 6);
         else if (length > 7 && memcmp(p, "@steps=", 7) == 0)
-            *steps = atoi(p + 7); /* a number from 1, or the list would have been refused */
+            c.steps = atoi(p + 7); /* a number from 1, or the list would have been refused */
         else if (length)
             die(1,
                 "unknown control '%.*s'; allowed: @pad, @nan, @tiny, @invariant, @form=NAME, "
-                "@steps=N",
+                "@data=KIND, @steps=N",
                 (int)length, p);
         p += length;
     }
-    return form;
+    return c;
 }
 
 /* Room for the outputs that the reference gives before it rounds them. What it
@@ -122,10 +139,14 @@ bool verify_prepare(struct verify_case *c, const struct shape *shape, const char
     struct fill_options fill = {.seed = 1};
     memset(c, 0, sizeof *c);
     c->shape = shape;
-    c->steps = 1;
-    int form = read_controls(shape->family, controls, &fill, &c->steps);
-    if (!buffers_init(&c->buffers, shape->family, shape->problem, form, 1, true))
+    const struct controls words = read_controls(shape->family, controls, &fill);
+    c->steps = words.steps;
+    if (!buffers_init(&c->buffers, shape->family, shape->problem, words.form, 1, true))
         return false;
+    if (!buffers_set_data(&c->buffers, words.data)) {
+        buffers_free(&c->buffers);
+        return false;
+    }
     fill.cycle = c->buffers.total_bytes > DRAW_ALL_BELOW;
     snprintf(c->name, sizeof c->name, "%s%s%s", shape->name, *controls ? " " : "", controls);
     c->initial = new_block(c->buffers.total_bytes);

@@ -38,9 +38,10 @@ struct verify_result {
  *   @tiny          of the small list for sanitizers
  *   @invariant     GEN_BATCH_INVARIANT
  *   @form=NAME     another form of the arguments, as the family names it
+ *   @data=KIND     inputs that hurt, as gen__data_names has them
  *   @steps=N       so many launches, each on the state that the last one left
- * Returns false if the case does not exist for this problem (such a form); dies
- * at unknown words. */
+ * Returns false if the case does not exist for this problem (such a form, such
+ * data); dies at unknown words. */
 bool verify_prepare(struct verify_case *c, const struct shape *shape, const char *controls,
                     const gen_library *library);
 /* Puts the inputs on the device. */

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+const char *const gen__data_names[GEN__NUM_DATA] = {"normal",   "ones",       "mean1",
+                                                    "constant", "correlated", "extreme"};
+
 const struct gen__family *gen__family_by_tag(uint32_t tag)
 {
     for (uint32_t i = 0; i < gen__num_families; i++)

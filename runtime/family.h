@@ -83,12 +83,27 @@ struct gen__facts {
 
 /* How the tuner and the tests fill a tensor before a launch. */
 enum gen__fill {
-    GEN__FILL_NORMAL,  /* standard normal times `amount` */
+    GEN__FILL_NORMAL,  /* standard normal times `amount`, `mean` and `common` added */
     GEN__FILL_UNIFORM, /* uniform in [0, amount) */
+    GEN__FILL_SIGNS,   /* plus or minus `amount` */
     GEN__FILL_SLOTS,   /* a permutation of distinct slots below `amount` */
     GEN__FILL_POISON,  /* written by the kernel: NaN bytes before it */
     GEN__FILL_FAMILY   /* by gen__family.fill: lengths, tables, offsets */
 };
+
+/* Inputs on which a kernel goes wrong that standard normal numbers let pass: what is lost of sums
+ * in one direction, or where operands leave their type, cancels there or does not occur. Names:
+ * gen__data_names. */
+enum gen__data {
+    GEN__DATA_NORMAL,     /* what tensors() says */
+    GEN__DATA_ONES,       /* values are 1 */
+    GEN__DATA_MEAN1,      /* values have mean 1 */
+    GEN__DATA_CONSTANT,   /* all rows of queries, of keys and of values are the same */
+    GEN__DATA_CORRELATED, /* keys are one direction and some noise */
+    GEN__DATA_EXTREME,    /* keys and values as great as the type has them */
+    GEN__NUM_DATA
+};
+extern const char *const gen__data_names[GEN__NUM_DATA];
 
 /* What a fill is asked for, beside random numbers of a seed. */
 struct gen__fill_options {
@@ -109,6 +124,10 @@ struct gen__tensor {
     enum gen__role role;
     enum gen__fill fill;
     double amount;
+    /* Of normal numbers: added to all of them, and so much of one normal row of `width` elements,
+     * the same for each row. */
+    double mean, common;
+    uint32_t width;
     uint64_t count; /* elements; 0: the pointer is NULL, or a view's */
     bool cold;      /* the tuner rotates it through several copies */
     /* Outputs: the greatest relative Frobenius error, of the whole and, where `row` is not 0, of
@@ -243,6 +262,10 @@ struct gen__family {
     const char *const *forms; /* names; NULL where there are none */
     uint32_t num_forms;
     bool (*form)(const gen_problem *problem, uint32_t index, gen_args *args,
+                 struct gen__tensor *tensors);
+    /* Data that hurts: adjusts how tensors are filled, and tolerances, after form(); counts stay.
+     * Returns false where the family has no data of this kind. NULL: it has none. */
+    bool (*data)(const gen_problem *problem, enum gen__data kind, const gen_args *args,
                  struct gen__tensor *tensors);
 };
 

@@ -481,6 +481,7 @@ const struct gen__family gen__family_attn_fwd = {
     .forms = gen__attn_fwd_forms,
     .num_forms = ATTN_FWD_NUM_FORMS,
     .form = gen__attn_fwd_form,
+    .data = gen__attn_fwd_data,
     .grid_steps = gen__attn_fwd_grid,
     .set_counts = gen__attn_fwd_set_counts,
 };

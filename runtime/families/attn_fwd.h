@@ -110,6 +110,8 @@ enum gen_status gen__attn_fwd_fill(const gen_problem *problem, const gen_args *a
                                    const struct gen__fill_options *options, void *const *data);
 bool gen__attn_fwd_form(const gen_problem *problem, uint32_t index, gen_args *args,
                         struct gen__tensor *tensors);
+bool gen__attn_fwd_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
+                        struct gen__tensor *tensors);
 void gen__attn_fwd_cost(const gen_problem *problem, double *bytes, double *flops);
 extern const uint8_t gen__attn_fwd_grid[];
 void gen__attn_fwd_set_counts(gen_problem *problem, const float counts[GEN__MAX_COORDS]);

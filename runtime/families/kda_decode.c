@@ -295,6 +295,7 @@ const struct gen__family gen__family_kda_decode = {
     .forms = gen__kda_decode_forms,
     .num_forms = KDA_DECODE_NUM_FORMS,
     .form = gen__kda_decode_form,
+    .data = gen__kda_decode_data,
 };
 
 GEN__SELECT_HERE(kda_decode)

@@ -99,6 +99,8 @@ void gen__kda_decode_case_name(const gen_problem *problem, char *text, size_t ca
 extern const char *const gen__kda_decode_forms[KDA_DECODE_NUM_FORMS];
 bool gen__kda_decode_form(const gen_problem *problem, uint32_t index, gen_args *args,
                           struct gen__tensor *tensors);
+bool gen__kda_decode_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
+                          struct gen__tensor *tensors);
 
 /* runtime/reference/kda_decode.c */
 enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *args,

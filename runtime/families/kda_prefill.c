@@ -352,6 +352,7 @@ const struct gen__family gen__family_kda_prefill = {
     .forms = gen__kda_prefill_forms,
     .num_forms = GEN__KDA_PREFILL_NUM_FORMS,
     .form = gen__kda_prefill_form,
+    .data = gen__kda_prefill_data,
 };
 
 GEN__SELECT_HERE(kda_prefill)

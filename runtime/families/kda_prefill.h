@@ -35,5 +35,7 @@ enum { GEN__KDA_PREFILL_NUM_FORMS = 11 };
 extern const char *const gen__kda_prefill_forms[GEN__KDA_PREFILL_NUM_FORMS];
 bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *args,
                            struct gen__tensor *t);
+bool gen__kda_prefill_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
+                           struct gen__tensor *tensors);
 
 #endif /* GEN_FAMILIES_KDA_PREFILL_H */

@@ -6,6 +6,7 @@
 
 #include "approx.h"
 #include "families/arguments.h"
+#include "families/data.h"
 #include "fastdiv.h"
 #include "occupancy.h"
 #include "short.h"
@@ -556,6 +557,18 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args,
     return false;
 }
 
+static bool hard_data(const gen_problem *base, enum gen__data kind, const gen_args *args,
+                      struct gen__tensor *tensors)
+{
+    const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
+    (void)args;
+    gen__data_queries(kind, &tensors[LA_DECODE_Q], tensors[LA_DECODE_K].dtype, p->head_dim);
+    gen__data_keys(kind, &tensors[LA_DECODE_K], p->head_dim);
+    gen__data_values(kind, &tensors[LA_DECODE_V], p->head_dim, false);
+    gen__data_gates(kind, &tensors[LA_DECODE_DECAY], NULL);
+    return true;
+}
+
 static enum gen_status select_here(const gen_library *library, const gen_device *device,
                                    const gen_problem *problem, gen_plan *plan);
 
@@ -588,6 +601,7 @@ const struct gen__family gen__family_la_decode = {
     .forms = form_names,
     .num_forms = NUM_FORMS,
     .form = form,
+    .data = hard_data,
 };
 
 GEN__SELECT_HERE(la_decode)

@@ -339,6 +339,7 @@ const struct gen__family gen__family_mla_decode = {
     .forms = gen__mla_decode_forms,
     .num_forms = MLA_DECODE_NUM_FORMS,
     .form = gen__mla_decode_form,
+    .data = gen__mla_decode_data,
     .grid_steps = gen__mla_decode_grid,
     .set_counts = gen__mla_decode_set_counts,
 };

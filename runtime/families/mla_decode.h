@@ -98,6 +98,8 @@ enum gen_status gen__mla_decode_fill(const gen_problem *problem, const gen_args 
                                      const struct gen__fill_options *options, void *const *data);
 bool gen__mla_decode_form(const gen_problem *problem, uint32_t index, gen_args *args,
                           struct gen__tensor *tensors);
+bool gen__mla_decode_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
+                          struct gen__tensor *tensors);
 void gen__mla_decode_cost(const gen_problem *problem, double *bytes, double *flops);
 extern const uint8_t gen__mla_decode_grid[];
 void gen__mla_decode_set_counts(gen_problem *problem, const float counts[GEN__MAX_COORDS]);

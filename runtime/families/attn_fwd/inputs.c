@@ -3,6 +3,7 @@
  * they have, what stands in them, and the other ways to pass them.
  */
 #include "families/attn_fwd.h"
+#include "families/data.h"
 #include "families/scatter.h"
 
 #include <inttypes.h>
@@ -61,6 +62,17 @@ static const double fp16_tolerance = 0x1p-11;
 static const double row_factor = 1.5;
 static const double fp8_tolerance = 0.05, fp8_row_tolerance = 0.08;
 static const double lse_tolerance = 1e-3, fp8_steep_lse_tolerance = 0.05;
+
+/*
+ * The same of 8 bits where the errors of probabilities cannot hide what sums lose. Of values that
+ * are all the same an output is off by what a row's probabilities are rounded by together, which is
+ * nothing over thousands of keys, and by its own rounding, 2^-9 at most: 0.006 is allowed. Of
+ * values of mean 1 a half of the output's square at least is the mean's, and so the errors of
+ * probabilities are a small part of it where keys are many: 0.02, of e5m2 0.04. A sum that the
+ * tensor cores keep over 4,096 keys is 0.07 off.
+ */
+static const double fp8_same_tolerance = 0.006;
+static const double e4m3_mean_tolerance = 0.02, e5m2_mean_tolerance = 0.04;
 
 #define TENSOR(...) GEN__TENSOR(gen_attn_fwd_args, __VA_ARGS__)
 
@@ -287,6 +299,24 @@ bool gen__attn_fwd_form(const gen_problem *base, uint32_t index, gen_args *args,
         return gen__attn_of_8_bits(p->dtype);
     }
     return false;
+}
+
+bool gen__attn_fwd_data(const gen_problem *base, enum gen__data kind, const gen_args *args,
+                        struct gen__tensor *t)
+{
+    const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
+    (void)args;
+    gen__data_queries(kind, &t[ATTN_FWD_Q], t[ATTN_FWD_K].dtype, p->head_dim);
+    gen__data_keys(kind, &t[ATTN_FWD_K], p->head_dim);
+    gen__data_values(kind, &t[ATTN_FWD_V], p->head_dim, true);
+    if (!gen__attn_of_8_bits(p->dtype))
+        return true;
+    if (kind == GEN__DATA_ONES || kind == GEN__DATA_CONSTANT)
+        t[ATTN_FWD_O].tolerance = t[ATTN_FWD_O].row_tolerance = fp8_same_tolerance;
+    if (kind == GEN__DATA_MEAN1)
+        t[ATTN_FWD_O].tolerance = t[ATTN_FWD_O].row_tolerance =
+            p->dtype == GEN_DTYPE_E5M2 ? e5m2_mean_tolerance : e4m3_mean_tolerance;
+    return true;
 }
 
 /* ---- what it costs, what it is called ---------------------------------- */

@@ -7,6 +7,7 @@
  * of its own, as speculative decoding wants it.
  */
 #include "families/kda_decode.h"
+#include "families/data.h"
 #include "families/scatter.h"
 
 #include <inttypes.h>
@@ -370,6 +371,18 @@ bool gen__kda_decode_form(const gen_problem *base, uint32_t index, gen_args *arg
     default:
         return slot_form(p, (enum form)index, a, t);
     }
+}
+
+bool gen__kda_decode_data(const gen_problem *base, enum gen__data kind, const gen_args *args,
+                          struct gen__tensor *t)
+{
+    const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
+    (void)args;
+    gen__data_queries(kind, &t[KDA_DECODE_Q], t[KDA_DECODE_K].dtype, p->head_dim);
+    gen__data_keys(kind, &t[KDA_DECODE_K], p->head_dim);
+    gen__data_values(kind, &t[KDA_DECODE_V], p->head_dim, false);
+    gen__data_gates(kind, &t[KDA_DECODE_GATE], &t[KDA_DECODE_BETA]);
+    return true;
 }
 
 /* ---- what it costs, what it is called ---------------------------------- */

@@ -3,6 +3,7 @@
  * other ways to pass a problem, bytes and operations.
  */
 #include "families/kda_prefill.h"
+#include "families/data.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -185,6 +186,18 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
         break;
     }
     return false;
+}
+
+bool gen__kda_prefill_data(const gen_problem *base, enum gen__data kind, const gen_args *args,
+                           struct gen__tensor *t)
+{
+    const int64_t width = gen__kda_prefill_dims(base)[KDA_HEAD_DIM];
+    (void)args;
+    gen__data_queries(kind, &t[KDA_PREFILL_Q], t[KDA_PREFILL_K].dtype, width);
+    gen__data_keys(kind, &t[KDA_PREFILL_K], width);
+    gen__data_values(kind, &t[KDA_PREFILL_V], width, false);
+    gen__data_gates(kind, &t[KDA_PREFILL_G], &t[KDA_PREFILL_BETA]);
+    return true;
 }
 
 void gen__kda_prefill_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])

@@ -6,6 +6,7 @@
  * keep them, and pages are looked up in a table of a row a request.
  */
 #include "families/mla_decode.h"
+#include "families/data.h"
 #include "families/mla.h"
 #include "families/scatter.h"
 
@@ -436,6 +437,27 @@ bool gen__mla_decode_form(const gen_problem *base, uint32_t index, gen_args *arg
         return true;
     }
     return false;
+}
+
+/* Latents are keys and values; of joint rows so are the rotary keys that lie among them. */
+bool gen__mla_decode_data(const gen_problem *base, enum gen__data kind, const gen_args *args,
+                          struct gen__tensor *t)
+{
+    const gen_mla_decode_args *a = (const gen_mla_decode_args *)args;
+    const int64_t latent = a->ckv_row_stride ? a->ckv_row_stride : MLA_LATENT;
+    const int64_t rope = a->kpe_row_stride ? a->kpe_row_stride : MLA_ROPE;
+    const double size = t[MLA_DECODE_CKV].amount; /* what counts as 1 */
+    const enum gen_dtype cache = t[MLA_DECODE_CKV].dtype;
+    (void)base;
+    gen__data_queries(kind, &t[MLA_DECODE_Q_NOPE], cache, MLA_LATENT);
+    gen__data_queries(kind, &t[MLA_DECODE_Q_PE], cache, MLA_ROPE);
+    gen__data_keys(kind, &t[MLA_DECODE_CKV], latent);
+    gen__data_keys(kind, &t[MLA_DECODE_KPE], rope);
+    if (kind == GEN__DATA_ONES || kind == GEN__DATA_MEAN1)
+        t[MLA_DECODE_CKV].mean = size;
+    if (kind == GEN__DATA_ONES)
+        t[MLA_DECODE_CKV].amount = 0;
+    return true;
 }
 
 /* ---- what it costs, what it is called ---------------------------------- */
