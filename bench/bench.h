@@ -32,6 +32,7 @@ int bench_cases(struct bench_options *options);
 int bench_host(struct bench_options *options);
 int bench_regret(struct bench_options *options);
 int bench_columns(struct bench_options *options);
+int bench_numerics(struct bench_options *options);
 /* Launches a case's plan a few times, for a profiler. */
 int bench_profile(struct bench_options *options, const char *name);
 
@@ -39,6 +40,11 @@ int bench_profile(struct bench_options *options, const char *name);
 bool bench_out_of_time(struct bench_options *options);
 /* "# gpu: ..." lines at the head of every result file; method may be NULL. */
 void bench_header(struct text *text, const struct bench_options *options, const char *method);
+/* Begins a new text of results/<class>/<name>.csv, a file of blocks, each a head and the rows of
+ * one family: the line of the columns, and the blocks of the families other than `family`, which an
+ * earlier run measured. */
+void bench_other_families(struct text *text, const struct bench_options *options, const char *name,
+                          const char *columns, const char *family);
 /* Writes results/<class>/<name>.csv; dies if it cannot. */
 void bench_write(const struct bench_options *options, const char *name, const struct text *text);
 

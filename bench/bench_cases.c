@@ -160,7 +160,8 @@ static void add_rows(struct text *text, const struct shape *shape, const struct 
     }
     for (size_t i = 0; i < peers->count; i++) {
         const struct peer_time *p = &peers->item[i];
-        if (strcmp(p->name, shape->name) != 0 || !peer_is_for(p->family, shape->family->name))
+        if (!(p->ms > 0) || strcmp(p->name, shape->name) != 0 ||
+            !peer_is_for(p->family, shape->family->name))
             continue;
         add_row(text, shape, out, peer_is_eager(p) ? out->eager_us : out->us, p->peer, p->ms,
                 p->err);

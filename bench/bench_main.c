@@ -9,7 +9,7 @@
 #include <string.h>
 
 static const char usage[] =
-    "attngen bench [cases|columns|host|regret|header] [options]\n"
+    "attngen bench [cases|columns|host|numerics|regret|header] [options]\n"
     "\n"
     "  cases    each problem of the shape files: the selected plan's device time by graph replay,\n"
     "           rotated through memory beyond the L2, against an in-place update of the same "
@@ -18,6 +18,9 @@ static const char usage[] =
     "  columns  of each case of one family the fastest variant of every --column, side by side;\n"
     "           results/<class>/<family>_columns.csv\n"
     "  host     what select, launch, open and a first launch cost the host; host.csv\n"
+    "  numerics the hard cases of shapes/<family>_numerics.txt (sums over 131,072 keys, values of\n"
+    "           one sign, ...) against double precision, beside the errors of --peer-file;\n"
+    "           numerics.csv, which keeps the other families' rows\n"
     "  regret   random problems that were not tuned: the chosen variant against the best of all;\n"
     "           regret.csv, which keeps the other families' rows\n"
     "  header   prints the head of a result file of this GPU and product, for other programs\'\n"
@@ -72,6 +75,39 @@ void bench_write(const struct bench_options *o, const char *name, const struct t
     free(path);
 }
 
+void bench_other_families(struct text *text, const struct bench_options *o, const char *name,
+                          const char *columns, const char *family)
+{
+    char *path = xasprintf("%s/%s/%s.csv", o->results, o->session.gpu.class_name, name);
+    char *data = file_read(path, NULL);
+    struct text block = {0};
+    bool wanted = false, rows = false;
+    text_add(text, "%s", columns);
+    for (char *line = data, *next; line && *line; line = next) {
+        next = strchr(line, '\n');
+        next = next ? next + 1 : line + strlen(line);
+        if (*line == '#' && rows) { /* the next block's head */
+            if (wanted)
+                text_add(text, "%s", block.data);
+            block.length = 0;
+            wanted = rows = false;
+        }
+        if ((size_t)(next - line) == strlen(columns) && !strncmp(line, columns, strlen(columns)))
+            continue;
+        text_add(&block, "%.*s", (int)(next - line), line);
+        if (*line != '#' && *line != '\n') {
+            const size_t length = strcspn(line, ",");
+            wanted = strlen(family) != length || strncmp(line, family, length) != 0;
+            rows = true;
+        }
+    }
+    if (wanted)
+        text_add(text, "%s", block.data);
+    text_free(&block);
+    free(data);
+    free(path);
+}
+
 /* The command line as the README would give it: "attngen bench ...". */
 static char *command_line(int argc, char **argv)
 {
@@ -94,7 +130,7 @@ int main(int argc, char **argv)
         {"--cases", OPTION_TEXT, &options.cases, "GLOB", "only cases of such names"},
         {"--list", OPTION_TEXT, &options.list, "FILE", "another shape file"},
         {"--peer-file", OPTION_LIST, &options.peers, "FILE",
-         "peers' times (peer, case, ms, err; tabs between); may be repeated"},
+         "peers' figures (peer, case, ms, err; tabs between); may be repeated"},
         {"--column", OPTION_LIST, &options.columns, "NAME=GLOB",
          "columns: a kind of variants; may be repeated"},
         {"--picked", OPTION_FLAG, &options.picked, NULL,
@@ -131,9 +167,11 @@ int main(int argc, char **argv)
         return bench_columns(&options);
     if (strcmp(job, "host") == 0)
         return bench_host(&options);
+    if (strcmp(job, "numerics") == 0)
+        return bench_numerics(&options);
     if (strcmp(job, "regret") == 0)
         return bench_regret(&options);
     if (strcmp(job, "header") == 0)
         return print_header(&options);
-    die(1, "unknown job '%s'; allowed: cases, columns, host, regret, header", job);
+    die(1, "unknown job '%s'; allowed: cases, columns, host, numerics, regret, header", job);
 }

@@ -94,49 +94,12 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
 
 static const char columns[] = "family,problem,chosen,ms,best,best_ms,ratio\n";
 
-/* The file's blocks, each a head and the rows of one family, without those of
- * `family` (NULL: none yet): what an earlier run measured of others stays. */
-static char *blocks_without(const struct bench_options *o, const char *family)
-{
-    char *path = xasprintf("%s/%s/regret.csv", o->results, o->session.gpu.class_name);
-    char *data = file_read(path, NULL);
-    struct text kept = {0}, block = {0};
-    bool wanted = false, rows = false;
-    text_add(&kept, "%s", "");
-    for (char *line = data, *next; line && *line; line = next) {
-        next = strchr(line, '\n');
-        next = next ? next + 1 : line + strlen(line);
-        if (*line == '#' && rows) { /* the next block's head */
-            if (wanted)
-                text_add(&kept, "%s", block.data);
-            block.length = 0;
-            wanted = rows = false;
-        }
-        if ((size_t)(next - line) == sizeof columns - 1 &&
-            !strncmp(line, columns, sizeof columns - 1))
-            continue;
-        text_add(&block, "%.*s", (int)(next - line), line);
-        if (*line != '#' && *line != '\n') {
-            const size_t length = strcspn(line, ",");
-            wanted = strlen(family) != length || strncmp(line, family, length) != 0;
-            rows = true;
-        }
-    }
-    if (wanted)
-        text_add(&kept, "%s", block.data);
-    text_free(&block);
-    free(data);
-    free(path);
-    return kept.data;
-}
-
 /* Replaces the family's block of the file. The column names come first: all that
  * stands before a row otherwise is a comment. */
 static void write_block(const struct bench_options *o, const char *family, const struct text *rows)
 {
     struct text text = {0};
-    char *others = blocks_without(o, family);
-    text_add(&text, "%s%s", columns, others);
+    bench_other_families(&text, o, "regret", columns, family);
     char *how = o->rest_ms > 0 ? xasprintf("%s; samples of problems that the tensor cores bound "
                                            "after %ld ms of rest and an untimed replay",
                                            method, o->rest_ms)
@@ -149,7 +112,6 @@ static void write_block(const struct bench_options *o, const char *family, const
     text_add(&text, "%s", rows->data);
     bench_write(o, "regret", &text);
     text_free(&text);
-    free(others);
 }
 
 int bench_regret(struct bench_options *o)

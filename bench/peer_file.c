@@ -48,9 +48,11 @@ static int read_line(struct peer_list *list, char *line, const char *family)
         return 1;
     struct peer_time t = {.err = -1};
     char *end;
-    t.ms = strtod(field[2], &end);
-    if (end == field[2] || *end || !(t.ms > 0))
-        return 1;
+    if (strcmp(field[2], "-") != 0) {
+        t.ms = strtod(field[2], &end);
+        if (end == field[2] || *end || !(t.ms > 0))
+            return 1;
+    }
     if (n == 4 && *field[3] && strcmp(field[3], "-")) {
         t.err = strtod(field[3], &end);
         if (end == field[3] || *end || !(t.err >= 0))

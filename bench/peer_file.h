@@ -1,11 +1,11 @@
 /*
- * peer_file.h - times of other implementations, measured by the programs of
- * bench/peers/ in the same session, or recorded earlier: lines of "peer case ms
- * err", tabs between. A line "# note: <peer>: <text>" says of a peer what readers
- * of its figures must know; it goes into the head of the results. What follows a
- * line "# family: <family>" is for that family's cases alone: families may have
- * cases of one name. Of lines for one peer and case, and of notes for one peer and
- * family, the last counts.
+ * peer_file.h - times and errors of other implementations, measured by the programs
+ * of bench/peers/ in the same session, or recorded earlier: lines of "peer case ms
+ * err", tabs between; "-" stands for a figure that was not taken. A line "# note:
+ * <peer>: <text>" says of a peer what readers of its figures must know; it goes into
+ * the head of the results. What follows a line "# family: <family>" is for that
+ * family's cases alone: families may have cases of one name. Of lines for one peer and
+ * case, and of notes for one peer and family, the last counts.
  */
 #ifndef BENCH_PEER_FILE_H
 #define BENCH_PEER_FILE_H
@@ -16,8 +16,8 @@
 struct peer_time {
     char peer[48], name[96]; /* of the case */
     char family[48];         /* whose case; "": any family's */
-    double ms;
-    double err; /* relative Frobenius; negative: not given */
+    double ms;               /* 0: not given */
+    double err;              /* relative Frobenius; negative: not given */
 };
 
 struct peer_note {

@@ -41,8 +41,8 @@ enum shape_use {
      * (GEN_SERIAL_LAUNCH) and @invariant (GEN_BATCH_INVARIANT), which the case's
      * name tells. */
     SHAPES_TIMED,
-    /* Verify; "<family>_verify.txt". @pad, @nan, @poison, @tiny, @invariant, @form=NAME with a
-     * name of the family's and @data=KIND where the family has such, see verify.h. */
+    /* Verify; "<family>_verify.txt". @pad, @nan, @poison, @tiny, @invariant, @steps=N, @form=NAME
+     * with a name of the family's and @data=KIND where the family has such, see verify.h. */
     SHAPES_VERIFIED
 };
 

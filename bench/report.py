@@ -4,8 +4,8 @@
     python3 bench/report.py                 bench/BENCHMARK_H200.md and bench/plots/*.svg from bench/results/
     python3 bench/report.py --results DIR --output FILE.md
 
-Families are those found: every <class>/<family>.csv with a `case` column; <family>_ncu.csv, host.csv and regret.csv beside
-them. Needs matplotlib (Debian: python3-matplotlib) for the plots; --no-plots leaves them out.
+Families are those found: every <class>/<family>.csv with a `case` column; <family>_ncu.csv, host.csv, numerics.csv and
+regret.csv beside them. Needs matplotlib (Debian: python3-matplotlib) for the plots; --no-plots leaves them out.
 """
 import argparse
 import csv
@@ -196,6 +196,14 @@ def regret_table(header, rows):
     return out + table(["family", "problems", "geometric mean", "95th percentile", "worst"], body)
 
 
+def numerics_table(header, rows):
+    """Errors of the hard cases, one row a case and peer."""
+    out = provenance(header)
+    if "method" in header:
+        out += [header["method"] + ".", ""]
+    return out + table(["family", "case", "error", "peer", "peer's error"], [[r[k] for k in ("family", "case", "error", "peer", "peer_error")] for r in rows])
+
+
 def columns_table(header, rows):
     """Kinds of variants side by side: the rate of each, and the first over the second."""
     # Operations where the tensor cores bound, as the benchmark tells such problems.
@@ -228,6 +236,8 @@ def class_sections(folder, plots, plot_link, with_plots):
             out += [f"## Host cost ({name})", ""] + host_table(header, rows)
         elif stem == "regret":
             out += [f"## What selection loses ({name})", ""] + regret_table(header, rows)
+        elif stem == "numerics":
+            out += [f"## Errors on inputs that hurt ({name})", ""] + numerics_table(header, rows)
         elif stem.endswith("_columns"):
             out += [f"## {stem[:-8]}: kinds of variants ({name})", ""] + columns_table(header, rows)
         elif stem.endswith("_ncu"):

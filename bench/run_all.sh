@@ -3,13 +3,14 @@
 #
 #   bench/run_all.sh [STEP...]
 #
-# Steps, in this order (default: all): verify sanitize tune tune-80 peers bench bench-80 columns host regret ncu report
+# Steps, in this order (default: all): verify sanitize tune tune-80 peers bench bench-80 columns numerics host regret ncu report
 #
 # PRODUCT   the product (default: attngen.fatbin in the build folder)
 # BIN       the programs attngen-* (default: libexec/attngen in the build folder)
 # OUT       results and tables go here (default: the source tree)
 # COMMIT    of the source, for the headers; DEVICE: CUDA device (default: the first); SECONDS_TUNE: per table (default 240)
-# FAMILIES  that verify, tune, bench and regret run (default: all); the others' results stay
+# FAMILIES  that verify, tune, bench, numerics and regret run (default: all); the others' results stay
+# FA3_LIBRARY  a library with FlashAttention-3's kernel for peers/fa3_numerics.py (default: none, and no such peer)
 #
 # A step that fails is reported at the end and does not stop the others. Exit status 1 if one failed.
 set -u
@@ -37,11 +38,11 @@ for file in "$here"/peers/*_recorded.tsv; do
     [ "$to" -ef "$file" ] || cp "$file" "$to"
 done
 
-all="verify sanitize tune tune-80 peers bench bench-80 columns host regret ncu report"
+all="verify sanitize tune tune-80 peers bench bench-80 columns numerics host regret ncu report"
 steps=${*:-$all}
 for step in $steps; do
     case $step in
-    verify | sanitize | tune | tune-80 | peers | bench | bench-80 | columns | host | regret | ncu | report) ;;
+    verify | sanitize | tune | tune-80 | peers | bench | bench-80 | columns | numerics | host | regret | ncu | report) ;;
     *)
         echo "run_all.sh: unknown step '$step'; allowed: $all" >&2
         exit 1
@@ -111,6 +112,13 @@ run() {
         "$BIN/attngen-bench" columns --families attn_fwd --rest 20 --cases 'Z4-H32-D*' --picked $(tables) \
             --column 'one=*_wgmma_*_one' --column 'pers=*_pers' --column 'dyn=*_dyn' --column 'twin=*_twin' \
             --column 'dyn cutlass=*_dyn_cutlass' --column 'twin cutlass=*_twin_cutlass' --results "$results" --commit "$COMMIT" $device
+        ;;
+    numerics)
+        from=
+        for file in *_numerics_peers.tsv; do
+            [ -r "$file" ] && from="$from --peer-file $file"
+        done
+        "$BIN/attngen-bench" numerics $families --results "$results" --commit "$COMMIT" $device $(tables) $from
         ;;
     host) "$BIN/attngen-bench" host --results "$results" --commit "$COMMIT" $device $(tables) ;;
     regret) "$BIN/attngen-bench" regret $families --rest 20 --results "$results" --commit "$COMMIT" $device $(tables) ;;

@@ -12,7 +12,7 @@ static enum gen_status unknown_control(const struct gen__family *family, enum sh
     struct gen__text text = gen__text_over(allowed, sizeof allowed);
     gen__text_add(&text, "%s",
                   use == SHAPES_TIMED ? "@scattered, @serial, @invariant"
-                                      : "@pad, @nan, @poison, @tiny, @invariant");
+                                      : "@pad, @nan, @poison, @tiny, @invariant, @steps=N");
     for (uint32_t i = 0; use == SHAPES_VERIFIED && family->data && i < GEN__NUM_DATA; i++)
         gen__text_add(&text, ", @data=%s", gen__data_names[i]);
     for (uint32_t i = 0; use == SHAPES_VERIFIED && i < family->num_forms; i++)
@@ -25,6 +25,19 @@ static enum gen_status unknown_control(const struct gen__family *family, enum sh
 static bool is_word(const char *at, size_t length, const char *word)
 {
     return strlen(word) == length && memcmp(at, word, length) == 0;
+}
+
+/* "@steps=" and a number from 1 to 99,999. */
+static bool is_steps(const char *at, size_t length)
+{
+    static const char head[] = "@steps=";
+    const size_t before = sizeof head - 1;
+    if (length <= before || length > before + 5 || memcmp(at, head, before) != 0)
+        return false;
+    for (size_t i = before; i < length; i++)
+        if (at[i] < '0' || at[i] > '9' || (i == before && at[i] == '0'))
+            return false;
+    return true;
 }
 
 /* "@form=" or "@data=" and one of the names. */
@@ -48,7 +61,7 @@ static bool control_allowed(const struct gen__family *family, enum shape_use use
         is_one_of(at, length, "@data=", gen__data_names, family->data ? GEN__NUM_DATA : 0))
         return true;
     return is_word(at, length, "@pad") || is_word(at, length, "@nan") ||
-           is_word(at, length, "@poison") || is_word(at, length, "@tiny");
+           is_word(at, length, "@poison") || is_word(at, length, "@tiny") || is_steps(at, length);
 }
 
 /* Moves the words that start with '@' from `words` to `controls`, where they are

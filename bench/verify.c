@@ -48,6 +48,7 @@ static int form_named(const struct gen__family *family, const char *name, size_t
 struct controls {
     int form;
     enum gen__data data;
+    int steps;
 };
 
 static enum gen__data data_named(const char *name, size_t length)
@@ -61,7 +62,7 @@ static enum gen__data data_named(const char *name, size_t length)
 static struct controls read_controls(const struct gen__family *family, const char *controls,
                                      struct fill_options *fill)
 {
-    struct controls c = {BUFFERS_DEFAULT_FORM, GEN__DATA_NORMAL};
+    struct controls c = {BUFFERS_DEFAULT_FORM, GEN__DATA_NORMAL, 1};
     for (const char *p = controls; *p;) {
         p += strspn(p, " ");
         size_t length = strcspn(p, " ");
@@ -79,11 +80,12 @@ static struct controls read_controls(const struct gen__family *family, const cha
             c.form = form_named(family, p + 6, length - 6);
         else if (length > 6 && memcmp(p, "@data=", 6) == 0)
             c.data = data_named(p + 6, length - 6);
+        else if (length > 7 && memcmp(p, "@steps=", 7) == 0)
+            c.steps = atoi(p + 7); /* a number from 1, or the list would have been refused */
         else if (length)
             die(1,
                 "unknown control '%.*s'; allowed: @pad, @nan, @poison, @tiny, @invariant, "
-                "@form=NAME, "
-                "@data=KIND",
+                "@form=NAME, @data=KIND, @steps=N",
                 (int)length, p);
         p += length;
     }
@@ -123,6 +125,8 @@ static enum gen_status run_reference(struct verify_case *c, const gen_library *l
         status = family->params(&plan, 0, args, workspace, NULL);
     }
     /* An empty plan's arguments are nobody's, and there is nothing to do. */
+    for (int i = 1; i < c->steps && status == GEN_OK && plan.num_launches; i++)
+        status = gen_launch(library, &plan, args, workspace, NULL);
     if (status == GEN_OK && plan.num_launches)
         status = family->exact ? family->exact(&plan, args, c->exact)
                                : gen_launch(library, &plan, args, workspace, NULL);
@@ -138,6 +142,7 @@ bool verify_prepare(struct verify_case *c, const struct shape *shape, const char
     memset(c, 0, sizeof *c);
     c->shape = shape;
     const struct controls words = read_controls(shape->family, controls, &fill);
+    c->steps = words.steps;
     if (!buffers_init(&c->buffers, shape->family, shape->problem, words.form, 1, true))
         return false;
     if (!buffers_set_data(&c->buffers, words.data)) {
@@ -256,8 +261,7 @@ static void check_rounding(const struct gen__tensor *tensor, const double *exact
     }
 }
 
-/* The values that outputs are compared with. */
-static double expected_at(const struct verify_case *c, uint32_t t, uint64_t i)
+double verify_expected(const struct verify_case *c, uint32_t t, uint64_t i)
 {
     return c->exact[t] ? c->exact[t][i]
                        : dtype_get(c->buffers.tensor[t].dtype,
@@ -274,8 +278,8 @@ static void check_rows(const struct verify_case *c, uint32_t t, struct verify_re
         const uint64_t end = first + (left < tensor->row ? left : tensor->row);
         struct sums s = {.worst_index = first};
         for (uint64_t i = first; i < end; i++)
-            sums_add(&s, i, expected_at(c, t, i), dtype_get(tensor->dtype, actual, i));
-        const double value = expected_at(c, t, s.worst_index);
+            sums_add(&s, i, verify_expected(c, t, i), dtype_get(tensor->dtype, actual, i));
+        const double value = verify_expected(c, t, s.worst_index);
         const double rms = sqrt(s.reference / (double)(end - first));
         const double limit = ROW_ELEMENT_FACTOR * tensor->tolerance * fmax(rms, fabs(value));
         const double row_tolerance =
@@ -337,7 +341,7 @@ static void compare_values(const struct verify_case *c, uint32_t t, struct verif
         sums_add_floats(&s, 0, expected, actual, tensor->count);
     } else {
         for (uint64_t i = 0; i < tensor->count; i++)
-            sums_add(&s, i, expected_at(c, t, i), dtype_get(tensor->dtype, actual, i));
+            sums_add(&s, i, verify_expected(c, t, i), dtype_get(tensor->dtype, actual, i));
         if (c->exact[t] && tensor->rounded_once)
             check_rounding(tensor, c->exact[t], actual, &s, result);
     }
@@ -392,8 +396,8 @@ static void forget_poisoned(const struct verify_case *c, uint8_t *block)
     }
 }
 
-/* One launch from pristine memory into c->actual or c->again. The workspace is as the last launch
- * left it where `poison` is false. */
+/* One launch, or c->steps of them, from pristine memory into c->actual or c->again. The workspace
+ * is as the last launch left it where `poison` is false. */
 static enum gen_status run_once(struct verify_case *c, const struct gpu *gpu,
                                 const gen_library *library, const gen_plan *plan,
                                 CUdeviceptr workspace, bool poison, uint8_t *block)
@@ -403,7 +407,7 @@ static enum gen_status run_once(struct verify_case *c, const struct gpu *gpu,
     enum gen_status status = gpu_copy(gpu, c->device, c->pristine, c->buffers.total_bytes);
     if (status == GEN_OK && plan->workspace_bytes && poison)
         status = gpu_set(gpu, workspace, 0xff, plan->workspace_bytes);
-    if (status == GEN_OK)
+    for (int i = 0; i < c->steps && status == GEN_OK; i++)
         status = gen_launch(library, plan, args, (void *)(uintptr_t)workspace, gpu->stream);
     if (status == GEN_OK)
         status = gpu_sync(gpu);

@@ -21,6 +21,7 @@ struct verify_case {
     double *exact[GEN__MAX_TENSORS]; /* 16-bit outputs before their rounding, or NULL */
     CUdeviceptr device, pristine;    /* blocks on the device */
     bool poisoned;                   /* what is NaN in the reference may be anything */
+    int steps;                       /* launches, each on what the last one left */
     char name[192];
 };
 
@@ -41,6 +42,7 @@ struct verify_result {
  *   @invariant     GEN_BATCH_INVARIANT
  *   @form=NAME     another form of the arguments, as the family names it
  *   @data=KIND     inputs that hurt, as gen__data_names has them
+ *   @steps=N       so many launches, each on the state that the last one left
  * Returns false if the case does not exist for this problem (such a form, such
  * data); dies at unknown words. */
 bool verify_prepare(struct verify_case *c, const struct shape *shape, const char *controls,
@@ -53,6 +55,9 @@ void verify_free(struct verify_case *c, const struct gpu *gpu);
  * same memory, and compares. Everything that goes wrong is in *result. */
 void verify_variant(struct verify_case *c, const struct gpu *gpu, const gen_library *library,
                     const char *variant, int repeats, struct verify_result *result);
+
+/* What element i of output t is compared with: c->exact where there is one, or c->expected. */
+double verify_expected(const struct verify_case *c, uint32_t t, uint64_t i);
 
 /* Compares c->actual with c->expected. */
 void verify_compare(const struct verify_case *c, struct verify_result *result);

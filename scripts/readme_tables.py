@@ -176,8 +176,8 @@ def figures():
     parts = []
     for folder in sorted((ROOT / "bench/results").glob("*/")):
         for path in sorted(folder.glob("*.csv")):
-            if path.stem.endswith("_ncu"):
-                continue  # profiles: the report has them
+            if path.stem.endswith("_ncu") or path.stem == "numerics":
+                continue  # profiles and hard cases: the report has them
             maker = {"host": host_table, "regret": regret_table}.get(path.stem, family_table)
             if path.stem.endswith("_columns"):
                 maker = columns_table

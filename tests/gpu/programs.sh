@@ -44,7 +44,7 @@ check 1 "no variant of" "$bin/attngen-verify" --families la_decode --only nothin
 printf 'batch=2 num_qk_heads=1\nbatch=2 num_qk_heads=2 @scatterd\n' >"$scratch/words.txt"
 check 1 "words.txt:2: unknown word '@scatterd' in a list of shapes; allowed: @scattered, @serial" \
     "$bin/attngen-bench" cases --families la_decode --list "$scratch/words.txt" --results "$scratch/words"
-check 1 "words.txt:2: unknown word '@scatterd' in a list of checks; allowed: @pad, @nan, @tiny, @invariant, @form=" \
+check 1 "words.txt:2: unknown word '@scatterd' in a list of checks; allowed: @pad, @nan, @tiny, @invariant, @steps=N, @data=normal" \
     "$bin/attngen-verify" --families la_decode --list "$scratch/words.txt"
 check 1 "'@pad' in a list of shapes" "$bin/attngen-select" la_decode batch=2 @pad
 check 1 "^attngen-tune: --sms takes a whole number from 0 to 2147483647, found '-80'" "$bin/attngen-tune" --families la_decode --sms -80
@@ -178,6 +178,29 @@ for time in first second; do
         END { print head, heads, "other", rows["other"], "la_decode", rows["la_decode"], "gpu", gpus, "before", before }' \
         "$scratch/results/sm90_132sm/regret.csv"
 done
+# Hard cases: the rows of a family, all or none; other families' rows stay; a peer's error counts where its inputs are ours.
+hard=$scratch/la_numerics.txt numerics=$scratch/hard/sm90_132sm/numerics.csv
+printf 'plain: batch=2 num_qk_heads=1 head_dim=64\nsteps: batch=1 num_qk_heads=1 head_dim=64 @steps=20\nall: batch=1 num_qk_heads=1 head_dim=64 @every\n' >"$hard"
+hard_cases() { "$bin/attngen-bench" numerics --families la_decode --list "$hard" --results "$scratch/hard" "$@"; }
+mkdir -p "$scratch/hard/sm90_132sm"
+printf 'family,case,error,peer,peer_error\n# gpu: before\nother,a,1,,\n# gpu: worse\nla_decode,plain,9,,\n' >"$numerics"
+cp "$numerics" "$scratch/before.csv"
+check 0 "1 of 3 cases were asked for: not written" hard_cases --cases plain
+check 1 "no results of la_decode are written" env SIM_FAULT="$only:lost" "$bin/attngen-bench" numerics --families la_decode --list "$hard" --results "$scratch/hard"
+cmp -s "$numerics" "$scratch/before.csv" || { echo "FAILED: a part of the hard cases was written"; failed=1; }
+printf '# family: la_decode\npeer\tcase\tms\terr\nother\tplain@0123456789abcdef\t-\t1e-3\n' >"$scratch/hard.tsv"
+check 1 "other: left out, its inputs are plain@0123456789abcdef, ours plain@[0-9a-f]*$" hard_cases --peer-file "$scratch/hard.tsv"
+ours=$(sed -n 's/.*, ours \(plain@[0-9a-f]*\)$/\1/p' "$scratch/log")
+sed -i "s/plain@0123456789abcdef/$ours/" "$scratch/hard.tsv"
+check 0 "^la_decode  *all  *[0-9.e-]*  worst of [0-9]*:  la_decode_bf16_d64_vk__" hard_cases --peer-file "$scratch/hard.tsv"
+for row in 'other,a,1,,' 'la_decode,plain,[0-9.]*e-03,other,1.0000e-03' 'la_decode,steps,[0-9.]*e-03,,' 'la_decode,all,[0-9.]*e-03,,'; do
+    [ "$(grep -c "^$row$" "$numerics")" = 1 ] || { echo "FAILED: numerics.csv has no row '$row'"; failed=1; }
+done
+[ "$(sed -n 1p "$numerics")" = family,case,error,peer,peer_error ] && [ "$(grep -c -v '^#' "$numerics")" = 5 ] || { echo "FAILED: rows of numerics.csv"; failed=1; }
+check 1 "WRONG: .*more than one rounding" env SIM_FAULT="$only:wrong" "$bin/attngen-bench" numerics --families la_decode --list "$hard" --results "$scratch/hard"
+check 0 "wrote" python3 "$(dirname "$0")/../../bench/report.py" --no-plots --results "$scratch/hard" --output "$scratch/hard.md"
+grep -q "^| la_decode | all | [0-9.e+-]* |  |  |$" "$scratch/hard.md" || { echo "FAILED: the report's hard cases"; failed=1; }
+check 1 "la_decode's list of hard cases is malformed" "$bin/attngen-bench" numerics --families la_decode --list "$scratch/words.txt"
 check 1 "columns: which? Give --column NAME=GLOB" "$bin/attngen-bench" columns --families la_decode --results "$scratch/results"
 check 1 "takes NAME=GLOB without commas, found 'ld'" "$bin/attngen-bench" columns --families la_decode --column ld
 check 1 "^attngen-bench: --cases is given twice; allowed: once" "$bin/attngen-bench" cases --cases 'B1-*' --cases='B2-*'

@@ -193,6 +193,11 @@ static void peer_files_are_read(void **state)
     assert_near(list.item[4].ms, 0.8);
     assert_int_equal(list.num_notes, 3);
     assert_string_equal(list.note[0].text, "now");
+    /* An error alone. */
+    write_text(path, "fa3\tB3\t-\t2e-2\n");
+    assert_int_equal(peers_read(&list, path), 0);
+    assert_near(list.item[5].ms, 0);
+    assert_near(list.item[5].err, 2e-2);
     peers_free(&list);
     free(path);
 }

@@ -66,7 +66,10 @@ static void unknown_words_are_errors(void **state)
         {SHAPES_TIMED, "@pad", "unknown word '@pad' in a list of shapes"},
         {SHAPES_VERIFIED, "@serial",
          "unknown word '@serial' in a list of checks; allowed: @pad, "
-         "@nan, @poison, @tiny, @invariant, @data=normal"},
+         "@nan, @poison, @tiny, @invariant, @steps=N, @data=normal"},
+        {SHAPES_VERIFIED, "@steps=0", "unknown word '@steps=0'"},
+        {SHAPES_VERIFIED, "@steps=1x", "unknown word '@steps=1x'"},
+        {SHAPES_VERIFIED, "@steps=", "unknown word '@steps='"},
         {SHAPES_VERIFIED, "@form=none", "unknown word '@form=none'"},
         {SHAPES_VERIFIED, "@form=", "unknown word '@form='"},
         {SHAPES_VERIFIED, "@pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad @pad",
