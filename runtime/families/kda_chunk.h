@@ -442,6 +442,7 @@ enum kda_scan_tensor {
     KDA_SCAN_INITIAL_STATE,
     KDA_SCAN_ADDED,
     KDA_SCAN_TRANSITION,
+    KDA_SCAN_SEGMENT_DECAY,
     KDA_SCAN_NUM_TENSORS
 };
 enum kda_prefill_tensor {
