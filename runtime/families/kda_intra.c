@@ -92,7 +92,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
 static const double product_tolerance = 0.006, score_tolerance = 0.008, operand_tolerance = 0.004,
                     decay_tolerance = 1e-4;
 /* Of keys that are not normalized terms cancel, or are all rounded the same way. */
-static const double hard_tolerance = 0.012;
+static const double hard_tolerance = 0.016;
 
 #define TENSOR(...) GEN__TENSOR(gen_kda_intra_args, __VA_ARGS__)
 

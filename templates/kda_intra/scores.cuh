@@ -39,7 +39,7 @@ __device__ __forceinline__ void multiply_scores(const block_work &b, int r, int 
         load_rows_first(k, b.base + k_rows, 16 * r, 2 * step);
         if constexpr (scaled) {
             float2 low = load_shared_float2(factors + step * 64), high = load_shared_float2(factors + step * 64 + 32);
-            if constexpr (wide) {
+            if (wide && __any_sync(0xffffffffu, fmaxf(fmaxf(low.x, low.y), fmaxf(high.x, high.y)) > 0x1p58f)) {
                 const float2 low_rows = beyond(low), high_rows = beyond(high);
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
