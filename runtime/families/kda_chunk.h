@@ -301,6 +301,40 @@ static inline void gen__kda_activated_form(const int32_t *dims, struct gen__tens
     a_log->count = dt_bias->count = 0;
 }
 
+/*
+ * Inputs that are hard for the inverse, in forms of kda_intra, kda_chunk_intra and kda_prefill.
+ * Keys and beta of GEN__FILL_FAMILY, not strided, come of gen__kda_fill_hard():
+ *
+ *   keys, amount > 0   constant
+ *   keys, amount < 0   rows whose length is 1, but of every 24th token -amount
+ *   beta, amount > 0   constant
+ *   beta, amount < 0   0.5, but of every other token -amount
+ */
+struct gen__kda_hard {
+    struct gen__tensor *q, *k, *v, *g, *beta, *a_log, *dt_bias;
+};
+void gen__kda_fill_hard(const int32_t *dims, uint64_t seed, const struct gen__tensor *k,
+                        void *k_data, const struct gen__tensor *beta, void *beta_data);
+/* Given gates of GEN__FILL_FAMILY: all are `amount`. */
+void gen__kda_fill_gates(const struct gen__tensor *g, void *data);
+/* Gates given as 0: nothing decays. */
+void gen__kda_no_gates(const struct gen__kda_hard *t);
+/* q, k and v uniform between 0 and 1, so that all rows of keys are much alike and values have a
+ * mean; every beta 0.7; no gates. */
+void gen__kda_uniform_keys(const struct gen__kda_hard *t);
+/* All rows of keys the same, and values with a mean; no gates. */
+void gen__kda_constant_keys(const struct gen__kda_hard *t);
+/* No norm, every element of the keys 24, every beta 0.9, no gates: in three rows or more of 128
+ * elements a key is coupled to the one before by more than fp16 holds. Few tokens, for with each
+ * one the state grows as much. False where numbers do not hold that. */
+bool gen__kda_large_keys(const int32_t *dims, const struct gen__kda_hard *t);
+/* No norm, no gates, rows of length 1 and, every 24th, of 256. False where numbers do not hold
+ * that. */
+bool gen__kda_mixed_keys(const int32_t *dims, const struct gen__kda_hard *t);
+/* No norm, every element of the keys 10,000, every beta 1e-8, every gate -5: factors of rows and
+ * columns are as far apart as they can be. False where numbers do not hold that. */
+bool gen__kda_steep_keys(const int32_t *dims, const struct gen__kda_hard *t);
+
 /* Strides as in a buffer that holds q, k and v side by side, and rows that are 8
  * elements apart; and the elements that tensors then have. */
 struct gen__kda_strides {
@@ -453,6 +487,7 @@ enum kda_scan_tensor {
     KDA_SCAN_INITIAL_STATE,
     KDA_SCAN_ADDED,
     KDA_SCAN_TRANSITION,
+    KDA_SCAN_SEGMENT_DECAY,
     KDA_SCAN_NUM_TENSORS
 };
 enum kda_prefill_tensor {

@@ -183,6 +183,17 @@ static void default_args(const gen_problem *base, gen_args *args)
     a->scale = 1.0f / sqrtf((float)gen__kda_stage_dims(base)[KDA_HEAD_DIM]);
 }
 
+/* Cumulated gates where every token's is the same, `each` in base 2. */
+static void fill_gates(const int32_t *dims, const int32_t *cu_seqlens, double each, float *gk)
+{
+    const int64_t width = gen__kda_v_width(dims);
+    for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {
+        const struct gen__kda_sequence s = gen__kda_sequence(dims, cu_seqlens, n);
+        for (int64_t at = 0; at < s.length * width; at++)
+            gk[s.first * width + at] = (float)(each * (double)(at / width % KDA_CHUNK + 1));
+    }
+}
+
 static enum gen_status fill(const gen_problem *base, const gen_args *args,
                             const struct gen__tensor *list, const struct gen__fill_options *options,
                             void *const *data)
@@ -191,6 +202,10 @@ static enum gen_status fill(const gen_problem *base, const gen_args *args,
         .cu_tensor = &list[CU_SEQLENS], .cu_seqlens = data[CU_SEQLENS], .gk = data[GK]};
     (void)args;
     gen__kda_stage_fill(gen__kda_stage_dims(base), options, &inputs);
+    gen__kda_fill_hard(gen__kda_stage_dims(base), options->seed, &list[K], data[K], &list[BETA],
+                       data[BETA]);
+    if (data[GK] && list[GK].amount > 0)
+        fill_gates(gen__kda_stage_dims(base), data[CU_SEQLENS], log2(list[GK].amount), data[GK]);
     return GEN_OK;
 }
 
@@ -199,13 +214,26 @@ static void case_name(const gen_problem *base, char *text, size_t capacity)
     gen__kda_stage_case_name(family, base, text, capacity);
 }
 
-enum form { FORM_SCORES, FORM_QG, FORM_STRIDES, FORM_LOOSE, NUM_FORMS };
-static const char *const forms[NUM_FORMS] = {"scores", "qg", "strides", "loose"};
+enum form {
+    FORM_SCORES,
+    FORM_QG,
+    FORM_STRIDES,
+    FORM_LOOSE,
+    FORM_LARGE_KEYS,
+    FORM_MIXED_KEYS,
+    FORM_STEEP_KEYS,
+    FORM_SMALL_BETA,
+    NUM_FORMS
+};
+static const char *const forms[NUM_FORMS] = {
+    "scores", "qg", "strides", "loose", "large_keys", "mixed_keys", "steep_keys", "small_beta"};
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
     gen_kda_chunk_intra_args *a = (gen_kda_chunk_intra_args *)args;
     const int32_t *dims = gen__kda_stage_dims(base);
+    struct gen__tensor none = {0};
+    const struct gen__kda_hard hard = {&t[Q], &t[K], &t[V], &none, &t[BETA], &none, &none};
     switch ((enum form)index) {
     case FORM_SCORES:
         t[V].count = t[W].count = t[U].count = t[KG].count = 0;
@@ -224,6 +252,22 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     }
     case FORM_LOOSE:
         return gen__kda_loose_form(dims, &t[CU_SEQLENS]);
+    case FORM_LARGE_KEYS:
+        t[GK].amount = 1;
+        return gen__kda_large_keys(dims, &hard);
+    case FORM_MIXED_KEYS:
+        t[GK].amount = 1;
+        return gen__kda_mixed_keys(dims, &hard);
+    case FORM_STEEP_KEYS:
+        t[GK].amount = exp(-5.0);
+        return gen__kda_steep_keys(dims, &hard);
+    case FORM_SMALL_BETA: /* every other token's rows of w and u are as small, and right by
+                             themselves */
+        t[GK].amount = 1;
+        t[BETA].fill = GEN__FILL_FAMILY;
+        t[BETA].amount = -0x1p-30;
+        t[W].row = t[U].row = (uint32_t)dims[KDA_HEAD_DIM];
+        return dims[KDA_DTYPE] == GEN_DTYPE_BF16;
     case NUM_FORMS:
         break;
     }

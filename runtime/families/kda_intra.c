@@ -91,6 +91,8 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
  */
 static const double product_tolerance = 0.006, score_tolerance = 0.008, operand_tolerance = 0.004,
                     decay_tolerance = 1e-4;
+/* Of keys that are not normalized terms cancel, or are all rounded the same way. */
+static const double hard_tolerance = 0.016;
 
 #define TENSOR(...) GEN__TENSOR(gen_kda_intra_args, __VA_ARGS__)
 
@@ -149,6 +151,9 @@ static enum gen_status fill(const gen_problem *base, const gen_args *args,
 {
     (void)args;
     gen__kda_fill(dims_of(base), &list[KDA_INTRA_CU_SEQLENS], options, data[KDA_INTRA_CU_SEQLENS]);
+    gen__kda_fill_hard(dims_of(base), options->seed, &list[KDA_INTRA_K], data[KDA_INTRA_K],
+                       &list[KDA_INTRA_BETA], data[KDA_INTRA_BETA]);
+    gen__kda_fill_gates(&list[KDA_INTRA_G], data[KDA_INTRA_G]);
     return GEN_OK;
 }
 
@@ -179,14 +184,22 @@ enum form {
     FORM_STRIDES,
     FORM_BARE,
     FORM_LOOSE,
+    FORM_UNIFORM_KEYS,
+    FORM_LARGE_KEYS,
+    FORM_MIXED_KEYS,
+    FORM_STEEP_KEYS,
     NUM_FORMS
 };
-static const char *const forms[NUM_FORMS] = {"softplus", "activated", "sigmoid", "negative",
-                                             "strides",  "bare",      "loose"};
+static const char *const forms[NUM_FORMS] = {
+    "softplus", "activated",    "sigmoid",    "negative",   "strides",   "bare",
+    "loose",    "uniform_keys", "large_keys", "mixed_keys", "steep_keys"};
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
     gen_kda_intra_args *a = (gen_kda_intra_args *)args;
+    const struct gen__kda_hard hard = {
+        &t[KDA_INTRA_Q],    &t[KDA_INTRA_K],     &t[KDA_INTRA_V],      &t[KDA_INTRA_G],
+        &t[KDA_INTRA_BETA], &t[KDA_INTRA_A_LOG], &t[KDA_INTRA_DT_BIAS]};
     switch ((enum form)index) {
     case FORM_SOFTPLUS:
         a->gate = GEN_KDA_GATE_SOFTPLUS;
@@ -222,6 +235,24 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     case FORM_LOOSE:
         return gen__kda_loose_form(dims_of(base), &t[KDA_INTRA_CU_SEQLENS]);
+    case FORM_UNIFORM_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        gen__kda_uniform_keys(&hard);
+        return true;
+    case FORM_LARGE_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        return gen__kda_large_keys(dims_of(base), &hard);
+    case FORM_MIXED_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
+        return gen__kda_mixed_keys(dims_of(base), &hard);
+    case FORM_STEEP_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
+        return gen__kda_steep_keys(dims_of(base), &hard);
     case NUM_FORMS:
         break;
     }

@@ -86,7 +86,8 @@ static float predict(const gen_problem *base, const gen_device *device,
 
 /* The operands of all slots, one kind behind the other, and of segments, each 256-byte aligned. */
 struct workspace {
-    uint64_t w, u, qg, kg, a_qk, decay, added, transition, size; /* offsets in bytes */
+    uint64_t w, u, qg, kg, a_qk, decay, added, transition, segment_decay,
+        size; /* offsets in bytes */
 };
 
 static struct workspace workspace_of(const int32_t *dims)
@@ -96,10 +97,12 @@ static struct workspace workspace_of(const int32_t *dims)
     struct workspace w = {.u = tile, .qg = 2 * tile, .kg = 3 * tile, .a_qk = 4 * tile};
     w.decay = w.a_qk + tiles * KDA_CHUNK * KDA_CHUNK * 2;
     w.added = w.decay + tiles * (uint64_t)dims[KDA_HEAD_DIM] * 4;
-    w.transition = w.size = w.added;
+    w.transition = w.segment_decay = w.size = w.added;
     if (dims[KDA_SEGMENT_CHUNKS]) {
         w.transition += gen__kda_segment_bytes(dims);
-        w.size = w.transition + gen__kda_segment_bytes(dims);
+        w.segment_decay = w.transition + gen__kda_segment_bytes(dims);
+        w.size = w.segment_decay +
+                 gen__kda_segment_bytes(dims) / (uint64_t)dims[KDA_HEAD_DIM]; /* D beside R */
     }
     return w;
 }
@@ -252,6 +255,7 @@ static gen_kda_scan_args scan_args(const int32_t *dims, const gen_kda_prefill_ar
         .initial_state = a->initial_state,
         .added = workspace ? (float *)(void *)(workspace + w.added) : NULL,
         .transition = workspace ? workspace + w.transition : NULL,
+        .segment_decay = workspace ? (float *)(void *)(workspace + w.segment_decay) : NULL,
         .state_layout = a->state_layout,
     };
 }
@@ -320,6 +324,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     if (last && dims[KDA_SEGMENT_CHUNKS]) {
         k.added = scan.added;
         k.transition = scan.transition;
+        k.segment_decay = scan.segment_decay;
         k.segment_chunks = dims[KDA_SEGMENT_CHUNKS];
     }
     memcpy(out, &k, sizeof k);

@@ -95,6 +95,8 @@ static enum gen_status check_args(const int32_t *dims, const gen_kda_scan_args *
             GEN_OK ||
         (status = gen__check_pointer(family, "added", a->added, 16, false)) != GEN_OK ||
         (status = gen__check_pointer(family, "transition", a->transition, 16, false)) != GEN_OK ||
+        (status = gen__check_pointer(family, "segment_decay", a->segment_decay, 16, false)) !=
+            GEN_OK ||
         (status = gen__kda_check_cu_seqlens(family, dims, a->cu_seqlens)) != GEN_OK)
         return status;
     if (a->state_layout != GEN_KDA_DECODE_KV && a->state_layout != GEN_KDA_DECODE_VK)
@@ -126,7 +128,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
 /* Relative Frobenius errors: states and vn are rounded to 16 bits before they are
  * multiplied. Of a transition, whose parts are compared by themselves, each element of the
  * rests may be off by what one of the first parts is rounded by. */
-static const double added_tolerance = 0.005, transition_tolerance = 0.008;
+static const double added_tolerance = 0.005, transition_tolerance = 0.008, decay_tolerance = 1e-6;
 
 #define TENSOR(...) GEN__TENSOR(gen_kda_scan_args, __VA_ARGS__)
 
@@ -152,6 +154,8 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
          .cold = true},
         {TENSOR(transition, dtype, GEN__OUT, GEN__FILL_POISON, 0, 2 * segments),
          .tolerance = transition_tolerance, .cold = true},
+        {TENSOR(segment_decay, fp32, GEN__OUT, GEN__FILL_POISON, 0, segments / d),
+         .tolerance = decay_tolerance, .cold = true},
     };
     memcpy(tensors, list, sizeof list);
     return KDA_SCAN_NUM_TENSORS;
@@ -187,7 +191,7 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
     const double tiles = (double)gen__kda_all_chunks(dims) * heads;
     const double segments = (double)gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]) * heads;
-    *bytes = tiles * (KDA_CHUNK * d * 6 + d * 4) + 8 * segments * d * d;
+    *bytes = tiles * (KDA_CHUNK * d * 6 + d * 4) + 8 * segments * d * d + 4 * segments * d;
     *flops = tiles * (4 * 2 * KDA_CHUNK * d * d);
 }
 

@@ -12,6 +12,7 @@ struct chain {
     double s[KDA_MAX_HEAD_DIM][2 * KDA_MAX_HEAD_DIM]; /* [K][V of A, then K of M] */
     double vn[KDA_CHUNK][2 * KDA_MAX_HEAD_DIM];
     double rows[KDA_CHUNK][KDA_MAX_HEAD_DIM]; /* of w, then of kg */
+    double decay[KDA_MAX_HEAD_DIM];           /* of the chunks so far */
 };
 
 static void load_rows(const int32_t *dims, const void *tile, int64_t record, struct chain *c)
@@ -39,6 +40,7 @@ static void step(const int32_t *dims, const gen_kda_scan_args *a, int64_t record
     }
     load_rows(dims, a->kg, record, c);
     for (int64_t k = 0; k < d; k++) {
+        c->decay[k] *= (double)a->decay[record * d + k];
         for (int64_t v = 0; v < 2 * d; v++)
             c->s[k][v] *= (double)a->decay[record * d + k];
         for (int64_t i = 0; i < KDA_CHUNK; i++)
@@ -52,13 +54,15 @@ static void begin(const int32_t *dims, const gen_kda_scan_args *a, int64_t state
                   struct chain *c)
 {
     const int64_t d = dims[KDA_HEAD_DIM];
-    for (int64_t k = 0; k < d; k++)
+    for (int64_t k = 0; k < d; k++) {
+        c->decay[k] = 1.0;
         for (int64_t v = 0; v < d; v++) {
             const int64_t at = a->state_layout == GEN_KDA_DECODE_VK ? v * d + k : k * d + v;
             c->s[k][v] =
                 first && a->initial_state ? (double)a->initial_state[state * d * d + at] : 0.0;
             c->s[k][d + v] = k == v;
         }
+    }
 }
 
 static void store_added(const int32_t *dims, const gen_kda_scan_args *a, int64_t record,
@@ -75,14 +79,16 @@ static void store_transition(const int32_t *dims, const gen_kda_scan_args *a, in
 {
     const bool fp16 = dims[KDA_DTYPE] == GEN_DTYPE_FP16;
     const int64_t d = dims[KDA_HEAD_DIM];
-    for (int64_t k = 0; k < d; k++)
+    for (int64_t k = 0; k < d; k++) {
+        a->segment_decay[record * d + k] = (float)c->decay[k];
         for (int64_t j = 0; j < d; j++) {
             const int64_t at = record * 2 * d * d + gen__kda_transition_at(d, j, k);
-            const double x = c->s[k][d + j];
+            const double x = c->s[k][d + j] - (j == k ? c->decay[k] : 0.0);
             gen__kda_store(fp16, a->transition, at, x);
             const double first = gen__kda_load(false, fp16, a->transition, at);
             gen__kda_store(fp16, a->transition, at + 64 * d, x - first);
         }
+    }
 }
 
 enum gen_status gen__kda_scan_reference(const gen_plan *plan, const gen_args *base)

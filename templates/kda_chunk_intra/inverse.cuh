@@ -7,9 +7,32 @@
 
 namespace kda_stage {
 
-// The r-th diagonal block of A stands at `from`, transposed, fp32. Its inverse goes to `lower`, transposed, fp16, and to
+// What A and X are multiplied as: fp16 is the more exact; bf16, with the rest in another bf16, has the range of fp32 (wide).
+template <bool wide> struct factor_of {
+    using type = fp16;
+};
+template <> struct factor_of<true> {
+    using type = bf16;
+};
+template <bool wide> using factor = typename factor_of<wide>::type;
+
+// What two floats' first parts leave of them.
+__device__ __forceinline__ unsigned rest2(unsigned first, float lo, float hi)
+{
+    const float2 both = to_float2<bf16>(first);
+    return pack2<bf16>(lo - both.x, hi - both.y);
+}
+
+// Where it is wide, rests of a diagonal block's inverse lie where the block was, at `from`: rows of 32 bytes.
+__device__ __forceinline__ unsigned rest_at(unsigned from, int row, int chunk)
+{
+    return from + row * 32 + chunk * 16;
+}
+
+// The r-th diagonal block of A stands at `from`, transposed, fp32. Its inverse goes to `lower`, transposed, as a factor, and to
 // `inverse`. A lane has a column, and the warp's halves have the same.
-template <class T> __device__ __forceinline__ void invert_diagonal(unsigned from, unsigned lower, unsigned inverse, int r)
+template <class T, bool wide>
+__device__ __forceinline__ void invert_diagonal(unsigned from, unsigned lower, unsigned inverse, int r)
 {
     const int lane = threadIdx.x % 32, column = lane % 16;
     float x[16];
@@ -26,13 +49,22 @@ template <class T> __device__ __forceinline__ void invert_diagonal(unsigned from
             x[i + 2] = i + 2 > l ? fmaf(-below.z, x[l], x[i + 2]) : x[i + 2];
             x[i + 3] = i + 3 > l ? fmaf(-below.w, x[l], x[i + 3]) : x[i + 3];
         }
+    if constexpr (wide)
+        __syncwarp(); // no lane writes rests before all have read
     if (lane < 16) {
         unsigned word[8];
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            word[i] = pack2<fp16>(x[2 * i], x[2 * i + 1]);
+            word[i] = pack2<factor<wide>>(x[2 * i], x[2 * i + 1]);
         store_shared_16(chunk_at(lower, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
         store_shared_16(chunk_at(lower, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
+        if constexpr (wide) {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                word[i] = rest2(word[i], x[2 * i], x[2 * i + 1]);
+            store_shared_16(rest_at(from, column, 0), word[0], word[1], word[2], word[3]);
+            store_shared_16(rest_at(from, column, 1), word[4], word[5], word[6], word[7]);
+        }
     } else {
 #pragma unroll
         for (int i = 0; i < 16; i++)
@@ -40,33 +72,67 @@ template <class T> __device__ __forceinline__ void invert_diagonal(unsigned from
     }
 }
 
-// Blocks below the diagonal of the inverse's c-th column of blocks; `lower` has A's, fp16, and what invert_diagonal() left.
-template <class T, int c> __device__ __forceinline__ void invert_column(unsigned lower, unsigned inverse)
+// 16 x 16 of a product's sums as the next one's left operand; `rest` where it is wide.
+template <bool wide, bool negated>
+__device__ __forceinline__ void as_left(const float (&d)[2][4], unsigned (&x)[4], unsigned (&rest)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float first = d[i / 2][i % 2 * 2], second = d[i / 2][i % 2 * 2 + 1];
+        const float lo = negated ? -first : first, hi = negated ? -second : second;
+        x[i] = pack2<factor<wide>>(lo, hi);
+        if constexpr (wide)
+            rest[i] = rest2(x[i], lo, hi);
+    }
+}
+
+// d += x y, 16 x 16 each; y's words in the order of the columns' halves. Wide, the product of the rests is left out.
+template <bool wide>
+__device__ __forceinline__ void multiply_factors(float (&d)[2][4], const unsigned (&x)[4], const unsigned (&x_rest)[4],
+                                                 const unsigned (&y)[4], const unsigned (&y_rest)[4])
+{
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        mma_m16n8k16<factor<wide>>(d[n], x, y[2 * n], y[2 * n + 1]);
+        if constexpr (wide) {
+            mma_m16n8k16<bf16>(d[n], x_rest, y[2 * n], y[2 * n + 1]);
+            mma_m16n8k16<bf16>(d[n], x, y_rest[2 * n], y_rest[2 * n + 1]);
+        }
+    }
+}
+
+// Blocks below the diagonal of the inverse's c-th column of blocks; `lower` has A's, as factors, and what invert_diagonal()
+// left. Wide, the rests of A's block (r, m) are in the place of block (m, r), those of diagonal inverses in `diagonals`.
+template <class T, bool wide, int c>
+__device__ __forceinline__ void invert_column(unsigned lower, unsigned inverse, unsigned diagonals)
 {
     const int lane = threadIdx.x % 32;
-    unsigned x[4][4]; // X_mc', as the left operand
+    unsigned x[4][4], x_rest[4][4]; // X_mc', as the left operand
     load_rows_first(x[c], lower, 16 * c, 2 * c);
+    if constexpr (wide)
+        ldmatrix_x4(x_rest[c], rest_at(diagonals + c * 1024, lane % 16, lane / 16));
 #pragma unroll
     for (int r = c + 1; r < 4; r++) {
         float sum[2][4] = {}, y[2][4] = {};
 #pragma unroll
         for (int m = c; m < r; m++) {
-            unsigned l[4];
+            unsigned l[4], l_rest[4];
             load_chunks_first(l, lower, 16 * r, 2 * m);
-            mma_m16n8k16<fp16>(sum[0], x[m], l[0], l[1]);
-            mma_m16n8k16<fp16>(sum[1], x[m], l[2], l[3]);
+            if constexpr (wide)
+                load_chunks_first(l_rest, lower, 16 * m, 2 * r);
+            multiply_factors<wide>(sum, x[m], x_rest[m], l, l_rest);
         }
-        const unsigned left[4] = {pack2<fp16>(sum[0][0], sum[0][1]), pack2<fp16>(sum[0][2], sum[0][3]),
-                                  pack2<fp16>(sum[1][0], sum[1][1]), pack2<fp16>(sum[1][2], sum[1][3])};
-        unsigned right[4];
+        unsigned left[4], left_rest[4], right[4], right_rest[4];
+        as_left<wide, false>(sum, left, left_rest);
         load_rows_first_trans(right, lower, 16 * r, 2 * r);
-        mma_m16n8k16<fp16>(y[0], left, right[0], right[1]);
-        mma_m16n8k16<fp16>(y[1], left, right[2], right[3]);
+        if constexpr (wide)
+            ldmatrix_x4_trans(right_rest, rest_at(diagonals + r * 1024, lane % 16, lane / 16));
+        multiply_factors<wide>(y, left, left_rest, right, right_rest);
+        as_left<wide, true>(y, x[r], x_rest[r]);
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                x[r][2 * n + h] = pack2<fp16>(-y[n][2 * h], -y[n][2 * h + 1]);
                 const int i = 16 * r + 8 * n + lane % 4 * 2, j = 16 * c + lane / 4 + 8 * h;
                 store_shared_half(chunk_at(inverse, i, j / 8) + j % 8 * 2, from_float<T>(-y[n][2 * h]));
                 store_shared_half(chunk_at(inverse, i + 1, j / 8) + j % 8 * 2, from_float<T>(-y[n][2 * h + 1]));

@@ -74,15 +74,16 @@ struct gen_kda_inter_params {
     int num_v_heads, state_vk;
     float *added; /* kda_scan/args.h */
     void *transition;
+    float *segment_decay;
     int segment_chunks; /* 0: sequences are not cut into segments */
     int num_states;     /* chunks that `states` holds, whatever cu_seqlens says */
     void *states;
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_kda_inter_params) == 152, "same on both sides");
+static_assert(sizeof(struct gen_kda_inter_params) == 160, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_kda_inter_params) == 152, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_inter_params) == 160, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_INTER_H */

@@ -37,8 +37,9 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     static constexpr int shared = barriers + 128;
 
     // Of kda_scan: what a segment adds, of 64 columns of V; its transition, in two 16-bit parts, which a stage holds.
-    static constexpr int added_floats = 64 * head_dim, transition_bytes = head_dim / 64 * 2 * tile;
-    static_assert(transition_bytes <= stage_bytes, "a stage holds a transition");
+    // Behind it are the segment's decays.
+    static constexpr int added_floats = 64 * head_dim, transition_bytes = head_dim / 64 * 2 * tile, segment_decay = transition_bytes;
+    static_assert(segment_decay + head_dim * 4 <= stage_bytes, "a stage holds a transition");
 
     struct work {
         unsigned base; // shared address
@@ -86,8 +87,10 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 
     static __device__ __forceinline__ void ask_transition(const gen_kda_inter_params &p, const work &b, int i, int s)
     {
-        mbarrier_expect(b.full(s), transition_bytes);
-        bulk_load<false>(b.stage(s), part_of(p.transition, b.segment_record(p, i), transition_bytes), transition_bytes, b.full(s), 0);
+        const long long record = b.segment_record(p, i);
+        mbarrier_expect(b.full(s), transition_bytes + head_dim * 4);
+        bulk_load<false>(b.stage(s), part_of(p.transition, record, transition_bytes), transition_bytes, b.full(s), 0);
+        bulk_load<false>(b.stage(s) + segment_decay, p.segment_decay + record * head_dim, head_dim * 4, b.full(s), 0);
     }
 
     static __device__ __forceinline__ void feed(const gen_kda_inter_params &p, const work &b)
@@ -309,6 +312,20 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             store_global_16<false>(to + t * 512, make_float4(s[4 * t], s[4 * t + 1], s[4 * t + 2], s[4 * t + 3]));
     }
 
+    // s = diag(D) s + added, both from global memory.
+    static __device__ __forceinline__ void decay_and_add(const float *decay, const float *from, float (&s)[head_dim / 2])
+    {
+#pragma unroll
+        for (int t = 0; t < head_dim / 8; t++) {
+            const uint2 factor = load_global_8(decay + 8 * t + threadIdx.x % 4 * 2);
+            const float4 x = load_global_16<false>(from + t * 512);
+            s[4 * t] = fmaf(s[4 * t], __uint_as_float(factor.x), x.x);
+            s[4 * t + 1] = fmaf(s[4 * t + 1], __uint_as_float(factor.y), x.y);
+            s[4 * t + 2] = fmaf(s[4 * t + 2], __uint_as_float(factor.x), x.z);
+            s[4 * t + 3] = fmaf(s[4 * t + 3], __uint_as_float(factor.y), x.w);
+        }
+    }
+
     // What the first 16 bits leave of an accumulator, in another 16.
     template <int steps, int size>
     static __device__ __forceinline__ void rest_as_operand(const float (&d)[size], const unsigned (&a)[steps][4], unsigned (&rest)[steps][4])
@@ -322,13 +339,11 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             }
     }
 
-    // S' = S' M', as exactly as products of 16-bit numbers go: both factors are sums of two such, and the product of the lesser
-    // ones is left out. Of M', rows of K in 64s, each first parts, then rests.
+    // S' = S' diag(D) + S' R' (kda_scan/args.h). What only decays is multiplied in fp32; the rest goes as exactly as products of
+    // 16-bit numbers do: both factors are sums of two such, and the product of the lesser ones is left out. Of R', rows of K
+    // in 64s, each first parts, then rests; D lies behind them.
     static __device__ __forceinline__ void pass(const unsigned (&a)[head_dim / 16][4], const unsigned (&rest)[head_dim / 16][4], unsigned m, float (&s)[head_dim / 2])
     {
-#pragma unroll
-        for (int i = 0; i < head_dim / 2; i++)
-            s[i] = 0.f;
         start();
         times_columns<0>(s, a, m);
         times_columns<0>(s, rest, m);
@@ -361,29 +376,35 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             const int step = i - 1;
             const unsigned from = b.stage(wgmma ? step % stages : 0);
             unsigned a[head_dim / 16][4], rest[head_dim / 16][4];
-            as_operand(s, a);
-            rest_as_operand(s, a, rest);
             float added[head_dim / 2];
             constexpr bool early = wgmma && groups == 1; // on its way while products are made, if registers hold it
             if constexpr (early)
                 load_added(added_of(p, b, i, columns), added);
             if constexpr (wgmma) {
+                as_operand(s, a);
+                rest_as_operand(s, a, rest);
                 mbarrier_wait(b.full(step % stages), step / stages & 1);
+                decay_state(from + segment_decay, s);
                 pass(a, rest, from, s);
                 mbarrier_arrive(b.empty(step % stages));
             } else {
-                copy(b.base, part_of(p.transition, b.segment_record(p, i), transition_bytes), transition_bytes);
+                const long long record = b.segment_record(p, i);
+                as_operand(s, a);
+                rest_as_operand(s, a, rest);
+                decay_and_add(p.segment_decay + record * head_dim, added_of(p, b, i, columns), s);
+                copy(b.base, part_of(p.transition, record, transition_bytes), transition_bytes);
                 cp_async_commit();
                 cp_async_wait<0>();
                 __syncthreads();
                 pass(a, rest, from, s);
                 __syncthreads();
             }
-            if constexpr (!early)
+            if constexpr (wgmma && !early)
                 load_added(added_of(p, b, i, columns), added);
+            if constexpr (wgmma)
 #pragma unroll
-            for (int k = 0; k < head_dim / 2; k++)
-                s[k] += added[k];
+                for (int k = 0; k < head_dim / 2; k++)
+                    s[k] += added[k];
         }
     }
 
@@ -522,6 +543,13 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         }
         __syncthreads();
         return load_shared_int(chosen);
+    }
+
+    static __device__ __forceinline__ float load_shared_float(unsigned from)
+    {
+        float x;
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+        return x;
     }
 
     static __device__ __forceinline__ int load_shared_int(unsigned from)

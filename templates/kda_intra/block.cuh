@@ -27,9 +27,9 @@ constexpr int k_rows = q_rows + tile;                       // k; k 2^(G - b)
 constexpr int k_columns = k_rows + tile;                    // k 2^(b - G) / -w
 constexpr int values = k_columns + tile;                    // v
 constexpr int scores = values + tile;                       // A_qk
-constexpr int lower = scores + cell;                        // A_kk, fp16; its diagonal blocks hold those of X', fp16
+constexpr int lower = scores + cell;                        // A_kk; its diagonal blocks hold those of X'; above them, wide: rests of A_kk
 constexpr int inverse = lower + cell;                       // diag(beta) X'
-constexpr int sums = inverse + cell;                        // of gates, by warp and channel / A_kk' of diagonal blocks, fp32
+constexpr int sums = inverse + cell;                        // of gates, by warp and channel / A_kk' of diagonal blocks, fp32 / rests of X'
 constexpr int middle = sums + 4096;                         // 7 vectors of middle factors
 constexpr int betas = middle + 7 * head_dim * 4;
 // Diagonal blocks of unbounded gates are worked out element by element, of q and k as they came and of the gates' sums.
@@ -194,6 +194,28 @@ __device__ __forceinline__ float activate_beta(const gen_kda_intra_params &p, fl
     return (p.beta_activation == 2 ? 2.f : 1.f) * rcp_fast(1.f + exp2_fast(-log2_e * x));
 }
 
+// What A_kk and X are multiplied as: fp16 is the more exact; bf16, with the rest in another bf16, has the range of fp32.
+template <bool wide> struct factor_of {
+    using type = fp16;
+};
+template <> struct factor_of<true> {
+    using type = bf16;
+};
+template <bool wide> using factor = typename factor_of<wide>::type;
+
+// What two floats' first parts leave of them.
+__device__ __forceinline__ unsigned rest2(unsigned first, float lo, float hi)
+{
+    const float2 both = to_float2<bf16>(first);
+    return pack2<bf16>(lo - both.x, hi - both.y);
+}
+
+// Whether beta couples rows as that of normalised keys does (kda_intra.cu.in); 0 couples none.
+__device__ __forceinline__ bool usual_beta(float beta)
+{
+    return beta == 0.f || (fabsf(beta) >= 0x1p-12f && fabsf(beta) <= 4.f);
+}
+
 // What a block works on.
 struct block_work {
     unsigned base;        // shared address
@@ -257,8 +279,9 @@ __device__ __forceinline__ float load_beta(const gen_kda_intra_params &p, const 
                        : to_float<element>(load_global(static_cast<const unsigned short *>(p.beta) + at));
 }
 
-// 1 / |row| of the warp's rows of q and k, that of row i in lane 4 i + i / 2: the diagonals of q q' and k k'.
-__device__ __forceinline__ void norms(unsigned base, bool wanted, float &q, float &k)
+// 1 / |row| of the warp's rows of q and k, that of row i in lane 4 i + i / 2: the diagonals of q q' and k k'. Returns true in a
+// lane whose row of k is to stay as it is and is not near a normalised one, or zeros.
+__device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, float &k)
 {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * own + lane % 8;
     const unsigned from = base + (lane / 8 % 2 ? k_in : q_in); // of the four matrices: q, k, and the next chunks'
@@ -272,7 +295,9 @@ __device__ __forceinline__ void norms(unsigned base, bool wanted, float &q, floa
     }
     const bool odd = lane / 4 % 2;
     q = wanted ? rsqrt_fast((odd ? qq[1] : qq[0]) + 1e-6f) : 1.f;
-    k = wanted ? rsqrt_fast((odd ? kk[3] : kk[2]) + 1e-6f) : 1.f;
+    const float square = odd ? kk[3] : kk[2];
+    k = wanted ? rsqrt_fast(square + 1e-6f) : 1.f;
+    return !wanted && lane / 8 == lane % 4 && !(square == 0.f || (square >= 0.25f && square <= 4.f));
 }
 
 } // namespace

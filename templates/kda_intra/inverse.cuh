@@ -5,8 +5,20 @@
 
 namespace {
 
+// beta as it multiplies the inverse: rounded first, or X's diagonal, which is 1, would be off in one way all along.
+__device__ __forceinline__ float rounded_beta(const block_work &b, int row)
+{
+    return to_float<element>(from_float<element>(load_shared_float(b.base + betas + row * 4)));
+}
+
+// Rests of the r-th diagonal block's inverse, wide: rows of 32 bytes where the block was.
+__device__ __forceinline__ unsigned rest_at(const block_work &b, int r, int row, int chunk)
+{
+    return b.base + sums + r * 1024 + row * 32 + chunk * 16;
+}
+
 // Inverts the r-th diagonal block. A lane has a column, and the warp's halves have the same.
-__device__ __forceinline__ void invert_diagonal(const block_work &b, int r)
+template <bool wide> __device__ __forceinline__ void invert_diagonal(const block_work &b, int r)
 {
     const int lane = threadIdx.x % 32, column = lane % 16;
     float x[16];
@@ -26,11 +38,11 @@ __device__ __forceinline__ void invert_diagonal(const block_work &b, int r)
         }
     }
     unsigned word[8];
-    const float beta = load_shared_float(b.base + betas + (16 * r + column) * 4);
+    const float beta = rounded_beta(b, 16 * r + column);
     if (lane < 16)
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            word[i] = pack2<fp16>(x[2 * i], x[2 * i + 1]);
+            word[i] = pack2<factor<wide>>(x[2 * i], x[2 * i + 1]);
     else
 #pragma unroll
         for (int i = 0; i < 8; i++)
@@ -38,39 +50,80 @@ __device__ __forceinline__ void invert_diagonal(const block_work &b, int r)
     const unsigned to = b.base + (lane < 16 ? lower : inverse);
     store_shared_16(chunk_at(to, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
     store_shared_16(chunk_at(to, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
+    if constexpr (wide) {
+        __syncwarp(); // no lane writes before all have read
+        if (lane < 16) {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                word[i] = rest2(word[i], x[2 * i], x[2 * i + 1]);
+            store_shared_16(rest_at(b, r, column, 0), word[0], word[1], word[2], word[3]);
+            store_shared_16(rest_at(b, r, column, 1), word[4], word[5], word[6], word[7]);
+        }
+    }
+}
+
+// 16 x 16 of a product's sums as the next one's left operand; `rest` where it is wide.
+template <bool wide, bool negated>
+__device__ __forceinline__ void as_left(const float (&d)[2][4], unsigned (&x)[4], unsigned (&rest)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float first = d[i / 2][i % 2 * 2], second = d[i / 2][i % 2 * 2 + 1];
+        const float lo = negated ? -first : first, hi = negated ? -second : second;
+        x[i] = pack2<factor<wide>>(lo, hi);
+        if constexpr (wide)
+            rest[i] = rest2(x[i], lo, hi);
+    }
+}
+
+// d += x y, 16 x 16 each; y's words in the order of the columns' halves. Wide, the product of the rests is left out.
+template <bool wide>
+__device__ __forceinline__ void multiply_factors(float (&d)[2][4], const unsigned (&x)[4], const unsigned (&x_rest)[4],
+                                                 const unsigned (&y)[4], const unsigned (&y_rest)[4])
+{
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        mma_m16n8k16<factor<wide>>(d[n], x, y[2 * n], y[2 * n + 1]);
+        if constexpr (wide) {
+            mma_m16n8k16<bf16>(d[n], x_rest, y[2 * n], y[2 * n + 1]);
+            mma_m16n8k16<bf16>(d[n], x, y_rest[2 * n], y_rest[2 * n + 1]);
+        }
+    }
 }
 
 // Blocks below the diagonal of X's c-th column of blocks.
-template <int c> __device__ __forceinline__ void invert_column(const block_work &b)
+template <bool wide, int c> __device__ __forceinline__ void invert_column(const block_work &b)
 {
     const int lane = threadIdx.x % 32;
-    unsigned x[4][4]; // X_mc', as the left operand
-    const float beta[2] = {load_shared_float(b.base + betas + (16 * c + lane / 4) * 4), load_shared_float(b.base + betas + (16 * c + lane / 4 + 8) * 4)};
+    unsigned x[4][4], x_rest[4][4]; // X_mc', as the left operand
+    const float beta[2] = {rounded_beta(b, 16 * c + lane / 4), rounded_beta(b, 16 * c + lane / 4 + 8)};
     load_rows_first(x[c], b.base + lower, 16 * c, 2 * c);
+    if constexpr (wide)
+        ldmatrix_x4(x_rest[c], rest_at(b, c, lane % 16, lane / 16));
 #pragma unroll
     for (int r = c + 1; r < 4; r++) {
         float sum[2][4] = {}, y[2][4] = {};
 #pragma unroll
         for (int m = c; m < r; m++) {
-            unsigned l[4];
+            unsigned l[4], l_rest[4];
             load_chunks_first(l, b.base + lower, 16 * r, 2 * m);
-            mma_m16n8k16<fp16>(sum[0], x[m], l[0], l[1]);
-            mma_m16n8k16<fp16>(sum[1], x[m], l[2], l[3]);
+            if constexpr (wide)
+                load_chunks_first(l_rest, b.base + lower, 16 * m, 2 * r);
+            multiply_factors<wide>(sum, x[m], x_rest[m], l, l_rest);
         }
-        const unsigned left[4] = {pack2<fp16>(sum[0][0], sum[0][1]), pack2<fp16>(sum[0][2], sum[0][3]),
-                                  pack2<fp16>(sum[1][0], sum[1][1]), pack2<fp16>(sum[1][2], sum[1][3])};
-        unsigned right[4];
+        unsigned left[4], left_rest[4], right[4], right_rest[4];
+        as_left<wide, false>(sum, left, left_rest);
         load_rows_first_trans(right, b.base + lower, 16 * r, 2 * r);
-        mma_m16n8k16<fp16>(y[0], left, right[0], right[1]);
-        mma_m16n8k16<fp16>(y[1], left, right[2], right[3]);
+        if constexpr (wide)
+            ldmatrix_x4_trans(right_rest, rest_at(b, r, lane % 16, lane / 16));
+        multiply_factors<wide>(y, left, left_rest, right, right_rest);
+        as_left<wide, true>(y, x[r], x_rest[r]);
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                x[r][2 * n + h] = pack2<fp16>(-y[n][2 * h], -y[n][2 * h + 1]);
+            for (int h = 0; h < 2; h++)
                 store_shared(chunk_at(b.base + inverse, 16 * c + lane / 4 + 8 * h, 2 * r + n) + lane % 4 * 4,
                              pack2<element>(-y[n][2 * h] * beta[h], -y[n][2 * h + 1] * beta[h]));
-            }
     }
 }
 

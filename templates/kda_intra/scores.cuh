@@ -12,6 +12,14 @@ __device__ __forceinline__ unsigned times(unsigned word, float2 factor)
     return pack2<bf16>(x.x * factor.x, x.y * factor.y);
 }
 
+// What is beyond 2^58 of factors comes off them.
+__device__ __forceinline__ float2 beyond(float2 &factor)
+{
+    const float2 rest = make_float2(factor.x > 0x1p58f ? factor.x * 0x1p-58f : 1.f, factor.y > 0x1p58f ? factor.y * 0x1p-58f : 1.f);
+    factor = make_float2(fminf(factor.x, 0x1p58f), fminf(factor.y, 0x1p58f));
+    return rest;
+}
+
 __device__ __forceinline__ float2 load_shared_float2(unsigned from)
 {
     float2 x;
@@ -19,7 +27,8 @@ __device__ __forceinline__ float2 load_shared_float2(unsigned from)
     return x;
 }
 
-template <bool scaled>
+// `wide`: keys may be as great as bf16 is, so what is greater than 2^58 of a middle factor multiplies the rows instead.
+template <bool scaled, bool wide>
 __device__ __forceinline__ void multiply_scores(const block_work &b, int r, int s, unsigned factors, float (&aq)[2][4], float (&ak)[2][4])
 {
 #pragma unroll
@@ -29,7 +38,15 @@ __device__ __forceinline__ void multiply_scores(const block_work &b, int r, int 
         load_rows_first(q, b.base + q_rows, 16 * r, 2 * step);
         load_rows_first(k, b.base + k_rows, 16 * r, 2 * step);
         if constexpr (scaled) {
-            const float2 low = load_shared_float2(factors + step * 64), high = load_shared_float2(factors + step * 64 + 32);
+            float2 low = load_shared_float2(factors + step * 64), high = load_shared_float2(factors + step * 64 + 32);
+            if (wide && __any_sync(0xffffffffu, fmaxf(fmaxf(low.x, low.y), fmaxf(high.x, high.y)) > 0x1p58f)) {
+                const float2 low_rows = beyond(low), high_rows = beyond(high);
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    q[i] = times(q[i], i < 2 ? low_rows : high_rows);
+                    k[i] = times(k[i], i < 2 ? low_rows : high_rows);
+                }
+            }
             columns[0] = times(columns[0], low);
             columns[1] = times(columns[1], high);
             columns[2] = times(columns[2], low);
@@ -43,7 +60,8 @@ __device__ __forceinline__ void multiply_scores(const block_work &b, int r, int 
     }
 }
 
-// 16 x 16 of both score matrices: rows of block r, columns of block s.
+// 16 x 16 of both score matrices: rows of block r, columns of block s. `wide`: kda_intra.cu.in.
+template <bool wide>
 __device__ __forceinline__ void score_block(const gen_kda_intra_params &p, const block_work &b, int r, int s)
 {
     const int lane = threadIdx.x % 32, row = 16 * r + lane / 4, column = 16 * s + lane % 4 * 2;
@@ -51,9 +69,9 @@ __device__ __forceinline__ void score_block(const gen_kda_intra_params &p, const
     const unsigned factors = b.base + middle + (vector * head_dim + lane % 4 * 2) * 4;
     float aq[2][4] = {}, ak[2][4] = {};
     if (vector >= 0)
-        multiply_scores<true>(b, r, s, factors, aq, ak);
+        multiply_scores<true, wide>(b, r, s, factors, aq, ak);
     else
-        multiply_scores<false>(b, r, s, factors, aq, ak);
+        multiply_scores<false, wide>(b, r, s, factors, aq, ak);
     const unsigned diagonal = b.base + sums + r * 1024; // transposed, fp32
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -69,7 +87,10 @@ __device__ __forceinline__ void score_block(const gen_kda_intra_params &p, const
                 store_shared_float(diagonal + ((j % 16) * 16 + i % 16) * 4, l);
                 store_shared_float(diagonal + ((j % 16 + 1) * 16 + i % 16) * 4, m);
             } else {
-                store_shared(chunk_at(b.base + lower, i, j / 8) + j % 8 * 2, pack2<fp16>(l, m));
+                const unsigned word = pack2<factor<wide>>(l, m);
+                store_shared(chunk_at(b.base + lower, i, j / 8) + j % 8 * 2, word);
+                if constexpr (wide) // in the place of block (s, r)
+                    store_shared(chunk_at(b.base + lower, i - 16 * (r - s), j / 8 + 2 * (r - s)) + j % 8 * 2, rest2(word, l, m));
             }
         }
     }

@@ -9,12 +9,16 @@
  *
  *     S = diag(decay) S + kg' (u - w S)     for each chunk of the segment in turn
  *
- * is S_next = M S + A. Of each segment but its sequence's last:
+ * is S_next = diag(D) S + R S + A. Of each segment but its sequence's last:
  *
  *     A = what becomes of S = 0, of a first segment what becomes of the sequence's initial state
- *     M = the product of diag(decay) - kg' w, later chunks on the left; not of a first segment
+ *     D = the product of the chunks' decays, fp32; not of a first segment
+ *     R = the product of diag(decay) - kg' w, later chunks on the left, less diag(D); not of a
+ *         first segment
  *
- * so S before segment j + 1 is A_0, and from there on M_j S + A_j. Where there is an
+ * so S before segment j + 1 is A_0, and from there on diag(D_j) S + R_j S + A_j. The part of the
+ * state that only decays is a product in fp32, and it stays exact where nothing decays: R is
+ * rounded, D is not. Where there is an
  * initial state, what belongs to A of a last segment that is not the first one holds it.
  *
  * Segments have slots: segment j of sequence n has slot
@@ -57,9 +61,10 @@ typedef struct gen_kda_scan_args {
      * 8] [4 warps][32 lanes][2][2]: V = 64 a + 16 warp + lane / 4 + {0, 8}, K = 8 b + 2 (lane % 4)
      * + {0, 1} */
     float *added;
-    /* M', as a sum of two numbers of dtype: [segment slots, num_v_heads, head_dim / 64][2], tiles
-     * of 64 rows (columns of M) x head_dim (rows of M) as kda_intra has them */
+    /* R', as a sum of two numbers of dtype: [segment slots, num_v_heads, head_dim / 64][2], tiles
+     * of 64 rows (columns of R) x head_dim (rows of R) as kda_intra has them */
     void *transition;
+    float *segment_decay; /* D: [segment slots, num_v_heads, head_dim] */
     int32_t state_layout; /* enum gen_kda_decode_layout */
     int32_t pad;
 } gen_kda_scan_args;

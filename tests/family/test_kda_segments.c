@@ -144,7 +144,8 @@ static void geometry(void **state)
     assert_int_equal(plan.num_launches, 3);
     assert_int_equal(plan.launch[2].grid[0], 12);
     assert_int_equal(plan.launch[2].grid[1], 6);
-    assert_int_equal(plan.workspace_bytes, 132 * (4 * 16384 + 8192 + 512) + 36 * 2 * 128 * 128 * 4);
+    assert_int_equal(plan.workspace_bytes,
+                     132 * (4 * 16384 + 8192 + 512) + 36 * (2 * 128 + 1) * 128 * 4);
     struct gen__part part[GEN_PLAN_MAX_LAUNCHES];
     const struct gen__facts v = variant(1);
     assert_int_equal(prefill->parts(&p.base, &h200, &v, &plan, part), 2);
@@ -300,6 +301,7 @@ static void argument_errors(void **state)
                                     .decay = (float *)(void *)memory,
                                     .added = (float *)(void *)memory,
                                     .transition = memory,
+                                    .segment_decay = (float *)(void *)memory,
                                     .state_layout = GEN_KDA_DECODE_KV};
     assert_int_equal(scan->params(&plan, 0, &good.base, NULL, NULL), GEN_OK);
 #define REFUSED(change, message)                                                    \
@@ -315,6 +317,7 @@ static void argument_errors(void **state)
     REFUSED(a.initial_state = (float *)(void *)(memory + 4), "initial_state = ");
     REFUSED(a.added = NULL, "added is NULL");
     REFUSED(a.transition = memory + 2, "transition = ");
+    REFUSED(a.segment_decay = NULL, "segment_decay is NULL");
     REFUSED(a.cu_seqlens = cu, "cu_seqlens = ");
     REFUSED(a.state_layout = 2, "state_layout = 2; allowed: ");
 #undef REFUSED
@@ -373,13 +376,15 @@ static void state_behind(const struct operands *x, int64_t tokens, int64_t d, fl
     free(o);
 }
 
-/* S = M S + A of one segment, as kda_scan left them. */
-static void pass(const float *added, const uint16_t *transition, int64_t d, double *s)
+/* S = diag(D) S + R S + A of one segment, as kda_scan left them. */
+static void pass(const float *added, const uint16_t *transition, const float *decay, int64_t d,
+                 double *s)
 {
     double *next = malloc((size_t)(d * d) * sizeof *next);
     for (int64_t k = 0; k < d; k++)
         for (int64_t v = 0; v < d; v++) {
-            double sum = (double)added[gen__kda_added_at(d, v, k)];
+            double sum =
+                (double)added[gen__kda_added_at(d, v, k)] + (double)decay[k] * s[k * d + v];
             for (int64_t j = 0; j < d; j++) {
                 const int64_t at = gen__kda_transition_at(d, j, k);
                 sum += (gen__bf16_to_double(transition[at]) +
@@ -424,6 +429,7 @@ static void scan_against_recurrence(int64_t d, bool vk)
             turned[v * d + k] = x.initial[k * d + v];
     float *added = malloc((size_t)(SEGMENTS * d * d) * sizeof *added);
     uint16_t *transition = malloc((size_t)(SEGMENTS * 2 * d * d) * sizeof *transition);
+    float *segment_decay = malloc((size_t)(SEGMENTS * d) * sizeof *segment_decay);
     const gen_kda_scan_args a = {.base = {sizeof a, GEN_KDA_SCAN},
                                  .w = x.w,
                                  .u = x.u,
@@ -432,6 +438,7 @@ static void scan_against_recurrence(int64_t d, bool vk)
                                  .initial_state = vk ? turned : x.initial,
                                  .added = added,
                                  .transition = transition,
+                                 .segment_decay = segment_decay,
                                  .state_layout = vk ? GEN_KDA_DECODE_VK : GEN_KDA_DECODE_KV};
     assert_int_equal(gen__kda_scan_reference(&plan, &a.base), GEN_OK);
     double *s = malloc((size_t)(d * d) * sizeof *s);
@@ -445,10 +452,10 @@ static void scan_against_recurrence(int64_t d, bool vk)
         state_behind(&x, j * EACH * 64, d, expected);
         assert_true(distance(s, expected, d * d) < 3e-5);
         if (j + 1 < SEGMENTS)
-            pass(added + j * d * d, transition + j * 2 * d * d, d, s);
+            pass(added + j * d * d, transition + j * 2 * d * d, segment_decay + j * d, d, s);
     }
     free(x.w), free(x.u), free(x.kg), free(x.qg), free(x.a_qk), free(x.decay), free(x.initial);
-    free(turned), free(added), free(transition), free(s), free(expected);
+    free(turned), free(added), free(transition), free(segment_decay), free(s), free(expected);
 }
 
 static void reference(void **state)

@@ -20,6 +20,9 @@ static const double output_tolerance = 0.005, state_tolerance = 0.0075;
 /* Where keys are alike and nothing decays an update takes away nearly all of what the last ones
  * wrote: twice as much is allowed of the output. 0.006 was seen of bf16, 0.0017 of fp16. */
 static const double correlated_tolerance = 0.01;
+/* Where keys are much alike and nothing decays, each token's update takes back most of the last
+ * one's, and what is rounded to 16 bits is rounded of the greater numbers. */
+static const double alike_tolerance = 0.0095, constant_tolerance = 0.015;
 
 #define TENSOR(...) GEN__TENSOR(gen_kda_prefill_args, __VA_ARGS__)
 
@@ -97,6 +100,9 @@ enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *a
     if (options->poisoned && data[KDA_PREFILL_K] && data[KDA_PREFILL_V])
         poison_sequences(gen__kda_prefill_dims(base), (const gen_kda_prefill_args *)args,
                          data[KDA_PREFILL_CU_SEQLENS], data[KDA_PREFILL_K], data[KDA_PREFILL_V]);
+    gen__kda_fill_hard(gen__kda_prefill_dims(base), options->seed, &list[KDA_PREFILL_K],
+                       data[KDA_PREFILL_K], &list[KDA_PREFILL_BETA], data[KDA_PREFILL_BETA]);
+    gen__kda_fill_gates(&list[KDA_PREFILL_G], data[KDA_PREFILL_G]);
     return GEN_OK;
 }
 
@@ -138,12 +144,19 @@ enum form {
     FORM_LOOSE,
     FORM_SLOW,
     FORM_STATES,
+    FORM_IDENTITY,
+    FORM_UNIFORM_KEYS,
+    FORM_CONSTANT_KEYS,
+    FORM_LARGE_KEYS,
+    FORM_MIXED_KEYS,
+    FORM_STEEP_KEYS,
     NUM_FORMS
 };
 _Static_assert((int)NUM_FORMS == (int)GEN__KDA_PREFILL_NUM_FORMS, "every form has a name");
 const char *const gen__kda_prefill_forms[GEN__KDA_PREFILL_NUM_FORMS] = {
-    "softplus", "activated", "sigmoid", "negative", "strides", "bare",
-    "vk",       "no_state",  "loose",   "slow",     "states"};
+    "softplus",     "activated",     "sigmoid",    "negative",   "strides",   "bare",
+    "vk",           "no_state",      "loose",      "slow",       "states",    "identity",
+    "uniform_keys", "constant_keys", "large_keys", "mixed_keys", "steep_keys"};
 
 static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
 {
@@ -163,6 +176,10 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
                            struct gen__tensor *t)
 {
     gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
+    const int32_t *dims = gen__kda_prefill_dims(base);
+    const struct gen__kda_hard hard = {
+        &t[KDA_PREFILL_Q],    &t[KDA_PREFILL_K],     &t[KDA_PREFILL_V],      &t[KDA_PREFILL_G],
+        &t[KDA_PREFILL_BETA], &t[KDA_PREFILL_A_LOG], &t[KDA_PREFILL_DT_BIAS]};
     switch ((enum form)index) {
     case FORM_SOFTPLUS:
         a->gate = GEN_KDA_GATE_SOFTPLUS;
@@ -204,8 +221,38 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
         t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
         return true;
     case FORM_STATES:
-        t[KDA_PREFILL_STATES].count = gen__kda_states_count(gen__kda_prefill_dims(base));
+        t[KDA_PREFILL_STATES].count = gen__kda_states_count(dims);
         return true;
+    case FORM_IDENTITY:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        gen__kda_no_gates(&hard);
+        t[KDA_PREFILL_BETA].amount = 0; /* so a state comes back to the last bit */
+        t[KDA_PREFILL_FINAL_STATE].tolerance = 0;
+        return true;
+    case FORM_UNIFORM_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        gen__kda_uniform_keys(&hard);
+        t[KDA_PREFILL_O].tolerance = alike_tolerance;
+        return true;
+    case FORM_CONSTANT_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        gen__kda_constant_keys(&hard);
+        t[KDA_PREFILL_O].tolerance = t[KDA_PREFILL_FINAL_STATE].tolerance = constant_tolerance;
+        return true;
+    case FORM_LARGE_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        return gen__kda_large_keys(dims, &hard);
+    case FORM_MIXED_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        t[KDA_PREFILL_O].tolerance = alike_tolerance;
+        return gen__kda_mixed_keys(dims, &hard);
+    case FORM_STEEP_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        t[KDA_PREFILL_O].tolerance = t[KDA_PREFILL_FINAL_STATE].tolerance = constant_tolerance;
+        return gen__kda_steep_keys(dims, &hard);
     case NUM_FORMS:
         break;
     }

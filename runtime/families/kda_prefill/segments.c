@@ -46,6 +46,7 @@ struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_
         .state_vk = a->state_layout == GEN_KDA_DECODE_VK,
         .added = a->added,
         .transition = a->transition,
+        .segment_decay = a->segment_decay,
         .segment_chunks = dims[KDA_SEGMENT_CHUNKS],
     };
 }
