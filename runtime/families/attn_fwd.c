@@ -259,12 +259,10 @@ static const float narrow_groups_us = 0.88f, full_groups_us = 1.15f;
  * wait for others before their last tile's end. */
 static const float waiting_rate = 0.938f;
 /* Launches of tens of milliseconds, where the board's power decides: blocks that run all the time
- * do worse there, without causality (width 256 is not measured) and of 8 bits with width 64; of 8
- * bits with width 128 blocks of more keys do better, with causality earlier. */
-static const float long_us = 20000.0f, long_causal_us = 8000.0f;
-static const float long_persistent = 1.025f, long_blocks = 0.95f; /* of the time */
-static const float twin_rate = 1.036f; /* of two blocks that share keys */
-static const float idle_part = 0.34f;  /* of a group's part of a tile, where it has no rows of it */
+ * do worse there, without causality (width 256 is not measured) and of 8 bits with width 64. */
+static const float long_us = 20000.0f, long_persistent = 1.025f; /* of the time */
+static const float twin_rate = 1.036f;                           /* of two blocks that share keys */
+static const float idle_part = 0.34f; /* of a group's part of a tile, where it has no rows of it */
 static const float fp8_start_us = 0.97f; /* more of a tile of 8 bits by wgmma */
 /* The same source under a symbol that ptxas knows: a table may choose it, the estimate does not. */
 static const float renamed_part = 1.02f;
@@ -275,10 +273,8 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
 {
     if (!variant->fact[ATTN_FWD_WGMMA])
         return 1024.0f * (gen__attn_of_8_bits(p->dtype) ? 0.3f : 0.55f);
-    if (gen__attn_of_8_bits(p->dtype)) {
-        const bool many_keys = variant->fact[ATTN_FWD_KV_ROWS] > 128;
-        return 4096.0f * (p->head_dim == 64 ? 0.433f : many_keys ? 0.633f : 0.652f);
-    }
+    if (gen__attn_of_8_bits(p->dtype))
+        return 4096.0f * (p->head_dim == 64 ? 0.433f : 0.652f);
     const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
     const float shared = variant->cluster > 1 ? twin_rate : 1.0f;
     if (p->head_dim == 64)
@@ -290,14 +286,9 @@ static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *var
 static float long_part(const gen_attn_fwd_problem *p, const struct gen__facts *variant, float us)
 {
     const bool fp8 = gen__attn_of_8_bits(p->dtype);
-    if (!variant->fact[ATTN_FWD_WGMMA])
-        return 1.0f;
-    if (fp8 && p->head_dim == 128) {
-        const float from = p->causal ? long_causal_us : long_us;
-        return us > from && variant->fact[ATTN_FWD_KV_ROWS] > 128 ? long_blocks : 1.0f;
-    }
-    const bool counts = fp8 || (!p->causal && p->head_dim < 256);
-    return counts && variant->fact[ATTN_FWD_PERSISTENT] && us > long_us ? long_persistent : 1.0f;
+    const bool counts = fp8 ? p->head_dim == 64 : !p->causal && p->head_dim < 256;
+    const bool slowed = counts && variant->fact[ATTN_FWD_WGMMA] && us > long_us;
+    return slowed && variant->fact[ATTN_FWD_PERSISTENT] ? long_persistent : 1.0f;
 }
 
 /* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose

@@ -33,8 +33,7 @@ end
 -- Of 8 bits a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its registers is
 -- in shared memory.
 local function register_totals(v)
-  if v.head_dim == 64 then return v.mask == "causal" and 4 or 16 end
-  return v.queries == "regs" and 44 or 64
+  return v.head_dim == 64 and 16 or 60
 end
 
 local function output_bytes(v) -- of 8 bits 64 columns at once, in the place of totals; of 16 bits in the place of queries that stay in shared memory
@@ -93,8 +92,7 @@ local wgmma_shapes = {
   },
 }
 
--- The same of 8 bits. Of width 64 a block goes in two halves. Of width 128 queries in shared memory leave registers for all totals;
--- without a mask queries in registers are faster from about 4,096 rows on.
+-- The same of 8 bits. Of width 64 a block goes in two halves. Of width 128 queries in shared memory leave registers for totals.
 local fp8_shapes = {
   [64] = {
     full = { ["192x128"] = { "shared", 3 } },
@@ -102,7 +100,7 @@ local fp8_shapes = {
     any = { ["192x128"] = { "shared", 3 } },
   },
   [128] = {
-    full = { ["128x128"] = { "either", 3 } },
+    full = { ["128x128"] = { "shared", 3 } },
     causal = { ["128x128"] = { "shared", 3 } },
     any = { ["128x128"] = { "shared", 3 } },
   },
@@ -115,9 +113,8 @@ local function wgmma_legal(v, arch)
     return "blocks in twos: 16 bits, width 128, tiles of 128 rows that see every key"
   end
   local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
-  if v.dtype == "e5m2" and v.head_dim == 128 and v.n ~= 128 then return "one shape of e5m2, the fastest of e4m3 for most" end
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
-  if v.queries ~= shape[1] and shape[1] ~= "either" then return "queries are in registers where there is room for them" end
+  if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
   local published = v.dtype == "e4m3" or v.dtype == "fp16" and v.mask == "full" -- some of 8 bits gain, of 16 bits none (docs/perf/attn_fwd.md)
   if v.symbol ~= "own" and (not published or v.head_dim > 128 or v.mask == "any" or v.blocks == "one" or v.blocks == "pers") then
@@ -136,7 +133,7 @@ return family {
   free = {
     { name = "kernel", values = { "mma", "wgmma" } },
     { name = "m", values = { 64, 128, 192 }, tag = "m" },
-    { name = "n", values = { 32, 64, 80, 112, 128, 160, 192 }, tag = "n" },
+    { name = "n", values = { 32, 64, 80, 112, 128 }, tag = "n" },
     { name = "stages", values = { 2, 3, 4 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers", "dyn", "twin" } },

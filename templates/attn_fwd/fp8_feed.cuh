@@ -80,7 +80,7 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
 template <bool clears> __device__ __forceinline__ void turn_block(unsigned v, unsigned turned, int valid, int warp)
 {
     constexpr int units = keys / 32; // of them so many at once, so that they wait together, as there are registers for
-    constexpr int at_once = clears ? 1 : units == 5 ? 5 : units % 4 == 0 ? (groups == 2 ? 4 : 2) : units % 2 == 0 ? 2 : 1;
+    constexpr int at_once = clears ? 1 : groups == 2 ? 4 : 2;
     const int lane = threadIdx.x % 32;
     // Lane l tells where key l is; and row l % 16 of the turned ones: even columns, then odd ones, of the lower or upper 16 keys.
     const unsigned from = v + lane * pitch, from_turn = (pitch == 128 ? lane % 8 : lane / 2 % 4) << 4;

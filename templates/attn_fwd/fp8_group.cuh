@@ -11,38 +11,36 @@
 namespace {
 
 // The output is the sum of two accumulators, for the tensor cores add 8-bit products to an accumulator with 13 bits below its exponent and
-// truncate: o is theirs and holds the sums of at most 768 keys; `total` has those of all keys before, added in fp32. Where all values are the
-// same the truncated sums of 512 keys are 0.2 % too small, of 768 keys 0.4 %, of 4,096 keys 6 %.
-constexpr int most_blocks = 768 / keys, enough_blocks = 512 / keys;
+// truncate: o is theirs and holds the sums of at most 640 keys, usually of 384; `total` has those of all keys before, added in fp32. Where all
+// values are the same the truncated sums of 512 keys are 0.2 % too small, of 768 keys 0.4 %, of 4,096 keys 6 %.
+constexpr int most_blocks = 640 / keys, enough_blocks = 384 / keys;
 static_assert(enough_blocks - 1 + stages <= most_blocks, "a round of the ring may come behind blocks that were not promoted");
 
 struct group_state {
     float s[parts][part / 2];         // scores of the block at work
     float o[dim / 2];                 // sums of the last `blocks` blocks; of no meaning where these are none
-    float total[register_totals];     // of all blocks before; those of o[register_totals] and behind are in shared memory
+    float total[register_totals];     // of all blocks before, if any were promoted; those of o[register_totals] and behind are in shared memory
     unsigned packed[parts][part / 8]; // probabilities
     attn_rows_state r;
     int blocks;
+    bool promoted;
 
-    // `totals`, here and below: the shared address of the thread's first four totals there; four others are 512 bytes further.
-    __device__ __forceinline__ void reset(unsigned totals)
+    __device__ __forceinline__ void reset()
     {
         r.reset();
         blocks = 0;
-#pragma unroll
-        for (int i = 0; i < register_totals; i++)
-            total[i] = 0.f;
-#pragma unroll
-        for (int i = register_totals; i < dim / 2; i += 4)
-            store_shared(totals + (i - register_totals) * 128, make_float4(0.f, 0.f, 0.f, 0.f));
+        promoted = false;
     }
 
     // Whether the next product is added to o, or begins it.
     __device__ __forceinline__ bool has_sums() const { return blocks > 0; }
 
-    // o becomes the sum of all blocks.
+    // o becomes the sum of all blocks. `totals`, here and below: the shared address of the thread's first four totals there; four others are
+    // 512 bytes further.
     __device__ __forceinline__ void add_totals(unsigned totals)
     {
+        if (!promoted)
+            return;
 #pragma unroll
         for (int i = 0; i < register_totals; i++)
             o[i] += total[i];
@@ -56,6 +54,15 @@ struct group_state {
     // The totals become the sums of all blocks. The next scores are under way meanwhile.
     __device__ __forceinline__ void promote(unsigned totals)
     {
+        if (!promoted) { // not at the tile's begin: a short tile needs none
+#pragma unroll
+            for (int i = 0; i < register_totals; i++)
+                total[i] = 0.f;
+#pragma unroll
+            for (int i = register_totals; i < dim / 2; i += 4)
+                store_shared(totals + (i - register_totals) * 128, make_float4(0.f, 0.f, 0.f, 0.f));
+            promoted = true;
+        }
 #pragma unroll
         for (int i = 0; i < register_totals; i++)
             total[i] += o[i];
@@ -78,12 +85,13 @@ struct group_state {
     __device__ __forceinline__ void scale_output(const float (&factor)[2], unsigned totals)
     {
         attn_scale_rows(o, factor);
+        if (!promoted)
+            return;
         attn_scale_rows(total, factor);
 #pragma unroll 1
         for (int i = register_totals; i < dim / 2; i += 4) {
-            float4 x = load_shared(totals + (i - register_totals) * 128);
-            x.x *= factor[0], x.y *= factor[0], x.z *= factor[1], x.w *= factor[1];
-            store_shared(totals + (i - register_totals) * 128, x);
+            const float4 x = load_shared(totals + (i - register_totals) * 128);
+            store_shared(totals + (i - register_totals) * 128, make_float4(x.x * factor[0], x.y * factor[0], x.z * factor[1], x.w * factor[1]));
         }
     }
 };
@@ -105,18 +113,11 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
     hide_keys(p, w.kv_len, w.edge, s, key);
 }
 
-// 1 where none of the group's rows sees the last of the tile's blocks; one is left.
-__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told, int group)
-{
-    const attn_tile &t = b.c->told.tile[told.place()];
-    return leaves_out && t.last > t.first + 1 && (t.last - 1) * keys >= edge_of(p, t, group) + 63;
-}
-
-// The tile that is told at `told`; returns the block that it begins with, the last one that the group works out.
+// The tile that is told at `told`; returns the block that it begins with, the last one.
 __device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, group_tile &w)
 {
     const attn_tile &t = b.c->told.tile[told.place()];
-    const int j = t.last - 1 - left_out(p, b, told, group);
+    const int j = t.last - 1;
     w = {told.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len, edge_of(p, t, group), b.c->scale[told.place()]};
     told.next();
     return j;
