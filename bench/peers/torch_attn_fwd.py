@@ -20,8 +20,8 @@ PRESETS = {"batch": "1", "num_q_heads": "32", "q_len": "1024", "head_dim": "128"
 DENSE = set(PRESETS) | {"num_kv_heads", "kv_len"}
 
 
-def read_shapes(path):
-    """The problems of a shape file, in order, as dictionaries."""
+def read_shapes(path, dtypes=("bf16", "fp16")):
+    """The dense problems of a shape file, in order, as dictionaries."""
     with open(path) as lines:
         for line in lines:
             words = line.split("#")[0].replace(",", " ").split()
@@ -30,7 +30,7 @@ def read_shapes(path):
                 shape = dict(PRESETS, **given)
                 shape.setdefault("num_kv_heads", shape["num_q_heads"])
                 shape.setdefault("kv_len", shape["q_len"])
-                if set(given) <= DENSE and shape["dtype"] in ("bf16", "fp16") and (shape["causal"] == "no" or shape["kv_len"] == shape["q_len"]):
+                if set(given) <= DENSE and shape["dtype"] in dtypes and (shape["causal"] == "no" or shape["kv_len"] == shape["q_len"]):
                     yield shape
 
 
