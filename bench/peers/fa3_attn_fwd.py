@@ -61,7 +61,7 @@ def main():
     print("# family: attn_fwd")
     if not options.library:
         print("fa3_attn_fwd.py: no library (FA3_LIBRARY, --library): nothing is measured", file=sys.stderr)
-        print("peer\tcase\tms\terr")
+        print("peer\tcase\tms")
         return
     import torch
 
@@ -70,10 +70,10 @@ def main():
     l2_bytes = torch.cuda.get_device_properties(options.device).L2_cache_size
     print("# note: fa3-live: FlashAttention-3's forward kernel (FA3_LIBRARY), one split, without pack_gqa, device time by graph replay after",
           f"{options.rest:g} ms of rest and an untimed replay, on the machine of this run, torch {torch.__version__}")
-    print("peer\tcase\tms\terr")
+    print("peer\tcase\tms")
     for shape in read_shapes(options.list, DTYPES):
         if shape["head_dim"] in ("64", "128"):
-            print(f"fa3-live\t{case_name(shape)}\t{measure(torch, library, shape, l2_bytes, options.replays, options.rest):.6f}\t-", flush=True)
+            print(f"fa3-live\t{case_name(shape)}\t{measure(torch, library, shape, l2_bytes, options.replays, options.rest):.6f}", flush=True)
             torch.cuda.empty_cache()
 
 
