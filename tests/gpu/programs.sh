@@ -44,7 +44,7 @@ check 1 "no variant of" "$bin/attngen-verify" --families la_decode --only nothin
 printf 'batch=2 num_qk_heads=1\nbatch=2 num_qk_heads=2 @scatterd\n' >"$scratch/words.txt"
 check 1 "words.txt:2: unknown word '@scatterd' in a list of shapes; allowed: @scattered, @serial" \
     "$bin/attngen-bench" cases --families la_decode --list "$scratch/words.txt" --results "$scratch/words"
-check 1 "words.txt:2: unknown word '@scatterd' in a list of checks; allowed: @pad, @nan, @tiny, @invariant, @steps=N, @data=normal" \
+check 1 "words.txt:2: unknown word '@scatterd' in a list of checks; allowed: @pad, @nan, @poison, @tiny, @invariant, @steps=N, @data=normal" \
     "$bin/attngen-verify" --families la_decode --list "$scratch/words.txt"
 check 1 "'@pad' in a list of shapes" "$bin/attngen-select" la_decode batch=2 @pad
 check 1 "^attngen-tune: --sms takes a whole number from 0 to 2147483647, found '-80'" "$bin/attngen-tune" --families la_decode --sms -80
