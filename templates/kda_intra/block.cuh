@@ -32,6 +32,7 @@ constexpr int inverse = lower + cell;                       // diag(beta) X'
 constexpr int sums = inverse + cell;                        // of gates, by warp and channel / A_kk' of diagonal blocks, fp32 / rests of X'
 constexpr int middle = sums + 4096;                         // 7 vectors of middle factors
 constexpr int betas = middle + 7 * head_dim * 4;
+constexpr int wide_flag = lower + 7 * 16;                   // fp32, in row 0 above the diagonal: not 0 where the chunk takes the wide form
 // Diagonal blocks of unbounded gates are worked out element by element, of q and k as they came and of the gates' sums.
 constexpr int norm_factors = betas + rows * 4;              // of q, of k
 constexpr int gates = norm_factors + 2 * rows * 4;          // fp32 [64][head_dim]
@@ -279,9 +280,9 @@ __device__ __forceinline__ float load_beta(const gen_kda_intra_params &p, const 
                        : to_float<element>(load_global(static_cast<const unsigned short *>(p.beta) + at));
 }
 
-// 1 / |row| of the warp's rows of q and k, that of row i in lane 4 i + i / 2: the diagonals of q q' and k k'. Returns true in a
-// lane whose row of k is to stay as it is and is not near a normalised one, or zeros.
-__device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, float &k)
+// 1 / |row| of the warp's rows of q and k, that of row i in lane 4 i + i / 2: the diagonals of q q' and k k'. Where rows are
+// checked, returns true in a lane whose row of k is to stay as it is and is not near a normalised one, or zeros.
+template <bool checked> __device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, float &k)
 {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * own + lane % 8;
     const unsigned from = base + (lane / 8 % 2 ? k_in : q_in); // of the four matrices: q, k, and the next chunks'
@@ -297,7 +298,7 @@ __device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, floa
     q = wanted ? rsqrt_fast((odd ? qq[1] : qq[0]) + 1e-6f) : 1.f;
     const float square = odd ? kk[3] : kk[2];
     k = wanted ? rsqrt_fast(square + 1e-6f) : 1.f;
-    return !wanted && lane / 8 == lane % 4 && !(square == 0.f || (square >= 0.25f && square <= 4.f));
+    return checked & !wanted & (lane / 8 == lane % 4) & !((square == 0.f) | ((square >= 0.25f) & (square <= 4.f)));
 }
 
 } // namespace
