@@ -39,8 +39,8 @@ struct contest {
  * (one byte a variant, may be NULL) marks. Returns their number. */
 size_t contest_find(struct contest *c, struct session *session, const struct shape *shape,
                     const struct option_list *only, const uint8_t *skip);
-/* Strikes those off that selection never takes, whoever is faster: session_passes_over(). Returns
- * the number of what is left. */
+/* Strikes off the variants that selection never takes (session_passes_over()), fast or not.
+ * Returns the number of those that remain. */
 size_t contest_strike(struct contest *c);
 /* Launches this long, in us: a first look tells more of them, and each costs more. */
 #define LONG_US 8000

@@ -384,7 +384,7 @@ void verify_compare(const struct verify_case *c, struct verify_result *result)
 
 /* ---- running ----------------------------------------------------------- */
 
-/* Outputs that nobody specifies, as inputs of them are not finite, become the reference's. */
+/* Outputs that are unspecified, as their inputs are not finite, become the reference's. */
 static void forget_poisoned(const struct verify_case *c, uint8_t *block)
 {
     for (uint32_t t = 0; c->poisoned && t < c->buffers.num_tensors; t++) {

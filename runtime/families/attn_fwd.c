@@ -261,8 +261,9 @@ static const float waiting_rate = 0.938f;
 /* Launches of tens of milliseconds, where the board's power decides: blocks that run all the time
  * do worse there, without causality (width 256 is not measured) and of 8 bits with width 64. */
 static const float long_us = 20000.0f, long_persistent = 1.025f; /* of the time */
-static const float twin_rate = 1.036f;                           /* of two blocks that share keys */
-static const float idle_part = 0.34f; /* of a group's part of a tile, where it has no rows of it */
+
+static const float twin_rate = 1.036f; /* of two blocks that share keys */
+static const float idle_part = 0.34f;  /* of a group's part of a tile, where it has no rows of it */
 static const float fp8_start_us = 0.97f; /* more of a tile of 8 bits by wgmma */
 /* The same source under a symbol that ptxas knows: a table may choose it, the estimate does not. */
 static const float renamed_part = 1.02f;
