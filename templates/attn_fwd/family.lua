@@ -30,21 +30,24 @@ local function staged(v) -- the output goes by way of shared memory
   return v.kernel == "wgmma" and v.head_dim < 256
 end
 
--- Of 8 bits a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its registers is
--- in shared memory.
-local function register_totals(v)
-  return v.head_dim == 64 and 16 or 60
-end
+-- Of 8 bits and width 128 a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its
+-- registers is in shared memory.
+local register_totals = 60
 
 local function output_bytes(v) -- of 8 bits 64 columns at once, in the place of totals; of 16 bits in the place of queries that stay in shared memory
   if not staged(v) or (v.queries == "shared" and not is_fp8(v)) then return 0 end
-  if is_fp8(v) then return v.m // 16 * math.max(16 * (64 * 2 + 16), 32 * 4 * (v.head_dim // 2 - register_totals(v))) end
+  if is_fp8(v) then return v.m // 16 * 16 * (64 * 2 + 16) end
   return v.m * (v.head_dim * 2 + 16)
 end
 
-local function tile_bytes(v, places) -- of 8 bits values twice: as they come, and turned, where rows are 128 keys
+local function raw_stages(v) -- of 8 bits: blocks of values as they come
+  return v.head_dim == 64 and 2 or v.stages
+end
+
+local function tile_bytes(v, places) -- of 8 bits values twice: as they come, and as products take them, of width 64 as fp16 with sixteen rows of ones
   if is_fp8(v) and v.kernel == "wgmma" then
-    return (places * v.m + 2 * v.stages * v.n) * v.head_dim + v.stages * ((v.n + 127) // 128 * 128) * v.head_dim
+    local ready = v.n * v.head_dim * (v.head_dim == 64 and 2 or 1)
+    return (places * v.m + (v.stages + raw_stages(v)) * v.n) * v.head_dim + v.stages * ready + (v.head_dim == 64 and 16 * 128 or 0)
   end
   return (places * v.m + 2 * v.stages * v.n) * v.head_dim * 2 -- mma: 8-bit types become fp16
 end
@@ -164,14 +167,18 @@ return family {
     }
   end,
   symbol = function(v) return v.symbol == "own" and "" or v.symbol .. "_" end,
-  template = function(v) return "attn_fwd_" .. (is_fp8(v) and "fp8_" or "") .. v.kernel .. ".cu.in" end,
+  template = function(v)
+    local half = is_fp8(v) and v.kernel == "wgmma" and v.head_dim == 64
+    return "attn_fwd_" .. (is_fp8(v) and "fp8_" or "") .. (half and "half_" or "") .. v.kernel .. ".cu.in"
+  end,
   constants = function(v, arch)
     -- Of 65,536 registers, those that the feeding group gives away.
     return {
       REGISTERS = v.m == 192 and 160 or is_fp8(v) and 232 or 240,
       FEEDER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it turns values, too
       Q_PLACES = q_places(v),
-      REGISTER_TOTALS = register_totals(v),
+      V_STAGES = raw_stages(v),
+      REGISTER_TOTALS = register_totals,
       STAGED = staged(v) and "true" or "false",
       ORDER = ({ one = "one", pers = "static", dyn = "dynamic", twin = "twin" })[v.blocks],
       TWIN = v.blocks == "twin",

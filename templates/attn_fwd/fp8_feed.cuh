@@ -1,4 +1,4 @@
-// The Hopper kernel of attn_fwd for 8 bits: the warp that feeds and those that turn values. The template gives shapes and types.
+// The Hopper kernels of attn_fwd for 8 bits: the producer warp, and the loop of the warps that prepare values. The template gives shapes and types.
 #pragma once
 
 #include "attn_fwd/fp8.cuh"
@@ -9,7 +9,7 @@
 
 namespace {
 
-// ---- the warp that feeds ----
+// ---- the producer warp ----
 
 // A tile, and what its products are multiplied by.
 __device__ __forceinline__ void tell(const gen_attn_fwd_params &p, const block_state &b, attn_place &place, const attn_tile &t)
@@ -28,7 +28,8 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
     const tensor_map *const k_map = reinterpret_cast<const tensor_map *>(p.k_map);
     const tensor_map *const v_map = reinterpret_cast<const tensor_map *>(p.v_map);
     const unsigned long long once = policy_evict_first(), often = policy_evict_last();
-    stage_ring k(1), v(1); // of what is free: the first round is
+    stage_ring k(1); // of what is free: the first round is
+    raw_ring v(1);
     q_ring q(1);
     attn_place told(1);
     tile_walk walk(p);
@@ -73,50 +74,16 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
     }
 }
 
-// ---- the warps that turn values ----
+// ---- the warps that prepare values ----
 
-// Values are turned in units of 32 keys and 16 columns. A warp has every third sixteen of columns and of them all keys, so
-// that the rest of an address is known when the kernel is compiled.
-template <bool clears> __device__ __forceinline__ void turn_block(unsigned v, unsigned turned, int valid, int warp)
-{
-    constexpr int units = keys / 32; // of them so many at once, so that they wait together, as there are registers for
-    constexpr int at_once = clears ? 1 : groups == 2 ? 4 : 2;
-    const int lane = threadIdx.x % 32;
-    // Lane l tells where key l is; and row l % 16 of the turned ones: even columns, then odd ones, of the lower or upper 16 keys.
-    const unsigned from = v + lane * pitch, from_turn = (pitch == 128 ? lane % 8 : lane / 2 % 4) << 4;
-    const unsigned to = turned + lane % 16 * 128 + ((lane / 16 ^ lane % 8) << 4);
-#pragma unroll 1
-    for (int columns = warp * 16; columns < dim; columns += turners * 16) {
-        const unsigned source = from + columns / pitch * kv_cell + (columns % pitch ^ from_turn), target = to + columns * 128;
-#pragma unroll (clears ? 1 : units)
-        for (int first = 0; first < units; first += at_once) {
-            unsigned y[at_once][4];
-#pragma unroll
-            for (int k = 0; k < at_once; k++)
-                ldmatrix_x4_trans(y[k], source + (first + k) * (32 * pitch));
-#pragma unroll
-            for (int k = 0; k < at_once; k++) {
-                const int key = (first + k) * 32;
-                // Keys from `valid` on belong to the next request and may not even be multiplied by zero.
-                if (clears) {
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const int at = key + i * 8 + lane % 4 * 2;
-                        y[k][i] &= (at < valid ? 0xffffu : 0u) | (at + 1 < valid ? 0xffff0000u : 0u);
-                    }
-                }
-                // Words of four keys of a column.
-                const unsigned x[4] = {__byte_perm(y[k][0], y[k][1], 0x6420), __byte_perm(y[k][0], y[k][1], 0x7531),
-                                       __byte_perm(y[k][2], y[k][3], 0x6420), __byte_perm(y[k][2], y[k][3], 0x7531)};
-                stmatrix_x4((target ^ key % 128) + key / 128 * turned_cell, x);
-            }
-        }
-    }
-}
+// A block of values as the products take them, in shared memory at `to`, from the block as it came, at `raw`: this warp's part. Keys from
+// `valid` on become zeros where `clears` says so.
+template <bool clears> __device__ __forceinline__ void prepare_block(unsigned raw, unsigned to, int valid, int warp);
 
-__device__ void turn(const gen_attn_fwd_params &p, const block_state &b, int warp)
+__device__ void prepare_values(const gen_attn_fwd_params &p, const block_state &b, int warp)
 {
-    stage_ring r;
+    raw_ring raw;
+    stage_ring ready;
     attn_place told;
     for (;; told.next()) {
         mbarrier_wait(shared_address(&b.c->told.full[told.place()]), told.phase());
@@ -124,21 +91,22 @@ __device__ void turn(const gen_attn_fwd_params &p, const block_state &b, int war
         const int first = mask == mask_any ? t.first : 0, last = t.last, kv_len = t.kv_len;
         if (last < 0)
             break;
-        __syncwarp(); // one lane tells for all
+        __syncwarp(); // one lane arrives for all
         release(b.c->told.empty[told.place()]);
         for (int j = last - 1; j >= first; j--) {
             const int valid = mask == mask_any && p.cu_q ? kv_len - j * keys : keys;
-            mbarrier_wait(shared_address(&b.c->v_full[r.place()]), r.phase());
-            mbarrier_wait(shared_address(&b.c->turned_empty[r.place()]), r.phase() ^ 1);
+            mbarrier_wait(shared_address(&b.c->v_full[raw.place()]), raw.phase());
+            mbarrier_wait(shared_address(&b.c->ready_empty[ready.place()]), ready.phase() ^ 1);
             if (mask == mask_any && valid < keys)
-                turn_block<true>(b.v(r.place()), b.turned(r.place()), valid, warp);
+                prepare_block<true>(b.v(raw.place()), b.ready(ready.place()), valid, warp);
             else
-                turn_block<false>(b.v(r.place()), b.turned(r.place()), valid, warp);
+                prepare_block<false>(b.v(raw.place()), b.ready(ready.place()), valid, warp);
             fence_proxy_async();
             __syncwarp();
-            release(b.c->turned_full[r.place()]);
-            release(b.c->v_empty[r.place()]);
-            r.next();
+            release(b.c->ready_full[ready.place()]);
+            release(b.c->v_empty[raw.place()]);
+            raw.next();
+            ready.next();
         }
     }
 }

@@ -1,5 +1,4 @@
-// The Hopper kernel of attn_fwd for 8 bits: what a group that calculates knows of its tile, and does with a block's scores. The template
-// gives shapes and types.
+// The Hopper kernels of attn_fwd for 8 bits: what a consumer warpgroup knows of its tile. The template gives shapes and types.
 #pragma once
 
 #include "attn_fwd/fp8.cuh"
@@ -9,92 +8,6 @@
 #include "attn_fwd/work.cuh"
 
 namespace {
-
-// The output is the sum of two accumulators, for the tensor cores add 8-bit products to an accumulator with 13 bits below its exponent and
-// truncate: o is theirs and holds the sums of at most 640 keys, usually of 384; `total` has those of all keys before, added in fp32. Where all
-// values are the same the truncated sums of 512 keys are 0.2 % too small, of 768 keys 0.4 %, of 4,096 keys 6 %.
-constexpr int most_blocks = 640 / keys, enough_blocks = 384 / keys;
-static_assert(enough_blocks - 1 + stages <= most_blocks, "a round of the ring may come behind blocks that were not promoted");
-
-struct group_state {
-    float s[parts][part / 2];         // scores of the block at work
-    float o[dim / 2];                 // sums of the last `blocks` blocks; of no meaning where these are none
-    float total[register_totals];     // of all blocks before, if any were promoted; those of o[register_totals] and behind are in shared memory
-    unsigned packed[parts][part / 8]; // probabilities
-    attn_rows_state r;
-    int blocks;
-    bool promoted;
-
-    __device__ __forceinline__ void reset()
-    {
-        r.reset();
-        blocks = 0;
-        promoted = false;
-    }
-
-    // Whether the next product is added to o, or begins it.
-    __device__ __forceinline__ bool has_sums() const { return blocks > 0; }
-
-    // o becomes the sum of all blocks. `totals`, here and below: the shared address of the thread's first four totals there; four others are
-    // 512 bytes further.
-    __device__ __forceinline__ void add_totals(unsigned totals)
-    {
-        if (!promoted)
-            return;
-#pragma unroll
-        for (int i = 0; i < register_totals; i++)
-            o[i] += total[i];
-#pragma unroll
-        for (int i = register_totals; i < dim / 2; i += 4) {
-            const float4 x = load_shared(totals + (i - register_totals) * 128);
-            o[i] += x.x, o[i + 1] += x.y, o[i + 2] += x.z, o[i + 3] += x.w;
-        }
-    }
-
-    // The totals become the sums of all blocks. The next scores are under way meanwhile.
-    __device__ __forceinline__ void promote(unsigned totals)
-    {
-        if (!promoted) { // not at the tile's begin: a short tile needs none
-#pragma unroll
-            for (int i = 0; i < register_totals; i++)
-                total[i] = 0.f;
-#pragma unroll
-            for (int i = register_totals; i < dim / 2; i += 4)
-                store_shared(totals + (i - register_totals) * 128, make_float4(0.f, 0.f, 0.f, 0.f));
-            promoted = true;
-        }
-#pragma unroll
-        for (int i = 0; i < register_totals; i++)
-            total[i] += o[i];
-#pragma unroll
-        for (int i = register_totals; i < dim / 2; i += 4) {
-            const float4 x = load_shared(totals + (i - register_totals) * 128);
-            store_shared(totals + (i - register_totals) * 128, make_float4(o[i] + x.x, o[i + 1] + x.y, o[i + 2] + x.z, o[i + 3] + x.w));
-        }
-        blocks = 0;
-    }
-
-    // Behind `count` blocks, with `left` to come: the tile's last ones stay in o where there is room.
-    __device__ __forceinline__ void end_blocks(int count, int left, unsigned totals)
-    {
-        blocks += count;
-        if (blocks >= enough_blocks && blocks + left > most_blocks)
-            promote(totals);
-    }
-
-    __device__ __forceinline__ void scale_output(const float (&factor)[2], unsigned totals)
-    {
-        attn_scale_rows(o, factor);
-        if (!promoted)
-            return;
-        attn_scale_rows(total, factor);
-#pragma unroll 1
-        for (int i = register_totals; i < dim / 2; i += 4) {
-            const float4 x = load_shared(totals + (i - register_totals) * 128);
-            store_shared(totals + (i - register_totals) * 128, make_float4(x.x * factor[0], x.y * factor[0], x.z * factor[1], x.w * factor[1]));
-        }
-    }
-};
 
 // What a group keeps of a tile; the rest it reads again at the end.
 struct group_tile {
@@ -106,18 +19,19 @@ struct group_tile {
 };
 
 // Scores of the keys from `key` on as they count.
-__device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const group_tile &w, float (&s)[part / 2], int key)
+template <int n>
+__device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const group_tile &w, float (&s)[n], int key)
 {
     if (mask == mask_any && p.cap_scale != 0.f)
         attn_cap_scaled(s, w.scale);
     hide_keys(p, w.kv_len, w.edge, s, key);
 }
 
-// The tile that is told at `told`; returns the block that it begins with, the last one.
-__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, group_tile &w)
+// The tile that is told at `told`, of which the group leaves out the last `out` blocks; returns the block that it begins with.
+__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, int out, group_tile &w)
 {
     const attn_tile &t = b.c->told.tile[told.place()];
-    const int j = t.last - 1;
+    const int j = t.last - 1 - out;
     w = {told.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len, edge_of(p, t, group), b.c->scale[told.place()]};
     told.next();
     return j;
@@ -127,17 +41,6 @@ __device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const bl
 __device__ __forceinline__ float softmax_scale(const gen_attn_fwd_params &p, const group_tile &w)
 {
     return mask == mask_any && p.cap_scale != 0.f ? p.scale_log2 : w.scale;
-}
-
-// Sums, divides, writes.
-__device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, group_state &g)
-{
-    float factor[2], lse[2];
-    g.add_totals(b.totals());
-    attn_end_rows(g.r, b.c->descale[w.slot], factor, lse);
-    attn_stage_even_odd(p, b.c->told.results[w.slot], b.c->told.tile[w.slot].num_rows, threadIdx.x / 32 * 16, g.o, factor, lse, b.staged());
-    __syncwarp(); // one lane tells for all
-    release(b.c->told.empty[w.slot]);
 }
 
 // The tile's queries have landed: has them where products take them from.
@@ -166,9 +69,9 @@ __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const bl
         mbarrier_wait(shared_address(&b.c->k_full[block % stages]), block / stages & 1);
         __syncwarp();
         release(b.c->k_empty[block % stages]);
-        mbarrier_wait(shared_address(&b.c->turned_full[block % stages]), block / stages & 1);
+        mbarrier_wait(shared_address(&b.c->ready_full[block % stages]), block / stages & 1);
         __syncwarp();
-        release(b.c->turned_empty[block % stages]);
+        release(b.c->ready_empty[block % stages]);
     }
     __syncwarp();
     release(b.c->told.empty[told.place()]);
@@ -181,12 +84,5 @@ struct group_place {
     q_ring queries;
     attn_place told;
 };
-
-// The part's scores to probabilities. `first`: of the tile's parts.
-__device__ __forceinline__ void exponentiate(const block_state &b, group_state &g, int which, float scale, bool first)
-{
-    attn_softmax<attn_e4m3>(g.r, g.s[which], scale, g.packed[which], first, first,
-                           [&](const float (&factor)[2]) { g.scale_output(factor, b.totals()); });
-}
 
 } // namespace
