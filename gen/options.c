@@ -1,6 +1,6 @@
 #include "options.h"
 
-#include "failure.h"
+#include "util/error.h"
 
 #include <ctype.h>
 #include <errno.h>

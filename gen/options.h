@@ -5,8 +5,8 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
-#include "model.h"
-#include "rows.h"
+#include "spec/model.h"
+#include "util/output_table.h"
 
 /* Of the cache, where nobody says: some twenty generations of all there is. */
 #define CACHE_LIMIT "1G"

@@ -12,9 +12,9 @@
 #ifndef BENCH_BUFFERS_H
 #define BENCH_BUFFERS_H
 
-#include "family.h"
-#include "gpu.h"
-#include "util.h"
+#include "family/family.h"
+#include "common/gpu.h"
+#include "common/util.h"
 
 struct buffers {
     const struct gen__family *family;

@@ -1,5 +1,5 @@
-#include "gpu.h"
-#include "util.h"
+#include "common/gpu.h"
+#include "common/util.h"
 
 #include <stdlib.h>
 #include <string.h>

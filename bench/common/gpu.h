@@ -8,7 +8,8 @@
 #ifndef BENCH_GPU_H
 #define BENCH_GPU_H
 
-#include "driver.h"
+#include "core/status.h"
+#include "cuda/driver.h"
 #include "gen.h"
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-#include "problems.h"
+#include "common/problems.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #ifndef BENCH_PROBLEMS_H
 #define BENCH_PROBLEMS_H
 
-#include "family.h"
-#include "util.h"
+#include "family/family.h"
+#include "common/util.h"
 
 /* One problem and how a file names it. */
 struct shape {

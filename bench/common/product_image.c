@@ -1,6 +1,6 @@
-#include "product_image.h"
-#include "pack_format.h"
-#include "util.h"
+#include "common/product_image.h"
+#include "format/product.h"
+#include "common/util.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "session.h"
+#include "common/session.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,9 @@
 #ifndef BENCH_SESSION_H
 #define BENCH_SESSION_H
 
-#include "gpu.h"
-#include "util.h"
+#include "common/gpu.h"
+#include "common/util.h"
+#include "family/family.h"
 
 struct session {
     /* Options. */

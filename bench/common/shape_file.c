@@ -1,6 +1,6 @@
 /* Problems as lines of text: the part of problems.h that reads them. */
-#include "problems.h"
-#include "text.h"
+#include "common/problems.h"
+#include "core/text.h"
 
 #include <stdlib.h>
 #include <string.h>

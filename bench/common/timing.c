@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-#include "timing.h"
+#include "common/timing.h"
 
 #include <math.h>
 #include <stdlib.h>

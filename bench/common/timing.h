@@ -5,9 +5,9 @@
 #ifndef BENCH_TIMING_H
 #define BENCH_TIMING_H
 
-#include "buffers.h"
-#include "gpu.h"
-#include "problems.h"
+#include "common/buffers.h"
+#include "common/gpu.h"
+#include "common/problems.h"
 
 /* Device memory that grows to what the largest problem needs and is reused. */
 struct arena {

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-#include "worker.h"
-#include "util.h"
+#include "common/worker.h"
+#include "common/util.h"
 
 #include <errno.h>
 #include <signal.h>

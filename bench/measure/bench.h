@@ -4,8 +4,8 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
-#include "session.h"
-#include "util.h"
+#include "common/session.h"
+#include "common/util.h"
 
 struct bench_options {
     struct session session;

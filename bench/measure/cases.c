@@ -1,10 +1,10 @@
 /* The shape files' problems: device time, bandwidth, error, speedups. */
-#include "bench.h"
-#include "peer_file.h"
+#include "measure/bench.h"
+#include "measure/peer_file.h"
 #include "peers/inplace_copy.h"
-#include "problems.h"
-#include "timing.h"
-#include "verify.h"
+#include "common/problems.h"
+#include "common/timing.h"
+#include "verify/verify.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * Kinds of variants side by side: of each case, the fastest variant of every
  * column (a name and a glob of variant names), whatever selection would pick.
  */
-#include "bench.h"
-#include "contest.h"
-#include "problems.h"
+#include "measure/bench.h"
+#include "tune/race.h"
+#include "common/problems.h"
 
 #include <stdlib.h>
 #include <string.h>

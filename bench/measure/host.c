@@ -1,11 +1,11 @@
 /* What the host pays: selection, launch, open, a cold start. */
 #define _GNU_SOURCE
-#include "bench.h"
-#include "bench_host.h"
-#include "buffers.h"
-#include "problems.h"
-#include "product_image.h"
-#include "timing.h"
+#include "measure/bench.h"
+#include "measure/host.h"
+#include "common/buffers.h"
+#include "common/problems.h"
+#include "common/product_image.h"
+#include "common/timing.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #ifndef BENCH_BENCH_HOST_H
 #define BENCH_BENCH_HOST_H
 
-#include "bench.h"
+#include "measure/bench.h"
 
 /* A clock of few cycles. */
 uint64_t ticks(void);

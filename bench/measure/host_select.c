@@ -1,7 +1,7 @@
 /* What a selection costs, alone and beside others. */
 #define _GNU_SOURCE
-#include "bench_host.h"
-#include "problems.h"
+#include "measure/host.h"
+#include "common/problems.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * attngen-bench: what the selected kernels reach, what the host pays, what
  * selection loses. Writes the CSV files that BENCHMARK_*.md is made of.
  */
-#include "bench.h"
+#include "measure/bench.h"
 
 #include <errno.h>
 #include <stdlib.h>

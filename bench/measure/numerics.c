@@ -1,5 +1,5 @@
-#include "numerics.h"
-#include "compare.h"
+#include "measure/numerics.h"
+#include "verify/compare.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -14,9 +14,9 @@
 #ifndef BENCH_NUMERICS_H
 #define BENCH_NUMERICS_H
 
-#include "problems.h"
-#include "util.h"
-#include "verify.h"
+#include "common/problems.h"
+#include "common/util.h"
+#include "verify/verify.h"
 
 struct hard_case {
     char name[64];

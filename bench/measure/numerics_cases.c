@@ -1,8 +1,8 @@
 /* How far results are off on the inputs that hurt. */
-#include "ahead.h"
-#include "bench.h"
-#include "numerics.h"
-#include "peer_file.h"
+#include "verify/ahead.h"
+#include "measure/bench.h"
+#include "measure/numerics.h"
+#include "measure/peer_file.h"
 
 #include <inttypes.h>
 #include <math.h>

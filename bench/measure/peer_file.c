@@ -1,5 +1,5 @@
-#include "peer_file.h"
-#include "util.h"
+#include "measure/peer_file.h"
+#include "common/util.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* What selection loses on problems that nobody tuned. */
-#include "bench.h"
-#include "contest.h"
-#include "problems.h"
+#include "measure/bench.h"
+#include "tune/race.h"
+#include "common/problems.h"
 
 #include <stdlib.h>
 #include <string.h>

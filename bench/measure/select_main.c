@@ -2,12 +2,12 @@
  * attngen-select: what the runtime chooses for a problem on a GPU, and why;
  * with --run, what comes of it.
  */
-#include "buffers.h"
-#include "problems.h"
-#include "session.h"
-#include "timing.h"
-#include "util.h"
-#include "verify.h"
+#include "common/buffers.h"
+#include "common/problems.h"
+#include "common/session.h"
+#include "common/timing.h"
+#include "common/util.h"
+#include "verify/verify.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-#include "tournament.h"
-#include "util.h"
+#include "tune/halving.h"
+#include "common/util.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /*
  * attngen-tune: measures a tuning table for the GPU at hand.
  */
-#include "problems.h"
-#include "session.h"
-#include "tune.h"
-#include "tuning_table.h"
-#include "util.h"
-#include "verify.h"
-#include "worker.h"
+#include "common/problems.h"
+#include "common/session.h"
+#include "tune/tune.h"
+#include "tune/tuning_table.h"
+#include "common/util.h"
+#include "verify/verify.h"
+#include "common/worker.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "contest.h"
+#include "tune/race.h"
 
 #include <math.h>
 #include <stdlib.h>

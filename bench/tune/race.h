@@ -5,10 +5,10 @@
 #ifndef BENCH_CONTEST_H
 #define BENCH_CONTEST_H
 
-#include "session.h"
-#include "timing.h"
-#include "tournament.h"
-#include "worker.h"
+#include "common/session.h"
+#include "common/timing.h"
+#include "tune/halving.h"
+#include "common/worker.h"
 
 struct candidate {
     uint32_t variant; /* index in the library */

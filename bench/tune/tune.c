@@ -1,7 +1,7 @@
-#include "tune.h"
-#include "contest.h"
-#include "problems.h"
-#include "verify.h"
+#include "tune/tune.h"
+#include "tune/race.h"
+#include "common/problems.h"
+#include "verify/verify.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -4,12 +4,12 @@
 #ifndef BENCH_TUNE_H
 #define BENCH_TUNE_H
 
-#include "problems.h"
-#include "session.h"
-#include "timing.h"
-#include "tournament.h"
-#include "tuning_table.h"
-#include "worker.h"
+#include "common/problems.h"
+#include "common/session.h"
+#include "common/timing.h"
+#include "tune/halving.h"
+#include "tune/tuning_table.h"
+#include "common/worker.h"
 
 struct tuner {
     struct session *session;

@@ -1,4 +1,4 @@
-#include "tuning_table.h"
+#include "tune/tuning_table.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -13,8 +13,8 @@
 #ifndef BENCH_TUNING_TABLE_H
 #define BENCH_TUNING_TABLE_H
 
-#include "gpu.h"
-#include "util.h"
+#include "common/gpu.h"
+#include "common/util.h"
 
 struct table_row {
     const char *family, *required, *problem, *variant;

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
-#include "ahead.h"
+#include "verify/ahead.h"
 
-#include "util.h"
+#include "common/util.h"
 
 #include <pthread.h>
 #include <stdlib.h>

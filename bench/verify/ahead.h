@@ -6,7 +6,7 @@
 #ifndef BENCH_AHEAD_H
 #define BENCH_AHEAD_H
 
-#include "verify.h"
+#include "verify/verify.h"
 
 struct ahead;
 

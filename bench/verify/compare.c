@@ -1,4 +1,4 @@
-#include "compare.h"
+#include "verify/compare.h"
 
 #include <math.h>
 #include <string.h>

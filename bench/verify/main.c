@@ -3,12 +3,12 @@
  * double precision.
  */
 #define _GNU_SOURCE
-#include "ahead.h"
-#include "problems.h"
-#include "session.h"
-#include "util.h"
-#include "verify.h"
-#include "worker.h"
+#include "verify/ahead.h"
+#include "common/problems.h"
+#include "common/session.h"
+#include "common/util.h"
+#include "verify/verify.h"
+#include "common/worker.h"
 
 #include <errno.h>
 #include <inttypes.h>

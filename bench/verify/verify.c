@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-#include "verify.h"
-#include "compare.h"
+#include "verify/verify.h"
+#include "verify/compare.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -8,9 +8,9 @@
 #ifndef BENCH_VERIFY_H
 #define BENCH_VERIFY_H
 
-#include "buffers.h"
-#include "gpu.h"
-#include "problems.h"
+#include "common/buffers.h"
+#include "common/gpu.h"
+#include "common/problems.h"
 
 /* A problem with its inputs and its expected result, on the host and (inputs)
  * on the device. */

@@ -1,13 +1,13 @@
-#include "cache.h"
-#include "catalog.h"
-#include "commands.h"
-#include "estimate.h"
-#include "failure.h"
-#include "file.h"
+#include "compile/cache.h"
+#include "product/catalog.h"
+#include "cmd/commands.h"
+#include "compile/estimate.h"
+#include "util/error.h"
+#include "util/file.h"
 #include "options.h"
-#include "pack.h"
-#include "progress.h"
-#include "space.h"
+#include "product/pack.h"
+#include "util/progress.h"
+#include "spec/space.h"
 
 #include <errno.h>
 #include <inttypes.h>

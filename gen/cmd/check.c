@@ -1,9 +1,9 @@
-#include "catalog.h"
-#include "commands.h"
-#include "failure.h"
-#include "file.h"
+#include "product/catalog.h"
+#include "cmd/commands.h"
+#include "util/error.h"
+#include "util/file.h"
 #include "options.h"
-#include "space.h"
+#include "spec/space.h"
 
 #include <ctype.h>
 #include <stdio.h>

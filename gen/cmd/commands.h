@@ -5,8 +5,8 @@
 #ifndef COMMANDS_H
 #define COMMANDS_H
 
-#include "model.h"
-#include "pool.h"
+#include "spec/model.h"
+#include "compile/pool.h"
 
 int command_list(struct session *session);
 int command_plan(struct session *session);

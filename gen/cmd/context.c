@@ -1,8 +1,8 @@
-#include "commands.h"
+#include "cmd/commands.h"
 
-#include "failure.h"
+#include "util/error.h"
 #include "options.h"
-#include "space.h"
+#include "spec/space.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-#include "commands.h"
-#include "expand.h"
-#include "failure.h"
-#include "file.h"
-#include "glob.h"
+#include "cmd/commands.h"
+#include "expand/expand.h"
+#include "util/error.h"
+#include "util/file.h"
+#include "util/glob.h"
 #include "options.h"
-#include "space.h"
+#include "spec/space.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
-#include "catalog.h"
-#include "commands.h"
-#include "failure.h"
+#include "product/catalog.h"
+#include "cmd/commands.h"
+#include "util/error.h"
 #include "options.h"
-#include "space.h"
-#include "spec.h"
+#include "spec/space.h"
+#include "spec/spec.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-#include "commands.h"
-#include "estimate.h"
-#include "failure.h"
+#include "cmd/commands.h"
+#include "compile/estimate.h"
+#include "util/error.h"
 #include "options.h"
-#include "pack.h"
-#include "space.h"
+#include "product/pack.h"
+#include "spec/space.h"
 
 #include <inttypes.h>
 #include <stdio.h>

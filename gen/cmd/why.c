@@ -1,8 +1,8 @@
-#include "commands.h"
-#include "failure.h"
+#include "cmd/commands.h"
+#include "util/error.h"
 #include "options.h"
-#include "space.h"
-#include "spec.h"
+#include "spec/space.h"
+#include "spec/spec.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-#include "cache.h"
+#include "compile/cache.h"
 
-#include "file.h"
+#include "util/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,8 +6,8 @@
 #ifndef CACHE_H
 #define CACHE_H
 
-#include "arena.h"
-#include "hash.h"
+#include "util/arena.h"
+#include "util/hash.h"
 
 #include <stdbool.h>
 #include <stddef.h>

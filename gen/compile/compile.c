@@ -1,7 +1,7 @@
-#include "compile.h"
+#include "compile/compile.h"
 
-#include "file.h"
-#include "source.h"
+#include "util/file.h"
+#include "expand/source.h"
 
 #include <errno.h>
 #include <nvrtc.h>

@@ -4,8 +4,8 @@
 #ifndef COMPILE_H
 #define COMPILE_H
 
-#include "model.h"
-#include "toolkit.h"
+#include "spec/model.h"
+#include "compile/toolkit.h"
 
 enum compile_status {
     COMPILE_OK,

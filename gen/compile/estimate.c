@@ -1,4 +1,4 @@
-#include "estimate.h"
+#include "compile/estimate.h"
 
 #include <stdlib.h>
 #include <string.h>

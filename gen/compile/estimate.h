@@ -4,8 +4,8 @@
 #ifndef ESTIMATE_H
 #define ESTIMATE_H
 
-#include "model.h"
-#include "pool.h"
+#include "spec/model.h"
+#include "compile/pool.h"
 
 struct estimate {
     const struct family *family; /* NULL: the total */

@@ -1,12 +1,12 @@
-#include "pool.h"
+#include "compile/pool.h"
 
-#include "cache.h"
-#include "compile.h"
-#include "failure.h"
-#include "file.h"
-#include "progress.h"
-#include "report.h"
-#include "workplace.h"
+#include "compile/cache.h"
+#include "compile/compile.h"
+#include "util/error.h"
+#include "util/file.h"
+#include "util/progress.h"
+#include "compile/ptxas_log.h"
+#include "compile/scratch_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
 #ifndef POOL_H
 #define POOL_H
 
-#include "model.h"
-#include "toolkit.h"
+#include "spec/model.h"
+#include "compile/toolkit.h"
 
 struct pool {
     const struct toolkit *toolkit;

@@ -1,6 +1,6 @@
-#include "report.h"
+#include "compile/ptxas_log.h"
 
-#include "source.h"
+#include "expand/source.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef REPORT_H
 #define REPORT_H
 
-#include "model.h"
+#include "spec/model.h"
 
 /* Reads ptxas's lines into *report. */
 void report_parse(const char *log, struct report *report);

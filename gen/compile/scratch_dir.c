@@ -1,6 +1,6 @@
-#include "workplace.h"
+#include "compile/scratch_dir.h"
 
-#include "file.h"
+#include "util/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

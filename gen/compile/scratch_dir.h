@@ -6,7 +6,7 @@
 #ifndef WORKPLACE_H
 #define WORKPLACE_H
 
-#include "arena.h"
+#include "util/arena.h"
 
 #include <stdbool.h>
 

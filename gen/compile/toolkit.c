@@ -1,6 +1,6 @@
-#include "toolkit.h"
+#include "compile/toolkit.h"
 
-#include "file.h"
+#include "util/file.h"
 
 #include <dlfcn.h>
 #include <nvrtc.h>

@@ -4,7 +4,7 @@
 #ifndef TOOLKIT_H
 #define TOOLKIT_H
 
-#include "arena.h"
+#include "util/arena.h"
 
 struct toolkit {
     int version;            /* 13.0 as 1300 */

@@ -1,8 +1,8 @@
-#include "expand.h"
+#include "expand/expand.h"
 
-#include "failure.h"
-#include "source.h"
-#include "spec.h"
+#include "util/error.h"
+#include "expand/source.h"
+#include "spec/spec.h"
 
 #include <ctype.h>
 #include <lauxlib.h>

@@ -5,7 +5,7 @@
 #ifndef EXPAND_H
 #define EXPAND_H
 
-#include "model.h"
+#include "spec/model.h"
 
 /* Translates the template's text into a chunk (t->chunk). Mistakes in the
  * template are failures that cite its line. */

@@ -1,10 +1,10 @@
-#include "source.h"
+#include "expand/source.h"
 
-#include "expand.h"
-#include "failure.h"
-#include "file.h"
+#include "expand/expand.h"
+#include "util/error.h"
+#include "util/file.h"
 #include "options.h"
-#include "tokens.h"
+#include "expand/tokens.h"
 
 #include <ctype.h>
 #include <errno.h>

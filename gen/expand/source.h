@@ -5,7 +5,7 @@
 #ifndef SOURCE_H
 #define SOURCE_H
 
-#include "model.h"
+#include "spec/model.h"
 
 /* Paths that the compiler sees; constant, so that images do not hang on where
  * the sources lie. */

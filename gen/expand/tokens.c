@@ -1,4 +1,4 @@
-#include "tokens.h"
+#include "expand/tokens.h"
 
 #include <ctype.h>
 #include <stdbool.h>

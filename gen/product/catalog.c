@@ -1,8 +1,8 @@
-#include "catalog.h"
+#include "product/catalog.h"
 
-#include "failure.h"
-#include "file.h"
-#include "lines.h"
+#include "util/error.h"
+#include "util/file.h"
+#include "util/tsv.h"
 #include "options.h"
 #include "version.h"
 

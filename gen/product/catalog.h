@@ -6,7 +6,7 @@
 #ifndef CATALOG_H
 #define CATALOG_H
 
-#include "model.h"
+#include "spec/model.h"
 
 /* Appends the catalog of session->variants (built or refused). */
 void catalog_make(struct session *session, const char *toolkit, struct text *out);

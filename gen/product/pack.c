@@ -1,8 +1,8 @@
-#include "pack.h"
+#include "product/pack.h"
 
-#include "failure.h"
-#include "file.h"
-#include "prepare.h"
+#include "util/error.h"
+#include "util/file.h"
+#include "product/prepare.h"
 
 #include <errno.h>
 #include <stdlib.h>

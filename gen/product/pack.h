@@ -4,7 +4,7 @@
 #ifndef PACK_H
 #define PACK_H
 
-#include "model.h"
+#include "spec/model.h"
 
 struct pack_table {
     const char *name; /* "sm90_132sm" */

@@ -1,4 +1,4 @@
-#include "arch.h"
+#include "spec/arch.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef ARCH_H
 #define ARCH_H
 
-#include "pack_format.h"
+#include "format/product.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "gpu.h"
+#include "spec/gpu.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

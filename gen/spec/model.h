@@ -5,10 +5,10 @@
 #ifndef MODEL_H
 #define MODEL_H
 
-#include "arch.h"
-#include "arena.h"
-#include "hash.h"
-#include "pack_format.h"
+#include "spec/arch.h"
+#include "util/arena.h"
+#include "util/hash.h"
+#include "format/product.h"
 
 #include <lua.h>
 #include <stdbool.h>

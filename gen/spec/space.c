@@ -1,15 +1,15 @@
-#include "space.h"
+#include "spec/space.h"
 
-#include "compile.h"
-#include "expand.h"
-#include "failure.h"
-#include "file.h"
-#include "glob.h"
-#include "gpu.h"
-#include "lines.h"
-#include "pool.h"
-#include "source.h"
-#include "spec.h"
+#include "compile/compile.h"
+#include "expand/expand.h"
+#include "util/error.h"
+#include "util/file.h"
+#include "util/glob.h"
+#include "spec/gpu.h"
+#include "util/tsv.h"
+#include "compile/pool.h"
+#include "expand/source.h"
+#include "spec/spec.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,9 +5,9 @@
 #ifndef SPACE_H
 #define SPACE_H
 
-#include "model.h"
+#include "spec/model.h"
 #include "options.h"
-#include "toolkit.h"
+#include "compile/toolkit.h"
 
 /* Fills session->families and ->targets. `all_by_default`: without --targets,
  * every target rather than the GPU's own. */

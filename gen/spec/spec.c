@@ -1,9 +1,9 @@
-#include "spec.h"
+#include "spec/spec.h"
 
-#include "failure.h"
-#include "file.h"
-#include "glob.h"
-#include "source.h"
+#include "util/error.h"
+#include "util/file.h"
+#include "util/glob.h"
+#include "expand/source.h"
 
 #include <errno.h>
 #include <lauxlib.h>

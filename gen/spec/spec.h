@@ -4,7 +4,7 @@
 #ifndef SPEC_H
 #define SPEC_H
 
-#include "model.h"
+#include "spec/model.h"
 
 /* Opens the sandbox. Call once, before anything else here. */
 void spec_open(struct session *session);

@@ -1,4 +1,4 @@
-#include "failure.h"
+#include "util/error.h"
 
 #include <lauxlib.h>
 #include <stdarg.h>

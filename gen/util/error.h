@@ -6,7 +6,7 @@
 #ifndef FAILURE_H
 #define FAILURE_H
 
-#include "model.h"
+#include "spec/model.h"
 
 /* "file:line: what was asked, what was found, what is allowed" */
 _Noreturn void fail(struct session *session, const char *format, ...)

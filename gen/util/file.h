@@ -4,7 +4,7 @@
 #ifndef FILE_H
 #define FILE_H
 
-#include "arena.h"
+#include "util/arena.h"
 
 #include <stdbool.h>
 #include <stddef.h>

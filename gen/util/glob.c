@@ -1,4 +1,4 @@
-#include "glob.h"
+#include "util/glob.h"
 
 #include <stddef.h>
 

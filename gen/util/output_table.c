@@ -1,4 +1,4 @@
-#include "rows.h"
+#include "util/output_table.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef ROWS_H
 #define ROWS_H
 
-#include "arena.h"
+#include "util/arena.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "lines.h"
+#include "util/tsv.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Status strings, the version, and the calling thread's error message. */
-#include "family.h"
+#include "core/status.h"
 
 #include <stdarg.h>
 #include <stdio.h>

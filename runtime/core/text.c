@@ -1,5 +1,5 @@
 /* Text put together piece by piece. */
-#include "text.h"
+#include "core/text.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,5 +1,6 @@
 /* Opening libcuda once for the process and naming its errors. */
-#include "driver.h"
+#include "cuda/driver.h"
+#include "core/status.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

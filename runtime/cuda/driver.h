@@ -7,7 +7,7 @@
 #ifndef GEN_DRIVER_H
 #define GEN_DRIVER_H
 
-#include "family.h"
+#include "gen.h"
 
 /* X(function, parameters): the one place that names the driver's functions.
  * Each returns a CUresult. Handles (CUlibrary, CUkernel, CUfunction, CUcontext)

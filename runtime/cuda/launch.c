@@ -5,7 +5,8 @@
  * Everything else (opening the driver, loading an image, saying what went
  * wrong) is out of its way in functions that are not inlined.
  */
-#include "library.h"
+#include "cuda/driver.h"
+#include "product/library.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -191,6 +192,14 @@ static enum gen_status load(const gen_library *library, uint32_t variant, void *
                 gen__variant_name(&library->pack, variant),
                 (unsigned long long)library->pack.variants[variant].image_size);
     return status;
+}
+
+void gen__unload_all(gen_library *library)
+{
+    const struct gen__loader *loader = library->loader;
+    for (uint32_t i = 0; loader->driver && i < library->pack.index->num_variants; i++)
+        if (loader->libraries[i])
+            loader->driver->cuLibraryUnload(loader->libraries[i]);
 }
 
 /* Drivers load a kernel's code into a context at its first launch there. Does

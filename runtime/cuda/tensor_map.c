@@ -1,6 +1,6 @@
-#include "tensor_map.h"
+#include "cuda/tensor_map.h"
 
-#include "family.h"
+#include "core/status.h"
 
 #include <string.h>
 

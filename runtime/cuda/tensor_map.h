@@ -5,7 +5,7 @@
 #ifndef GEN_TENSOR_MAP_H
 #define GEN_TENSOR_MAP_H
 
-#include "driver.h"
+#include "cuda/driver.h"
 #include "gen.h"
 
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #ifndef GEN_FAMILIES_ARGUMENTS_H
 #define GEN_FAMILIES_ARGUMENTS_H
 
-#include "family.h"
+#include "family/family.h"
 
 #include <inttypes.h>
 

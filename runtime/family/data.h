@@ -6,7 +6,7 @@
 #ifndef GEN_FAMILIES_DATA_H
 #define GEN_FAMILIES_DATA_H
 
-#include "family.h"
+#include "family/family.h"
 
 /* Keys of GEN__DATA_CORRELATED: so much of one direction to one part of noise. */
 #define GEN__DATA_DIRECTION 3

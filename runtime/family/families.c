@@ -1,5 +1,5 @@
 /* Finding a family among those the build collected. */
-#include "family.h"
+#include "family/family.h"
 
 #include <string.h>
 

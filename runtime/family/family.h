@@ -10,6 +10,7 @@
 #ifndef GEN_FAMILY_H
 #define GEN_FAMILY_H
 
+#include "core/status.h"
 #include "gen.h"
 
 #include <math.h>
@@ -294,12 +295,5 @@ enum gen_status gen__problem_parse(const struct gen__family *family, const char 
 /* The other way: every field, separated by spaces. */
 void gen__problem_format(const struct gen__family *family, const gen_problem *problem, char *text,
                          size_t capacity);
-
-/* Sets the thread's message (printf-like) and returns `status`. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-enum gen_status
-gen__fail(enum gen_status status, const char *format, ...);
 
 #endif /* GEN_FAMILY_H */

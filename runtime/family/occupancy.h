@@ -5,7 +5,7 @@
 #ifndef GEN_OCCUPANCY_H
 #define GEN_OCCUPANCY_H
 
-#include "family.h"
+#include "family/family.h"
 
 /* What an SM holds at most, by its kind. */
 #define GEN__SM_KINDS 3

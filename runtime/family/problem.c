@@ -1,6 +1,6 @@
 /* Problems as text: "batch=64 num_qk_heads=8 dtype=bf16". */
-#include "family.h"
-#include "text.h"
+#include "family/family.h"
+#include "core/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The look-ups that a selection begins with: families by tag, entries by required key. */
-#include "library.h"
+#include "product/library.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Finding the nearest rows in lists of several blocks: those of a grid's larger cells, and all. */
-#include "grid_find.h"
+#include "product/grid_find.h"
 
 #define FAR ((float)GEN__GRID_FAR)
 /* Blocks that are looked at together: a bit for each of their rows fills a word. */

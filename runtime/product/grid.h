@@ -11,8 +11,8 @@
 #ifndef GEN_GRID_H
 #define GEN_GRID_H
 
-#include "lanes.h"
-#include "library.h"
+#include "core/simd.h"
+#include "product/library.h"
 
 #define GEN__GRID_BLOCK 8      /* rows that are looked at together */
 #define GEN__GRID_BLOCKS 8     /* of a cell, at most */

@@ -1,5 +1,5 @@
 /* Building a grid: where cells end, and the grid in one piece. */
-#include "grid_build.h"
+#include "product/grid_build.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #ifndef GEN_GRID_BUILD_H
 #define GEN_GRID_BUILD_H
 
-#include "grid.h"
+#include "product/grid.h"
 
 #define GEN__MAX_SLABS 64 /* of a coordinate */
 #define GEN__MAX_DEPTH 16 /* of halving boxes: GEN__MAX_CELLS, and a rest for each coordinate */

@@ -5,8 +5,8 @@
 #ifndef GEN_GRID_FIND_H
 #define GEN_GRID_FIND_H
 
-#include "grid.h"
-#include "rows.h"
+#include "product/grid.h"
+#include "product/rows.h"
 
 #define GEN__GRID_INLINE __attribute__((always_inline)) static inline
 #define GEN__GRID_VECTORS (GEN__GRID_BLOCK / 4)

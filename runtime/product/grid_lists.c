@@ -1,6 +1,6 @@
 /* Which rows the cells of a grid list: boxes of cells are halved, and of the rows near
  * a box those are near its halves that are not far from all of it. */
-#include "grid_build.h"
+#include "product/grid_build.h"
 
 #define UNSIFTED 3 /* depths whose boxes are so large that nearly every row is near */
 

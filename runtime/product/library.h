@@ -6,8 +6,7 @@
 #ifndef GEN_LIBRARY_H
 #define GEN_LIBRARY_H
 
-#include "driver.h"
-#include "pack.h"
+#include "product/pack.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -137,6 +136,8 @@ struct gen__table {
     uint32_t same_as; /* of a caller's table with the same text, and 1; 0: there is none */
     bool refused;
 };
+
+struct gen__driver;
 
 /* Kernels by variant. A kernel is published, with its attributes set, by a
  * release store; the driver pointer is set before the first of them. */
@@ -296,6 +297,9 @@ enum gen_status gen__known_build(gen_library *library);
 /* entries.c: fills the entries with the product's required keys and gives each its groups, the best
  * target first. False: out of memory. */
 bool gen__entries_build(gen_library *library);
+
+/* cuda/launch.c: unloads every image that was loaded. */
+void gen__unload_all(gen_library *library);
 
 /* plain.c: gives ranges of families with choosy variants their plain ones, of which `place` is set
  * where it was prepared. False: out of memory. */

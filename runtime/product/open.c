@@ -1,7 +1,7 @@
 /* Opening and closing a product, and what can be asked about it. */
-#include "library.h"
-#include "grid.h"
-#include "occupancy.h"
+#include "product/library.h"
+#include "product/grid.h"
+#include "family/occupancy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -233,10 +233,7 @@ static void close_loader(gen_library *library)
     struct gen__loader *loader = library->loader;
     if (!loader)
         return;
-    if (loader->kernels && loader->libraries)
-        for (uint32_t i = 0; loader->driver && i < library->pack.index->num_variants; i++)
-            if (loader->libraries[i])
-                loader->driver->cuLibraryUnload(loader->libraries[i]);
+    gen__unload_all(library);
     free(loader->kernels);
     free(loader->libraries);
     pthread_mutex_destroy(&loader->lock);

@@ -1,5 +1,5 @@
 /* Checking a product file before anything in it is believed. */
-#include "pack.h"
+#include "product/pack.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef GEN_PACK_H
 #define GEN_PACK_H
 
-#include "../gen/pack_format.h"
-#include "family.h"
+#include "format/product.h"
+#include "family/family.h"
 
 struct gen__pack {
     const unsigned char *data; /* the file */

@@ -3,8 +3,8 @@
  * them, for causes that hang on the problem alone. Where it does, the nearest row that
  * fits is found by a grid of these, as any nearest row is, and not by a look at all rows.
  */
-#include "grid.h"
-#include "library.h"
+#include "product/grid.h"
+#include "product/library.h"
 
 static uint32_t num_plain(const struct gen__family *family, const struct gen__range *range)
 {

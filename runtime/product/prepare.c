@@ -1,7 +1,7 @@
 /* Making a prepared tuning table of what a library was opened with. */
-#include "prepare.h"
-#include "grid.h"
-#include "prepared.h"
+#include "product/prepare.h"
+#include "product/grid.h"
+#include "product/prepared.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Reading prepared tuning tables: every number is checked before it is followed. */
-#include "prepared.h"
-#include "grid.h"
-#include "rows.h"
+#include "product/prepared.h"
+#include "product/grid.h"
+#include "product/rows.h"
 
 #include <float.h>
 #include <math.h>

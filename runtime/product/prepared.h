@@ -17,7 +17,7 @@
 #ifndef GEN_PREPARED_H
 #define GEN_PREPARED_H
 
-#include "library.h"
+#include "product/library.h"
 
 #define GEN__PREPARED_VERSION 4u
 #define GEN__NO_GRID UINT32_MAX

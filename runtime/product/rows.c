@@ -1,6 +1,6 @@
 /* Indexing tuning rows, and the parts of searching them that are not on the
  * shortest path. */
-#include "rows.h"
+#include "product/rows.h"
 
 #define ALL(x)     \
     {              \

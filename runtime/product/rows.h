@@ -16,9 +16,9 @@
 #ifndef GEN_ROWS_H
 #define GEN_ROWS_H
 
-#include "approx.h"
-#include "lanes.h"
-#include "library.h"
+#include "core/mathf.h"
+#include "core/simd.h"
+#include "product/library.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * ("# key: value"), the first other line names the columns, the rest are rows
  * of tab-separated fields. Numbers are read without regard to the locale.
  */
-#include "table.h"
-#include "lanes.h"
+#include "product/table.h"
+#include "core/simd.h"
 
 #include <float.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef GEN_TABLE_H
 #define GEN_TABLE_H
 
-#include "library.h"
+#include "product/library.h"
 
 /* A good row on its way into the library. */
 struct gen__pending {

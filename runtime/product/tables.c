@@ -1,8 +1,8 @@
 /* Reading all tables of a library and laying their rows out for selection. */
-#include "grid.h"
-#include "prepared.h"
-#include "rows.h"
-#include "table.h"
+#include "product/grid.h"
+#include "product/prepared.h"
+#include "product/rows.h"
+#include "product/table.h"
 
 #include <errno.h>
 #include <stdio.h>

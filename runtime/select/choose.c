@@ -33,10 +33,10 @@
  * rows reach to near problems alone, has few): a GPU that nobody has tuned on
  * wants its plans kept, or a table.
  */
-#include "classes.h"
-#include "device.h"
-#include "rows.h"
-#include "select.h"
+#include "select/gpu_class.h"
+#include "family/gpus.h"
+#include "product/rows.h"
+#include "select/select.h"
 
 #include <math.h>
 #include <stdio.h>

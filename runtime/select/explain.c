@@ -1,6 +1,6 @@
 /* gen_explain(): the whole of a selection as text. */
-#include "select.h"
-#include "text.h"
+#include "select/select.h"
+#include "core/text.h"
 
 #include <math.h>
 #include <stdio.h>

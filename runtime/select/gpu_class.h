@@ -2,7 +2,7 @@
 #ifndef GEN_CLASSES_H
 #define GEN_CLASSES_H
 
-#include "library.h"
+#include "product/library.h"
 
 #include <math.h>
 #include <string.h>

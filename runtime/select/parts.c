@@ -1,6 +1,6 @@
 /* Launches of a plan that are left to other families: each is a question of its
  * own, answered by the rules of any selection. */
-#include "select.h"
+#include "select/select.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
  * selection (short.h), and leaves everything else to them. Nothing
  * here allocates, locks, calls the system or writes but to *plan.
  */
-#include "select.h"
-#include "short.h"
+#include "select/select.h"
+#include "select/short.h"
 
 /* ---- the plan ---------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 #ifndef GEN_SELECT_H
 #define GEN_SELECT_H
 
-#include "library.h"
+#include "product/library.h"
 
 struct gen__text;
 

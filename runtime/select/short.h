@@ -11,10 +11,10 @@
 #ifndef GEN_SHORT_H
 #define GEN_SHORT_H
 
-#include "classes.h"
-#include "device.h"
-#include "grid_find.h"
-#include "short_model.h"
+#include "select/gpu_class.h"
+#include "family/gpus.h"
+#include "product/grid_find.h"
+#include "select/short_model.h"
 
 #define GEN__INLINE __attribute__((always_inline)) static inline
 

@@ -5,7 +5,7 @@
 #ifndef GEN_SHORT_MODEL_H
 #define GEN_SHORT_MODEL_H
 
-#include "library.h"
+#include "product/library.h"
 
 /* The best target's variants; none where no target runs on the device. */
 __attribute__((always_inline)) static inline struct gen__group

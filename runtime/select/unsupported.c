@@ -1,7 +1,7 @@
 /* Saying why nothing fits: only ever on the failure path. */
-#include "device.h"
-#include "select.h"
-#include "text.h"
+#include "family/gpus.h"
+#include "select/select.h"
+#include "core/text.h"
 
 #include <stdio.h>
 #include <string.h>

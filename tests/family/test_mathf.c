@@ -1,7 +1,7 @@
 /* The logarithm, the root and the power of estimates, against libm's. */
 #include "test.h"
 
-#include "approx.h"
+#include "core/mathf.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,18 +1,18 @@
 /* The parts that have no need of the whole program: hash, globs, targets,
  * compiler reports, gates, cache entries, files and workplaces. */
-#include "arch.h"
-#include "cache.h"
-#include "failure.h"
-#include "file.h"
-#include "glob.h"
-#include "hash.h"
-#include "lines.h"
-#include "pack.h"
-#include "pool.h"
-#include "report.h"
+#include "spec/arch.h"
+#include "compile/cache.h"
+#include "util/error.h"
+#include "util/file.h"
+#include "util/glob.h"
+#include "util/hash.h"
+#include "util/tsv.h"
+#include "product/pack.h"
+#include "compile/pool.h"
+#include "compile/ptxas_log.h"
 #include "support.h"
-#include "tokens.h"
-#include "workplace.h"
+#include "expand/tokens.h"
+#include "compile/scratch_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>

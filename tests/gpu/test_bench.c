@@ -8,11 +8,11 @@
 
 #include <cmocka.h>
 
-#include "contest.h"
-#include "tournament.h"
-#include "tune.h"
-#include "util.h"
-#include "worker.h"
+#include "tune/race.h"
+#include "tune/halving.h"
+#include "tune/tune.h"
+#include "common/util.h"
+#include "common/worker.h"
 
 #include <math.h>
 #include <stdlib.h>

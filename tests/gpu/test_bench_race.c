@@ -7,10 +7,10 @@
 
 #include <cmocka.h>
 
-#include "contest.h"
+#include "tune/race.h"
 #include "make_product.h"
-#include "problems.h"
-#include "tune.h"
+#include "common/problems.h"
+#include "tune/tune.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #define GEN_FAMILIES_ATTN_FWD_H
 
 #include "attn_fwd/args.h"
-#include "family.h"
+#include "family/family.h"
 
 /* The launch facts, in the order of templates/attn_fwd/family.lua. */
 enum attn_fwd_fact {

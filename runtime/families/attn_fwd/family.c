@@ -3,11 +3,11 @@
  * of a launch, and an estimate of its time. The arguments are in
  * attn_fwd/launch.c, what the tuner and the tests need in attn_fwd/inputs.c.
  */
-#include "families/arguments.h"
-#include "families/attn_fwd.h"
+#include "family/arguments.h"
+#include "families/attn_fwd/attn_fwd.h"
 
-#include "occupancy.h"
-#include "short.h"
+#include "family/occupancy.h"
+#include "select/short.h"
 
 #include <inttypes.h>
 #include <math.h>

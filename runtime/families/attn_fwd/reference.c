@@ -8,8 +8,8 @@
  * their sum: no running maximum, unlike the kernels. Keys and values beyond a
  * request's end are not read.
  */
-#include "families/attn_fwd.h"
-#include "reference/half.h"
+#include "families/attn_fwd/attn_fwd.h"
+#include "core/half.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef GEN_FAMILIES_KDA_CHUNK_H
 #define GEN_FAMILIES_KDA_CHUNK_H
 
-#include "families/arguments.h"
+#include "family/arguments.h"
 #include "kda_scan/args.h"
 
 #include <string.h>

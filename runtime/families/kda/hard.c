@@ -2,9 +2,9 @@
  * Inputs that are hard for the inverse of a chunk, for the verifier and the tests of
  * kda_intra, kda_chunk_intra and kda_prefill: kda_chunk.h says which.
  */
-#include "families/kda_chunk.h"
-#include "families/scatter.h"
-#include "reference/half.h"
+#include "families/kda/chunk.h"
+#include "family/scatter.h"
+#include "core/half.h"
 
 #include <math.h>
 

@@ -5,8 +5,8 @@
 #ifndef GEN_REFERENCE_KDA_INPUTS_H
 #define GEN_REFERENCE_KDA_INPUTS_H
 
-#include "families/kda_chunk.h"
-#include "reference/half.h"
+#include "families/kda/chunk.h"
+#include "core/half.h"
 
 #include <math.h>
 

@@ -5,8 +5,8 @@
 #ifndef GEN_REFERENCE_KDA_STAGE_H
 #define GEN_REFERENCE_KDA_STAGE_H
 
-#include "families/kda_stage.h"
-#include "reference/kda_inputs.h"
+#include "families/kda/stage.h"
+#include "families/kda/reference_inputs.h"
 
 struct gen__kda_place {
     int64_t first, count; /* tokens of the chunk */

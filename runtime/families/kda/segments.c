@@ -1,8 +1,8 @@
 /* Segments of sequences whose recurrences run side by side: where they lie, and when
  * they are worth it. */
-#include "families/kda_chunk.h"
+#include "families/kda/chunk.h"
 
-#include "occupancy.h"
+#include "family/occupancy.h"
 
 #include <inttypes.h>
 #include <math.h>

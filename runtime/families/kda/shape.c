@@ -1,8 +1,8 @@
 /* The chunked form's problem on the host, for the nine families that share it. */
-#include "families/kda_chunk.h"
+#include "families/kda/chunk.h"
 
-#include "fastdiv.h"
-#include "occupancy.h"
+#include "core/fastdiv.h"
+#include "family/occupancy.h"
 
 #include <inttypes.h>
 #include <math.h>

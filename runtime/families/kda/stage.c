@@ -1,9 +1,9 @@
 /* The problem of the stages of Kimi Delta Attention prefill on the host: kda_stage.h. */
-#include "families/kda_stage.h"
+#include "families/kda/stage.h"
 
-#include "families/scatter.h"
-#include "fastdiv.h"
-#include "reference/half.h"
+#include "family/scatter.h"
+#include "core/fastdiv.h"
+#include "core/half.h"
 
 #include <inttypes.h>
 #include <math.h>

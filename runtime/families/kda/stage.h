@@ -7,7 +7,7 @@
 #ifndef GEN_FAMILIES_KDA_STAGE_H
 #define GEN_FAMILIES_KDA_STAGE_H
 
-#include "families/kda_chunk.h"
+#include "families/kda/chunk.h"
 #include "kda_chunk_intra/args.h"
 
 /* Launch facts, in the order of the families' family.lua. */

@@ -3,9 +3,9 @@
  * the geometry of a launch, its parameters, and what the tuner and the tests need.
  */
 #include "kda_chunk_h/args.h"
-#include "families/kda_stage.h"
-#include "occupancy.h"
-#include "short.h"
+#include "families/kda/stage.h"
+#include "family/occupancy.h"
+#include "select/short.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * kda_chunk_h/args.h has the maths. Nothing is rounded on the way.
  */
 #include "kda_chunk_h/args.h"
-#include "reference/kda_stage.h"
+#include "families/kda/reference_stage.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,9 @@
  * A stage of Kimi Delta Attention prefill, inside a chunk, on the host: the geometry
  * of a launch, its parameters, and what the tuner and the tests need.
  */
-#include "families/kda_stage.h"
+#include "families/kda/stage.h"
 
-#include "short.h"
+#include "select/short.h"
 
 #include <math.h>
 #include <string.h>

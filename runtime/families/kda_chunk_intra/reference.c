@@ -5,7 +5,7 @@
  *
  *     (I + A) w = beta k 2^gk,    (I + A) u = beta v,    (I + A) A_kk = I
  */
-#include "reference/kda_stage.h"
+#include "families/kda/reference_stage.h"
 
 #include <stdlib.h>
 

@@ -3,9 +3,9 @@
  * geometry of a launch, its parameters, and what the tuner and the tests need.
  */
 #include "kda_chunk_o/args.h"
-#include "families/kda_stage.h"
+#include "families/kda/stage.h"
 
-#include "short.h"
+#include "select/short.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * kda_chunk_o/args.h has the maths.
  */
 #include "kda_chunk_o/args.h"
-#include "reference/kda_stage.h"
+#include "families/kda/reference_stage.h"
 
 #include <stdlib.h>
 

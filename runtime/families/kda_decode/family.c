@@ -3,12 +3,12 @@
  * geometry of a launch, and an estimate of its time. Arguments are in
  * kda_decode/args.c, tensors and forms in kda_decode/inputs.c.
  */
-#include "families/arguments.h"
-#include "families/kda_decode.h"
+#include "family/arguments.h"
+#include "families/kda_decode/kda_decode.h"
 
-#include "approx.h"
-#include "occupancy.h"
-#include "short.h"
+#include "core/mathf.h"
+#include "family/occupancy.h"
+#include "select/short.h"
 
 #include <inttypes.h>
 #include <math.h>

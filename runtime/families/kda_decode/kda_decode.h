@@ -5,7 +5,7 @@
 #ifndef GEN_FAMILIES_KDA_DECODE_H
 #define GEN_FAMILIES_KDA_DECODE_H
 
-#include "family.h"
+#include "family/family.h"
 #include "kda_decode/args.h"
 
 /* The launch facts, in the order of templates/kda_decode/family.lua. */

@@ -13,8 +13,8 @@
  * Everything between load and store is double, from the first token to the last:
  * a state is rounded where it goes to the pool, an output once.
  */
-#include "families/kda_decode.h"
-#include "reference/half.h"
+#include "families/kda_decode/kda_decode.h"
+#include "core/half.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  * of a launch, its parameters, and what the tuner and the tests need.
  */
 #include "kda_gate/args.h"
-#include "families/kda_stage.h"
+#include "families/kda/stage.h"
 
-#include "short.h"
+#include "select/short.h"
 
 #include <math.h>
 #include <string.h>

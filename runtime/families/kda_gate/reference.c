@@ -3,7 +3,7 @@
  * kda_gate/args.h has the maths.
  */
 #include "kda_gate/args.h"
-#include "reference/kda_stage.h"
+#include "families/kda/reference_stage.h"
 
 enum gen_status gen__kda_gate_reference(const gen_plan *plan, const gen_args *args);
 

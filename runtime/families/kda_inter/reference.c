@@ -1,8 +1,8 @@
 /*
  * Kimi Delta Attention between chunks, in plain C: kda_inter/args.h has the maths.
  */
-#include "reference/kda_inputs.h"
-#include "reference/kda_layout.h"
+#include "families/kda/reference_inputs.h"
+#include "families/kda/layout.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
  *
  *     (I + A_kk) w = beta k exp(G),    (I + A_kk) u = beta v
  */
-#include "reference/kda_inputs.h"
-#include "reference/kda_layout.h"
+#include "families/kda/reference_inputs.h"
+#include "families/kda/layout.h"
 
 #include <stdlib.h>
 

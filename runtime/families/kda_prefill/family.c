@@ -3,10 +3,10 @@
  * and the recurrence between chunks, with the operands between them in the workspace;
  * and kda_scan's between these where sequences are cut into segments.
  */
-#include "families/kda_prefill.h"
+#include "families/kda_prefill/kda_prefill.h"
 
-#include "occupancy.h"
-#include "short.h"
+#include "family/occupancy.h"
+#include "select/short.h"
 
 #include <inttypes.h>
 #include <math.h>

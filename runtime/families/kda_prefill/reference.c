@@ -3,7 +3,7 @@
  * kernels are compared with. kda_prefill/args.h has the maths.
  */
 #include "kda_prefill/args.h"
-#include "reference/kda_inputs.h"
+#include "families/kda/reference_inputs.h"
 
 #include <stdlib.h>
 

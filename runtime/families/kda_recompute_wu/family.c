@@ -2,10 +2,10 @@
  * A stage of Kimi Delta Attention prefill, w and u from the inverse, on the host: the
  * geometry of a launch, its parameters, and what the tuner and the tests need.
  */
-#include "families/kda_stage.h"
+#include "families/kda/stage.h"
 #include "kda_recompute_wu/args.h"
 
-#include "short.h"
+#include "select/short.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * A stage of Kimi Delta Attention prefill, w and u from the inverse, in plain C:
  * kda_recompute_wu/args.h has the maths.
  */
-#include "reference/kda_stage.h"
+#include "families/kda/reference_stage.h"
 
 #include "kda_recompute_wu/args.h"
 

@@ -2,9 +2,9 @@
  * Kimi Delta Attention, what segments do to states, on the host: the geometry of a
  * launch, its parameters, and what the tuner and the tests need.
  */
-#include "families/kda_chunk.h"
+#include "families/kda/chunk.h"
 
-#include "short.h"
+#include "select/short.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * the maths. A column of what is added and one of a transition take the same steps,
  * the latter without u.
  */
-#include "reference/kda_inputs.h"
-#include "reference/kda_layout.h"
+#include "families/kda/reference_inputs.h"
+#include "families/kda/layout.h"
 
 #include <stdlib.h>
 

@@ -2,14 +2,14 @@
  * Lightning Attention decode on the host: which problems are allowed, the
  * geometry of a launch, its parameters, and an estimate of its time.
  */
-#include "families/la_decode.h"
+#include "families/la_decode/la_decode.h"
 
-#include "approx.h"
-#include "families/arguments.h"
-#include "families/data.h"
-#include "fastdiv.h"
-#include "occupancy.h"
-#include "short.h"
+#include "core/mathf.h"
+#include "family/arguments.h"
+#include "family/data.h"
+#include "core/fastdiv.h"
+#include "family/occupancy.h"
+#include "select/short.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #ifndef GEN_FAMILIES_LA_DECODE_H
 #define GEN_FAMILIES_LA_DECODE_H
 
-#include "family.h"
+#include "family/family.h"
 #include "la_decode/args.h"
 
 /* The launch facts, in the order of templates/la_decode/family.lua. */

@@ -11,8 +11,8 @@
  * Everything between load and store is double, so each result is rounded once:
  * the state to fp32, the output to the type of q, k and v.
  */
-#include "families/la_decode.h"
-#include "reference/half.h"
+#include "families/la_decode/la_decode.h"
+#include "core/half.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef GEN_FAMILIES_MLA_H
 #define GEN_FAMILIES_MLA_H
 
-#include "families/arguments.h"
-#include "fastdiv.h"
+#include "family/arguments.h"
+#include "core/fastdiv.h"
 #include "mla_decode/args.h"
 
 #include <inttypes.h>

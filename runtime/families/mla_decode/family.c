@@ -5,7 +5,7 @@
  */
 #include "families/mla_decode/sharing.h"
 
-#include "short.h"
+#include "select/short.h"
 
 #include <string.h>
 

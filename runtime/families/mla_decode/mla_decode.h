@@ -5,7 +5,7 @@
 #ifndef GEN_FAMILIES_MLA_DECODE_H
 #define GEN_FAMILIES_MLA_DECODE_H
 
-#include "family.h"
+#include "family/family.h"
 #include "mla_decode/args.h"
 #include "mla_merge/args.h"
 

@@ -20,8 +20,8 @@
  * maximum that moves on scales what was summed before by exp(old - new), which
  * changes nothing but the last bits.
  */
-#include "families/mla_decode.h"
-#include "reference/half.h"
+#include "families/mla_decode/mla_decode.h"
+#include "core/half.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
 #ifndef GEN_FAMILIES_MLA_DECODE_SHARING_H
 #define GEN_FAMILIES_MLA_DECODE_SHARING_H
 
-#include "families/mla.h"
-#include "families/mla_decode.h"
-#include "occupancy.h"
+#include "families/mla/mla.h"
+#include "families/mla_decode/mla_decode.h"
+#include "family/occupancy.h"
 
 #include <math.h>
 

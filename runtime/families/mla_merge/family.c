@@ -2,11 +2,11 @@
  * MLA merge on the host: which problems are allowed, the geometry of a launch, its
  * parameters, an estimate of its time, and what the tuner and the tests need.
  */
-#include "families/mla_merge.h"
-#include "families/mla.h"
+#include "families/mla_merge/mla_merge.h"
+#include "families/mla/mla.h"
 
-#include "occupancy.h"
-#include "short.h"
+#include "family/occupancy.h"
+#include "select/short.h"
 
 #include <math.h>
 #include <stdio.h>

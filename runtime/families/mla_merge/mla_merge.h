@@ -2,7 +2,7 @@
 #ifndef GEN_FAMILIES_MLA_MERGE_H
 #define GEN_FAMILIES_MLA_MERGE_H
 
-#include "family.h"
+#include "family/family.h"
 #include "mla_merge/args.h"
 
 /* The launch facts, in the order of templates/mla_merge/family.lua. */

@@ -13,8 +13,8 @@
  * and o = 0, lse = -infinity where L is. A piece of lse_i = -infinity is empty: its
  * o_i is not looked at. Neither is a slot that the workspace does not have.
  */
-#include "families/mla_merge.h"
-#include "reference/half.h"
+#include "families/mla_merge/mla_merge.h"
+#include "core/half.h"
 
 #include <math.h>
 
