@@ -35,7 +35,7 @@ struct options {
     long jobs, timeout;
     uint64_t max_bytes;   /* 0: no limit */
     uint64_t cache_limit; /* 0: not given */
-    enum rows_format format;
+    enum output_format format;
     bool no_line, line_info, quiet, help;
 };
 

@@ -42,7 +42,7 @@ enum shape_use {
      * name tells. */
     SHAPES_TIMED,
     /* Verify; "<family>_verify.txt". @pad, @nan, @poison, @tiny, @invariant, @steps=N, @form=NAME
-     * with a name of the family's and @data=KIND where the family has such, see verify.h. */
+     * with a name of the family's and @data=KIND where the family has such, see verify/verify.h. */
     SHAPES_VERIFIED
 };
 

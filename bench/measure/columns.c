@@ -30,14 +30,13 @@ static char *method_of(long rest_ms)
         method, rest_ms);
 }
 
-static const struct tournament_pass passes[] = {{2, 1.10, 6}, {11, 1, 0}};
-static const struct tournament_pass long_passes[] = {{1, 1.05, 3}, {11, 1, 0}};
-static const struct tournament_pass quick_passes[] = {{1, 1.10, 4}, {5, 1, 0}};
+static const struct halving_pass passes[] = {{2, 1.10, 6}, {11, 1, 0}};
+static const struct halving_pass long_passes[] = {{1, 1.05, 3}, {11, 1, 0}};
+static const struct halving_pass quick_passes[] = {{1, 1.10, 4}, {5, 1, 0}};
 
-static const struct tournament_pass *passes_for(const struct bench_options *o,
-                                                const struct contest *c)
+static const struct halving_pass *passes_for(const struct bench_options *o, const struct race *c)
 {
-    return o->quick ? quick_passes : contest_predicted(c) > LONG_US ? long_passes : passes;
+    return o->quick ? quick_passes : race_predicted(c) > LONG_US ? long_passes : passes;
 }
 
 struct column {
@@ -81,7 +80,7 @@ static const char *picked(const struct session *s, const struct shape *shape)
 }
 
 /* The variants of all columns that fit; which columns each is of. */
-static size_t find_all(struct contest *c, struct bench_options *o, const struct shape *shape,
+static size_t find_all(struct race *c, struct bench_options *o, const struct shape *shape,
                        struct column *column, int count)
 {
     struct option_list all = {0};
@@ -90,7 +89,7 @@ static size_t find_all(struct contest *c, struct bench_options *o, const struct 
     for (int k = 0; k < count; k++)
         if (column[k].glob)
             all.item[all.count++] = column[k].glob;
-    contest_find(c, &o->session, shape, &all, NULL);
+    race_find(c, &o->session, shape, &all, NULL);
     for (size_t i = 0; i < c->count; i++)
         for (int k = 0; k < count; k++)
             if (column[k].glob &&
@@ -104,12 +103,12 @@ static size_t find_all(struct contest *c, struct bench_options *o, const struct 
 
 /* The fastest of a column, of those that came to the last pass; NULL if there is none. `has`: the
  * column has variants for the case. */
-static const struct contestant *fastest_of(const struct contest *c, int k, bool *has)
+static const struct halving_candidate *fastest_of(const struct race *c, int k, bool *has)
 {
-    const struct contestant *best = NULL;
+    const struct halving_candidate *best = NULL;
     *has = false;
     for (size_t i = 0; i < c->count; i++) {
-        const struct contestant *x = c->contestant ? &c->contestant[i] : NULL;
+        const struct halving_candidate *x = c->measured ? &c->measured[i] : NULL;
         if (!(c->candidate[i].groups >> k & 1))
             continue;
         *has = true;
@@ -120,7 +119,7 @@ static const struct contestant *fastest_of(const struct contest *c, int k, bool 
 }
 
 static void put_row(struct text *text, const struct shape *shape, const char *name,
-                    const struct contestant *x)
+                    const struct halving_candidate *x)
 {
     double bytes, flops;
     shape->family->cost(shape->problem, &bytes, &flops);
@@ -136,19 +135,19 @@ static void put_row(struct text *text, const struct shape *shape, const char *na
 static bool columns_of(struct bench_options *o, struct arena *arena, const struct shape *shape,
                        struct column *column, int count, struct text *text)
 {
-    struct contest c = {.rest_ms = (double)o->rest_ms};
+    struct race c = {.rest_ms = (double)o->rest_ms};
     bool ok = true;
     if (!find_all(&c, o, shape, column, count)) {
-        contest_close(&c);
+        race_close(&c);
         return true;
     }
-    if (contest_stage(&c, arena) != GEN_OK)
+    if (race_stage(&c, arena) != GEN_OK)
         snprintf(c.failure, sizeof c.failure, "%s", gen_last_error());
     else
-        contest_run(&c, passes_for(o, &c), 2, 0, -1, NULL);
+        race_run(&c, passes_for(o, &c), 2, 0, -1, NULL);
     for (int k = 0; k < count; k++) {
         bool has;
-        const struct contestant *x = fastest_of(&c, k, &has);
+        const struct halving_candidate *x = fastest_of(&c, k, &has);
         if (x)
             put_row(text, shape, column[k].name, x);
         else if (has)
@@ -158,14 +157,14 @@ static bool columns_of(struct bench_options *o, struct arena *arena, const struc
     }
     if (c.lost)
         die(1, "%s: the GPU is lost: %s", shape->name, c.failure);
-    contest_close(&c);
+    race_close(&c);
     return ok;
 }
 
 int bench_columns(struct bench_options *o)
 {
     const struct gen__family *family[64];
-    struct column column[TOURNAMENT_GROUPS];
+    struct column column[HALVING_GROUPS];
     const int count = o->columns.count + (o->picked ? 1 : 0);
     struct shape_list shapes = {0};
     struct arena arena = {0};
@@ -175,8 +174,8 @@ int bench_columns(struct bench_options *o)
     size_t cases = 0;
     if (!o->columns.count)
         die(1, "columns: which? Give --column NAME=GLOB, one for each");
-    if (count > TOURNAMENT_GROUPS)
-        die(1, "columns: %d; allowed: %d, --picked among them", count, TOURNAMENT_GROUPS);
+    if (count > HALVING_GROUPS)
+        die(1, "columns: %d; allowed: %d, --picked among them", count, HALVING_GROUPS);
     for (int i = 0; i < o->columns.count; i++)
         read_column(o->columns.item[i], &column[i]);
     if (o->picked)

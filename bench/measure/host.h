@@ -1,5 +1,5 @@
 /*
- * bench_host.h - the parts of what `attngen bench host` measures.
+ * host.h - the parts of what `attngen bench host` measures.
  */
 #ifndef BENCH_BENCH_HOST_H
 #define BENCH_BENCH_HOST_H

@@ -11,15 +11,15 @@ static const char method[] =
     "bucket; every eligible variant is timed by graph replay rotated beyond the L2, the best ten "
     "and the chosen one again, interleaved, median of 9; ratio = ms / best_ms";
 
-static const struct tournament_pass passes[] = {{2, 1.10, 10}, {9, 1, 0}};
-static const struct tournament_pass quick_passes[] = {{1, 1.10, 6}, {5, 1, 0}};
+static const struct halving_pass passes[] = {{2, 1.10, 10}, {9, 1, 0}};
+static const struct halving_pass quick_passes[] = {{1, 1.10, 6}, {5, 1, 0}};
 
 /* One problem's row; false, and a warning, if it could not be measured. */
 static bool regret_of(struct bench_options *o, struct arena *arena, const struct shape *shape,
                       struct text *text, double *ratio)
 {
     struct session *s = &o->session;
-    struct contest c = {.rest_ms = shape_rest_ms(shape, o->rest_ms)};
+    struct race c = {.rest_ms = shape_rest_ms(shape, o->rest_ms)};
     struct option_list all = {0};
     gen_plan plan = {.size = sizeof plan};
     int chosen = -1, best = -1;
@@ -28,21 +28,21 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
         warn("%s: %s", shape->name, gen_last_error());
         return false;
     }
-    contest_find(&c, s, shape, &all, NULL);
-    contest_strike(&c);
+    race_find(&c, s, shape, &all, NULL);
+    race_strike(&c);
     const char *main_variant = session_main(s, &plan).name;
     for (size_t i = 0; i < c.count; i++)
         if (strcmp(session_variant(s, c.candidate[i].variant).name, main_variant) == 0)
             chosen = (int)i;
-    bool ok = chosen >= 0 && contest_stage(&c, arena) == GEN_OK;
+    bool ok = chosen >= 0 && race_stage(&c, arena) == GEN_OK;
     if (chosen >= 0 && !ok)
         snprintf(c.failure, sizeof c.failure, "%s", gen_last_error());
     if (ok)
-        best = o->quick ? contest_run(&c, quick_passes, 2, 0, chosen, NULL)
-                        : contest_run(&c, passes, 2, 0, chosen, NULL);
-    ok = ok && best >= 0 && !c.contestant[chosen].failed;
+        best = o->quick ? race_run(&c, quick_passes, 2, 0, chosen, NULL)
+                        : race_run(&c, passes, 2, 0, chosen, NULL);
+    ok = ok && best >= 0 && !c.measured[chosen].failed;
     if (ok) {
-        const struct contestant *x = &c.contestant[chosen], *y = &c.contestant[best];
+        const struct halving_candidate *x = &c.measured[chosen], *y = &c.measured[best];
         *ratio = x->us / y->us;
         gen__problem_format(shape->family, shape->problem, problem, sizeof problem);
         text_add(text, "%s,%s,%s,%.6f,%s,%.6f,%.4f\n", shape->family->name, problem, x->name,
@@ -53,7 +53,7 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
     if (!ok)
         warn("%s: %s", shape->name,
              c.failure[0] ? c.failure : "the chosen variant is not among those that fit");
-    contest_close(&c);
+    race_close(&c);
     return ok;
 }
 

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool in_pass(const struct contestant *c, int pass)
+static bool in_pass(const struct halving_candidate *c, int pass)
 {
     return !c->failed && c->passes > pass;
 }
 
-static void measure_pass(struct contestant *c, size_t count, const struct tournament_pass *pass,
-                         int index, tournament_measure *measure, void *context)
+static void measure_pass(struct halving_candidate *c, size_t count, const struct halving_pass *pass,
+                         int index, halving_measure *measure, void *context)
 {
     for (size_t i = 0; i < count; i++)
         if (in_pass(&c[i], index))
@@ -23,7 +23,7 @@ static void measure_pass(struct contestant *c, size_t count, const struct tourna
                 continue;
             if (!measure(context, i, index, &us))
                 c[i].failed = true;
-            else if (c[i].num_samples < TOURNAMENT_MAX_SAMPLES)
+            else if (c[i].num_samples < HALVING_MAX_SAMPLES)
                 c[i].sample[c[i].num_samples++] = us;
         }
     }
@@ -35,13 +35,13 @@ static void measure_pass(struct contestant *c, size_t count, const struct tourna
     }
 }
 
-static bool in_group(const struct contestant *c, int group)
+static bool in_group(const struct halving_candidate *c, int group)
 {
     return c->groups ? c->groups >> group & 1 : group == 0;
 }
 
 /* The fastest of a pass that is not `except`; -1 if there is none. */
-static int fastest(const struct contestant *c, size_t count, int pass, int except)
+static int fastest(const struct halving_candidate *c, size_t count, int pass, int except)
 {
     int best = -1;
     for (size_t i = 0; i < count; i++)
@@ -52,8 +52,8 @@ static int fastest(const struct contestant *c, size_t count, int pass, int excep
 
 /* Who of a group goes on to the next pass: within the limit of the fastest, and of the `keep_most`
  * fastest. */
-static void cut(struct contestant *c, size_t count, int index, const struct tournament_pass *pass,
-                int group)
+static void cut(struct halving_candidate *c, size_t count, int index,
+                const struct halving_pass *pass, int group)
 {
     double *us = xmalloc((count + 1) * sizeof *us);
     size_t n = 0;
@@ -71,41 +71,41 @@ static void cut(struct contestant *c, size_t count, int index, const struct tour
 }
 
 /* Of two that are equally fast. */
-static bool preferred(const struct contestant *a, const struct contestant *b)
+static bool preferred(const struct halving_candidate *a, const struct halving_candidate *b)
 {
     return a->expected != b->expected ? a->expected < b->expected : strcmp(a->name, b->name) < 0;
 }
 
-int tournament_run(struct contestant *contestants, size_t count,
-                   const struct tournament_pass *passes, int num_passes, double tie_band,
-                   tournament_measure *measure, void *context, int *runner_up)
+int halving_run(struct halving_candidate *candidates, size_t count,
+                const struct halving_pass *passes, int num_passes, double tie_band,
+                halving_measure *measure, void *context, int *runner_up)
 {
     int last = num_passes - 1, winner = -1;
     for (size_t i = 0; i < count; i++)
-        contestants[i].passes = 1;
+        candidates[i].passes = 1;
     for (int pass = 0; pass < num_passes; pass++) {
-        measure_pass(contestants, count, &passes[pass], pass, measure, context);
-        int best = fastest(contestants, count, pass, -1);
+        measure_pass(candidates, count, &passes[pass], pass, measure, context);
+        int best = fastest(candidates, count, pass, -1);
         if (best < 0)
             break;
         if (pass == last) {
             winner = best;
             break;
         }
-        for (int group = 0; group < TOURNAMENT_GROUPS; group++)
-            cut(contestants, count, pass, &passes[pass], group);
+        for (int group = 0; group < HALVING_GROUPS; group++)
+            cut(candidates, count, pass, &passes[pass], group);
     }
     if (winner >= 0) {
-        double limit = contestants[winner].us * (1 + tie_band);
+        double limit = candidates[winner].us * (1 + tie_band);
         for (size_t i = 0; i < count; i++)
-            if (in_pass(&contestants[i], last) && contestants[i].us <= limit &&
-                preferred(&contestants[i], &contestants[winner]))
+            if (in_pass(&candidates[i], last) && candidates[i].us <= limit &&
+                preferred(&candidates[i], &candidates[winner]))
                 winner = (int)i;
     }
     if (runner_up) {
         *runner_up = -1;
         for (int pass = last; winner >= 0 && pass >= 0 && *runner_up < 0; pass--)
-            *runner_up = fastest(contestants, count, pass, winner);
+            *runner_up = fastest(candidates, count, pass, winner);
     }
     return winner;
 }

@@ -10,8 +10,8 @@
 #define LAST_WINDOW_US 2000
 #define LAST_LAUNCHES 20
 
-size_t contest_find(struct contest *c, struct session *s, const struct shape *shape,
-                    const struct option_list *only, const uint8_t *skip)
+size_t race_find(struct race *c, struct session *s, const struct shape *shape,
+                 const struct option_list *only, const uint8_t *skip)
 {
     c->session = s;
     c->shape = shape;
@@ -34,7 +34,7 @@ size_t contest_find(struct contest *c, struct session *s, const struct shape *sh
     return c->count;
 }
 
-size_t contest_strike(struct contest *c)
+size_t race_strike(struct race *c)
 {
     size_t kept = 0;
     for (size_t i = 0; i < c->count; i++) {
@@ -45,7 +45,7 @@ size_t contest_strike(struct contest *c)
     return c->count = kept;
 }
 
-double contest_predicted(const struct contest *c)
+double race_predicted(const struct race *c)
 {
     double us = INFINITY;
     for (size_t i = 0; i < c->count; i++)
@@ -53,7 +53,7 @@ double contest_predicted(const struct contest *c)
     return isfinite(us) ? us : 0;
 }
 
-enum gen_status contest_stage(struct contest *c, struct arena *arena)
+enum gen_status race_stage(struct race *c, struct arena *arena)
 {
     uint64_t workspace = 0;
     for (size_t i = 0; i < c->count; i++)
@@ -65,13 +65,13 @@ enum gen_status contest_stage(struct contest *c, struct arena *arena)
     return status;
 }
 
-static void note(struct contest *c, const char *what)
+static void note(struct race *c, const char *what)
 {
     if (c->worker)
         worker_try(c->worker, what);
 }
 
-static enum gen_status sample(struct contest *c, struct candidate *x, uint32_t launches)
+static enum gen_status sample(struct race *c, struct candidate *x, uint32_t launches)
 {
     const struct gpu *gpu = &c->session->gpu;
     const uint32_t sets = c->stage.buffers.num_sets;
@@ -88,7 +88,7 @@ static enum gen_status sample(struct contest *c, struct candidate *x, uint32_t l
     return status == GEN_OK ? runner_sample(&x->runner, gpu, c->rest_ms) : status;
 }
 
-uint32_t contest_launches(const struct contest *c, int pass)
+uint32_t race_launches(const struct race *c, int pass)
 {
     const double expect = c->stage.floor_us * 1.2 + 2;
     if (pass == c->last_pass)
@@ -98,12 +98,12 @@ uint32_t contest_launches(const struct contest *c, int pass)
 
 static bool measure(void *context, size_t index, int pass, double *us)
 {
-    struct contest *c = context;
+    struct race *c = context;
     struct candidate *x = &c->candidate[index];
     if (c->lost) /* by another, who is to blame */
         return false;
-    note(c, c->contestant[index].name);
-    if (sample(c, x, contest_launches(c, pass)) == GEN_OK) {
+    note(c, c->measured[index].name);
+    if (sample(c, x, race_launches(c, pass)) == GEN_OK) {
         note(c, "");
         *us = x->runner.sample[0];
         return true;
@@ -118,31 +118,30 @@ static bool measure(void *context, size_t index, int pass, double *us)
     return false;
 }
 
-int contest_run(struct contest *c, const struct tournament_pass *passes, int num_passes,
-                double tie_band, int keep, int *runner_up)
+int race_run(struct race *c, const struct halving_pass *passes, int num_passes, double tie_band,
+             int keep, int *runner_up)
 {
     c->last_pass = num_passes - 1;
-    c->contestant = xmalloc(c->count * sizeof *c->contestant);
-    memset(c->contestant, 0, c->count * sizeof *c->contestant);
+    c->measured = xmalloc(c->count * sizeof *c->measured);
+    memset(c->measured, 0, c->count * sizeof *c->measured);
     for (size_t i = 0; i < c->count; i++) {
-        c->contestant[i].name = session_variant(c->session, c->candidate[i].variant).name;
-        c->contestant[i].stays = (int)i == keep;
-        c->contestant[i].groups = c->candidate[i].groups;
-        c->contestant[i].expected = (double)c->candidate[i].plan.predicted_us;
+        c->measured[i].name = session_variant(c->session, c->candidate[i].variant).name;
+        c->measured[i].stays = (int)i == keep;
+        c->measured[i].groups = c->candidate[i].groups;
+        c->measured[i].expected = (double)c->candidate[i].plan.predicted_us;
     }
-    return tournament_run(c->contestant, c->count, passes, num_passes, tie_band, measure, c,
-                          runner_up);
+    return halving_run(c->measured, c->count, passes, num_passes, tie_band, measure, c, runner_up);
 }
 
-void contest_close(struct contest *c)
+void race_close(struct race *c)
 {
     for (size_t i = 0; i < c->count && !c->lost; i++)
         runner_free(&c->candidate[i].runner, &c->session->gpu);
     if (c->staged)
         stage_close(&c->stage);
     free(c->candidate);
-    free(c->contestant);
+    free(c->measured);
     c->candidate = NULL;
-    c->contestant = NULL;
+    c->measured = NULL;
     c->count = 0;
 }

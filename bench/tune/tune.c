@@ -8,17 +8,17 @@
 #include <string.h>
 
 /* A first look at all, then fewer with more samples each. */
-static const struct tournament_pass passes[] = {{2, 1.15, 24}, {4, 1.04, 8}, {11, 1, 0}};
-static const struct tournament_pass quick_passes[] = {{1, 1.10, 8}, {5, 1, 0}};
+static const struct halving_pass passes[] = {{2, 1.15, 24}, {4, 1.04, 8}, {11, 1, 0}};
+static const struct halving_pass quick_passes[] = {{1, 1.10, 8}, {5, 1, 0}};
 /* Of launches this long a first look tells more, and each costs more. */
-static const struct tournament_pass long_passes[] = {{1, 1.05, 6}, {11, 1, 0}};
+static const struct halving_pass long_passes[] = {{1, 1.05, 6}, {11, 1, 0}};
 
-const struct tournament_pass *tune_passes(bool quick, bool refresh, double us, int *count)
+const struct halving_pass *tune_passes(bool quick, bool refresh, double us, int *count)
 {
 #define PASSES(list) (*count = (int)(sizeof(list) / sizeof *(list)), list)
-    const struct tournament_pass *chosen = quick          ? PASSES(quick_passes)
-                                           : us > LONG_US ? PASSES(long_passes)
-                                                          : PASSES(passes);
+    const struct halving_pass *chosen = quick          ? PASSES(quick_passes)
+                                        : us > LONG_US ? PASSES(long_passes)
+                                                       : PASSES(passes);
 #undef PASSES
     if (!refresh)
         return chosen;
@@ -33,9 +33,9 @@ static void refuse(struct tuner *tuner, uint32_t variant, const char *reason)
     table_fail(tuner->table, session_variant(tuner->session, variant).name, reason);
 }
 
-static void on_failure(struct contest *contest, uint32_t variant, const char *reason)
+static void on_failure(struct race *race, uint32_t variant, const char *reason)
 {
-    refuse(contest->context, variant, reason);
+    refuse(race->context, variant, reason);
 }
 
 /* ---- verification ------------------------------------------------------ */
@@ -62,7 +62,7 @@ static bool verify_one(struct tuner *tuner, struct verify_case *check, uint32_t 
 
 /* Verifies the candidates not yet verified; the refused ones leave the list.
  * False when the GPU is lost. */
-static bool verify_candidates(struct tuner *tuner, struct contest *c, const struct shape *small)
+static bool verify_candidates(struct tuner *tuner, struct race *c, const struct shape *small)
 {
     struct verify_case check;
     bool prepared = false, going = true;
@@ -93,7 +93,7 @@ static bool verify_candidates(struct tuner *tuner, struct contest *c, const stru
 
 /* ---- the row ----------------------------------------------------------- */
 
-static void put_row(struct tuner *tuner, const struct contest *c, int winner, int runner_up)
+static void put_row(struct tuner *tuner, const struct race *c, int winner, int runner_up)
 {
     gen_variant_info v = session_variant(tuner->session, c->candidate[winner].variant);
     char coords[128], digest[17];
@@ -104,10 +104,10 @@ static void put_row(struct tuner *tuner, const struct contest *c, int winner, in
         .required = v.required,
         .problem = coords,
         .variant = v.name,
-        .us = c->contestant[winner].us,
-        .spread = c->contestant[winner].spread,
-        .runner_up = runner_up >= 0 ? c->contestant[runner_up].name : "-",
-        .runner_up_us = runner_up >= 0 ? c->contestant[runner_up].us : 0,
+        .us = c->measured[winner].us,
+        .spread = c->measured[winner].spread,
+        .runner_up = runner_up >= 0 ? c->measured[runner_up].name : "-",
+        .runner_up_us = runner_up >= 0 ? c->measured[runner_up].us : 0,
         .toolkit = tuner->table->identity.toolkit,
         .driver = tuner->table->identity.driver,
     };
@@ -115,10 +115,10 @@ static void put_row(struct tuner *tuner, const struct contest *c, int winner, in
     table_put(tuner->table, &row);
 }
 
-/* ---- the contest ------------------------------------------------------- */
+/* ---- the race ------------------------------------------------------- */
 
 /* Is the variant of that name (NULL: any) among the candidates, and not refused? */
-static bool stands(const struct tuner *tuner, const struct contest *c, const char *name)
+static bool stands(const struct tuner *tuner, const struct race *c, const char *name)
 {
     for (size_t i = 0; i < c->count; i++) {
         const uint32_t variant = c->candidate[i].variant;
@@ -135,21 +135,20 @@ static enum tune_outcome tune_among(struct tuner *tuner, const struct shape *sha
                                     const struct shape *small, const struct option_list *only,
                                     const char *holder)
 {
-    struct contest c = {.worker = tuner->worker,
-                        .rest_ms = shape_rest_ms(shape, tuner->rest_ms),
-                        .on_failure = on_failure,
-                        .context = tuner};
+    struct race c = {.worker = tuner->worker,
+                     .rest_ms = shape_rest_ms(shape, tuner->rest_ms),
+                     .on_failure = on_failure,
+                     .context = tuner};
     enum tune_outcome outcome = TUNE_NONE;
-    contest_find(&c, tuner->session, shape, only, tuner->refused);
-    if (contest_strike(&c) > 0 && verify_candidates(tuner, &c, small) &&
-        stands(tuner, &c, holder)) {
-        if (contest_stage(&c, &tuner->arena) != GEN_OK) {
+    race_find(&c, tuner->session, shape, only, tuner->refused);
+    if (race_strike(&c) > 0 && verify_candidates(tuner, &c, small) && stands(tuner, &c, holder)) {
+        if (race_stage(&c, &tuner->arena) != GEN_OK) {
             outcome = TUNE_ERROR;
         } else {
             int runner_up = -1, count;
-            const struct tournament_pass *chosen =
-                tune_passes(tuner->quick, holder != NULL, contest_predicted(&c), &count);
-            int winner = contest_run(&c, chosen, count, tuner->tie_band, -1, &runner_up);
+            const struct halving_pass *chosen =
+                tune_passes(tuner->quick, holder != NULL, race_predicted(&c), &count);
+            int winner = race_run(&c, chosen, count, tuner->tie_band, -1, &runner_up);
             if (winner >= 0 && !c.lost && stands(tuner, &c, holder)) {
                 put_row(tuner, &c, winner, runner_up);
                 outcome = TUNE_DONE;
@@ -158,7 +157,7 @@ static enum tune_outcome tune_among(struct tuner *tuner, const struct shape *sha
     }
     if (c.lost)
         outcome = TUNE_LOST;
-    contest_close(&c);
+    race_close(&c);
     return outcome;
 }
 

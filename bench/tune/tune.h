@@ -31,10 +31,10 @@ enum tune_outcome {
     TUNE_LOST   /* the GPU's context is gone */
 };
 
-/* The passes of a contest whose fastest launch is expected to take `us` (0: nothing is known). Each
+/* The passes of a race whose fastest launch is expected to take `us` (0: nothing is known). Each
  * look at long launches costs much and tells much: fewer of them get as many samples in the end.
  * A row that is refreshed has the last one alone, which settles who is the fastest. */
-const struct tournament_pass *tune_passes(bool quick, bool refresh, double us, int *count);
+const struct halving_pass *tune_passes(bool quick, bool refresh, double us, int *count);
 
 /* Verifies what is not yet verified, on the problem `small` of the same key,
  * times the candidates and puts the row. */

@@ -24,14 +24,14 @@ struct outcome {
 
 /* A prediction is no measurement: only a clear excess stops a build before it
  * compiles; the product itself is held to the limit exactly. */
-static void check_plan(struct session *session, struct workshop *shop)
+static void check_plan(struct session *session, struct context *context)
 {
     const struct options *options = session->options;
     struct estimate *estimates;
-    if (options->max_bytes == 0 || shop->cached == session->num_variants)
+    if (options->max_bytes == 0 || context->cached == session->num_variants)
         return;
-    size_t count = estimate_make(session, &shop->pool, &estimates);
-    workshop_check(session, shop);
+    size_t count = estimate_make(session, &context->pool, &estimates);
+    context_check(session, context);
     double bytes = estimates[count - 1].bytes;
     if (bytes > 1.3 * (double)options->max_bytes)
         fail(session,
@@ -40,7 +40,7 @@ static void check_plan(struct session *session, struct workshop *shop)
              bytes, options->max_bytes);
 }
 
-static void compile(struct session *session, struct workshop *shop)
+static void compile(struct session *session, struct context *context)
 {
     size_t count = 0;
     struct variant **todo =
@@ -48,8 +48,8 @@ static void compile(struct session *session, struct workshop *shop)
     for (size_t i = 0; i < session->num_variants; i++)
         if (session->variants[i]->state == VARIANT_NEW)
             todo[count++] = session->variants[i];
-    pool_run(session, &shop->pool, todo, count);
-    workshop_check(session, shop);
+    pool_run(session, &context->pool, todo, count);
+    context_check(session, context);
 }
 
 /* The same warning comes from many variants; it is told once. */
@@ -87,13 +87,13 @@ static void print_refused(struct session *session)
 }
 
 /* Told whatever is quiet: the product lacks what another build would have. */
-static void print_crashed(const struct workshop *shop)
+static void print_crashed(const struct context *context)
 {
-    if (shop->pool.crashed > 0)
+    if (context->pool.crashed > 0)
         fprintf(stderr,
                 "attngen: %zu variants are left out because the compiler crashed or hung; the same "
                 "command tries them again\n",
-                shop->pool.crashed);
+                context->pool.crashed);
 }
 
 /* Every required key needs its fallback on every target. */
@@ -132,13 +132,13 @@ static struct variant **built_variants(struct session *session, size_t *count)
     return built;
 }
 
-static void write_product(struct session *session, const struct workshop *shop,
+static void write_product(struct session *session, const struct context *context,
                           const struct pack_tables *tables, struct outcome *outcome)
 {
     const struct options *options = session->options;
     struct text product = {0};
     struct variant **built = built_variants(session, &outcome->built);
-    pack_make(session, built, outcome->built, tables, shop->toolkit.name, &product);
+    pack_make(session, built, outcome->built, tables, context->toolkit.name, &product);
     outcome->bytes = product.size;
     bool fits = options->max_bytes == 0 || product.size <= options->max_bytes;
     bool ok = fits && file_write(outcome->output, product.data, product.size);
@@ -153,13 +153,13 @@ static void write_product(struct session *session, const struct workshop *shop,
         fail(session, "%s: cannot write it: %s", outcome->output, strerror(error));
 }
 
-static void write_catalog(struct session *session, const struct workshop *shop)
+static void write_catalog(struct session *session, const struct context *context)
 {
     const char *path = session->options->catalog;
     struct text text = {0};
     if (path == NULL)
         return;
-    catalog_make(session, shop->toolkit.name, &text);
+    catalog_make(session, context->toolkit.name, &text);
     bool ok = file_write_changed(&session->arena, path, text.data, text.size);
     int error = errno;
     text_free(&text);
@@ -168,18 +168,18 @@ static void write_catalog(struct session *session, const struct workshop *shop)
 }
 
 /* An unchanged build has added nothing to the cache, and does not look at it. */
-static void prune_cache(struct session *session, const struct workshop *shop, uint64_t limit,
+static void prune_cache(struct session *session, const struct context *context, uint64_t limit,
                         time_t start)
 {
     const struct options *options = session->options;
-    if (shop->pool.compiled == 0 && options->cache_limit == 0)
+    if (context->pool.compiled == 0 && options->cache_limit == 0)
         return;
-    size_t dropped = cache_prune(&session->arena, shop->pool.cache, limit, start);
+    size_t dropped = cache_prune(&session->arena, context->pool.cache, limit, start);
     if (dropped > 0 && !options->quiet)
         fprintf(stderr,
                 "attngen: %s: dropped %zu compiled variants, those used longest ago, for "
                 "--cache-limit %" PRIu64 "\n",
-                shop->pool.cache, dropped, limit);
+                context->pool.cache, dropped, limit);
 }
 
 static void print_outcome(struct session *session, const struct outcome *o)
@@ -188,7 +188,7 @@ static void print_outcome(struct session *session, const struct outcome *o)
         "variants",    "compiled",          "cached",       "refused", "crashed",
         "cpu_seconds", "cpu_seconds_total", "wall_seconds", "bytes",   "output"};
     const struct options *options = session->options;
-    if (options->format == ROWS_TABLE) {
+    if (options->format == OUTPUT_TABLE) {
         if (!options->quiet)
             fprintf(stderr,
                     "%s: %zu variants, %" PRIu64 " bytes; compiled %zu, cached %zu, refused %zu; "
@@ -197,19 +197,19 @@ static void print_outcome(struct session *session, const struct outcome *o)
                     o->cpu_seconds, o->cpu_seconds_total, o->wall_seconds);
         return;
     }
-    struct rows rows;
-    rows_begin(&rows, &session->arena, columns, sizeof columns / sizeof columns[0]);
-    rows_integer(&rows, (int64_t)o->built);
-    rows_integer(&rows, (int64_t)o->compiled);
-    rows_integer(&rows, (int64_t)o->cached);
-    rows_integer(&rows, (int64_t)o->refused);
-    rows_integer(&rows, (int64_t)o->crashed);
-    rows_decimal(&rows, o->cpu_seconds, 2);
-    rows_decimal(&rows, o->cpu_seconds_total, 2);
-    rows_decimal(&rows, o->wall_seconds, 2);
-    rows_integer(&rows, (int64_t)o->bytes);
-    rows_text(&rows, o->output);
-    rows_print(&rows, options->format);
+    struct output_table rows;
+    output_begin(&rows, &session->arena, columns, sizeof columns / sizeof columns[0]);
+    output_integer(&rows, (int64_t)o->built);
+    output_integer(&rows, (int64_t)o->compiled);
+    output_integer(&rows, (int64_t)o->cached);
+    output_integer(&rows, (int64_t)o->refused);
+    output_integer(&rows, (int64_t)o->crashed);
+    output_decimal(&rows, o->cpu_seconds, 2);
+    output_decimal(&rows, o->cpu_seconds_total, 2);
+    output_decimal(&rows, o->wall_seconds, 2);
+    output_integer(&rows, (int64_t)o->bytes);
+    output_text(&rows, o->output);
+    output_print(&rows, options->format);
 }
 
 int command_build(struct session *session)
@@ -218,7 +218,7 @@ int command_build(struct session *session)
     time_t start_time = time(NULL);
     uint64_t cache_limit = space_cache_limit(session);
     const struct options *options = session->options;
-    struct workshop shop;
+    struct context context;
     struct pack_tables tables = {0};
     struct outcome outcome = {.output =
                                   options->output != NULL ? options->output : "attngen.fatbin"};
@@ -229,24 +229,24 @@ int command_build(struct session *session)
     space_subset(session, true);
     space_expand(session);
     pack_read_tables(session, options->tables.items, options->tables.count, &tables);
-    workshop_open(session, &shop);
-    workshop_check(session, &shop);
-    check_plan(session, &shop);
-    compile(session, &shop);
+    context_open(session, &context);
+    context_check(session, &context);
+    check_plan(session, &context);
+    compile(session, &context);
     if (!options->quiet) {
         print_warnings(session);
         print_refused(session);
     }
-    print_crashed(&shop);
+    print_crashed(&context);
     check_keys(session);
-    write_product(session, &shop, &tables, &outcome);
-    write_catalog(session, &shop);
-    prune_cache(session, &shop, cache_limit, start_time);
-    outcome.compiled = shop.pool.compiled;
-    outcome.crashed = shop.pool.crashed;
-    outcome.cached = shop.cached;
+    write_product(session, &context, &tables, &outcome);
+    write_catalog(session, &context);
+    prune_cache(session, &context, cache_limit, start_time);
+    outcome.compiled = context.pool.compiled;
+    outcome.crashed = context.pool.crashed;
+    outcome.cached = context.cached;
     outcome.refused = session->num_variants - outcome.built;
-    outcome.cpu_seconds = shop.pool.cpu_seconds;
+    outcome.cpu_seconds = context.pool.cpu_seconds;
     for (size_t i = 0; i < session->num_variants; i++)
         outcome.cpu_seconds_total += session->variants[i]->seconds;
     outcome.wall_seconds = progress_clock() - start;

@@ -12,15 +12,15 @@
 
 struct findings {
     struct session *session;
-    struct rows rows;
+    struct output_table rows;
     size_t errors, warnings;
 };
 
 static void found(struct findings *f, bool error, const char *where, const char *what)
 {
-    rows_text(&f->rows, error ? "error" : "warning");
-    rows_text(&f->rows, where);
-    rows_text(&f->rows, what);
+    output_text(&f->rows, error ? "error" : "warning");
+    output_text(&f->rows, where);
+    output_text(&f->rows, what);
     if (error)
         f->errors++;
     else
@@ -231,7 +231,7 @@ int command_check(struct session *session)
         catalog_read_product(session, options->product, &product);
     space_open(session, true);
     space_enumerate(session);
-    rows_begin(&f.rows, &session->arena, columns, sizeof columns / sizeof columns[0]);
+    output_begin(&f.rows, &session->arena, columns, sizeof columns / sizeof columns[0]);
     lint_templates(&f);
     for (size_t i = 0; i < session->num_families; i++)
         lint_axes(&f, &session->families[i]);
@@ -242,7 +242,7 @@ int command_check(struct session *session)
         compare(&f, &catalog, catalog.partial);
     if (options->product != NULL)
         compare(&f, &product, true);
-    rows_print(&f.rows, options->format);
+    output_print(&f.rows, options->format);
     fprintf(stderr, "attngen: check: %zu variants, %zu templates, %zu errors, %zu warnings\n",
             session->num_variants, session->num_sources, f.errors, f.warnings);
     if (f.errors > 0 && options->catalog != NULL)

@@ -1,6 +1,6 @@
 /*
  * The commands: each takes a session whose options are parsed and returns the
- * exit status. Bad input is a failure (failure.h).
+ * exit status. Bad input is a failure (error.h).
  */
 #ifndef COMMANDS_H
 #define COMMANDS_H
@@ -17,14 +17,14 @@ int command_why(struct session *session);
 
 /* What plan, build and why share: variants expanded, the toolkit found, and
  * what the cache holds taken. */
-struct workshop {
+struct context {
     struct toolkit toolkit;
     struct pool pool;
     size_t cached;
 };
 
-void workshop_open(struct session *session, struct workshop *shop);
+void context_open(struct session *session, struct context *context);
 /* Fails where a source was rejected; raises the signal that interrupted. */
-void workshop_check(struct session *session, struct workshop *shop);
+void context_check(struct session *session, struct context *context);
 
 #endif /* COMMANDS_H */

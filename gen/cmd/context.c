@@ -7,23 +7,23 @@
 #include <signal.h>
 #include <stdio.h>
 
-void workshop_open(struct session *session, struct workshop *shop)
+void context_open(struct session *session, struct context *context)
 {
     const struct options *options = session->options;
-    toolkit_find(&session->arena, &shop->toolkit);
-    if (shop->toolkit.fatbinary == NULL)
+    toolkit_find(&session->arena, &context->toolkit);
+    if (context->toolkit.fatbinary == NULL)
         fail(session, "the toolkit's program fatbinary is not found; looked in: %s",
-             shop->toolkit.looked_for);
-    shop->pool = (struct pool){.toolkit = &shop->toolkit,
-                               .cache = space_cache(session),
-                               .jobs = (int)options->jobs,
-                               .time_limit = (double)options->timeout,
-                               .line_info = options->line_info,
-                               .quiet = options->quiet};
-    shop->cached = space_look_up(session, &shop->toolkit, shop->pool.cache);
+             context->toolkit.looked_for);
+    context->pool = (struct pool){.toolkit = &context->toolkit,
+                                  .cache = space_cache(session),
+                                  .jobs = (int)options->jobs,
+                                  .time_limit = (double)options->timeout,
+                                  .line_info = options->line_info,
+                                  .quiet = options->quiet};
+    context->cached = space_look_up(session, &context->toolkit, context->pool.cache);
 }
 
-void workshop_check(struct session *session, struct workshop *shop)
+void context_check(struct session *session, struct context *context)
 {
     const struct variant *broken = NULL;
     size_t num_broken = 0;
@@ -35,12 +35,12 @@ void workshop_check(struct session *session, struct workshop *shop)
     if (broken != NULL)
         fail(session, "%s\n(found in %s%s)", broken->reason, broken->name,
              num_broken > 1 ? " and others" : "");
-    if (shop->pool.interrupted == 0)
+    if (context->pool.interrupted == 0)
         return;
     fprintf(stderr,
             "attngen: interrupted; what was compiled is kept in %s, and the same command "
             "goes on from there\n",
-            shop->pool.cache);
-    signal(shop->pool.interrupted, SIG_DFL);
-    raise(shop->pool.interrupted);
+            context->pool.cache);
+    signal(context->pool.interrupted, SIG_DFL);
+    raise(context->pool.interrupted);
 }

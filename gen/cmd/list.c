@@ -10,48 +10,50 @@
 
 #define COLUMNS(...)                                    \
     static const char *const columns[] = {__VA_ARGS__}; \
-    rows_begin(rows, &session->arena, columns, sizeof columns / sizeof columns[0])
+    output_begin(rows, &session->arena, columns, sizeof columns / sizeof columns[0])
 
-static void list_targets(struct session *session, struct rows *rows)
+static void list_targets(struct session *session, struct output_table *rows)
 {
     static const char *const kinds[] = {"exact", "major", "ptx"};
     COLUMNS("target", "compute_capability", "kind", "toolkit", "shared_per_block", "shared_per_sm",
             "registers_per_sm", "max_threads_per_sm", "features");
     for (size_t i = 0; i < session->num_targets; i++) {
         const struct arch *a = session->targets[i];
-        rows_text(rows, a->name);
-        rows_integer(rows, a->cc);
-        rows_text(rows, kinds[a->kind]);
-        rows_text(rows, arena_printf(&session->arena, "%d.%d", a->toolkit / 100, a->toolkit % 100));
-        rows_integer(rows, a->shared_per_block);
-        rows_integer(rows, a->shared_per_sm);
-        rows_integer(rows, a->registers_per_sm);
-        rows_integer(rows, a->max_threads_per_sm);
-        rows_text(rows, arena_printf(&session->arena, "%s%s%s%s%s%s", a->cp_async ? "cp_async" : "",
-                                     a->fp8 ? ",fp8" : "", a->bulk_copy ? ",bulk_copy" : "",
-                                     a->cluster ? ",cluster" : "", a->wgmma ? ",wgmma" : "",
-                                     a->tcgen05 ? ",tcgen05" : ""));
+        output_text(rows, a->name);
+        output_integer(rows, a->cc);
+        output_text(rows, kinds[a->kind]);
+        output_text(rows,
+                    arena_printf(&session->arena, "%d.%d", a->toolkit / 100, a->toolkit % 100));
+        output_integer(rows, a->shared_per_block);
+        output_integer(rows, a->shared_per_sm);
+        output_integer(rows, a->registers_per_sm);
+        output_integer(rows, a->max_threads_per_sm);
+        output_text(rows,
+                    arena_printf(&session->arena, "%s%s%s%s%s%s", a->cp_async ? "cp_async" : "",
+                                 a->fp8 ? ",fp8" : "", a->bulk_copy ? ",bulk_copy" : "",
+                                 a->cluster ? ",cluster" : "", a->wgmma ? ",wgmma" : "",
+                                 a->tcgen05 ? ",tcgen05" : ""));
     }
 }
 
-static void list_axes(struct session *session, struct rows *rows)
+static void list_axes(struct session *session, struct output_table *rows)
 {
     COLUMNS("family", "axis", "kind", "values");
     for (size_t f = 0; f < session->num_families; f++) {
         const struct family *family = &session->families[f];
         for (size_t i = 0; i < family->num_axes; i++) {
             const char *equals = strchr(family->axes[i], '=');
-            rows_text(rows, family->name);
-            rows_text(rows, arena_copy(&session->arena, family->axes[i],
-                                       (size_t)(equals - family->axes[i])));
-            rows_text(rows, i < family->num_required ? "required" : "free");
-            rows_text(rows, equals + 1);
+            output_text(rows, family->name);
+            output_text(rows, arena_copy(&session->arena, family->axes[i],
+                                         (size_t)(equals - family->axes[i])));
+            output_text(rows, i < family->num_required ? "required" : "free");
+            output_text(rows, equals + 1);
         }
     }
 }
 
 /* One row for each family (or required key) and target. */
-static void list_counts(struct session *session, struct rows *rows, bool keys)
+static void list_counts(struct session *session, struct output_table *rows, bool keys)
 {
     if (keys) {
         COLUMNS("family", "required", "values", "target", "variants", "fallback");
@@ -70,12 +72,12 @@ static void list_counts(struct session *session, struct rows *rows, bool keys)
                 if (last != NULL && (v == NULL || strcmp(v->group, last->group) != 0)) {
                     groups++;
                     if (keys) {
-                        rows_text(rows, last->family->name);
-                        rows_text(rows, last->group);
-                        rows_text(rows, last->group_values);
-                        rows_text(rows, last->arch->name);
-                        rows_integer(rows, (int64_t)(variants - first));
-                        rows_text(rows, fallback != NULL ? fallback->name : "");
+                        output_text(rows, last->family->name);
+                        output_text(rows, last->group);
+                        output_text(rows, last->group_values);
+                        output_text(rows, last->arch->name);
+                        output_integer(rows, (int64_t)(variants - first));
+                        output_text(rows, fallback != NULL ? fallback->name : "");
                     }
                     first = variants;
                     fallback = NULL;
@@ -88,15 +90,15 @@ static void list_counts(struct session *session, struct rows *rows, bool keys)
             }
             if (keys)
                 continue;
-            rows_text(rows, session->families[f].name);
-            rows_text(rows, session->targets[t]->name);
-            rows_integer(rows, (int64_t)groups);
-            rows_integer(rows, (int64_t)variants);
-            rows_integer(rows, (int64_t)session->families[f].combinations);
+            output_text(rows, session->families[f].name);
+            output_text(rows, session->targets[t]->name);
+            output_integer(rows, (int64_t)groups);
+            output_integer(rows, (int64_t)variants);
+            output_integer(rows, (int64_t)session->families[f].combinations);
         }
 }
 
-static void list_variants(struct session *session, struct rows *rows)
+static void list_variants(struct session *session, struct output_table *rows)
 {
     COLUMNS("name", "family", "required", "target", "axes", "threads", "shared_dynamic", "cluster",
             "fallback");
@@ -104,13 +106,13 @@ static void list_variants(struct session *session, struct rows *rows)
         const struct variant *v = session->variants[i];
         const char *planned[NUM_PLANNED];
         catalog_plan(session, v, planned);
-        rows_text(rows, v->name);
+        output_text(rows, v->name);
         for (int j = PLANNED_FAMILY; j <= PLANNED_AXES; j++)
-            rows_text(rows, planned[j]);
-        rows_integer(rows, v->threads);
-        rows_integer(rows, v->shared);
-        rows_integer(rows, v->cluster);
-        rows_integer(rows, v->fallback);
+            output_text(rows, planned[j]);
+        output_integer(rows, v->threads);
+        output_integer(rows, v->shared);
+        output_integer(rows, v->cluster);
+        output_integer(rows, v->fallback);
     }
 }
 
@@ -120,7 +122,7 @@ int command_list(struct session *session)
     const char *what = options->words.count > 0 ? options->words.items[0] : "variants";
     bool targets = strcmp(what, "targets") == 0, axes = strcmp(what, "axes") == 0;
     bool families = strcmp(what, "families") == 0, keys = strcmp(what, "keys") == 0;
-    struct rows rows;
+    struct output_table rows;
     if (options->words.count > 1 ||
         !(targets || axes || families || keys || strcmp(what, "variants") == 0))
         fail(session, "list: '%s'; allowed: families, targets, axes, keys, variants",
@@ -140,6 +142,6 @@ int command_list(struct session *session)
         list_counts(session, &rows, keys);
     else
         list_variants(session, &rows);
-    rows_print(&rows, options->format);
+    output_print(&rows, options->format);
     return 0;
 }

@@ -8,18 +8,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static void field(struct rows *rows, const char *name, const char *value)
+static void field(struct output_table *rows, const char *name, const char *value)
 {
-    rows_text(rows, name);
-    rows_text(rows, value);
+    output_text(rows, name);
+    output_text(rows, value);
 }
 
-static void number(struct session *session, struct rows *rows, const char *name, int64_t value)
+static void number(struct session *session, struct output_table *rows, const char *name,
+                   int64_t value)
 {
     field(rows, name, arena_printf(&session->arena, "%" PRId64, value));
 }
 
-static void add_facts(struct session *session, struct rows *rows, const struct variant *v)
+static void add_facts(struct session *session, struct output_table *rows, const struct variant *v)
 {
     const char *name = v->family->facts;
     for (size_t i = 0; i < v->family->num_facts; i++) {
@@ -30,7 +31,8 @@ static void add_facts(struct session *session, struct rows *rows, const struct v
     }
 }
 
-static void add_compiled(struct session *session, struct rows *rows, const struct variant *v)
+static void add_compiled(struct session *session, struct output_table *rows,
+                         const struct variant *v)
 {
     if (v->state == VARIANT_NEW) {
         field(rows, "compiled", "no: not in the cache");
@@ -49,13 +51,13 @@ static void add_compiled(struct session *session, struct rows *rows, const struc
 static void print_variant(struct session *session, struct variant *v)
 {
     static const char *const columns[] = {"what", "value"};
-    struct rows rows;
-    struct workshop shop;
+    struct output_table rows;
+    struct context context;
     session->variants[0] = v;
     session->num_variants = 1;
     space_expand(session);
-    workshop_open(session, &shop);
-    rows_begin(&rows, &session->arena, columns, 2);
+    context_open(session, &context);
+    output_begin(&rows, &session->arena, columns, 2);
     field(&rows, "name", v->name);
     field(&rows, "symbol", v->symbol);
     field(&rows, "family", v->family->name);
@@ -71,7 +73,7 @@ static void print_variant(struct session *session, struct variant *v)
     number(session, &rows, "max registers", v->max_registers);
     add_facts(session, &rows, v);
     add_compiled(session, &rows, v);
-    rows_print(&rows, session->options->format);
+    output_print(&rows, session->options->format);
 }
 
 struct question {
@@ -112,24 +114,24 @@ struct tally {
     const struct arch *arch;
 };
 
-static void add_answer(struct rows *rows, const struct family *family, const struct arch *arch,
-                       const struct why_answer *answer)
+static void add_answer(struct output_table *rows, const struct family *family,
+                       const struct arch *arch, const struct why_answer *answer)
 {
     if (answer->num_legal > 0) {
-        rows_text(rows, family->name);
-        rows_text(rows, arch->name);
-        rows_integer(rows, (int64_t)answer->num_legal);
-        rows_text(rows, answer->num_legal == 1 ? answer->legal[0] : "legal");
+        output_text(rows, family->name);
+        output_text(rows, arch->name);
+        output_integer(rows, (int64_t)answer->num_legal);
+        output_text(rows, answer->num_legal == 1 ? answer->legal[0] : "legal");
     }
     for (size_t i = 0; i < answer->num_reasons; i++) {
-        rows_text(rows, family->name);
-        rows_text(rows, arch->name);
-        rows_integer(rows, (int64_t)answer->reasons[i].count);
-        rows_text(rows, answer->reasons[i].reason);
+        output_text(rows, family->name);
+        output_text(rows, arch->name);
+        output_integer(rows, (int64_t)answer->reasons[i].count);
+        output_text(rows, answer->reasons[i].reason);
     }
 }
 
-static void ask(struct session *session, const struct question *question, struct rows *rows,
+static void ask(struct session *session, const struct question *question, struct output_table *rows,
                 struct tally *tally)
 {
     for (size_t f = 0; f < session->num_families; f++) {
@@ -171,11 +173,11 @@ int command_why(struct session *session)
     static const char *const columns[] = {"family", "target", "combinations", "why"};
     struct question question;
     struct tally tally = {0};
-    struct rows rows;
+    struct output_table rows;
     read_question(session, &question);
     /* A name says its target. */
     space_open(session, question.glob != NULL);
-    rows_begin(&rows, &session->arena, columns, sizeof columns / sizeof columns[0]);
+    output_begin(&rows, &session->arena, columns, sizeof columns / sizeof columns[0]);
     ask(session, &question, &rows, &tally);
     if (tally.families == 0)
         fail(session, "why: %s", tally.message);
@@ -188,6 +190,6 @@ int command_why(struct session *session)
     if (variant != NULL)
         print_variant(session, variant);
     else
-        rows_print(&rows, session->options->format);
+        output_print(&rows, session->options->format);
     return 0;
 }

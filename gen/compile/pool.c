@@ -46,7 +46,7 @@ struct crew {
     size_t count, next; /* the first that no worker has yet */
     size_t num_workers, running, starts;
     struct worker workers[MAX_JOBS];
-    struct workplace place;
+    struct scratch_dir place;
     const char *failure; /* of the machine: ends the run */
     bool stop, hurried;
     struct progress progress;
@@ -270,8 +270,8 @@ static void judge(struct session *session, struct variant *variant, const struct
     variant->seconds = entry->seconds;
     variant->image = entry->image;
     variant->image_size = entry->image_size;
-    variant->warnings = report_messages(&session->arena, entry->log);
-    report_parse(entry->log, &variant->report);
+    variant->warnings = ptxas_log_messages(&session->arena, entry->log);
+    ptxas_log_parse(entry->log, &variant->report);
     if (variant->report.entries != 1 || strcmp(variant->report.entry, variant->symbol) != 0) {
         variant->state = VARIANT_BROKEN;
         variant->reason = arena_printf(
@@ -282,7 +282,7 @@ static void judge(struct session *session, struct variant *variant, const struct
             variant->report.entries > 0 ? ", the first named " : "", variant->report.entry);
         return;
     }
-    variant->reason = report_gate(&session->arena, variant, &variant->report);
+    variant->reason = ptxas_log_gate(&session->arena, variant, &variant->report);
     variant->state = variant->reason != NULL ? VARIANT_REFUSED : VARIANT_BUILT;
 }
 
@@ -308,7 +308,7 @@ static void take_result(struct crew *crew, const struct message *message, char *
         crew->failure = log;
     } else if (message->status == COMPILE_REJECTED) {
         variant->state = VARIANT_BROKEN;
-        variant->reason = report_messages(&session->arena, log);
+        variant->reason = ptxas_log_messages(&session->arena, log);
         if (variant->reason == NULL)
             variant->reason = "the compiler rejects it without a word";
     } else if (pool_from_cache(session, crew->pool->cache, variant)) {
@@ -433,8 +433,8 @@ void pool_run(struct session *session, struct pool *pool, struct variant **varia
         crew->num_workers = MAX_JOBS;
     if (crew->num_workers > count)
         crew->num_workers = count;
-    workplace_clean(&session->arena, pool->cache);
-    if (!workplace_open(&session->arena, pool->cache, &crew->place))
+    scratch_dir_clean(&session->arena, pool->cache);
+    if (!scratch_dir_open(&session->arena, pool->cache, &crew->place))
         fail(session, "%s: cannot make a folder in it: %s", pool->cache, strerror(errno));
     catch_signals(old);
     progress_begin(&crew->progress, count, pool->quiet);
@@ -443,7 +443,7 @@ void pool_run(struct session *session, struct pool *pool, struct variant **varia
     while (crew->running > 0)
         wait_for_workers(crew);
     progress_end(&crew->progress);
-    workplace_close(&session->arena, &crew->place);
+    scratch_dir_close(&session->arena, &crew->place);
     for (int i = 0; i < NUM_SIGNALS; i++)
         sigaction(signals[i], &old[i], NULL);
     pool->interrupted = caught;

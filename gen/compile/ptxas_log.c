@@ -62,7 +62,7 @@ static const char *line_end(const char *line)
     return end != NULL ? end : line + strlen(line);
 }
 
-void report_parse(const char *log, struct report *report)
+void ptxas_log_parse(const char *log, struct report *report)
 {
     *report = (struct report){0};
     for (const char *line = log; *line != '\0';) {
@@ -95,7 +95,7 @@ static void add_line(struct text *out, const char *line, const char *end)
     text_add(out, "\n", 1);
 }
 
-char *report_messages(struct arena *arena, const char *log)
+char *ptxas_log_messages(struct arena *arena, const char *log)
 {
     struct text out = {0};
     for (const char *line = log; *line != '\0';) {
@@ -113,8 +113,8 @@ char *report_messages(struct arena *arena, const char *log)
     return text;
 }
 
-const char *report_gate(struct arena *arena, const struct variant *variant,
-                        const struct report *report)
+const char *ptxas_log_gate(struct arena *arena, const struct variant *variant,
+                           const struct report *report)
 {
     const struct arch *arch = variant->arch;
     if (report->spill_stores > 0 || report->spill_loads > 0)

@@ -1,18 +1,18 @@
 /*
  * What the compiler's log says about a kernel, and the gates it must pass.
  */
-#ifndef REPORT_H
-#define REPORT_H
+#ifndef PTXAS_LOG_H
+#define PTXAS_LOG_H
 
 #include "spec/model.h"
 
 /* Reads ptxas's lines into *report. */
-void report_parse(const char *log, struct report *report);
+void ptxas_log_parse(const char *log, struct report *report);
 /* The log's other lines (warnings), or NULL if there are none. Lines cite
  * files below templates/ as path:line. */
-char *report_messages(struct arena *arena, const char *log);
+char *ptxas_log_messages(struct arena *arena, const char *log);
 /* NULL, or the sentence that says why the variant must not be used. */
-const char *report_gate(struct arena *arena, const struct variant *variant,
-                        const struct report *report);
+const char *ptxas_log_gate(struct arena *arena, const struct variant *variant,
+                           const struct report *report);
 
-#endif /* REPORT_H */
+#endif /* PTXAS_LOG_H */

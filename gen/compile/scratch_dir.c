@@ -25,7 +25,7 @@ static bool still_there(int fd, const char *path)
            own.st_ino == found.st_ino;
 }
 
-bool workplace_open(struct arena *arena, const char *cache, struct workplace *place)
+bool scratch_dir_open(struct arena *arena, const char *cache, struct scratch_dir *place)
 {
     enum { TRIES = 100 };
     for (int i = 0; i < TRIES; i++) {
@@ -39,7 +39,7 @@ bool workplace_open(struct arena *arena, const char *cache, struct workplace *pl
         if (fd < 0 && errno != ENOENT)
             return false;
         if (fd >= 0 && take(fd) && still_there(fd, path)) {
-            *place = (struct workplace){folder, fd};
+            *place = (struct scratch_dir){folder, fd};
             return true;
         }
         if (fd >= 0)
@@ -50,7 +50,7 @@ bool workplace_open(struct arena *arena, const char *cache, struct workplace *pl
 }
 
 /* The lock goes last: what has none is taken for new. */
-static void remove_workplace(struct arena *arena, const char *folder)
+static void remove_scratch_dir(struct arena *arena, const char *folder)
 {
     size_t count = 0;
     char **names = file_list(arena, folder, &count);
@@ -61,14 +61,14 @@ static void remove_workplace(struct arena *arena, const char *folder)
     rmdir(folder);
 }
 
-void workplace_close(struct arena *arena, struct workplace *place)
+void scratch_dir_close(struct arena *arena, struct scratch_dir *place)
 {
-    remove_workplace(arena, place->folder);
+    remove_scratch_dir(arena, place->folder);
     close(place->lock);
-    *place = (struct workplace){.lock = -1};
+    *place = (struct scratch_dir){.lock = -1};
 }
 
-void workplace_clean(struct arena *arena, const char *cache)
+void scratch_dir_clean(struct arena *arena, const char *cache)
 {
     size_t count = 0;
     char **names = file_list(arena, cache, &count);
@@ -82,7 +82,7 @@ void workplace_clean(struct arena *arena, const char *cache)
             continue;
         }
         if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-            remove_workplace(arena, folder);
+            remove_scratch_dir(arena, folder);
         close(fd);
     }
 }

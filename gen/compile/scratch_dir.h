@@ -3,23 +3,23 @@
  * and a lock says that the build lives: numbers of processes say neither where
  * containers or machines share a cache.
  */
-#ifndef WORKPLACE_H
-#define WORKPLACE_H
+#ifndef SCRATCH_DIR_H
+#define SCRATCH_DIR_H
 
 #include "util/arena.h"
 
 #include <stdbool.h>
 
-struct workplace {
+struct scratch_dir {
     const char *folder;
     int lock; /* held until this process and those it forks have ended */
 };
 
 /* False with errno set. */
-bool workplace_open(struct arena *arena, const char *cache, struct workplace *place);
+bool scratch_dir_open(struct arena *arena, const char *cache, struct scratch_dir *place);
 /* Removes it with all that is in it. */
-void workplace_close(struct arena *arena, struct workplace *place);
-/* Removes the workplaces of builds that have ended without. */
-void workplace_clean(struct arena *arena, const char *cache);
+void scratch_dir_close(struct arena *arena, struct scratch_dir *place);
+/* Removes the scratch folders of builds that have ended without. */
+void scratch_dir_clean(struct arena *arena, const char *cache);
 
-#endif /* WORKPLACE_H */
+#endif /* SCRATCH_DIR_H */

@@ -172,7 +172,7 @@ static void read_row(struct session *session, struct catalog *catalog, size_t *c
 {
     enum { FIELDS = 12, REFUSED_FIELDS = 4 };
     char *fields[FIELDS + 1], *end;
-    size_t count = lines_split(line, fields, FIELDS + 1);
+    size_t count = tsv_split(line, fields, FIELDS + 1);
     bool refused = strcmp(fields[0], "# refused") == 0;
     size_t expected = refused ? REFUSED_FIELDS : FIELDS;
     if (count != expected)
@@ -196,11 +196,11 @@ void catalog_read(struct session *session, const char *path, struct catalog *cat
 {
     size_t size, capacity = 0;
     *catalog = (struct catalog){.path = path};
-    struct lines lines = {.rest = file_read(&session->arena, path, &size)};
+    struct tsv lines = {.rest = file_read(&session->arena, path, &size)};
     if (lines.rest == NULL)
         fail(session, "%s: cannot read it: %s", path, strerror(errno));
     bool header = false;
-    for (char *line; (line = lines_next(&lines)) != NULL;) {
+    for (char *line; (line = tsv_next(&lines)) != NULL;) {
         if (lines.number == 1 && strcmp(line, first_line) != 0)
             fail(session, "%s:1: found '%.40s'; allowed: '%s'", path, line, first_line);
         if (strncmp(line, "# selection:", 12) == 0)

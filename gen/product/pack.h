@@ -1,5 +1,5 @@
 /*
- * The product file (pack_format.h) out of built variants.
+ * The product file (format/product.h) out of built variants.
  */
 #ifndef PACK_H
 #define PACK_H

@@ -1,5 +1,5 @@
 -- The sandbox that templates and family files run in: no way to files, code or other chunks, and nothing whose result
--- could differ from run to run. Embedded in the program; gen/spec.c loads it and hands it to spec.lua.
+-- could differ from run to run. Embedded in the program; gen/spec/spec.c loads it and hands it to spec.lua.
 local core = ... -- from C: string_methods(t)
 
 local next, type, tostring, select, error = next, type, tostring, select, error

@@ -149,11 +149,11 @@ static void match_table(struct session *session, const char *path, bool *wanted)
     char *text = file_read(&session->arena, path, &size), *fields[MAX_COLUMNS];
     if (text == NULL)
         fail(session, "--from-table: %s: cannot read it: %s", path, strerror(errno));
-    struct lines lines = {.rest = text};
-    for (char *line; (line = lines_next(&lines)) != NULL;) {
+    struct tsv lines = {.rest = text};
+    for (char *line; (line = tsv_next(&lines)) != NULL;) {
         if (line[0] == '#' || line[0] == '\0')
             continue;
-        size_t count = lines_split(line, fields, MAX_COLUMNS);
+        size_t count = tsv_split(line, fields, MAX_COLUMNS);
         if (column == MAX_COLUMNS) {
             for (size_t i = 0; i < count; i++)
                 if (strcmp(fields[i], "variant") == 0)

@@ -1,5 +1,5 @@
 -- The specialization space: family files read and checked, their variants enumerated and named. Embedded in the program;
--- gen/spec.c is the only caller.
+-- gen/spec/spec.c is the only caller.
 local core, sandbox = ... -- from C: glob(pattern, name), load(source, chunk, env), line_of(function), fail(message)
 local spec = {}
 
@@ -9,7 +9,7 @@ local concat, sort, format = table.concat, table.sort, string.format
 local sorted_keys, read_only, copy = sandbox.sorted_keys, sandbox.read_only, sandbox.copy
 local nearest, names_of, environment, base = sandbox.nearest, sandbox.names_of, sandbox.environment, sandbox.base
 
--- Limits of gen/pack_format.h.
+-- Limits of runtime/format/product.h.
 local MAX_REQUIRED, MAX_FACTS = 8, core.max_facts
 
 -- ---- family files -----------------------------------------------------------------------------------------------------

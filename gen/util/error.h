@@ -3,8 +3,8 @@
  * failure raised here is the user's to mend (exit status 1); any other Lua
  * error is a fault of the program (2).
  */
-#ifndef FAILURE_H
-#define FAILURE_H
+#ifndef ERROR_H
+#define ERROR_H
 
 #include "spec/model.h"
 
@@ -24,4 +24,4 @@ void call_user(struct session *session, int nargs, int nresults, const char *pat
 /* Loads text as a chunk that cites `path`. A syntax error is a failure. */
 void load_user(struct session *session, const char *text, size_t size, const char *path);
 
-#endif /* FAILURE_H */
+#endif /* ERROR_H */

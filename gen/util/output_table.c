@@ -4,24 +4,24 @@
 #include <stdio.h>
 #include <string.h>
 
-bool rows_format_parse(const char *name, enum rows_format *format)
+bool output_format_parse(const char *name, enum output_format *format)
 {
     static const char *const names[] = {"table", "tsv", "json"};
     for (int i = 0; i < 3; i++)
         if (strcmp(name, names[i]) == 0) {
-            *format = (enum rows_format)i;
+            *format = (enum output_format)i;
             return true;
         }
     return false;
 }
 
-void rows_begin(struct rows *rows, struct arena *arena, const char *const *columns,
-                size_t num_columns)
+void output_begin(struct output_table *rows, struct arena *arena, const char *const *columns,
+                  size_t num_columns)
 {
-    *rows = (struct rows){.arena = arena, .columns = columns, .num_columns = num_columns};
+    *rows = (struct output_table){.arena = arena, .columns = columns, .num_columns = num_columns};
 }
 
-static void add(struct rows *rows, const char *text, bool number)
+static void add(struct output_table *rows, const char *text, bool number)
 {
     if (rows->count == rows->capacity) {
         size_t capacity = rows->capacity > 0 ? 2 * rows->capacity : 64;
@@ -32,22 +32,22 @@ static void add(struct rows *rows, const char *text, bool number)
     rows->cells[rows->count++] = (struct cell){text, number};
 }
 
-void rows_text(struct rows *rows, const char *text)
+void output_text(struct output_table *rows, const char *text)
 {
     add(rows, text, false);
 }
 
-void rows_integer(struct rows *rows, int64_t value)
+void output_integer(struct output_table *rows, int64_t value)
 {
     add(rows, arena_printf(rows->arena, "%" PRId64, value), true);
 }
 
-void rows_decimal(struct rows *rows, double value, int digits)
+void output_decimal(struct output_table *rows, double value, int digits)
 {
     add(rows, arena_printf(rows->arena, "%.*f", digits, value), true);
 }
 
-static void print_table(const struct rows *rows)
+static void print_table(const struct output_table *rows)
 {
     size_t n = rows->num_columns, widths[32] = {0};
     for (size_t i = 0; i < n; i++)
@@ -70,7 +70,7 @@ static void print_tsv_cell(const char *text)
         putchar(*text == '\t' || *text == '\n' || *text == '\r' ? ' ' : *text);
 }
 
-static void print_tsv(const struct rows *rows)
+static void print_tsv(const struct output_table *rows)
 {
     size_t n = rows->num_columns;
     for (size_t i = 0; i < n + rows->count; i++) {
@@ -94,7 +94,7 @@ static void print_json_string(const char *text)
     putchar('"');
 }
 
-static void print_json(const struct rows *rows)
+static void print_json(const struct output_table *rows)
 {
     size_t n = rows->num_columns;
     printf("[");
@@ -112,11 +112,11 @@ static void print_json(const struct rows *rows)
     printf("%s]\n", rows->count > 0 ? "\n" : "");
 }
 
-void rows_print(const struct rows *rows, enum rows_format format)
+void output_print(const struct output_table *rows, enum output_format format)
 {
-    if (format == ROWS_TABLE)
+    if (format == OUTPUT_TABLE)
         print_table(rows);
-    else if (format == ROWS_TSV)
+    else if (format == OUTPUT_TSV)
         print_tsv(rows);
     else
         print_json(rows);

@@ -1,24 +1,24 @@
 /*
  * Tabular output on stdout: aligned for people, TSV and JSON for programs.
  */
-#ifndef ROWS_H
-#define ROWS_H
+#ifndef OUTPUT_TABLE_H
+#define OUTPUT_TABLE_H
 
 #include "util/arena.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum rows_format { ROWS_TABLE, ROWS_TSV, ROWS_JSON };
+enum output_format { OUTPUT_TABLE, OUTPUT_TSV, OUTPUT_JSON };
 
-bool rows_format_parse(const char *name, enum rows_format *format);
+bool output_format_parse(const char *name, enum output_format *format);
 
 struct cell {
     const char *text;
     bool number; /* JSON: without quotes; aligned to the right */
 };
 
-struct rows {
+struct output_table {
     struct arena *arena;
     const char *const *columns;
     size_t num_columns;
@@ -26,12 +26,12 @@ struct rows {
     size_t count, capacity;
 };
 
-void rows_begin(struct rows *rows, struct arena *arena, const char *const *columns,
-                size_t num_columns);
+void output_begin(struct output_table *rows, struct arena *arena, const char *const *columns,
+                  size_t num_columns);
 /* Cells are added from left to right, row after row. The text is kept. */
-void rows_text(struct rows *rows, const char *text);
-void rows_integer(struct rows *rows, int64_t value);
-void rows_decimal(struct rows *rows, double value, int digits);
-void rows_print(const struct rows *rows, enum rows_format format);
+void output_text(struct output_table *rows, const char *text);
+void output_integer(struct output_table *rows, int64_t value);
+void output_decimal(struct output_table *rows, double value, int digits);
+void output_print(const struct output_table *rows, enum output_format format);
 
-#endif /* ROWS_H */
+#endif /* OUTPUT_TABLE_H */

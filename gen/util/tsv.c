@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-char *lines_next(struct lines *lines)
+char *tsv_next(struct tsv *lines)
 {
     char *line = lines->rest;
     if (line == NULL || *line == '\0')
@@ -16,7 +16,7 @@ char *lines_next(struct lines *lines)
     return line;
 }
 
-size_t lines_split(char *line, char **fields, size_t capacity)
+size_t tsv_split(char *line, char **fields, size_t capacity)
 {
     size_t count = 0;
     for (char *p = line; p != NULL && count < capacity;) {

@@ -4,8 +4,8 @@
  * To 1e-6; the argument is a normal number > 0, for the root below 8e37. And a
  * power for times.
  */
-#ifndef GEN_APPROX_H
-#define GEN_APPROX_H
+#ifndef GEN_MATHF_H
+#define GEN_MATHF_H
 
 #include <stdint.h>
 #include <string.h>
@@ -75,4 +75,4 @@ static inline float gen__exp2_small(float x)
     return (low + square * middle) + square * square * high;
 }
 
-#endif /* GEN_APPROX_H */
+#endif /* GEN_MATHF_H */

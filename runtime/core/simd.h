@@ -2,8 +2,8 @@
  * Four floats at once, where gcc's vector types lack an operation or compile it
  * poorly: x86-64's own, or spelled out.
  */
-#ifndef GEN_LANES_H
-#define GEN_LANES_H
+#ifndef GEN_SIMD_H
+#define GEN_SIMD_H
 
 #include <math.h>
 #include <stdint.h>
@@ -241,4 +241,4 @@ static inline float gen__doublings(float x)
     return (float)gen__lanes_log2(gen__lanes_all(x))[0] * GEN__LOG_UNIT - GEN__LOG_BIAS;
 }
 
-#endif /* GEN_LANES_H */
+#endif /* GEN_SIMD_H */

@@ -1,6 +1,6 @@
 /* What every family says of a number or a pointer that it may not be. */
-#ifndef GEN_FAMILIES_ARGUMENTS_H
-#define GEN_FAMILIES_ARGUMENTS_H
+#ifndef GEN_ARGUMENTS_H
+#define GEN_ARGUMENTS_H
 
 #include "family/family.h"
 
@@ -27,4 +27,4 @@ static inline enum gen_status gen__check_pointer(const char *family, const char 
     return GEN_OK;
 }
 
-#endif /* GEN_FAMILIES_ARGUMENTS_H */
+#endif /* GEN_ARGUMENTS_H */

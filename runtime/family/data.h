@@ -3,8 +3,8 @@
  * values hold of each kind. Tensors come as gen__family.tensors() and form() left
  * them; `width` is a head's.
  */
-#ifndef GEN_FAMILIES_DATA_H
-#define GEN_FAMILIES_DATA_H
+#ifndef GEN_DATA_H
+#define GEN_DATA_H
 
 #include "family/family.h"
 
@@ -94,4 +94,4 @@ static inline void gen__data_gates(enum gen__data kind, struct gen__tensor *gate
     }
 }
 
-#endif /* GEN_FAMILIES_DATA_H */
+#endif /* GEN_DATA_H */

@@ -1,11 +1,11 @@
 /*
  * What a family tells the runtime, the tuner, the verifier and the tests about
- * itself. runtime/families/<family>.c defines one
+ * itself. runtime/families/<family>/family.c defines one
  *
  *     const struct gen__family gen__family_<family> = {...};
  *
- * and the build collects them from the folder's file names; no list is kept by
- * hand. Everything outside that file treats families alike.
+ * and the build collects them from the folders' names; no list is kept by
+ * hand. Everything outside that folder treats families alike.
  */
 #ifndef GEN_FAMILY_H
 #define GEN_FAMILY_H
@@ -212,8 +212,8 @@ struct gen__family {
                       const struct gen__facts *variant, const gen_plan *plan,
                       struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
     /* gen_select() once device, size and flags were checked, and the short way to a launch of
-     * another family's plan, compiled with this family's functions (short.h). They do nothing that
-     * the functions above do not say; NULL: selection goes by those. */
+     * another family's plan, compiled with this family's functions (select/short.h). They do
+     * nothing that the functions above do not say; NULL: selection goes by those. */
     enum gen_status (*select)(const gen_library *library, const gen_device *device,
                               const gen_problem *problem, gen_plan *plan);
     bool (*launch)(const gen_library *library, const gen_device *device, const gen_problem *problem,
@@ -226,7 +226,7 @@ struct gen__family {
     enum gen_status (*params)(const gen_plan *plan, uint32_t launch, const gen_args *args,
                               void *workspace, void *params);
     /* The operator on host memory, accumulating in double. Arguments were
-     * checked. Defined in runtime/reference/<family>.c. */
+     * checked. Defined in the family's reference.c. */
     enum gen_status (*reference)(const gen_plan *plan, const gen_args *args);
     /* The same, and the outputs before their rounding too: exact[t], where not
      * NULL, gets tensor t of tensors() (role OUT), element for element; what the

@@ -1,6 +1,6 @@
 /* Numbers for the inputs that families make: lengths, slots, orders. */
-#ifndef GEN_FAMILIES_SCATTER_H
-#define GEN_FAMILIES_SCATTER_H
+#ifndef GEN_SCATTER_H
+#define GEN_SCATTER_H
 
 #include <stdint.h>
 
@@ -13,4 +13,4 @@ static inline double gen__scatter(uint64_t seed, int64_t index)
     return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-#endif /* GEN_FAMILIES_SCATTER_H */
+#endif /* GEN_SCATTER_H */

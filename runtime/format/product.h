@@ -7,7 +7,7 @@
  *     [tables]                  tuning tables, the text as it was given
  *     [prepared tables]         the same as the runtime would have them: rows
  *                               that are read, sorted and found good, and grids
- *                               to search them by (runtime/prepared.h), each
+ *                               to search them by (product/prepared.h), each
  *                               64-byte aligned; a table may have none
  *     [index]                   struct gen_pack_index and what it points at
  *     [footer]                  struct gen_pack_footer, the file's last bytes

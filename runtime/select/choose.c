@@ -19,7 +19,7 @@
  *   FALLBACK  the group's fallback, where the family has no estimate
  *
  * PTX is never preferred to machine code: no row names it where the product has
- * machine code for the row's class and key (table.c drops such rows), and of
+ * machine code for the row's class and key (product/table.c drops such rows), and of
  * targets text is the last, which MODEL and FALLBACK reach where no variant of the
  * others is eligible. The driver would have to compile it when it is first used.
  *

@@ -1,6 +1,6 @@
 /* Comparing classes of GPU: the device's own, and the nearest. */
-#ifndef GEN_CLASSES_H
-#define GEN_CLASSES_H
+#ifndef GEN_GPU_CLASS_H
+#define GEN_GPU_CLASS_H
 
 #include "product/library.h"
 
@@ -105,4 +105,4 @@ static inline float gen__by_bandwidth(float us, const gen_device *device,
     return gbps ? us * ((float)range->memory_gbps / (float)gbps) : us;
 }
 
-#endif /* GEN_CLASSES_H */
+#endif /* GEN_GPU_CLASS_H */

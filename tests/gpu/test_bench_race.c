@@ -64,15 +64,15 @@ static void close_fixture(struct fixture *f)
 }
 
 /* Those that compete, in the order of names: "sm90a_0 sm90a_1". */
-static void expect_contest(const char *device, const char *glob, const char *expected)
+static void expect_race(const char *device, const char *glob, const char *expected)
 {
     struct fixture f;
-    struct contest c = {.rest_ms = 0};
+    struct race c = {.rest_ms = 0};
     char found[256] = "";
     const struct option_list only = {.item = {glob}, .count = glob ? 1 : 0};
     open_fixture(&f, device);
-    contest_find(&c, &f.session, &f.list.item[0], &only, NULL);
-    const size_t left = contest_strike(&c);
+    race_find(&c, &f.session, &f.list.item[0], &only, NULL);
+    const size_t left = race_strike(&c);
     assert_int_equal(left, c.count);
     for (size_t i = 0; i < c.count; i++) {
         const char *name = session_variant(&f.session, c.candidate[i].variant).name;
@@ -80,18 +80,18 @@ static void expect_contest(const char *device, const char *glob, const char *exp
                  strstr(name, "__") + 2);
     }
     assert_string_equal(found, expected);
-    contest_close(&c);
+    race_close(&c);
     close_fixture(&f);
 }
 
 static void ptx_does_not_compete_with_machine_code(void **state)
 {
     (void)state;
-    expect_contest("h200", NULL, "sm90a_0 sm90a_1");
-    expect_contest("h200", "*_1", "sm90a_1");
+    expect_race("h200", NULL, "sm90a_0 sm90a_1");
+    expect_race("h200", "*_1", "sm90a_1");
     /* Not even by itself: the runtime would drop its row. */
-    expect_contest("h200", "*ptx80*", "");
-    expect_contest("a100", NULL, "ptx80_0 ptx80_1"); /* no machine code for it */
+    expect_race("h200", "*ptx80*", "");
+    expect_race("a100", NULL, "ptx80_0 ptx80_1"); /* no machine code for it */
 }
 
 static void expect_pair(const char *device, const char *variant, const char *runner_up,
@@ -129,5 +129,5 @@ int main(void)
         cmocka_unit_test(ptx_does_not_compete_with_machine_code),
         cmocka_unit_test(a_row_of_ptx_is_refreshed_by_its_runner_up),
     };
-    return cmocka_run_group_tests_name("contest", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("race", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Writing a product file: the test's own reading of gen/pack_format.h. */
+/* Writing a product file: the test's own reading of format/product.h. */
 #include "make_product.h"
 
 #include "product/prepare.h"

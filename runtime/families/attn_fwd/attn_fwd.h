@@ -95,12 +95,12 @@ static inline int32_t gen__attn_right(const int32_t *dims)
     return dims[ATTN_FWD_IS_CAUSAL] ? 0 : right < 0 ? ATTN_NO_BOUND : right;
 }
 
-/* attn_fwd/launch.c */
+/* launch.c */
 struct gen__attn_strides gen__attn_fwd_strides(const int32_t *dims, const gen_attn_fwd_args *args);
 enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, const gen_args *args,
                                      void *workspace, void *params);
 
-/* attn_fwd/inputs.c */
+/* inputs.c */
 enum { ATTN_FWD_NUM_FORMS = 7 };
 extern const char *const gen__attn_fwd_forms[ATTN_FWD_NUM_FORMS];
 uint32_t gen__attn_fwd_tensors(const gen_problem *problem, struct gen__tensor *tensors);
@@ -117,7 +117,7 @@ extern const uint8_t gen__attn_fwd_grid[];
 void gen__attn_fwd_set_counts(gen_problem *problem, const float counts[GEN__MAX_COORDS]);
 void gen__attn_fwd_case_name(const gen_problem *problem, char *text, size_t capacity);
 
-/* runtime/reference/attn_fwd.c */
+/* reference.c */
 enum gen_status gen__attn_fwd_exact(const gen_plan *plan, const gen_args *args,
                                     double *const *exact);
 enum gen_status gen__attn_fwd_reference(const gen_plan *plan, const gen_args *args);

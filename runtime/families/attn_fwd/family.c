@@ -1,7 +1,7 @@
 /*
  * Dense attention, forward, on the host: which problems are allowed, the geometry
  * of a launch, and an estimate of its time. The arguments are in
- * attn_fwd/launch.c, what the tuner and the tests need in attn_fwd/inputs.c.
+ * launch.c, what the tuner and the tests need in inputs.c.
  */
 #include "family/arguments.h"
 #include "families/attn_fwd/attn_fwd.h"

@@ -1,7 +1,7 @@
 /*
  * What the host files of kda_intra, kda_scan, kda_inter and kda_prefill share: the
  * problem as a plan's dims, where sequences, their chunks and segments lie, and checks.
- * Defined in kda_prefill/shape.c and segments.c, where not here.
+ * Defined in shape.c and segments.c, where not here.
  */
 #ifndef GEN_FAMILIES_KDA_CHUNK_H
 #define GEN_FAMILIES_KDA_CHUNK_H

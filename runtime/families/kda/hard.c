@@ -1,6 +1,6 @@
 /*
  * Inputs that are hard for the inverse of a chunk, for the verifier and the tests of
- * kda_intra, kda_chunk_intra and kda_prefill: kda_chunk.h says which.
+ * kda_intra, kda_chunk_intra and kda_prefill: chunk.h says which.
  */
 #include "families/kda/chunk.h"
 #include "family/scatter.h"

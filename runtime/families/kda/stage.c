@@ -1,4 +1,4 @@
-/* The problem of the stages of Kimi Delta Attention prefill on the host: kda_stage.h. */
+/* The problem of the stages of Kimi Delta Attention prefill on the host: stage.h. */
 #include "families/kda/stage.h"
 
 #include "family/scatter.h"

@@ -1,8 +1,8 @@
 /*
  * What the host files of the stages of Kimi Delta Attention prefill share (kda_gate,
  * kda_chunk_intra, kda_recompute_wu, kda_chunk_h, kda_chunk_o): the problem, its
- * geometry, checks, and inputs for tests. Defined in kda_chunk_intra/stage.c. The
- * problem's fields are a plan's dims, as kda_chunk.h has them.
+ * geometry, checks, and inputs for tests. Defined in stage.c. The
+ * problem's fields are a plan's dims, as chunk.h has them.
  */
 #ifndef GEN_FAMILIES_KDA_STAGE_H
 #define GEN_FAMILIES_KDA_STAGE_H

@@ -1,7 +1,7 @@
 /*
  * Kimi Delta Attention decode on the host: which problems are allowed, the
  * geometry of a launch, and an estimate of its time. Arguments are in
- * kda_decode/args.c, tensors and forms in kda_decode/inputs.c.
+ * args.c, tensors and forms in inputs.c.
  */
 #include "family/arguments.h"
 #include "families/kda_decode/kda_decode.h"
@@ -162,7 +162,7 @@ static bool fits_all(const struct gen__facts *variant)
  *
  *     time = launch + (streaming^1.5 + chains^1.5)^(2/3) + tail
  *
- * as la_decode's (runtime/families/la_decode.c), of whose kernels these are the
+ * as la_decode's (families/la_decode/family.c), of whose kernels these are the
  * siblings and whose constants these are. streaming: the states read once and
  * written once a token at the bandwidth that DRAM gives to equal reads and writes.
  * chains: what a block takes if nobody disturbs it, as often as blocks follow each

@@ -83,11 +83,11 @@ static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32
     };
 }
 
-/* kda_decode/args.c */
+/* args.c */
 enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *args,
                                        void *workspace, void *params);
 
-/* kda_decode/inputs.c */
+/* inputs.c */
 uint32_t gen__kda_decode_tensors(const gen_problem *problem, struct gen__tensor *tensors);
 void gen__kda_decode_default_args(const gen_problem *problem, gen_args *args);
 enum gen_status gen__kda_decode_fill(const gen_problem *problem, const gen_args *args,
@@ -102,7 +102,7 @@ bool gen__kda_decode_form(const gen_problem *problem, uint32_t index, gen_args *
 bool gen__kda_decode_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
                           struct gen__tensor *tensors);
 
-/* runtime/reference/kda_decode.c */
+/* reference.c */
 enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *args,
                                       double *const *exact);
 enum gen_status gen__kda_decode_reference(const gen_plan *plan, const gen_args *args);

@@ -1,6 +1,6 @@
 /*
  * What the host files of kda_prefill share: the launches, and what the tuner, the
- * verifier and the tests need (kda_prefill/inputs.c).
+ * verifier and the tests need (inputs.c).
  */
 #ifndef GEN_FAMILIES_KDA_PREFILL_H
 #define GEN_FAMILIES_KDA_PREFILL_H

@@ -43,7 +43,19 @@ enum la_decode_tensor {
     LA_DECODE_SLOTS
 };
 
-/* runtime/reference/la_decode.c */
+/* inputs.c */
+uint32_t gen__la_decode_tensors(const gen_problem *problem, struct gen__tensor *tensors);
+void gen__la_decode_default_args(const gen_problem *problem, gen_args *args);
+void gen__la_decode_cost(const gen_problem *problem, double *bytes, double *flops);
+void gen__la_decode_case_name(const gen_problem *problem, char *text, size_t capacity);
+#define LA_DECODE_NUM_FORMS 5
+extern const char *const gen__la_decode_forms[LA_DECODE_NUM_FORMS];
+bool gen__la_decode_form(const gen_problem *problem, uint32_t index, gen_args *args,
+                         struct gen__tensor *tensors);
+bool gen__la_decode_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
+                         struct gen__tensor *tensors);
+
+/* reference.c */
 enum gen_status gen__la_decode_exact(const gen_plan *plan, const gen_args *args,
                                      double *const *exact);
 enum gen_status gen__la_decode_reference(const gen_plan *plan, const gen_args *args);

@@ -1,7 +1,7 @@
 /*
  * MLA decode on the host: which problems are allowed, which variants fit, and the
  * plan. How a batch is shared out and what that takes is in mla_decode/sharing.h, the
- * arguments in mla_decode/launch.c, what the tuner and the tests need in mla_decode/inputs.c.
+ * arguments in launch.c, what the tuner and the tests need in inputs.c.
  */
 #include "families/mla_decode/sharing.h"
 

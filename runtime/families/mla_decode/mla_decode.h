@@ -81,14 +81,14 @@ struct gen__mla_workspace {
     uint64_t records, partial_rows, partial, size;
 };
 
-/* mla_decode/launch.c */
+/* launch.c */
 struct gen__mla_strides gen__mla_decode_strides(const int32_t *dims,
                                                 const gen_mla_decode_args *args);
 struct gen__mla_workspace gen__mla_decode_workspace(const int32_t *dims);
 enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *args,
                                        void *workspace, void *params);
 
-/* mla_decode/inputs.c */
+/* inputs.c */
 enum { MLA_DECODE_NUM_FORMS = 10 };
 extern const char *const gen__mla_decode_forms[MLA_DECODE_NUM_FORMS];
 uint32_t gen__mla_decode_tensors(const gen_problem *problem, struct gen__tensor *tensors);
@@ -105,7 +105,7 @@ extern const uint8_t gen__mla_decode_grid[];
 void gen__mla_decode_set_counts(gen_problem *problem, const float counts[GEN__MAX_COORDS]);
 void gen__mla_decode_case_name(const gen_problem *problem, char *text, size_t capacity);
 
-/* runtime/reference/mla_decode.c */
+/* reference.c */
 enum gen_status gen__mla_decode_exact(const gen_plan *plan, const gen_args *args,
                                       double *const *exact);
 enum gen_status gen__mla_decode_reference(const gen_plan *plan, const gen_args *args);

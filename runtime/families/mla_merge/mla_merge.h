@@ -44,7 +44,26 @@ struct gen__mla_merge_strides {
 struct gen__mla_merge_strides gen__mla_merge_strides(const int32_t *dims,
                                                      const gen_mla_merge_args *args);
 
-/* runtime/reference/mla_merge.c */
+/* Rows of one record. */
+static inline int64_t gen__mla_merge_rows(const gen_mla_merge_problem *p)
+{
+    return (int64_t)p->q_len * p->num_heads;
+}
+
+/* inputs.c */
+uint32_t gen__mla_merge_tensors(const gen_problem *problem, struct gen__tensor *tensors);
+void gen__mla_merge_default_args(const gen_problem *problem, gen_args *args);
+enum gen_status gen__mla_merge_fill(const gen_problem *problem, const gen_args *args,
+                                    const struct gen__tensor *tensors,
+                                    const struct gen__fill_options *options, void *const *data);
+void gen__mla_merge_cost(const gen_problem *problem, double *bytes, double *flops);
+void gen__mla_merge_case_name(const gen_problem *problem, char *text, size_t capacity);
+#define MLA_MERGE_NUM_FORMS 5
+extern const char *const gen__mla_merge_forms[MLA_MERGE_NUM_FORMS];
+bool gen__mla_merge_form(const gen_problem *problem, uint32_t index, gen_args *args,
+                         struct gen__tensor *tensors);
+
+/* reference.c */
 enum gen_status gen__mla_merge_exact(const gen_plan *plan, const gen_args *args,
                                      double *const *exact);
 enum gen_status gen__mla_merge_reference(const gen_plan *plan, const gen_args *args);
