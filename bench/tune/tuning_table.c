@@ -1,5 +1,7 @@
 #include "tune/tuning_table.h"
 
+#include "format/table.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -140,61 +142,47 @@ void table_pass(struct table *table, const char *variant)
 
 /* ---- the file ---------------------------------------------------------- */
 
-static bool to_number(const char *text, double *value)
+/* Ends a piece of the text that was read, which is ours to write. */
+static char *terminated(struct gen__span span)
 {
-    char *end;
-    *value = strtod(text, &end);
-    return end != text && *end == '\0' && *value >= 0;
+    char *at = (char *)(uintptr_t)span.at;
+    at[span.length] = '\0';
+    return at;
 }
 
-static bool read_row(struct table *table, char *line)
+static bool read_row(struct table *table, struct gen__span line)
 {
-    char *field[NUM_COLUMNS];
-    int n = 0;
-    for (char *p = line; p; n++) {
-        char *tab = strchr(p, '\t');
-        if (n == NUM_COLUMNS)
-            return false;
-        if (tab)
-            *tab++ = '\0';
-        field[n] = p;
-        p = tab;
-    }
+    struct gen__span field[GEN__TABLE_MAX_COLUMNS];
     struct table_row row = {0};
-    if (n != NUM_COLUMNS || !to_number(field[4], &row.us) || !to_number(field[5], &row.spread) ||
-        !to_number(field[7], &row.runner_up_us) || strlen(field[8]) != 16)
+    uint64_t digest;
+    if (gen__table_fields(line, field) != NUM_COLUMNS || !gen__parse_number(field[4], &row.us) ||
+        !gen__parse_number(field[5], &row.spread) ||
+        !gen__parse_number(field[7], &row.runner_up_us) || !gen__parse_digest(field[8], &digest))
         return false;
-    row.family = field[0];
-    row.required = field[1];
-    row.problem = field[2];
-    row.variant = field[3];
-    row.runner_up = field[6];
-    memcpy(row.digest, field[8], sizeof row.digest);
-    row.toolkit = field[9];
-    row.driver = field[10];
+    row.family = terminated(field[0]);
+    row.required = terminated(field[1]);
+    row.problem = terminated(field[2]);
+    row.variant = terminated(field[3]);
+    row.runner_up = terminated(field[6]);
+    memcpy(row.digest, terminated(field[8]), sizeof row.digest);
+    row.toolkit = terminated(field[9]);
+    row.driver = terminated(field[10]);
     table_put(table, &row);
     return true;
 }
 
-/* What is behind a comment's "# name: "; NULL for another line. */
-static char *named(char *line, const char *name)
-{
-    const size_t length = strlen(name);
-    if (strncmp(line, "# ", 2) != 0 || strncmp(line + 2, name, length) != 0 ||
-        strncmp(line + 2 + length, ": ", 2) != 0)
-        return NULL;
-    return text_trim(line + 2 + length + 2);
-}
-
 /* Comments that say something to a run that goes on; false if one is malformed. */
-static bool read_comment(struct table *table, char *line)
+static bool read_comment(struct table *table, struct gen__span line)
 {
-    char *class_name = named(line, "class"), *failed = named(line, "failed");
-    if (class_name)
-        snprintf(table->identity.class_name, sizeof table->identity.class_name, "%s", class_name);
-    if (!failed)
+    struct gen__span key, value;
+    if (!gen__table_comment(line, &key, &value))
         return true;
-    char *reason = strstr(failed, ": ");
+    if (gen__span_is(key, "class"))
+        snprintf(table->identity.class_name, sizeof table->identity.class_name, "%.*s",
+                 (int)value.length, value.at);
+    if (!gen__span_is(key, "failed"))
+        return true;
+    char *failed = terminated(value), *reason = strstr(failed, ": ");
     if (!reason || reason == failed)
         return false;
     *reason = '\0';
@@ -204,21 +192,20 @@ static bool read_comment(struct table *table, char *line)
 
 int table_read(struct table *table, const char *path)
 {
-    char *data = file_read(path, NULL);
+    size_t size;
+    char *data = file_read(path, &size);
     int bad = 0;
     bool header = false;
     if (!data)
         return errno == ENOENT ? 0 : -1;
     table->found = *data != '\0';
-    for (char *line = data, *next; line; line = next) {
-        next = strchr(line, '\n');
-        if (next)
-            *next++ = '\0';
-        if (!*line)
+    struct gen__table_text text = {data, data + size, 0};
+    for (struct gen__span line; gen__table_line(&text, &line);) {
+        if (!line.length)
             continue;
-        if (*line == '#')
+        if (line.at[0] == '#')
             bad += !read_comment(table, line);
-        else if (!header && strcmp(line, columns) == 0)
+        else if (!header && gen__span_is(line, columns))
             header = true;
         else if (!header || !read_row(table, line))
             bad++;

@@ -6,7 +6,7 @@
 #include "util/file.h"
 #include "util/glob.h"
 #include "spec/gpu.h"
-#include "util/tsv.h"
+#include "format/table.h"
 #include "compile/pool.h"
 #include "expand/source.h"
 #include "spec/spec.h"
@@ -144,26 +144,29 @@ static void match_globs(struct session *session, bool *wanted)
 /* A tuning table: '#' lines, a line of column names, rows. */
 static void match_table(struct session *session, const char *path, bool *wanted)
 {
-    enum { MAX_COLUMNS = 64 };
-    size_t size, column = MAX_COLUMNS, found = 0, unknown = 0;
-    char *text = file_read(&session->arena, path, &size), *fields[MAX_COLUMNS];
-    if (text == NULL)
+    struct gen__span line, fields[GEN__TABLE_MAX_COLUMNS];
+    size_t size, found = 0, unknown = 0;
+    int column = -1;
+    const char *at = file_read(&session->arena, path, &size);
+    if (at == NULL)
         fail(session, "--from-table: %s: cannot read it: %s", path, strerror(errno));
-    struct tsv lines = {.rest = text};
-    for (char *line; (line = tsv_next(&lines)) != NULL;) {
-        if (line[0] == '#' || line[0] == '\0')
+    struct gen__table_text text = {at, at + size, 0};
+    while (gen__table_line(&text, &line)) {
+        if (line.length == 0 || line.at[0] == '#')
             continue;
-        size_t count = tsv_split(line, fields, MAX_COLUMNS);
-        if (column == MAX_COLUMNS) {
-            for (size_t i = 0; i < count; i++)
-                if (strcmp(fields[i], "variant") == 0)
-                    column = i;
-            if (column == MAX_COLUMNS)
-                fail(session, "%s:%d: no column 'variant' in the line of column names", path,
-                     lines.number);
+        const uint32_t count = gen__table_fields(line, fields);
+        if (column < 0) {
+            column = gen__table_column(fields, count, GEN__COLUMN_VARIANT);
+            if (column < 0)
+                fail(session, "%s:%u: no column 'variant' in the line of column names", path,
+                     text.line);
             continue;
         }
-        struct variant **variant = column < count ? find_variant(session, fields[column]) : NULL;
+        const char *name = column < (int)count
+                               ? arena_printf(&session->arena, "%.*s", (int)fields[column].length,
+                                              fields[column].at)
+                               : NULL;
+        struct variant **variant = name ? find_variant(session, name) : NULL;
         if (variant != NULL)
             wanted[variant - session->variants] = true;
         found += variant != NULL;
