@@ -3,9 +3,9 @@
  * them. main() makes the Lua state and calls run() protected; every error ends
  * up here.
  */
-#include "commands.h"
-#include "failure.h"
-#include "file.h"
+#include "cmd/commands.h"
+#include "util/error.h"
+#include "util/file.h"
 #include "options.h"
 #include "version.h"
 

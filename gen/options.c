@@ -1,6 +1,6 @@
 #include "options.h"
 
-#include "failure.h"
+#include "util/error.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -251,7 +251,7 @@ static void store(struct session *session, struct options *options, const struct
         *(bool *)(void *)place = true;
         break;
     case FORMAT:
-        if (!rows_format_parse(value, (enum rows_format *)(void *)place))
+        if (!output_format_parse(value, (enum output_format *)(void *)place))
             fail(session, "--format: '%s' is unknown; allowed: table, tsv, json", value);
         break;
     }

@@ -5,8 +5,8 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
-#include "model.h"
-#include "rows.h"
+#include "spec/model.h"
+#include "util/output_table.h"
 
 /* Of the cache, where nobody says: some twenty generations of all there is. */
 #define CACHE_LIMIT "1G"
@@ -35,7 +35,7 @@ struct options {
     long jobs, timeout;
     uint64_t max_bytes;   /* 0: no limit */
     uint64_t cache_limit; /* 0: not given */
-    enum rows_format format;
+    enum output_format format;
     bool no_line, line_info, quiet, help;
 };
 

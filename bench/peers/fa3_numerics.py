@@ -4,8 +4,8 @@
     FA3_LIBRARY=libpeers.so python3 bench/peers/fa3_numerics.py > fa3.tsv
     attngen bench numerics --families attn_fwd --peer-file fa3.tsv
 
-Inputs are not exchanged: they are drawn here again, bit for bit, from the generator of bench/util.c (a Weyl sequence through
-a finalizer, and the method of Box and Muller), in the order of bench/buffers.c (q, k, v from seed 1). A row's case is the
+Inputs are not exchanged: they are drawn here again, bit for bit, from the generator of bench/common/util.c (a Weyl sequence through
+a finalizer, and the method of Box and Muller), in the order of bench/common/buffers.c (q, k, v from seed 1). A row's case is the
 name in shapes/attn_fwd_numerics.txt, '@' and a checksum of the inputs' bytes; the benchmark leaves a row out, with a
 warning, whose checksum is not that of its own inputs. Errors are relative Frobenius errors of all rows against double
 precision on the inputs as they are rounded, of "@unrounded" cases on the numbers rounded to fp16, as ours are.
@@ -28,7 +28,7 @@ PRESETS = {"batch": "1", "num_q_heads": "32", "q_len": "1024", "head_dim": "128"
 DENSE = set(PRESETS) | {"num_kv_heads", "kv_len"}
 KINDS = ("normal", "ones", "mean1")
 SEED, STEP, FACTORS = 1, 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-PIECE, DRAW_ALL_BELOW = (1 << 18) - 8, 64 << 20  # bench/buffers.c, bench/verify.c
+PIECE, DRAW_ALL_BELOW = (1 << 18) - 8, 64 << 20  # bench/common/buffers.c, bench/verify/verify.c
 
 
 def signed(x):

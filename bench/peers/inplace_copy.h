@@ -5,7 +5,7 @@
 #ifndef BENCH_INPLACE_COPY_H
 #define BENCH_INPLACE_COPY_H
 
-#include "timing.h"
+#include "common/timing.h"
 
 struct inplace_copy {
     const struct gpu *gpu;

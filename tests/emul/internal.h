@@ -156,7 +156,7 @@ struct cluster {
 /* The one that the thread which runs is of. */
 extern _Thread_local struct block *emul__block;
 
-/* grid.c */
+/* launch.c */
 void *emul__list_add(struct list *list, size_t size); /* zeroed; aborts without memory */
 void emul__list_cut(struct list *list, size_t first, size_t count);
 void emul__list_free(struct list *list);
@@ -167,11 +167,11 @@ void *emul__fiber_new(void *top, void (*entry)(void));
 void emul__switch(void **save, void *load);
 void emul__enter(void **save, void *load); /* the same, from what runs a cluster */
 
-/* grid.c */
+/* launch.c */
 /* Ends the launch once the block's threads are out of the way; emul_fault() ends it at once. */
 void emul__fail(struct block *block, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* turns.c */
+/* scheduler.c */
 void emul__turns_reset(struct cluster *cluster);
 void emul__wake(struct fiber *fiber);
 struct fiber *emul__next(struct cluster *cluster); /* NULL: none can go on */
@@ -194,8 +194,8 @@ struct block *emul__owner(unsigned *address, const char *who);
 struct block *emul__peer(unsigned rank, const char *who); /* faults unless it is running */
 void emul__cluster_thread_ends(struct cluster *cluster, struct fiber *fiber);
 
-/* copies.c: a kernel as if compiled `number` times, each with shared memory of its own; NULL with a
- * message. */
+/* cta_images.c: a kernel as if compiled `number` times, each with shared memory of its own; NULL
+ * with a message. */
 const struct emul_kernel *emul__copy(const struct emul_kernel *kernel, unsigned number,
                                      char *message, size_t capacity);
 

@@ -2,7 +2,7 @@
 #ifndef TEST_FAMILY_ATTN_FWD_H
 #define TEST_FAMILY_ATTN_FWD_H
 
-#include "families/attn_fwd.h"
+#include "families/attn_fwd/attn_fwd.h"
 #include "h200.h"
 #include "test.h"
 

@@ -2,9 +2,9 @@
 #ifndef TEST_FAMILY_KDA_PREFILL_H
 #define TEST_FAMILY_KDA_PREFILL_H
 
-#include "families/kda_chunk.h"
+#include "families/kda/chunk.h"
 #include "kda_prefill/args.h"
-#include "reference/half.h"
+#include "core/half.h"
 #include "test.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef TEST_FAMILY_KDA_STAGES_H
 #define TEST_FAMILY_KDA_STAGES_H
 
-#include "families/kda_stage.h"
+#include "families/kda/stage.h"
 #include "h200.h"
 #include "kda_chunk_h/args.h"
 #include "kda_chunk_o/args.h"

@@ -2,7 +2,7 @@
 #ifndef TEST_FAMILY_LA_DECODE_H
 #define TEST_FAMILY_LA_DECODE_H
 
-#include "families/la_decode.h"
+#include "families/la_decode/la_decode.h"
 #include "h200.h"
 #include "test.h"
 

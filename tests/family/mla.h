@@ -2,10 +2,10 @@
 #ifndef TEST_FAMILY_MLA_H
 #define TEST_FAMILY_MLA_H
 
-#include "families/mla_decode.h"
-#include "families/mla_merge.h"
+#include "families/mla_decode/mla_decode.h"
+#include "families/mla_merge/mla_merge.h"
 #include "h200.h"
-#include "reference/half.h"
+#include "core/half.h"
 #include "test.h"
 
 #include <math.h>

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "family.h"
+#include "family/family.h"
 
 /* A small generator with a long period: the tests are the same everywhere. */
 static inline uint64_t random_bits(uint64_t *state)

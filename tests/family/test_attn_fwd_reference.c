@@ -2,8 +2,8 @@
  * The reference of attn_fwd against values worked out by hand: weights that are
  * small whole numbers, so that every result is a fraction that can be written down.
  */
-#include "families/attn_fwd.h"
-#include "reference/half.h"
+#include "families/attn_fwd/attn_fwd.h"
+#include "core/half.h"
 #include "test.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Division by multiplication, against division. */
 #include "test.h"
 
-#include "fastdiv.h"
+#include "core/fastdiv.h"
 
 static void check_one(uint32_t x, uint32_t d, struct gen__fastdiv f)
 {

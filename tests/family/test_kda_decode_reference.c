@@ -5,7 +5,7 @@
  */
 #include "kda_decode.h"
 
-#include "reference/half.h"
+#include "core/half.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  */
 #include "h200.h"
 #include "kda_prefill.h"
-#include "reference/kda_layout.h"
+#include "families/kda/layout.h"
 #include "test.h"
 
 #include <math.h>

@@ -5,8 +5,8 @@
  */
 #include "h200.h"
 #include "kda_prefill.h"
-#include "reference/half.h"
-#include "reference/kda_layout.h"
+#include "core/half.h"
+#include "families/kda/layout.h"
 #include "test.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  */
 #include "kda_prefill/args.h"
 #include "kda_stages.h"
-#include "reference/half.h"
+#include "core/half.h"
 
 #include <math.h>
 #include <string.h>

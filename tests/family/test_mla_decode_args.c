@@ -4,9 +4,9 @@
  */
 #include "mla.h"
 
-#include "driver.h"
+#include "cuda/driver.h"
 #include "fake_cuda.h"
-#include "fastdiv.h"
+#include "core/fastdiv.h"
 
 static const struct gen__family *const family = &gen__family_mla_decode;
 

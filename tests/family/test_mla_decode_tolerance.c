@@ -117,7 +117,7 @@ static double tolerance_of(enum gen_dtype dtype)
 }
 
 /* About half the tolerance is what the whole is off; no row and no element comes
- * near its limit (4 tolerances, bench/verify.c). */
+ * near its limit (4 tolerances, bench/verify/verify.c). */
 static void the_outputs(void **state)
 {
     (void)state;

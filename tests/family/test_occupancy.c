@@ -2,7 +2,7 @@
  * hand. */
 #include "test.h"
 
-#include "occupancy.h"
+#include "family/occupancy.h"
 
 struct row {
     uint32_t compute_capability, shared_per_sm; /* KiB */

@@ -1,6 +1,6 @@
 /* `attngen check`: lint, and catalogs and products that are fresh, stale,
  * incomplete, left over or damaged. */
-#include "pack_format.h"
+#include "format/product.h"
 #include "support.h"
 
 static int build_once(void **state)

@@ -227,7 +227,7 @@ static void interrupt(int number)
     assert_true(compiles() <= 24 - resumed);
     assert_true(count_files(in_scratch("%s", cache)) >= 24);
     outcome_free(&o);
-    /* Nor does a killed build's workplace stay. */
+    /* Nor does a killed build's scratch folder stay. */
     char command[512];
     snprintf(command, sizeof command, "ls '%s' | grep -q tmp", in_scratch("%s", cache));
     assert_int_not_equal(system(command), 0);

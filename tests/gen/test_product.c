@@ -1,6 +1,6 @@
 /* The product and the catalog: their bytes, what they say of a variant, and what
  * changes a digest. */
-#include "pack_format.h"
+#include "format/product.h"
 #include "support.h"
 
 #define BUILD(...) attngen("build", "--templates", FIXTURES, "-q", __VA_ARGS__, NULL)

@@ -1,18 +1,18 @@
 /* The parts that have no need of the whole program: hash, globs, targets,
- * compiler reports, gates, cache entries, files and workplaces. */
-#include "arch.h"
-#include "cache.h"
-#include "failure.h"
-#include "file.h"
-#include "glob.h"
-#include "hash.h"
-#include "lines.h"
-#include "pack.h"
-#include "pool.h"
-#include "report.h"
+ * compiler reports, gates, cache entries, files and scratch folders. */
+#include "spec/arch.h"
+#include "compile/cache.h"
+#include "util/error.h"
+#include "util/file.h"
+#include "util/glob.h"
+#include "util/hash.h"
+#include "util/tsv.h"
+#include "product/pack.h"
+#include "compile/pool.h"
+#include "compile/ptxas_log.h"
 #include "support.h"
-#include "tokens.h"
-#include "workplace.h"
+#include "expand/tokens.h"
+#include "compile/scratch_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -188,14 +188,14 @@ static void report_of_a_clean_kernel(void **state)
     (void)state;
     struct report report;
     struct arena arena = {0};
-    report_parse(clean, &report);
+    ptxas_log_parse(clean, &report);
     assert_int_equal(report.entries, 1);
     assert_string_equal(report.entry, "k");
     assert_int_equal(report.registers, 66);
     assert_int_equal(report.shared_static, 1024);
     assert_int_equal(report.stack + report.spill_stores + report.spill_loads, 0);
     assert_false(report.serialized);
-    assert_null(report_messages(&arena, clean));
+    assert_null(ptxas_log_messages(&arena, clean));
     arena_free(&arena);
 }
 
@@ -203,7 +203,7 @@ static void report_of_warnings(void **state)
 {
     (void)state;
     struct arena arena = {0};
-    char *text = report_messages(
+    char *text = ptxas_log_messages(
         &arena, "/attngen/templates/a/b.cu.in(77): warning #177-D: variable \"x\" was declared\n"
                 "   int x;\n"
                 "       ^\n"
@@ -226,8 +226,8 @@ static const char *gate(const char *log, struct variant *variant)
     static struct arena arena;
     arena_free(&arena);
     struct report report;
-    report_parse(log, &report);
-    return report_gate(&arena, variant, &report);
+    ptxas_log_parse(log, &report);
+    return ptxas_log_gate(&arena, variant, &report);
 }
 
 #define ENTRY "ptxas info    : Compiling entry function 'k' for 'sm_90a'\n"
@@ -403,14 +403,14 @@ static void files_appear_whole(void **state)
     assert_false(file_exists(folder));
 }
 
-/* A process with a workplace that something was left in; killed by SIGKILL. */
-static void die_in_a_workplace(const char *cache)
+/* A process with a scratch folder that something was left in; killed by SIGKILL. */
+static void die_in_a_scratch_dir(const char *cache)
 {
     pid_t pid = fork();
     if (pid == 0) {
         struct arena arena = {0};
-        struct workplace place;
-        if (!workplace_open(&arena, cache, &place))
+        struct scratch_dir place;
+        if (!scratch_dir_open(&arena, cache, &place))
             _exit(1);
         file_write(arena_printf(&arena, "%s/0/core", place.folder), "core", 4);
         file_write(arena_printf(&arena, "%s/0/.hidden", place.folder), "", 0);
@@ -421,30 +421,30 @@ static void die_in_a_workplace(const char *cache)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-static void workplaces_of_the_dead_are_removed(void **state)
+static void scratch_dirs_of_the_dead_are_removed(void **state)
 {
     (void)state;
     struct arena arena = {0};
-    struct workplace a, b;
-    const char *cache = in_scratch("workplaces");
+    struct scratch_dir a, b;
+    const char *cache = in_scratch("scratch_dirs");
     assert_int_equal(mkdir(cache, 0777), 0);
-    assert_true(workplace_open(&arena, cache, &a));
-    assert_true(workplace_open(&arena, cache, &b));
+    assert_true(scratch_dir_open(&arena, cache, &a));
+    assert_true(scratch_dir_open(&arena, cache, &b));
     assert_string_not_equal(a.folder, b.folder);
-    put("workplaces/tmp.file", "no folder");
-    put("workplaces/ab/entry", "no workplace");
-    assert_int_equal(mkdir(in_scratch("workplaces/tmp.begun"), 0777), 0);
-    die_in_a_workplace(cache);
+    put("scratch_dirs/tmp.file", "no folder");
+    put("scratch_dirs/ab/entry", "no scratch folder");
+    assert_int_equal(mkdir(in_scratch("scratch_dirs/tmp.begun"), 0777), 0);
+    die_in_a_scratch_dir(cache);
     assert_int_equal(count_files(cache), 2 + 2 + 3);
-    workplace_clean(&arena, cache);
+    scratch_dir_clean(&arena, cache);
     assert_int_equal(count_files(cache), 2 + 2);
-    assert_false(file_exists(in_scratch("workplaces/tmp.begun")));
+    assert_false(file_exists(in_scratch("scratch_dirs/tmp.begun")));
     assert_true(file_exists(a.folder) && file_exists(b.folder));
     const char *folder = a.folder;
-    workplace_close(&arena, &a);
+    scratch_dir_close(&arena, &a);
     assert_false(file_exists(folder));
     assert_true(file_exists(b.folder));
-    workplace_close(&arena, &b);
+    scratch_dir_close(&arena, &b);
     assert_int_equal(count_files(cache), 2);
     arena_free(&arena);
 }
@@ -453,18 +453,18 @@ static void lines_and_fields(void **state)
 {
     (void)state;
     char text[] = "a\tb\r\n\nc", *fields[3];
-    struct lines lines = {.rest = text};
-    char *line = lines_next(&lines);
-    assert_int_equal(lines_split(line, fields, 3), 2);
+    struct tsv lines = {.rest = text};
+    char *line = tsv_next(&lines);
+    assert_int_equal(tsv_split(line, fields, 3), 2);
     assert_string_equal(fields[0], "a");
     assert_string_equal(fields[1], "b");
-    assert_string_equal(lines_next(&lines), "");
-    assert_string_equal(lines_next(&lines), "c");
+    assert_string_equal(tsv_next(&lines), "");
+    assert_string_equal(tsv_next(&lines), "c");
     assert_int_equal(lines.number, 3);
-    assert_null(lines_next(&lines));
-    assert_null(lines_next(&(struct lines){.rest = NULL}));
+    assert_null(tsv_next(&lines));
+    assert_null(tsv_next(&(struct tsv){.rest = NULL}));
     char many[] = "1\t2\t3\t4";
-    assert_int_equal(lines_split(many, fields, 3), 3);
+    assert_int_equal(tsv_split(many, fields, 3), 3);
     assert_string_equal(fields[2], "3");
 }
 
@@ -537,7 +537,7 @@ int main(void)
         cmocka_unit_test(cache_notices_damage),
         cmocka_unit_test(cache_drops_what_was_used_longest_ago),
         cmocka_unit_test(files_appear_whole),
-        cmocka_unit_test(workplaces_of_the_dead_are_removed),
+        cmocka_unit_test(scratch_dirs_of_the_dead_are_removed),
         cmocka_unit_test(lines_and_fields),
         cmocka_unit_test(a_folder_of_tables_that_cannot_be_read),
         cmocka_unit_test(jobs_are_for_the_own_cpus),

@@ -73,7 +73,7 @@ check 0 "^# rest_ms: 100000" grep "^# rest_ms" "$table"
 check 1 "^attngen-tune: --rest takes a whole number from 0 to 2147483647, found '-1'" "$bin/attngen-tune" --families la_decode --rest -1
 [ "$(rows $key)" = 3 ] && [ "$(rows $other)" -gt 3 ] || { echo "FAILED: --force of one key lost another's rows"; failed=1; }
 ! grep -q "^# failed: " "$table" || { echo "FAILED: a variant that passes is still said to fail"; failed=1; }
-# --refresh: a stale row is measured between its variant and its runner-up, whoever of them wins. Two that all's contest
+# --refresh: a stale row is measured between its variant and its runner-up, whoever of them wins. Two that all's race
 # does not pick tell who took part; digests, drivers and names are edited in the file.
 refresh=$scratch/refresh.tsv
 tune_refresh() { "$bin/attngen-tune" --families la_decode --quick --shapes --refresh --keys $key --output "$refresh" "$@"; }
@@ -98,7 +98,7 @@ is() {
     echo "FAILED: the refreshed row of $problem has $found, not $*"
     failed=1
 }
-# is_of_all PROBLEM: all variants took part in its row's contest.
+# is_of_all PROBLEM: all variants took part in its row's race.
 is_of_all() {
     case "$(names "$1" "$refresh")" in
     '' | "$one "* | "$two "* | gone*) echo "FAILED: the row of $1 was not measured with all variants: $(names "$1" "$refresh")"; failed=1 ;;

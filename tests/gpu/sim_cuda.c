@@ -19,7 +19,7 @@
 #include <cuda.h>
 
 #include "la_decode/args.h"
-#include "reference/half.h"
+#include "core/half.h"
 #include "sim_emul.h"
 
 #include <math.h>

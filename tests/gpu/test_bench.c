@@ -1,4 +1,4 @@
-/* Statistics, contests and workers of the bench programs, which need no GPU. */
+/* Statistics, races and workers of the bench programs, which need no GPU. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,11 +8,11 @@
 
 #include <cmocka.h>
 
-#include "contest.h"
-#include "tournament.h"
-#include "tune.h"
-#include "util.h"
-#include "worker.h"
+#include "tune/race.h"
+#include "tune/halving.h"
+#include "tune/tune.h"
+#include "common/util.h"
+#include "common/worker.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -61,11 +61,11 @@ static void random_numbers_repeat_and_stay_inside(void **state)
     assert_true(fabs(squares / 20000 - 1) < 0.05);
 }
 
-/* ---- the tournament ---------------------------------------------------- */
+/* ---- successive halving ---------------------------------------------------- */
 
 struct fake_times {
     double us[64];
-    int calls[64], fails_at; /* contestant that fails; -1: none */
+    int calls[64], fails_at; /* candidate that fails; -1: none */
     double noise;
     struct rng rng;
 };
@@ -79,11 +79,11 @@ static bool fake_measure(void *context, size_t i, int pass, double *us)
     return (int)i != f->fails_at;
 }
 
-static const struct tournament_pass fake_passes[] = {{2, 1.15, 24}, {4, 1.04, 8}, {11, 1, 0}};
+static const struct halving_pass fake_passes[] = {{2, 1.15, 24}, {4, 1.04, 8}, {11, 1, 0}};
 
 static void the_fastest_wins_with_few_measurements(void **state)
 {
-    struct contestant c[64] = {0};
+    struct halving_candidate c[64] = {0};
     struct fake_times f = {.fails_at = -1, .noise = 0.004};
     char names[64][8];
     int second = -1, calls = 0;
@@ -93,7 +93,7 @@ static void the_fastest_wins_with_few_measurements(void **state)
         c[i].name = names[i];
         f.us[i] = 100 + 2 * ((i * 37) % 64);
     }
-    int winner = tournament_run(c, 64, fake_passes, 3, 0.005, fake_measure, &f, &second);
+    int winner = halving_run(c, 64, fake_passes, 3, 0.005, fake_measure, &f, &second);
     for (int i = 0; i < 64; i++)
         calls += f.calls[i];
     assert_near(f.us[winner], 100);
@@ -104,45 +104,45 @@ static void the_fastest_wins_with_few_measurements(void **state)
 
 static void ties_go_to_the_first_name(void **state)
 {
-    struct contestant c[3] = {{.name = "b"}, {.name = "a"}, {.name = "c"}};
+    struct halving_candidate c[3] = {{.name = "b"}, {.name = "a"}, {.name = "c"}};
     struct fake_times f = {.us = {100, 100.4, 99.9}, .fails_at = -1};
     int second = -1;
     (void)state;
-    assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, &second), 0);
+    assert_int_equal(halving_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, &second), 0);
     assert_int_equal(second, 2);
     f.us[1] = 100.3;
-    assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, &second), 1);
+    assert_int_equal(halving_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, &second), 1);
 }
 
 static void ties_go_to_the_least_expected(void **state)
 {
-    struct contestant c[4] = {{.name = "a", .expected = 3},
-                              {.name = "b", .expected = 2},
-                              {.name = "c", .expected = 2},
-                              {.name = "d", .expected = 1}};
+    struct halving_candidate c[4] = {{.name = "a", .expected = 3},
+                                     {.name = "b", .expected = 2},
+                                     {.name = "c", .expected = 2},
+                                     {.name = "d", .expected = 1}};
     struct fake_times f = {.us = {100, 100.4, 100.3, 100.6}, .fails_at = -1};
     int second = -1;
     (void)state;
-    assert_int_equal(tournament_run(c, 4, fake_passes, 3, 0.005, fake_measure, &f, &second), 1);
+    assert_int_equal(halving_run(c, 4, fake_passes, 3, 0.005, fake_measure, &f, &second), 1);
     assert_int_equal(second, 0);
 }
 
-/* Two groups, the second three times as slow, and one contestant in both: each keeps its own. */
+/* Two groups, the second three times as slow, and one candidate in both: each keeps its own. */
 static void groups_have_survivors_of_their_own(void **state)
 {
-    struct contestant c[6] = {{.name = "a", .groups = 1}, {.name = "b", .groups = 1},
-                              {.name = "c", .groups = 1}, {.name = "d", .groups = 2},
-                              {.name = "e", .groups = 2}, {.name = "f", .groups = 3}};
+    struct halving_candidate c[6] = {{.name = "a", .groups = 1}, {.name = "b", .groups = 1},
+                                     {.name = "c", .groups = 1}, {.name = "d", .groups = 2},
+                                     {.name = "e", .groups = 2}, {.name = "f", .groups = 3}};
     struct fake_times f = {.us = {100, 101, 200, 300, 400, 302}, .fails_at = -1};
-    const struct tournament_pass two[] = {{1, 1.10, 2}, {5, 1, 0}};
+    const struct halving_pass two[] = {{1, 1.10, 2}, {5, 1, 0}};
     const size_t samples[6] = {5, 5, 1, 5, 1, 5};
     (void)state;
-    assert_int_equal(tournament_run(c, 6, two, 2, 0, fake_measure, &f, NULL), 0);
+    assert_int_equal(halving_run(c, 6, two, 2, 0, fake_measure, &f, NULL), 0);
     for (int i = 0; i < 6; i++)
         assert_int_equal(c[i].num_samples, samples[i]);
     for (int i = 0; i < 6; i++)
         c[i].groups = 0;
-    assert_int_equal(tournament_run(c, 6, two, 2, 0, fake_measure, &f, NULL), 0);
+    assert_int_equal(halving_run(c, 6, two, 2, 0, fake_measure, &f, NULL), 0);
     assert_int_equal(c[3].num_samples, 1);
 }
 
@@ -152,12 +152,12 @@ static void long_launches_get_fewer_looks(void **state)
 {
     (void)state;
     int usual, few, count;
-    const struct tournament_pass *passes = tune_passes(false, false, 100, &usual);
-    const struct tournament_pass *quick = tune_passes(true, false, 100, &few);
+    const struct halving_pass *passes = tune_passes(false, false, 100, &usual);
+    const struct halving_pass *quick = tune_passes(true, false, 100, &few);
     assert_true(usual > few && passes != quick);
     assert_ptr_equal(tune_passes(false, false, 0, &count), passes); /* nothing is known */
     assert_int_equal(count, usual);
-    const struct tournament_pass *at_length = tune_passes(false, false, 1e5, &count);
+    const struct halving_pass *at_length = tune_passes(false, false, 1e5, &count);
     assert_true(count < usual && at_length != quick);
     assert_true(at_length[0].rounds < passes[0].rounds &&
                 at_length[0].keep_most < passes[0].keep_most);
@@ -172,41 +172,39 @@ static void a_refreshed_row_has_the_last_pass(void **state)
     static const struct {
         bool quick;
         double us;
-    } contests[] = {{false, 100}, {true, 100}, {false, 1e5}, {false, 0}};
+    } races[] = {{false, 100}, {true, 100}, {false, 1e5}, {false, 0}};
     (void)state;
-    for (size_t i = 0; i < sizeof contests / sizeof *contests; i++) {
+    for (size_t i = 0; i < sizeof races / sizeof *races; i++) {
         int all, one;
-        const struct tournament_pass *usual =
-            tune_passes(contests[i].quick, false, contests[i].us, &all);
-        const struct tournament_pass *last =
-            tune_passes(contests[i].quick, true, contests[i].us, &one);
+        const struct halving_pass *usual = tune_passes(races[i].quick, false, races[i].us, &all);
+        const struct halving_pass *last = tune_passes(races[i].quick, true, races[i].us, &one);
         assert_int_equal(one, 1);
         assert_ptr_equal(last, &usual[all - 1]);
-        assert_int_equal(last->rounds, contests[i].quick ? 5 : 11);
+        assert_int_equal(last->rounds, races[i].quick ? 5 : 11);
     }
 }
 
 /* The last pass' windows are full, also where no other came before it. */
 static void a_first_look_is_short_unless_it_is_the_last(void **state)
 {
-    const struct contest of_three = {.stage.floor_us = 100, .last_pass = 2};
-    const struct contest of_one = {.stage.floor_us = 100, .last_pass = 0};
+    const struct race of_three = {.stage.floor_us = 100, .last_pass = 2};
+    const struct race of_one = {.stage.floor_us = 100, .last_pass = 0};
     (void)state;
-    assert_true(contest_launches(&of_three, 0) < contest_launches(&of_three, 1));
-    assert_true(contest_launches(&of_three, 1) < contest_launches(&of_three, 2));
-    assert_int_equal(contest_launches(&of_one, 0), contest_launches(&of_three, 2));
+    assert_true(race_launches(&of_three, 0) < race_launches(&of_three, 1));
+    assert_true(race_launches(&of_three, 1) < race_launches(&of_three, 2));
+    assert_int_equal(race_launches(&of_one, 0), race_launches(&of_three, 2));
 }
 
 static void failures_leave_and_the_kept_one_stays(void **state)
 {
-    struct contestant c[3] = {{.name = "a"}, {.name = "b", .stays = true}, {.name = "c"}};
+    struct halving_candidate c[3] = {{.name = "a"}, {.name = "b", .stays = true}, {.name = "c"}};
     struct fake_times f = {.us = {1, 500, 100}, .fails_at = 0};
     (void)state;
-    assert_int_equal(tournament_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, NULL), 2);
+    assert_int_equal(halving_run(c, 3, fake_passes, 3, 0.005, fake_measure, &f, NULL), 2);
     assert_true(c[0].failed);
     assert_int_equal(c[1].num_samples, 11);
-    struct contestant only = {.name = "x"};
-    assert_int_equal(tournament_run(&only, 1, fake_passes, 3, 0.005, fake_measure, &f, NULL), -1);
+    struct halving_candidate only = {.name = "x"};
+    assert_int_equal(halving_run(&only, 1, fake_passes, 3, 0.005, fake_measure, &f, NULL), -1);
 }
 
 /* ---- the worker -------------------------------------------------------- */

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "peer_file.h"
-#include "tuning_table.h"
-#include "util.h"
+#include "measure/peer_file.h"
+#include "tune/tuning_table.h"
+#include "common/util.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,15 +8,15 @@
 
 #include <cmocka.h>
 
-#include "ahead.h"
-#include "buffers.h"
-#include "families/mla_decode.h"
+#include "verify/ahead.h"
+#include "common/buffers.h"
+#include "families/mla_decode/mla_decode.h"
 #include "make_product.h"
-#include "peer_file.h"
-#include "problems.h"
-#include "reference/half.h"
-#include "util.h"
-#include "verify.h"
+#include "measure/peer_file.h"
+#include "common/problems.h"
+#include "core/half.h"
+#include "common/util.h"
+#include "verify/verify.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "compare.h"
-#include "util.h"
+#include "verify/compare.h"
+#include "common/util.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,13 +8,13 @@
 
 #include <cmocka.h>
 
-#include "buffers.h"
-#include "families/attn_fwd.h"
+#include "common/buffers.h"
+#include "families/attn_fwd/attn_fwd.h"
 #include "make_product.h"
-#include "problems.h"
-#include "reference/half.h"
-#include "util.h"
-#include "verify.h"
+#include "common/problems.h"
+#include "core/half.h"
+#include "common/util.h"
+#include "verify/verify.h"
 
 #include <math.h>
 #include <stdlib.h>

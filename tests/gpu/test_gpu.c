@@ -16,10 +16,10 @@
 
 #include <cmocka.h>
 
-#include "ahead.h"
-#include "gpu.h"
-#include "session.h"
-#include "verify.h"
+#include "verify/ahead.h"
+#include "common/gpu.h"
+#include "common/session.h"
+#include "verify/verify.h"
 
 #include <pthread.h>
 #include <stdlib.h>

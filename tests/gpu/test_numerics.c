@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "families/attn_fwd.h"
+#include "families/attn_fwd/attn_fwd.h"
 #include "make_product.h"
-#include "numerics.h"
-#include "reference/half.h"
+#include "measure/numerics.h"
+#include "core/half.h"
 
 #include <inttypes.h>
 #include <math.h>

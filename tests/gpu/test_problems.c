@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "buffers.h"
-#include "problems.h"
-#include "util.h"
-#include "verify.h"
+#include "common/buffers.h"
+#include "common/problems.h"
+#include "common/util.h"
+#include "verify/verify.h"
 
 #include <math.h>
 #include <stdlib.h>

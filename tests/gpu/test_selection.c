@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "pack_format.h"
-#include "problems.h"
+#include "format/product.h"
+#include "common/problems.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
  * calls is a property of the machine, too (a busy one interrupts more calls than
  * that), so a test holds the slowest problem's least time instead.
  */
-#include "family.h"
+#include "family/family.h"
 #include "make_product.h"
 #include "wide.h"
 

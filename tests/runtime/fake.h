@@ -2,7 +2,7 @@
 #ifndef FAKE_H
 #define FAKE_H
 
-#include "driver.h"
+#include "cuda/driver.h"
 #include "fake_cuda.h"
 
 extern struct fake {

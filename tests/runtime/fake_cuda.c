@@ -1,7 +1,7 @@
 /* The functions of libcuda that the runtime uses; see fake_cuda.h. */
 #include "fake_cuda.h"
 
-#include "driver.h"
+#include "cuda/driver.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* Writing a product file: the test's own reading of gen/pack_format.h. */
+/* Writing a product file: the test's own reading of format/product.h. */
 #include "make_product.h"
 
-#include "prepare.h"
+#include "product/prepare.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #ifndef MAKE_PRODUCT_H
 #define MAKE_PRODUCT_H
 
-#include "../../gen/pack_format.h"
+#include "format/product.h"
 
 #include "gen.h"
 

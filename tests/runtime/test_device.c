@@ -1,7 +1,7 @@
 /* Devices by name and by asking the (fake) driver, and the driver itself. */
 #include "test.h"
 
-#include "device.h"
+#include "family/gpus.h"
 #include "fake.h"
 #include "toy.h"
 

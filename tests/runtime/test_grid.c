@@ -6,8 +6,8 @@
 #include "draw.h"
 #include "test.h"
 
-#include "grid_find.h"
-#include "lanes.h"
+#include "product/grid_find.h"
+#include "core/simd.h"
 #include "wide.h"
 
 #include <math.h>

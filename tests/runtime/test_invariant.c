@@ -10,11 +10,11 @@
 #include "draw.h"
 #include "test.h"
 
-#include "family.h"
+#include "family/family.h"
 #include "make_product.h"
 
-#include "families/kda_chunk.h"
-#include "families/mla_decode.h"
+#include "families/kda/chunk.h"
+#include "families/mla_decode/mla_decode.h"
 #include "kda_chunk_intra/args.h"
 #include "kda_prefill/args.h"
 

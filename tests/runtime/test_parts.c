@@ -5,6 +5,8 @@
 #include "fake.h"
 #include "toy.h"
 
+#include <stdbool.h>
+
 #define B90 "pair_bf16_d64__sm90a_b"
 #define LINE_C90 "line_bf16_d64__sm90a_c"
 #define LINE_BIG90 "line_bf16_d64__sm90a_big"

@@ -7,9 +7,9 @@
 #include "draw.h"
 #include "test.h"
 
-#include "family.h"
-#include "grid.h"
-#include "prepared.h"
+#include "family/family.h"
+#include "product/grid.h"
+#include "product/prepared.h"
 #include "wide.h"
 
 #include "la_decode/args.h"

@@ -6,7 +6,7 @@
 #include "draw.h"
 #include "test.h"
 
-#include "family.h"
+#include "family/family.h"
 #include "make_product.h"
 
 #include "attn_fwd/args.h"

@@ -1,6 +1,6 @@
 #include "toy.h"
 
-#include "family.h"
+#include "family/family.h"
 
 #include <math.h>
 #include <stdarg.h>

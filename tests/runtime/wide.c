@@ -1,6 +1,6 @@
 #include "wide.h"
 
-#include "family.h"
+#include "family/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>

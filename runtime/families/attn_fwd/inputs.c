@@ -2,9 +2,9 @@
  * Problems of attn_fwd for the tuner, the verifier and the tests: which tensors
  * they have, what stands in them, and the other ways to pass them.
  */
-#include "families/attn_fwd.h"
-#include "families/data.h"
-#include "families/scatter.h"
+#include "families/attn_fwd/attn_fwd.h"
+#include "family/data.h"
+#include "family/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,10 +2,10 @@
  * The arguments of kda_decode: what is allowed, and the parameters that the
  * kernels get.
  */
-#include "families/arguments.h"
-#include "families/kda_decode.h"
+#include "family/arguments.h"
+#include "families/kda_decode/kda_decode.h"
 
-#include "fastdiv.h"
+#include "core/fastdiv.h"
 
 #include <inttypes.h>
 #include <math.h>

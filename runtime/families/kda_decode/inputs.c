@@ -6,9 +6,9 @@
  * token a row goes back to the row's slot; of several each one's state gets a slot
  * of its own, as speculative decoding wants it.
  */
-#include "families/kda_decode.h"
-#include "families/data.h"
-#include "families/scatter.h"
+#include "families/kda_decode/kda_decode.h"
+#include "family/data.h"
+#include "family/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>

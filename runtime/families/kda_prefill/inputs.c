@@ -2,8 +2,8 @@
  * Kimi Delta Attention, prefill, for the tuner, the verifier and the tests: tensors,
  * other ways to pass a problem, bytes and operations.
  */
-#include "families/kda_prefill.h"
-#include "families/data.h"
+#include "families/kda_prefill/kda_prefill.h"
+#include "family/data.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,10 +5,10 @@
  * By default latents and rotary keys lie in one cache of joint rows, as engines
  * keep them, and pages are looked up in a table of a row a request.
  */
-#include "families/mla_decode.h"
-#include "families/data.h"
-#include "families/mla.h"
-#include "families/scatter.h"
+#include "families/mla_decode/mla_decode.h"
+#include "family/data.h"
+#include "families/mla/mla.h"
+#include "family/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,9 +2,9 @@
  * The arguments of mla_decode and the parameters of its launches: what is
  * allowed, where things lie, and what the copy engine is told of the cache.
  */
-#include "families/mla.h"
-#include "families/mla_decode.h"
-#include "tensor_map.h"
+#include "families/mla/mla.h"
+#include "families/mla_decode/mla_decode.h"
+#include "cuda/tensor_map.h"
 
 #include <math.h>
 #include <stdio.h>

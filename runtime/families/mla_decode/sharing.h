@@ -1,13 +1,13 @@
 /*
  * How mla_decode shares a batch out over a GPU's blocks, and what that is estimated to take. For
- * mla_decode.c alone, whose selection is one function with this in it: hence static, and no .c.
+ * family.c alone, whose selection is one function with this in it: hence static, and no .c.
  */
 #ifndef GEN_FAMILIES_MLA_DECODE_SHARING_H
 #define GEN_FAMILIES_MLA_DECODE_SHARING_H
 
-#include "families/mla.h"
-#include "families/mla_decode.h"
-#include "occupancy.h"
+#include "families/mla/mla.h"
+#include "families/mla_decode/mla_decode.h"
+#include "family/occupancy.h"
 
 #include <math.h>
 

@@ -1,0 +1,110 @@
+#define _GNU_SOURCE
+#include "common/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Where the build and the installation put the product, seen from here. */
+static const char *default_product(void)
+{
+    static char found[4200];
+    static const char *const places[] = {"../../attngen.fatbin",
+                                         "../../lib/attngen/attngen.fatbin",
+                                         "../../lib/x86_64-linux-gnu/attngen/attngen.fatbin",
+                                         "../../lib64/attngen/attngen.fatbin",
+                                         "../../../attngen/attngen.fatbin",
+                                         "attngen.fatbin"};
+    const char *named = getenv("ATTNGEN_PRODUCT");
+    if (named && *named)
+        return named;
+    char exe[4096];
+    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash)
+        *slash = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(found, sizeof found, "%s/%s", exe, places[i]);
+        if (access(found, R_OK) == 0)
+            return found;
+    }
+    return access("build/attngen.fatbin", R_OK) == 0 ? "build/attngen.fatbin" : "attngen.fatbin";
+}
+
+void session_open_library(struct session *s)
+{
+    gen_open_options options = {.size = sizeof options};
+    if (!s->product)
+        s->product = default_product();
+    options.path = s->product;
+    options.table_paths = s->tables.item;
+    options.num_table_paths = (size_t)s->tables.count;
+    if (gen_open(&options, &s->library) != GEN_OK)
+        die(1, "%s", gen_last_error());
+    s->info.size = sizeof s->info;
+    if (gen_library_info_get(s->library, &s->info) != GEN_OK)
+        die(2, "%s", gen_last_error());
+}
+
+void session_open_gpu(struct session *s)
+{
+    if (gpu_open(&s->gpu, (int)s->ordinal, s->sms) != GEN_OK)
+        die(1, "no GPU to work on: %s", gen_last_error());
+}
+
+gen_variant_info session_variant(const struct session *s, uint32_t index)
+{
+    gen_variant_info info = {.size = sizeof info};
+    if (gen_variant_get(s->library, index, &info) != GEN_OK)
+        die(2, "%s", gen_last_error());
+    return info;
+}
+
+gen_variant_info session_main(const struct session *s, const gen_plan *plan)
+{
+    const struct gen__family *family = gen__family_by_tag(plan->family);
+    for (uint32_t i = 0; i < plan->num_launches; i++) {
+        const gen_variant_info info = session_variant(s, plan->launch[i].variant);
+        if (family && strcmp(info.family, family->name) == 0)
+            return info;
+    }
+    return session_variant(s, plan->launch[0].variant);
+}
+
+static bool is_ptx(const gen_variant_info *variant)
+{
+    return strncmp(variant->target, "compute_", 8) == 0;
+}
+
+bool session_passes_over(const struct session *s, const gen_problem *problem,
+                         const gen_variant_info *variant)
+{
+    gen_plan plan = {.size = sizeof plan};
+    if (!is_ptx(variant))
+        return false;
+    for (uint32_t i = 0; i < s->info.num_variants; i++) {
+        const gen_variant_info other = session_variant(s, i);
+        if (!is_ptx(&other) && strcmp(other.required, variant->required) == 0 &&
+            gen_select_variant(s->library, &s->gpu.device, problem, other.name, &plan) == GEN_OK)
+            return true;
+    }
+    return false;
+}
+
+bool session_find_variant(const struct session *s, const char *name, gen_variant_info *info)
+{
+    for (uint32_t i = 0; i < s->info.num_variants; i++) {
+        *info = session_variant(s, i);
+        if (strcmp(info->name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+void session_close(struct session *s)
+{
+    gen_close(s->library);
+    s->library = NULL;
+    gpu_close(&s->gpu);
+}

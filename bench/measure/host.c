@@ -1,0 +1,298 @@
+/* What the host pays: selection, launch, open, a cold start. */
+#define _GNU_SOURCE
+#include "measure/bench.h"
+#include "measure/host.h"
+#include "common/buffers.h"
+#include "common/problems.h"
+#include "common/product_image.h"
+#include "common/timing.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LAUNCHES 20000
+#define LAUNCHES_PER_SYNC 50
+#define OPENS 200
+#define COLD_STARTS 9
+
+static const char method[] =
+    "select: a million calls over 4096 random problems and all required keys on one core, the "
+    "problem copied to the stack before each, as a caller has just filled it in, and each timed "
+    "alone by the time-stamp counter less the counter's own cost; select_8_threads: the same calls "
+    "shared out to eight threads that start together on one library; select_launch and "
+    "cuLaunchKernel: one kernel, the same problem and buffers, one call of each in turn, each "
+    "timed "
+    "alone, the stream drained every 50 of each; open: gen_open in one process; first_launch and "
+    "bare_first_launch: in fresh processes, from a context, a stream and buffers to the end of the "
+    "first kernel";
+
+/* ---- launches ---------------------------------------------------------- */
+
+/* A small problem staged, its plan, and the bare launch of the same kernel. */
+struct launcher {
+    struct arena arena;
+    struct stage stage;
+    struct shape_list shapes;
+    const struct shape *shape;
+    gen_plan plan;
+    void *params;
+    bool opt_in; /* to more than 48 KiB of shared memory */
+    struct product_image image;
+    void *library, *function;
+};
+
+/* The first shape of the file that plans as one launch without workspace or
+ * cluster and has the fewest bytes to move. */
+static const struct shape *smallest(struct session *s, struct shape_list *shapes, gen_plan *plan)
+{
+    const struct shape *best = NULL;
+    double least = 0;
+    for (size_t i = 0; i < shapes->count; i++) {
+        const struct shape *x = &shapes->item[i];
+        gen_plan p = {.size = sizeof p};
+        double bytes, flops;
+        x->family->cost(x->problem, &bytes, &flops);
+        if (gen_select(s->library, &s->gpu.device, x->problem, &p) != GEN_OK ||
+            p.num_launches != 1 || p.workspace_bytes ||
+            session_variant(s, p.launch[0].variant).cluster > 1 || (best && bytes >= least))
+            continue;
+        best = x;
+        least = bytes;
+        *plan = p;
+    }
+    return best;
+}
+
+static enum gen_status bare_load(struct launcher *l, const struct gpu *gpu)
+{
+    const struct gen__driver *d = gpu->driver;
+    void *kernel;
+    int result = d->cuLibraryLoadData(&l->library, l->image.data, NULL, NULL, 0, NULL, NULL, 0);
+    if (!result)
+        result = d->cuLibraryGetKernel(&kernel, l->library, l->image.symbol);
+    if (!result)
+        result = d->cuKernelGetFunction(&l->function, kernel);
+    if (!result && l->opt_in)
+        result = d->cuKernelSetAttribute(GEN__KERNEL_MAX_DYNAMIC_SHARED,
+                                         (int)l->plan.launch[0].shared, kernel, gpu->handle);
+    return result ? gen__driver_fail(d, result, "cuLibraryLoadData", "the bare kernel") : GEN_OK;
+}
+
+static int bare_launch(const struct launcher *l, const struct gpu *gpu)
+{
+    const gen_plan_launch *p = &l->plan.launch[0];
+    void *params[] = {l->params};
+    return gpu->driver->cuLaunchKernel(l->function, p->grid[0], p->grid[1], p->grid[2], p->threads,
+                                       1, 1, p->shared, gpu->stream, params, NULL);
+}
+
+/* Everything up to, not including, loading the kernel. Needs s->library. */
+static void launcher_open(struct bench_options *o, struct launcher *l)
+{
+    struct session *s = &o->session;
+    const struct gen__family *family[64];
+    memset(l, 0, sizeof *l);
+    uint32_t n = families_named(&s->families, family, 64);
+    for (uint32_t i = 0; i < n; i++)
+        shapes_load(&l->shapes, family[i], SHAPES_TIMED, NULL);
+    l->shape = smallest(s, &l->shapes, &l->plan);
+    if (!l->shape)
+        die(1, "no shape of the shape files runs as one plain launch");
+    if (stage_open(&l->stage, &s->gpu, &l->arena, l->shape, 0) != GEN_OK)
+        die(1, "%s", gen_last_error());
+    const gen_variant_info variant = session_variant(s, l->plan.launch[0].variant);
+    l->opt_in = l->plan.launch[0].shared + variant.shared_static > 48 * 1024;
+    if (!product_image_read(s->product, variant.name, &l->image))
+        die(1, "%s: cannot find the image of %s", s->product, variant.name);
+    l->params = xmalloc(GEN__MAX_PARAMS);
+    if (l->shape->family->params(&l->plan, 0, l->stage.args[0], NULL, l->params) != GEN_OK)
+        die(1, "%s", gen_last_error());
+}
+
+static void launcher_close(struct launcher *l, const struct gpu *gpu)
+{
+    if (l->library)
+        (void)gpu->driver->cuLibraryUnload(l->library);
+    stage_close(&l->stage);
+    arena_free(&l->arena, gpu);
+    shapes_free(&l->shapes);
+    product_image_free(&l->image);
+    free(l->params);
+}
+
+static uint64_t timed_ours(struct bench_options *o, struct launcher *l)
+{
+    gen_plan plan = {.size = sizeof plan};
+    struct session *s = &o->session;
+    uint64_t before = ticks();
+    enum gen_status status = gen_select(s->library, &s->gpu.device, l->shape->problem, &plan);
+    if (status == GEN_OK)
+        status = gen_launch(s->library, &plan, l->stage.args[0], NULL, s->gpu.stream);
+    uint64_t after = ticks();
+    if (status != GEN_OK)
+        die(1, "%s", gen_last_error());
+    return after - before;
+}
+
+static uint64_t timed_bare(struct bench_options *o, struct launcher *l)
+{
+    uint64_t before = ticks();
+    int result = bare_launch(l, &o->session.gpu);
+    uint64_t after = ticks();
+    if (result)
+        die(1, "cuLaunchKernel returned %d", result);
+    return after - before;
+}
+
+static void bench_launch(struct bench_options *o, const struct tick_clock *clock, struct text *text)
+{
+    struct session *s = &o->session;
+    struct launcher l;
+    const size_t count = o->quick ? LAUNCHES / 20 : LAUNCHES;
+    double *ours = xmalloc(count * sizeof *ours), *bare = xmalloc(count * sizeof *bare);
+    char note[160];
+    launcher_open(o, &l);
+    if (gen_preload(s->library, &l.plan) != GEN_OK || bare_load(&l, &s->gpu) != GEN_OK)
+        die(1, "%s", gen_last_error());
+    for (size_t i = 0; i < count; i++) {
+        uint64_t a, b;
+        if (i & 1) { /* each goes first every other time */
+            a = timed_ours(o, &l);
+            b = timed_bare(o, &l);
+        } else {
+            b = timed_bare(o, &l);
+            a = timed_ours(o, &l);
+        }
+        ours[i] = tick_ns(clock, 0, a);
+        bare[i] = tick_ns(clock, 0, b);
+        if ((i + 1) % LAUNCHES_PER_SYNC == 0 && gpu_sync(&s->gpu) != GEN_OK)
+            die(1, "%s", gen_last_error());
+    }
+    (void)gpu_sync(&s->gpu);
+    snprintf(note, sizeof note, "%zu calls; %s; gen_select and gen_launch", count, l.shape->name);
+    host_row(text, "select_launch", ours, count, note);
+    snprintf(note, sizeof note, "%zu calls; the same kernel and parameters", count);
+    host_row(text, "cuLaunchKernel", bare, count, note);
+    launcher_close(&l, &s->gpu);
+    free(ours);
+    free(bare);
+}
+
+static void bench_open(struct bench_options *o, struct text *text)
+{
+    double sample[OPENS];
+    const struct session *s = &o->session;
+    gen_open_options options = {.size = sizeof options,
+                                .path = s->product,
+                                .table_paths = s->tables.item,
+                                .num_table_paths = (size_t)s->tables.count};
+    for (int i = 0; i < OPENS; i++) {
+        gen_library *library = NULL;
+        uint64_t before = clock_ns();
+        enum gen_status status = gen_open(&options, &library);
+        sample[i] = (double)(clock_ns() - before);
+        if (status != GEN_OK)
+            die(1, "%s", gen_last_error());
+        gen_close(library);
+    }
+    char note[96];
+    snprintf(note, sizeof note, "%d times; %" PRIu32 " variants", OPENS, s->info.num_variants);
+    host_row(text, "open", sample, OPENS, note);
+}
+
+/* ---- cold start -------------------------------------------------------- */
+
+/* In a fresh process: nanoseconds from a ready context to the end of the first
+ * kernel, through the runtime or bare. */
+static double cold_start(struct bench_options *o, bool bare)
+{
+    struct session *s = &o->session;
+    struct launcher l;
+    gen_plan plan = {.size = sizeof plan};
+    gen_library *library = NULL;
+    session_open_library(s);
+    session_open_gpu(s);
+    gen_open_options options = {.size = sizeof options,
+                                .path = s->product,
+                                .table_paths = s->tables.item,
+                                .num_table_paths = (size_t)s->tables.count};
+    launcher_open(o, &l);
+    gen_close(s->library);
+    s->library = NULL;
+    uint64_t before = clock_ns();
+    enum gen_status status = GEN_OK;
+    if (bare) {
+        status = bare_load(&l, &s->gpu);
+        if (status == GEN_OK && bare_launch(&l, &s->gpu))
+            status = gen__fail(GEN_STATUS_DRIVER, "cuLaunchKernel failed");
+    } else {
+        status = gen_open(&options, &library);
+        if (status == GEN_OK)
+            status = gen_select(library, &s->gpu.device, l.shape->problem, &plan);
+        if (status == GEN_OK)
+            status = gen_launch(library, &plan, l.stage.args[0], NULL, s->gpu.stream);
+    }
+    if (status == GEN_OK)
+        status = gpu_sync(&s->gpu);
+    uint64_t after = clock_ns();
+    if (status != GEN_OK)
+        die(1, "cold start: %s", gen_last_error());
+    return (double)(after - before);
+}
+
+static void bench_cold(struct bench_options *o, bool bare, double *sample, int count)
+{
+    for (int i = 0; i < count; i++) {
+        int pipe_end[2], status = 0;
+        fflush(NULL);
+        if (pipe(pipe_end) != 0)
+            die(2, "pipe: %s", strerror(errno));
+        pid_t child = fork();
+        if (child < 0)
+            die(2, "fork: %s", strerror(errno));
+        if (child == 0) {
+            double ns = cold_start(o, bare);
+            ssize_t n = write(pipe_end[1], &ns, sizeof ns);
+            _exit(n == (ssize_t)sizeof ns ? 0 : 2);
+        }
+        close(pipe_end[1]);
+        ssize_t n = read(pipe_end[0], &sample[i], sizeof sample[i]);
+        close(pipe_end[0]);
+        (void)waitpid(child, &status, 0);
+        if (n != (ssize_t)sizeof sample[i] || !WIFEXITED(status) || WEXITSTATUS(status))
+            die(1, "a cold start failed");
+    }
+}
+
+int bench_host(struct bench_options *o)
+{
+    struct text rows = {0}, text = {0};
+    double first[COLD_STARTS], bare[COLD_STARTS];
+    const int cold = o->quick ? 3 : COLD_STARTS;
+    char note[96];
+    /* Before this process touches the driver. */
+    bench_cold(o, false, first, cold);
+    bench_cold(o, true, bare, cold);
+    session_open_library(&o->session);
+    session_open_gpu(&o->session);
+    const struct tick_clock clock = tick_clock();
+    host_select(o, &clock, &rows);
+    bench_launch(o, &clock, &rows);
+    bench_open(o, &rows);
+    snprintf(note, sizeof note, "%d fresh processes; gen_open to the end of the first kernel",
+             cold);
+    host_row(&rows, "first_launch", first, (size_t)cold, note);
+    snprintf(note, sizeof note, "%d fresh processes; cuLibraryLoadData of the one kernel", cold);
+    host_row(&rows, "bare_first_launch", bare, (size_t)cold, note);
+    bench_header(&text, o, method);
+    text_add(&text, "what,ns_p50,ns_p999,note\n%s", rows.data);
+    bench_write(o, "host", &text);
+    text_free(&rows);
+    text_free(&text);
+    session_close(&o->session);
+    return 0;
+}

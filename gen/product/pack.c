@@ -1,0 +1,327 @@
+#include "product/pack.h"
+
+#include "util/error.h"
+#include "util/file.h"
+#include "product/prepare.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The structs are written as they lie in memory. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian");
+
+/* ---- tables ------------------------------------------------------------------------ */
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), m = strlen(suffix);
+    return n > m && strcmp(name + n - m, suffix) == 0;
+}
+
+static void add_table(struct session *session, struct pack_tables *tables, const char *path)
+{
+    struct pack_table table;
+    const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
+    if (!file_exists(path))
+        fail(session, "--tables: %s: cannot read it: %s", path, strerror(errno));
+    if (!has_suffix(base, ".tsv"))
+        fail(session, "--tables: %s is no table; allowed: files named <class>.tsv, folders of them",
+             path);
+    table.name = arena_copy(&session->arena, base, strlen(base) - 4);
+    table.text = file_read(&session->arena, path, &table.size);
+    if (table.text == NULL)
+        fail(session, "--tables: %s: cannot read it: %s", path, strerror(errno));
+    tables->items = arena_grow(&session->arena, tables->items, tables->count, tables->count + 1,
+                               sizeof *tables->items);
+    tables->items[tables->count++] = table;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct pack_table *)a)->name, ((const struct pack_table *)b)->name);
+}
+
+void pack_read_tables(struct session *session, const char *const *paths, size_t count,
+                      struct pack_tables *tables)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!file_is_folder(paths[i])) {
+            add_table(session, tables, paths[i]);
+            continue;
+        }
+        size_t num_names;
+        char **names = file_list(&session->arena, paths[i], &num_names);
+        if (names == NULL)
+            fail(session, "--tables: %s: cannot read the folder: %s", paths[i], strerror(errno));
+        for (size_t j = 0; j < num_names; j++)
+            if (has_suffix(names[j], ".tsv"))
+                add_table(session, tables,
+                          arena_printf(&session->arena, "%s/%s", paths[i], names[j]));
+    }
+    if (tables->count > 0)
+        qsort(tables->items, tables->count, sizeof *tables->items, by_name);
+    for (size_t i = 1; i < tables->count; i++)
+        if (strcmp(tables->items[i - 1].name, tables->items[i].name) == 0)
+            fail(session, "--tables: two tables are named %s", tables->items[i].name);
+}
+
+/* ---- strings ------------------------------------------------------------------------- */
+
+/* Each string once; a hash table of offsets finds those that are there. */
+struct strings_area {
+    struct text text;
+    uint32_t *slots;
+    size_t num_slots; /* a power of two; 0 in a slot: free */
+};
+
+static void strings_open(struct session *session, struct strings_area *area, size_t expected)
+{
+    area->num_slots = 64;
+    while (area->num_slots < 2 * expected)
+        area->num_slots *= 2;
+    area->slots = arena_alloc(&session->arena, area->num_slots * sizeof *area->slots);
+    text_add(&area->text, "", 1);
+}
+
+static uint32_t strings_add(struct strings_area *area, const char *string)
+{
+    size_t size = strlen(string);
+    if (size == 0)
+        return 0;
+    size_t slot = (size_t)gen_pack_hash(string, size) & (area->num_slots - 1);
+    while (area->slots[slot] != 0) {
+        if (strcmp(area->text.data + area->slots[slot], string) == 0)
+            return area->slots[slot];
+        slot = (slot + 1) & (area->num_slots - 1);
+    }
+    area->slots[slot] = (uint32_t)area->text.size;
+    text_add(&area->text, string, size + 1);
+    return area->slots[slot];
+}
+
+/* ---- the index ------------------------------------------------------------------------- */
+
+static void align(struct text *out, size_t to)
+{
+    static const char zeros[GEN_PACK_PREPARED_ALIGN];
+    text_add(out, zeros, (to - out->size % to) % to);
+}
+
+struct packer {
+    struct session *session;
+    struct variant *const *variants;
+    size_t count;
+    struct strings_area strings;
+    struct gen_pack_index index;
+    struct text families, targets, groups, rows, tables;
+};
+
+static void pack_families(struct packer *p)
+{
+    const struct session *session = p->session;
+    for (size_t i = 0; i < session->num_families; i++) {
+        const struct family *family = &session->families[i];
+        struct gen_pack_family row = {.name = strings_add(&p->strings, family->name),
+                                      .required = strings_add(&p->strings, family->required),
+                                      .facts = strings_add(&p->strings, family->facts)};
+        text_add(&p->families, (const char *)&row, sizeof row);
+    }
+    p->index.num_families = (uint32_t)session->num_families;
+    for (size_t i = 0; i < session->num_targets; i++) {
+        const struct arch *arch = session->targets[i];
+        struct gen_pack_target row = {.name = strings_add(&p->strings, arch->name),
+                                      .compute_capability = (uint32_t)arch->cc,
+                                      .kind = (uint32_t)arch->kind};
+        text_add(&p->targets, (const char *)&row, sizeof row);
+    }
+    p->index.num_targets = (uint32_t)session->num_targets;
+}
+
+static uint32_t target_index(const struct session *session, const struct arch *arch)
+{
+    uint32_t i = 0;
+    while (session->targets[i] != arch)
+        i++;
+    return i;
+}
+
+static bool same_group(const struct variant *a, const struct variant *b)
+{
+    return a->arch == b->arch && a->family == b->family && strcmp(a->group, b->group) == 0;
+}
+
+static void pack_group(struct packer *p, size_t first, size_t end)
+{
+    const struct variant *v = p->variants[first];
+    struct gen_pack_group row = {
+        .name = strings_add(&p->strings, v->group),
+        .values = strings_add(&p->strings, v->group_values),
+        .family = (uint32_t)(v->family - p->session->families),
+        .target = target_index(p->session, v->arch),
+        .first_variant = (uint32_t)first,
+        .num_variants = (uint32_t)(end - first),
+        .fallback_variant = (uint32_t)first,
+    };
+    for (size_t i = first; i < end; i++)
+        if (p->variants[i]->fallback)
+            row.fallback_variant = (uint32_t)i;
+    for (size_t i = 0; i < p->groups.size; i += sizeof row) {
+        struct gen_pack_group other;
+        memcpy(&other, p->groups.data + i, sizeof other);
+        if (other.name == row.name && other.target == row.target && other.family == row.family)
+            fail(p->session,
+                 "%s: the names of %s on %s do not stand together when sorted, as the "
+                 "product needs it; change the tags or values",
+                 v->family->path, v->group, v->arch->name);
+    }
+    text_add(&p->groups, (const char *)&row, sizeof row);
+    p->index.num_groups++;
+}
+
+static void pack_variant(struct packer *p, const struct variant *v, uint64_t image_offset)
+{
+    struct gen_pack_variant row = {
+        .name = strings_add(&p->strings, v->name),
+        .symbol = strings_add(&p->strings, v->symbol),
+        .group = p->index.num_groups - 1,
+        .threads = (uint32_t)v->threads,
+        .shared_dynamic = (uint32_t)v->shared,
+        .shared_static = (uint32_t)v->report.shared_static,
+        .registers = (uint32_t)v->report.registers,
+        .cluster = (uint32_t)v->cluster,
+        .digest = v->digest,
+        .image_offset = image_offset,
+        .image_size = v->image_size,
+    };
+    memcpy(row.facts, v->facts, sizeof row.facts);
+    text_add(&p->rows, (const char *)&row, sizeof row);
+}
+
+static void pack_tables_area(struct packer *p, const struct pack_tables *tables, struct text *out)
+{
+    for (size_t i = 0; i < tables->count; i++) {
+        align(out, 8);
+        struct gen_pack_table row = {.name = strings_add(&p->strings, tables->items[i].name),
+                                     .offset = out->size,
+                                     .size = tables->items[i].size};
+        text_add(out, tables->items[i].text, tables->items[i].size);
+        text_add(&p->tables, (const char *)&row, sizeof row);
+    }
+    p->index.num_tables = (uint32_t)tables->count;
+}
+
+/* Where the part will stand: after what `at` already counts. */
+static uint64_t place(uint64_t *at, const struct text *part)
+{
+    uint64_t offset = *at;
+    *at += (part->size + 7) / 8 * 8;
+    return offset;
+}
+
+static void add_part(struct text *out, const struct text *part)
+{
+    text_add(out, part->data, part->size);
+    align(out, 8);
+}
+
+/* Of all that a plan hangs on: before the tables and the toolkit's name go in. */
+static uint64_t product_digest(const struct packer *p)
+{
+    const struct text *parts[] = {&p->families, &p->targets, &p->groups, &p->rows,
+                                  &p->strings.text};
+    struct text all = {0};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        add_part(&all, parts[i]);
+    uint64_t digest = gen_pack_hash(all.data, all.size);
+    text_free(&all);
+    return digest;
+}
+
+static void finish(struct packer *p, const char *toolkit, uint64_t digest, struct text *out)
+{
+    struct gen_pack_footer footer = {.magic = {0}, .version = GEN_PACK_VERSION};
+    memcpy(footer.magic, GEN_PACK_MAGIC, sizeof footer.magic);
+    p->index.num_variants = (uint32_t)p->count;
+    p->index.toolkit = strings_add(&p->strings, toolkit);
+    align(out, 8);
+    footer.index_offset = out->size;
+    uint64_t at = out->size + sizeof p->index;
+    p->index.families_offset = place(&at, &p->families);
+    p->index.targets_offset = place(&at, &p->targets);
+    p->index.groups_offset = place(&at, &p->groups);
+    p->index.variants_offset = place(&at, &p->rows);
+    p->index.tables_offset = place(&at, &p->tables);
+    p->index.strings_offset = place(&at, &p->strings.text);
+    p->index.strings_size = p->strings.text.size;
+    text_add(out, (const char *)&p->index, sizeof p->index);
+    add_part(out, &p->families);
+    add_part(out, &p->targets);
+    add_part(out, &p->groups);
+    add_part(out, &p->rows);
+    add_part(out, &p->tables);
+    add_part(out, &p->strings.text);
+    footer.index_size = out->size - footer.index_offset;
+    footer.index_hash = gen_pack_hash(out->data + footer.index_offset, footer.index_size);
+    footer.product_digest = digest;
+    text_add(out, (const char *)&footer, sizeof footer);
+}
+
+/* Has the runtime read the tables of the product as it is, and puts what it makes of them before
+ * the index, which has to be written again. */
+static void prepare_tables(struct packer *p, const char *toolkit, uint64_t digest, size_t index_at,
+                           struct text *out)
+{
+    struct text prepared = {0};
+    struct gen_pack_table *tables = (struct gen_pack_table *)(void *)p->tables.data;
+    for (uint32_t i = 0; i < p->index.num_tables; i++) {
+        void *data;
+        size_t size;
+        if (gen__prepare(out->data, out->size, i, &data, &size) != GEN_OK)
+            fail(p->session, "%s", gen_last_error());
+        align(&prepared, GEN_PACK_PREPARED_ALIGN);
+        tables[i].prepared_offset = prepared.size; /* from where they will begin */
+        tables[i].prepared_size = size;
+        tables[i].prepared_hash = gen_pack_hash(data, size);
+        text_add(&prepared, data, size);
+        free(data);
+    }
+    out->size = index_at;
+    align(out, GEN_PACK_PREPARED_ALIGN);
+    for (uint32_t i = 0; i < p->index.num_tables; i++)
+        tables[i].prepared_offset += out->size;
+    text_add(out, prepared.data, prepared.size);
+    text_free(&prepared);
+    finish(p, toolkit, digest, out);
+}
+
+void pack_make(struct session *session, struct variant *const *variants, size_t count,
+               const struct pack_tables *tables, const char *toolkit, struct text *out)
+{
+    struct packer *p = arena_alloc(&session->arena, sizeof *p);
+    p->session = session;
+    p->variants = variants;
+    p->count = count;
+    strings_open(session, &p->strings, 4 * count + 3 * session->num_families + tables->count + 64);
+    pack_families(p);
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first; end < count && same_group(variants[first], variants[end]); end++)
+            continue;
+        pack_group(p, first, end);
+        for (size_t i = first; i < end; i++) {
+            align(out, 16);
+            pack_variant(p, variants[i], out->size);
+            text_add(out, variants[i]->image, variants[i]->image_size);
+        }
+    }
+    uint64_t digest = product_digest(p);
+    pack_tables_area(p, tables, out);
+    const size_t index_at = out->size;
+    finish(p, toolkit, digest, out);
+    if (tables->count > 0)
+        prepare_tables(p, toolkit, digest, index_at, out);
+    struct text *parts[] = {&p->families, &p->targets, &p->groups,
+                            &p->rows,     &p->tables,  &p->strings.text};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        text_free(parts[i]);
+}

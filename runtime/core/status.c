@@ -1,0 +1,67 @@
+/* Status strings, the version, and the calling thread's error message. */
+#include "core/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT(x) #x
+#define VERSION_TEXT(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
+
+static _Thread_local char message[2048];
+
+enum gen_status gen__fail(enum gen_status status, const char *format, ...)
+{
+    /* Through a second buffer, so that a message may quote the one before. */
+    char text[sizeof(message)];
+    va_list list;
+    va_start(list, format);
+    int length = vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    if (length < 0)
+        text[0] = '\0';
+    else if ((size_t)length >= sizeof(text))
+        memcpy(text + sizeof(text) - 4, "...", 4);
+    memcpy(message, text, strlen(text) + 1);
+    return status;
+}
+
+const char *gen_last_error(void)
+{
+    return message;
+}
+
+const char *gen_status_name(enum gen_status status)
+{
+    static const char *const names[] = {
+#define NAME(name, text) #name,
+        GEN_STATUS_MAP(NAME)
+#undef NAME
+    };
+    return (unsigned)status < GEN_STATUS_COUNT ? names[status] : "UNKNOWN";
+}
+
+const char *gen_status_string(enum gen_status status)
+{
+    static const char *const texts[] = {
+#define SENTENCE(name, text) text,
+        GEN_STATUS_MAP(SENTENCE)
+#undef SENTENCE
+    };
+    return (unsigned)status < GEN_STATUS_COUNT ? texts[status] : "unknown status";
+}
+
+const char *gen_why_string(enum gen_why why)
+{
+    static const char *const texts[] = {
+#define SENTENCE(name, text) text,
+        GEN_WHY_MAP(SENTENCE)
+#undef SENTENCE
+    };
+    return (unsigned)why < GEN_WHY_COUNT ? texts[why] : "unknown rule";
+}
+
+const char *gen_version(void)
+{
+    return VERSION_TEXT(GEN_VERSION_MAJOR, GEN_VERSION_MINOR, GEN_VERSION_PATCH);
+}

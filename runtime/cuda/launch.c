@@ -1,0 +1,407 @@
+/*
+ * gen_launch() and gen_preload().
+ *
+ * The fast path reads one atomic pointer a launch and calls the driver once.
+ * Everything else (opening the driver, loading an image, saying what went
+ * wrong) is out of its way in functions that are not inlined.
+ */
+#include "cuda/driver.h"
+#include "product/library.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Beyond this a kernel's shared memory, static and dynamic together, must be opted into. */
+#define SHARED_WITHOUT_OPT_IN (48u * 1024u)
+#define WORKSPACE_ALIGNMENT 256u
+
+#define COLD __attribute__((noinline, cold))
+
+/* ---- checks ------------------------------------------------------------ */
+
+COLD static enum gen_status bad_plan(const gen_library *library, const gen_plan *plan)
+{
+    if (!library || !plan)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "plan" : "library");
+    if (plan->size != sizeof(*plan))
+        return gen__fail(GEN_STATUS_MISMATCH,
+                         "plan->size is %u, expected %zu; was it filled by gen_select()?",
+                         plan->size, sizeof(*plan));
+    if (plan->library_digest != library->pack.digest)
+        return gen__fail(GEN_STATUS_MISMATCH,
+                         "the plan was made with product %016llx, the library is of product "
+                         "%016llx; select again",
+                         (unsigned long long)plan->library_digest,
+                         (unsigned long long)library->pack.digest);
+    if (!gen__family_by_tag(plan->family))
+        return gen__fail(GEN_STATUS_MISMATCH, "plan->family is %#010x, no family of this runtime",
+                         plan->family);
+    if (plan->backend > GEN_BACKEND_CPU)
+        return gen__fail(GEN_STATUS_MISMATCH, "plan->backend is %u, allowed are 0 and 1",
+                         plan->backend);
+    return gen__fail(GEN_STATUS_MISMATCH, "plan->num_launches is %u, allowed are 0 to %d",
+                     plan->num_launches, GEN_PLAN_MAX_LAUNCHES);
+}
+
+COLD static enum gen_status bad_launch(const gen_library *library, const gen_plan *plan,
+                                       uint32_t index)
+{
+    const gen_plan_launch *l = &plan->launch[index];
+    return gen__fail(GEN_STATUS_MISMATCH,
+                     "plan->launch[%u] has variant %u of %u, grid %u x %u x %u, %u threads and "
+                     "dependent %u: not "
+                     "what gen_select() writes for this family",
+                     index, l->variant, library->pack.index->num_variants, l->grid[0], l->grid[1],
+                     l->grid[2], l->threads, l->dependent);
+}
+
+/* The plan's family; NULL, and the message, where it is not a plan of this
+ * library. */
+static inline const struct gen__family *check_plan(const gen_library *library, const gen_plan *plan,
+                                                   enum gen_status *status)
+{
+    const struct gen__family *family = NULL;
+    if (library && plan && plan->size == sizeof(*plan) &&
+        plan->library_digest == library->pack.digest && plan->backend <= GEN_BACKEND_CPU &&
+        plan->num_launches <= GEN_PLAN_MAX_LAUNCHES)
+        family = gen__family_by_tag(plan->family);
+    if (!family)
+        *status = bad_plan(library, plan);
+    return family;
+}
+
+/* Families whose variants a plan may launch: its own, and those of its parts. */
+static inline bool may_launch(const struct gen__family *family, const struct gen__family *other)
+{
+    if (__builtin_expect(other == family, 1))
+        return true;
+    for (uint32_t i = 0; other && i < family->num_part_families; i++)
+        if (family->part_families[i] == other->tag)
+            return true;
+    return false;
+}
+
+static inline bool launch_ok(const gen_library *library, const struct gen__family *family,
+                             const gen_plan_launch *l)
+{
+    const struct gen__pack *pack = &library->pack;
+    if (l->variant >= pack->index->num_variants || l->threads - 1u >= 1024 || l->dependent > 1 ||
+        !l->grid[0] || !l->grid[1] || !l->grid[2])
+        return false;
+    return may_launch(family,
+                      library->families[pack->groups[pack->variants[l->variant].group].family]);
+}
+
+static enum gen_status check_launches(const gen_library *library, const struct gen__family *family,
+                                      const gen_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->num_launches; i++)
+        if (!launch_ok(library, family, &plan->launch[i]))
+            return bad_launch(library, plan, i);
+    return GEN_OK;
+}
+
+/* ---- loading ----------------------------------------------------------- */
+
+/* Raises the kernel's shared memory limit on every device that can run it. */
+static enum gen_status allow_shared(const gen_library *library, const struct gen__driver *driver,
+                                    uint32_t variant, void *kernel)
+{
+    const struct gen_pack_variant *v = &library->pack.variants[variant];
+    const struct gen_pack_target *target = gen__variant_target(&library->pack, variant);
+    const char *name = gen__variant_name(&library->pack, variant);
+    if (v->shared_dynamic + v->shared_static <= SHARED_WITHOUT_OPT_IN)
+        return GEN_OK;
+    int count = 0;
+    int result = driver->cuDeviceGetCount(&count);
+    if (result)
+        return gen__driver_fail(driver, result, "cuDeviceGetCount", name);
+    for (int i = 0; i < count; i++) {
+        int device, major, minor, limit;
+        if ((result = driver->cuDeviceGet(&device, i)) != 0)
+            return gen__driver_fail(driver, result, "cuDeviceGet", name);
+        if ((result = driver->cuDeviceGetAttribute(&major, GEN__DEVICE_MAJOR, device)) != 0 ||
+            (result = driver->cuDeviceGetAttribute(&minor, GEN__DEVICE_MINOR, device)) != 0 ||
+            (result = driver->cuDeviceGetAttribute(&limit, GEN__DEVICE_SHARED_PER_BLOCK, device)) !=
+                0)
+            return gen__driver_fail(driver, result, "cuDeviceGetAttribute", name);
+        /* A text target runs on devices with less shared memory than this
+         * variant needs; selection does not pick it there. */
+        if (!gen__target_runs(target, (uint32_t)(10 * major + minor)) ||
+            (uint64_t)v->shared_dynamic + v->shared_static > (uint32_t)limit)
+            continue;
+        result = driver->cuKernelSetAttribute(GEN__KERNEL_MAX_DYNAMIC_SHARED,
+                                              (int)v->shared_dynamic, kernel, device);
+        if (result)
+            return gen__driver_fail(driver, result, "cuKernelSetAttribute", name);
+    }
+    return GEN_OK;
+}
+
+/* Under the lock: loads the image, or leaves everything as it was. */
+static enum gen_status load_locked(const gen_library *library, uint32_t variant, void **kernel)
+{
+    struct gen__loader *loader = library->loader;
+    const struct gen__pack *pack = &library->pack;
+    const char *name = gen__variant_name(pack, variant);
+    const struct gen__driver *driver;
+    enum gen_status status = gen__driver_open(&driver);
+    if (status)
+        return status;
+    if (!gen__pack_image_ok(pack, variant))
+        return gen__fail(GEN_STATUS_FORMAT,
+                         "the image of variant %s is not a CUDA fatbin: the "
+                         "product is damaged",
+                         name);
+    void *image_library = NULL;
+    int result =
+        driver->cuLibraryLoadData(&image_library, pack->data + pack->variants[variant].image_offset,
+                                  NULL, NULL, 0, NULL, NULL, 0);
+    if (result)
+        return gen__driver_fail(driver, result, "cuLibraryLoadData", name);
+    result = driver->cuLibraryGetKernel(kernel, image_library,
+                                        gen__pack_string(pack, pack->variants[variant].symbol));
+    status = result ? gen__driver_fail(driver, result, "cuLibraryGetKernel", name)
+                    : allow_shared(library, driver, variant, *kernel);
+    if (status) {
+        driver->cuLibraryUnload(image_library);
+        return status;
+    }
+    /* Once: threads with a loaded kernel read it without the lock. */
+    if (!loader->driver)
+        loader->driver = driver;
+    loader->libraries[variant] = image_library;
+    atomic_store_explicit(&loader->kernels[variant], *kernel, memory_order_release);
+    return GEN_OK;
+}
+
+static enum gen_status load(const gen_library *library, uint32_t variant, void **kernel)
+{
+    struct gen__loader *loader = library->loader;
+    enum gen_status status = GEN_OK;
+    bool loaded = false;
+    pthread_mutex_lock(&loader->lock);
+    *kernel = atomic_load_explicit(&loader->kernels[variant], memory_order_acquire);
+    if (!*kernel) {
+        status = load_locked(library, variant, kernel);
+        loaded = !status;
+    }
+    pthread_mutex_unlock(&loader->lock);
+    if (loaded && library->log & GEN__LOG_LOAD)
+        fprintf(stderr, "attngen: loaded %s (%llu bytes)\n",
+                gen__variant_name(&library->pack, variant),
+                (unsigned long long)library->pack.variants[variant].image_size);
+    return status;
+}
+
+void gen__unload_all(gen_library *library)
+{
+    const struct gen__loader *loader = library->loader;
+    for (uint32_t i = 0; loader->driver && i < library->pack.index->num_variants; i++)
+        if (loader->libraries[i])
+            loader->driver->cuLibraryUnload(loader->libraries[i]);
+}
+
+/* Drivers load a kernel's code into a context at its first launch there. Does
+ * it now for the current context, where there is one and the driver can. */
+static enum gen_status load_in_context(const gen_library *library, uint32_t variant, void *kernel)
+{
+    const struct gen__driver *driver = library->loader->driver;
+    const char *name = gen__variant_name(&library->pack, variant);
+    void *context = NULL;
+    if (!driver->cuFuncLoad || driver->cuCtxGetCurrent(&context) || !context)
+        return GEN_OK;
+    void *function = NULL;
+    int result = driver->cuKernelGetFunction(&function, kernel);
+    if (result == GEN__CUDA_NO_BINARY)
+        return GEN_OK; /* the current device is another than the plan's */
+    if (result)
+        return gen__driver_fail(driver, result, "cuKernelGetFunction", name);
+    result = driver->cuFuncLoad(function);
+    return result ? gen__driver_fail(driver, result, "cuFuncLoad", name) : GEN_OK;
+}
+
+enum gen_status gen_preload(const gen_library *library, const gen_plan *plan)
+{
+    enum gen_status status = GEN_OK;
+    const struct gen__family *family = check_plan(library, plan, &status);
+    if (!family || plan->backend == GEN_BACKEND_CPU)
+        return status;
+    status = check_launches(library, family, plan);
+    for (uint32_t i = 0; !status && i < plan->num_launches; i++) {
+        void *kernel;
+        status = load(library, plan->launch[i].variant, &kernel);
+        if (!status)
+            status = load_in_context(library, plan->launch[i].variant, kernel);
+    }
+    return status;
+}
+
+/* ---- launching --------------------------------------------------------- */
+
+/* A kernel that no preload has seen: loads it, unless the stream captures. */
+COLD static enum gen_status load_for_launch(const gen_library *library, uint32_t variant,
+                                            gen_stream stream)
+{
+    const char *name = gen__variant_name(&library->pack, variant);
+    const struct gen__driver *driver;
+    enum gen_status status = gen__driver_open(&driver);
+    if (status)
+        return status;
+    void *context = NULL;
+    int result = driver->cuCtxGetCurrent(&context);
+    if (result)
+        return gen__driver_fail(driver, result, "cuCtxGetCurrent", name);
+    if (!context)
+        return gen__fail(GEN_STATUS_DRIVER,
+                         "%s: no CUDA context is current on this thread; call cuCtxSetCurrent(), "
+                         "or cudaSetDevice() and cudaFree(0), before gen_launch()",
+                         name);
+    int capturing = 0;
+    result = driver->cuStreamIsCapturing(stream, &capturing);
+    /* IMPLICIT: the legacy stream, while another stream captures. */
+    if (result == GEN__CUDA_CAPTURE_IMPLICIT || (!result && capturing))
+        return gen__fail(GEN_STATUS_NOT_LOADED,
+                         "%s is not loaded and the stream is being captured; call gen_preload() "
+                         "before the capture",
+                         name);
+    if (result)
+        return gen__driver_fail(driver, result, "cuStreamIsCapturing", name);
+    void *kernel;
+    return load(library, variant, &kernel);
+}
+
+COLD static enum gen_status launch_failed(const gen_library *library, const gen_plan_launch *l,
+                                          int result)
+{
+    const struct gen__driver *driver = library->loader->driver;
+    const char *name = gen__variant_name(&library->pack, l->variant);
+    void *context = NULL;
+    char what[384];
+    int device, major, minor;
+    if (driver->cuCtxGetCurrent(&context) || !context) {
+        snprintf(what, sizeof(what), "%.200s: no CUDA context is current on this thread", name);
+    } else if (result == GEN__CUDA_NO_BINARY && !driver->cuCtxGetDevice(&device) &&
+               !driver->cuDeviceGetAttribute(&major, GEN__DEVICE_MAJOR, device) &&
+               !driver->cuDeviceGetAttribute(&minor, GEN__DEVICE_MINOR, device)) {
+        const struct gen_pack_target *target = gen__variant_target(&library->pack, l->variant);
+        snprintf(what, sizeof(what),
+                 "%.200s: made for %s, the current context's device is sm_%d%d; select for the "
+                 "device that launches",
+                 name, gen__pack_string(&library->pack, target->name), major, minor);
+    } else {
+        snprintf(what, sizeof(what), "%.200s: grid %u x %u x %u, %u threads, %u bytes shared", name,
+                 l->grid[0], l->grid[1], l->grid[2], l->threads, l->shared);
+    }
+    return gen__driver_fail(driver, result, l->dependent ? "cuLaunchKernelEx" : "cuLaunchKernel",
+                            what);
+}
+
+COLD static enum gen_status bad_workspace(const gen_plan *plan, const void *workspace)
+{
+    if (!workspace)
+        return gen__fail(GEN_STATUS_WORKSPACE,
+                         "workspace is NULL, the plan needs %llu bytes of device memory",
+                         (unsigned long long)plan->workspace_bytes);
+    return gen__fail(GEN_STATUS_WORKSPACE, "workspace is %p, allowed are multiples of %u",
+                     workspace, WORKSPACE_ALIGNMENT);
+}
+
+/* The operator on the CPU, through the same checks. */
+COLD static enum gen_status run_reference(const struct gen__family *family, const gen_plan *plan,
+                                          const gen_args *args, void *workspace)
+{
+    enum gen_status status = family->params(plan, 0, args, workspace, NULL);
+    return status ? status : family->reference(plan, args);
+}
+
+/* Everything that can fail before the first launch of several does so here,
+ * lest half of an operator runs. */
+COLD static enum gen_status prepare_all(const gen_library *library,
+                                        const struct gen__family *family, const gen_plan *plan,
+                                        const gen_args *args, void *workspace, gen_stream stream)
+{
+    enum gen_status status = check_launches(library, family, plan);
+    for (uint32_t i = 0; !status && i < plan->num_launches; i++) {
+        const uint32_t variant = plan->launch[i].variant;
+        status = family->params(plan, i, args, workspace, NULL);
+        if (!status &&
+            !atomic_load_explicit(&library->loader->kernels[variant], memory_order_acquire))
+            status = load_for_launch(library, variant, stream);
+    }
+    return status;
+}
+
+/* The launch may begin while the kernel before it drains; family code asks for
+ * this only of kernels that wait for it on the device. */
+static int launch_dependent(const struct gen__driver *driver, void *kernel,
+                            const gen_plan_launch *l, gen_stream stream, void **list)
+{
+    struct gen__launch_attribute attribute = {.id = GEN__LAUNCH_DEPENDENT, .value.allowed = 1};
+    const struct gen__launch_config config = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
+                                              .block = {l->threads, 1, 1},
+                                              .shared = l->shared,
+                                              .stream = stream,
+                                              .attributes = &attribute,
+                                              .num_attributes = 1};
+    return driver->cuLaunchKernelEx(&config, kernel, list, NULL);
+}
+
+static inline enum gen_status launch_one(const gen_library *library,
+                                         const struct gen__family *family, const gen_plan *plan,
+                                         uint32_t index, const gen_args *args, void *workspace,
+                                         gen_stream stream)
+{
+    const gen_plan_launch *l = &plan->launch[index];
+    if (__builtin_expect(!launch_ok(library, family, l), 0))
+        return bad_launch(library, plan, index);
+    _Alignas(64) unsigned char params[GEN__MAX_PARAMS];
+    enum gen_status status = family->params(plan, index, args, workspace, params);
+    if (__builtin_expect(status != GEN_OK, 0))
+        return status;
+    struct gen__loader *loader = library->loader;
+    void *kernel = atomic_load_explicit(&loader->kernels[l->variant], memory_order_acquire);
+    if (__builtin_expect(!kernel, 0)) {
+        status = load_for_launch(library, l->variant, stream);
+        if (status)
+            return status;
+        kernel = atomic_load_explicit(&loader->kernels[l->variant], memory_order_acquire);
+    }
+    void *list[1] = {params};
+    /* A CUkernel stands for the function of whichever context is current. */
+    const int result = l->dependent ? launch_dependent(loader->driver, kernel, l, stream, list)
+                                    : loader->driver->cuLaunchKernel(kernel, l->grid[0], l->grid[1],
+                                                                     l->grid[2], l->threads, 1, 1,
+                                                                     l->shared, stream, list, NULL);
+    return __builtin_expect(result, 0) ? launch_failed(library, l, result) : GEN_OK;
+}
+
+enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, const gen_args *args,
+                           void *workspace, gen_stream stream)
+{
+    enum gen_status status = GEN_OK;
+    const struct gen__family *family = check_plan(library, plan, &status);
+    if (!family)
+        return status;
+    if (!args || args->family != plan->family || args->size != family->args_size)
+        return args ? gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                                "args has family %#010x and size %u, the plan is of %s: family "
+                                "%#010x, size %u (sizeof(gen_%s_args))",
+                                args->family, args->size, family->name, family->tag,
+                                family->args_size, family->name)
+                    : gen__fail(GEN_STATUS_INVALID_ARGUMENT, "args is NULL");
+    if (plan->num_launches == 0)
+        return GEN_OK;
+    if (plan->workspace_bytes && (!workspace || (uintptr_t)workspace % WORKSPACE_ALIGNMENT))
+        return bad_workspace(plan, workspace);
+    if (plan->backend == GEN_BACKEND_CPU)
+        return run_reference(family, plan, args, workspace);
+    if (plan->num_launches > 1) {
+        status = prepare_all(library, family, plan, args, workspace, stream);
+        if (status)
+            return status;
+    }
+    for (uint32_t i = 0; !status && i < plan->num_launches; i++)
+        status = launch_one(library, family, plan, i, args, workspace, stream);
+    return status;
+}

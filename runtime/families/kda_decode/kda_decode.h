@@ -1,0 +1,110 @@
+/*
+ * What the host files of kda_decode share: the order of the launch facts, of a
+ * plan's dims and of the tensors.
+ */
+#ifndef GEN_FAMILIES_KDA_DECODE_H
+#define GEN_FAMILIES_KDA_DECODE_H
+
+#include "family/family.h"
+#include "kda_decode/args.h"
+
+/* The launch facts, in the order of templates/kda_decode/family.lua. */
+enum kda_decode_fact {
+    KDA_DECODE_BLOCKS,       /* blocks per state */
+    KDA_DECODE_TOKEN_BYTES,  /* shared memory of a token */
+    KDA_DECODE_THREAD_BYTES, /* of the state, a thread's */
+    KDA_DECODE_STREAMING,    /* 1: marked as used once */
+    KDA_DECODE_DEPENDENT,    /* 1: waits on the device for the kernel before it */
+    KDA_DECODE_NUM_FACTS
+};
+#define KDA_DECODE_FACTS "blocks,token_bytes,thread_bytes,streaming,dependent"
+
+/* gen_plan.dims: the problem's fields, in their order. */
+enum kda_decode_dim {
+    KDA_DECODE_BATCH,
+    KDA_DECODE_TOKENS,
+    KDA_DECODE_QK_HEADS,
+    KDA_DECODE_V_HEADS,
+    KDA_DECODE_HEAD_DIM,
+    KDA_DECODE_DTYPE,
+    KDA_DECODE_GATE_DTYPE,
+    KDA_DECODE_BETA_DTYPE,
+    KDA_DECODE_LAYOUT,
+    KDA_DECODE_NUM_DIMS
+};
+_Static_assert(KDA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+
+/* The tensors in the order of tensors(). */
+enum kda_decode_tensor {
+    KDA_DECODE_Q,
+    KDA_DECODE_K,
+    KDA_DECODE_V,
+    KDA_DECODE_GATE,
+    KDA_DECODE_BETA,
+    KDA_DECODE_O,
+    KDA_DECODE_A_LOG,
+    KDA_DECODE_DT_BIAS,
+    KDA_DECODE_STATE,
+    KDA_DECODE_SLOTS,
+    KDA_DECODE_ACCEPTED,
+    KDA_DECODE_CU_SEQLENS,
+    KDA_DECODE_NUM_TENSORS
+};
+
+/* An argument with its packed strides and columns spelled out. */
+struct gen__kda_decode_strides {
+    int64_t q, k, v, gate, beta, o; /* elements, token to token */
+    int64_t slots;                  /* columns */
+};
+
+static inline int64_t gen__kda_decode_qk_width(const int32_t *dims)
+{
+    return (int64_t)dims[KDA_DECODE_QK_HEADS] * dims[KDA_DECODE_HEAD_DIM];
+}
+
+static inline int64_t gen__kda_decode_v_width(const int32_t *dims)
+{
+    return (int64_t)dims[KDA_DECODE_V_HEADS] * dims[KDA_DECODE_HEAD_DIM];
+}
+
+static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32_t *dims,
+                                                                     const gen_kda_decode_args *a)
+{
+    const int64_t qk = gen__kda_decode_qk_width(dims), v = gen__kda_decode_v_width(dims);
+    const int64_t columns = a->write == GEN_KDA_DECODE_WRITE_EACH ? dims[KDA_DECODE_TOKENS] : 1;
+    return (struct gen__kda_decode_strides){
+        .q = a->q_stride ? a->q_stride : qk,
+        .k = a->k_stride ? a->k_stride : qk,
+        .v = a->v_stride ? a->v_stride : v,
+        .gate = a->gate_stride ? a->gate_stride : v,
+        .beta = a->beta_stride ? a->beta_stride : dims[KDA_DECODE_V_HEADS],
+        .o = a->o_stride ? a->o_stride : v,
+        .slots = a->slots_stride ? a->slots_stride : columns,
+    };
+}
+
+/* args.c */
+enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *args,
+                                       void *workspace, void *params);
+
+/* inputs.c */
+uint32_t gen__kda_decode_tensors(const gen_problem *problem, struct gen__tensor *tensors);
+void gen__kda_decode_default_args(const gen_problem *problem, gen_args *args);
+enum gen_status gen__kda_decode_fill(const gen_problem *problem, const gen_args *args,
+                                     const struct gen__tensor *tensors,
+                                     const struct gen__fill_options *options, void *const *data);
+void gen__kda_decode_cost(const gen_problem *problem, double *bytes, double *flops);
+void gen__kda_decode_case_name(const gen_problem *problem, char *text, size_t capacity);
+#define KDA_DECODE_NUM_FORMS 33
+extern const char *const gen__kda_decode_forms[KDA_DECODE_NUM_FORMS];
+bool gen__kda_decode_form(const gen_problem *problem, uint32_t index, gen_args *args,
+                          struct gen__tensor *tensors);
+bool gen__kda_decode_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
+                          struct gen__tensor *tensors);
+
+/* reference.c */
+enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *args,
+                                      double *const *exact);
+enum gen_status gen__kda_decode_reference(const gen_plan *plan, const gen_args *args);
+
+#endif /* GEN_FAMILIES_KDA_DECODE_H */

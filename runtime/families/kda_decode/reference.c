@@ -1,0 +1,249 @@
+/*
+ * Kimi Delta Attention decode in plain C: what the kernels are compared with,
+ * what the maths is, and the backend where there is no GPU.
+ *
+ * For every row and value head hv, with qh = hv / (num_v_heads / num_qk_heads),
+ * and each of the row's tokens in turn:
+ *
+ *     S[k,v] = exp(g[k]) * S[k,v]
+ *     e[v]   = v[v] - sum over k of k[k] * S[k,v]
+ *     S[k,v] = S[k,v] + beta * k[k] * e[v]
+ *     o[v]   = scale * sum over k of q[k] * S[k,v]
+ *
+ * Everything between load and store is double, from the first token to the last:
+ * a state is rounded where it goes to the pool, an output once.
+ */
+#include "families/kda_decode/kda_decode.h"
+#include "core/half.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MAX_HEAD_DIM 128
+#define NORM_EPSILON 1e-6
+#define SOFTPLUS_THRESHOLD 20
+
+/* The shape of one call. */
+struct shape {
+    int64_t batch, num_tokens, num_qk_heads, num_v_heads, head_dim;
+    struct gen__kda_decode_strides stride;
+    enum gen_dtype dtype, gate_dtype, beta_dtype;
+    bool vk;
+};
+
+/* A row's tokens and where its first state is. */
+struct row {
+    int64_t index, first, count, slot;
+    bool padding;
+};
+
+/* One token's inputs for one head, activated; q is scaled. */
+struct token {
+    double q[MAX_HEAD_DIM], k[MAX_HEAD_DIM], decay[MAX_HEAD_DIM], v[MAX_HEAD_DIM];
+    double beta;
+};
+
+static struct shape shape_of(const gen_plan *plan, const gen_kda_decode_args *args)
+{
+    const int32_t *dims = plan->dims;
+    return (struct shape){
+        .batch = dims[KDA_DECODE_BATCH],
+        .num_tokens = dims[KDA_DECODE_TOKENS],
+        .num_qk_heads = dims[KDA_DECODE_QK_HEADS],
+        .num_v_heads = dims[KDA_DECODE_V_HEADS],
+        .head_dim = dims[KDA_DECODE_HEAD_DIM],
+        .stride = gen__kda_decode_strides(dims, args),
+        .dtype = (enum gen_dtype)dims[KDA_DECODE_DTYPE],
+        .gate_dtype = (enum gen_dtype)dims[KDA_DECODE_GATE_DTYPE],
+        .beta_dtype = (enum gen_dtype)dims[KDA_DECODE_BETA_DTYPE],
+        .vk = dims[KDA_DECODE_LAYOUT] == GEN_KDA_DECODE_VK,
+    };
+}
+
+static double load(enum gen_dtype dtype, const void *tensor, int64_t i)
+{
+    if (dtype == GEN_DTYPE_FP32)
+        return (double)((const float *)tensor)[i];
+    const uint16_t bits = ((const uint16_t *)tensor)[i];
+    return dtype == GEN_DTYPE_FP16 ? gen__fp16_to_double(bits) : gen__bf16_to_double(bits);
+}
+
+static void load_row(enum gen_dtype dtype, const void *tensor, int64_t first, int64_t count,
+                     double *x)
+{
+    for (int64_t i = 0; i < count; i++)
+        x[i] = load(dtype, tensor, first + i);
+}
+
+/* ---- rows -------------------------------------------------------------- */
+
+static bool in_pool(const gen_kda_decode_args *args, int64_t slot)
+{
+    return slot >= 0 && slot < args->num_slots;
+}
+
+static struct row row_of(const struct shape *s, const gen_kda_decode_args *args, int64_t b)
+{
+    struct row row = {.index = b, .first = b * s->num_tokens, .count = s->num_tokens, .slot = b};
+    if (args->slots) {
+        const int64_t column = args->accepted ? (int64_t)args->accepted[b] - 1 : 0;
+        row.slot = -1;
+        if (column >= 0 && column < s->stride.slots)
+            row.slot = args->slots[b * s->stride.slots + column];
+    }
+    row.padding = !in_pool(args, row.slot);
+    if (args->cu_seqlens) {
+        const int64_t first = args->cu_seqlens[b], end = args->cu_seqlens[b + 1];
+        const bool legal =
+            first >= 0 && first <= end && end <= args->total_tokens && end - first <= s->num_tokens;
+        row.first = first;
+        row.count = legal ? end - first : 0;
+    }
+    return row;
+}
+
+/* The slot that the state behind a token goes to; -1: none. */
+static int64_t slot_after(const struct shape *s, const gen_kda_decode_args *args,
+                          const struct row *row, int64_t t)
+{
+    int64_t slot = -1;
+    if (args->write == GEN_KDA_DECODE_WRITE_EACH)
+        slot = args->slots ? args->slots[row->index * s->stride.slots + t] : row->slot;
+    else if (args->write == GEN_KDA_DECODE_WRITE_LAST && t == row->count - 1)
+        slot = row->slot;
+    return in_pool(args, slot) ? slot : -1;
+}
+
+static void zero_row(const struct shape *s, const gen_kda_decode_args *args, const struct row *row,
+                     double *exact)
+{
+    for (int64_t t = 0; t < row->count; t++) {
+        const int64_t first = (row->first + t) * s->stride.o;
+        for (int64_t i = first; i < first + s->num_v_heads * s->head_dim; i++) {
+            ((uint16_t *)args->o)[i] = 0;
+            if (exact)
+                exact[i] = 0.0;
+        }
+    }
+}
+
+/* ---- activations ------------------------------------------------------- */
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* The logarithm of the decay. */
+static double gate_of(const gen_kda_decode_args *args, double gate, double bias, double a_log)
+{
+    const double x = gate + bias;
+    if (args->gate_form == GEN_KDA_GATE_GIVEN)
+        return gate;
+    if (args->gate_form == GEN_KDA_GATE_LOWER_BOUND)
+        return (double)args->lower_bound * sigmoid(exp(a_log) * x);
+    return -exp(a_log) * (x > SOFTPLUS_THRESHOLD ? x : log1p(exp(x)));
+}
+
+static double beta_of(const gen_kda_decode_args *args, double x)
+{
+    if (args->beta_form == GEN_KDA_BETA_GIVEN)
+        return x;
+    return (args->beta_form == GEN_KDA_BETA_TWO_SIGMOID ? 2 : 1) * sigmoid(x);
+}
+
+static void scale_row(double *x, int64_t count, double factor, bool normalise)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < count; i++)
+        squares += x[i] * x[i];
+    if (normalise)
+        factor /= sqrt(squares + NORM_EPSILON);
+    for (int64_t i = 0; i < count; i++)
+        x[i] *= factor;
+}
+
+static void load_token(const struct shape *s, const gen_kda_decode_args *args, int64_t token,
+                       int64_t hv, struct token *in)
+{
+    const int64_t d = s->head_dim, qh = hv / (s->num_v_heads / s->num_qk_heads);
+    const double a_log = args->a_log ? (double)args->a_log[hv] : 0;
+    load_row(s->dtype, args->q, token * s->stride.q + qh * d, d, in->q);
+    load_row(s->dtype, args->k, token * s->stride.k + qh * d, d, in->k);
+    load_row(s->dtype, args->v, token * s->stride.v + hv * d, d, in->v);
+    load_row(s->gate_dtype, args->gate, token * s->stride.gate + hv * d, d, in->decay);
+    for (int64_t i = 0; i < d; i++) {
+        const double bias = args->dt_bias ? (double)args->dt_bias[hv * d + i] : 0;
+        in->decay[i] = exp(gate_of(args, in->decay[i], bias, a_log));
+    }
+    scale_row(in->q, d, (double)args->scale, args->qk_l2norm);
+    scale_row(in->k, d, 1, args->qk_l2norm);
+    in->beta = beta_of(args, load(s->beta_dtype, args->beta, token * s->stride.beta + hv));
+}
+
+/* ---- the recurrence ---------------------------------------------------- */
+
+/* One column of the state: all k of one v. */
+static double step(int64_t head_dim, const struct token *in, int64_t v, double *column)
+{
+    double predicted = 0, o = 0;
+    for (int64_t k = 0; k < head_dim; k++) {
+        column[k] *= in->decay[k];
+        predicted += in->k[k] * column[k];
+    }
+    const double correction = in->beta * (in->v[v] - predicted);
+    for (int64_t k = 0; k < head_dim; k++) {
+        column[k] += in->k[k] * correction;
+        o += in->q[k] * column[k];
+    }
+    return o;
+}
+
+static void decode_head(const struct shape *s, const gen_kda_decode_args *args,
+                        const struct row *row, int64_t hv, double *exact)
+{
+    const int64_t d = s->head_dim, heads = s->num_v_heads;
+    const int64_t next_k = s->vk ? 1 : d, next_v = s->vk ? d : 1;
+    struct token in[GEN_KDA_DECODE_MAX_TOKENS];
+    for (int64_t t = 0; t < row->count; t++)
+        load_token(s, args, row->first + t, hv, &in[t]);
+    for (int64_t v = 0; v < d; v++) {
+        double column[MAX_HEAD_DIM];
+        const float *from = args->state + (row->slot * heads + hv) * d * d + v * next_v;
+        for (int64_t k = 0; k < d; k++)
+            column[k] = (double)from[k * next_k];
+        for (int64_t t = 0; t < row->count; t++) {
+            const double o = step(d, &in[t], v, column);
+            const int64_t at = (row->first + t) * s->stride.o + hv * d + v;
+            const int64_t slot = slot_after(s, args, row, t);
+            ((uint16_t *)args->o)[at] =
+                s->dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(o) : gen__bf16_from_double(o);
+            if (exact)
+                exact[at] = o;
+            float *to = args->state + (slot * heads + hv) * d * d + v * next_v;
+            for (int64_t k = 0; k < d && slot >= 0; k++)
+                to[k * next_k] = (float)column[k];
+        }
+    }
+}
+
+enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *base,
+                                      double *const *exact)
+{
+    const gen_kda_decode_args *args = (const gen_kda_decode_args *)base;
+    const struct shape s = shape_of(plan, args);
+    for (int64_t b = 0; b < s.batch; b++) {
+        const struct row row = row_of(&s, args, b);
+        if (row.padding && args->zero_padding)
+            zero_row(&s, args, &row, exact[KDA_DECODE_O]);
+        for (int64_t hv = 0; hv < s.num_v_heads && !row.padding; hv++)
+            decode_head(&s, args, &row, hv, exact[KDA_DECODE_O]);
+    }
+    return GEN_OK;
+}
+
+enum gen_status gen__kda_decode_reference(const gen_plan *plan, const gen_args *base)
+{
+    double *const none[KDA_DECODE_NUM_TENSORS] = {NULL};
+    return gen__kda_decode_exact(plan, base, none);
+}

@@ -1,0 +1,278 @@
+/*
+ * Kimi Delta Attention between chunks, on the host: the geometry of a launch, its
+ * parameters, and what the tuner and the tests need.
+ */
+#include "families/kda/chunk.h"
+
+#include "select/short.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char family[] = "kda_inter";
+static const char *const coords[] = {"states", "seq_len"};
+
+#define FIELD(name) #name, offsetof(gen_kda_inter_problem, name)
+static const struct gen__field fields[] = {
+    {FIELD(batch), NULL, 0, 1},      {FIELD(seq_len), NULL, 0, 1024},
+    {FIELD(num_tokens), NULL, 0, 0}, {FIELD(num_v_heads), NULL, 0, 64},
+    {FIELD(head_dim), NULL, 0, 128}, {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
+};
+#undef FIELD
+
+/* As the other families have them; each by itself, for what is stored so is read so. */
+static void dims_of(const gen_problem *base, int32_t *dims)
+{
+    const gen_kda_inter_problem *p = (const gen_kda_inter_problem *)base;
+    dims[KDA_BATCH] = p->batch;
+    dims[KDA_SEQ_LEN] = p->seq_len;
+    dims[KDA_NUM_TOKENS] = p->num_tokens;
+    dims[KDA_QK_HEADS] = 1;
+    dims[KDA_V_HEADS] = p->num_v_heads;
+    dims[KDA_HEAD_DIM] = p->head_dim;
+    dims[KDA_DTYPE] = p->dtype;
+    dims[KDA_GATE_DTYPE] = GEN_DTYPE_FP32;
+    dims[KDA_BETA_DTYPE] = GEN_DTYPE_FP32;
+    dims[KDA_SAFE_GATE] = 1;
+}
+
+static enum gen_status check(const gen_problem *base, struct gen__key *key)
+{
+    int32_t dims[KDA_NUM_DIMS];
+    dims_of(base, dims);
+    const enum gen_status status = gen__kda_check(family, dims, 0, key);
+    if (status)
+        return status;
+    key->empty = dims[KDA_BATCH] == 0;
+    gen__kda_chain_counts(base, dims, key);
+    return GEN_OK;
+}
+
+static float predict(const gen_problem *base, const gen_device *device,
+                     const struct gen__facts *variant)
+{
+    int32_t dims[KDA_NUM_DIMS];
+    dims_of(base, dims);
+    gen__kda_make_usual(base, dims);
+    return gen__kda_inter_us(dims, device, variant);
+}
+
+static void plan(const gen_problem *base, const gen_device *device,
+                 const struct gen__facts *variant, gen_plan *plan)
+{
+    (void)device;
+    dims_of(base, plan->dims);
+    plan->num_launches = plan->dims[KDA_BATCH] > 0;
+    if (variant && plan->num_launches)
+        gen__kda_inter_launch(plan->dims, variant, base->flags, &plan->launch[0]);
+}
+
+static enum gen_status check_operands(const int32_t *dims, const gen_kda_inter_args *a)
+{
+    const bool none = !gen__kda_tokens(dims);
+    enum gen_status status;
+    if ((status = gen__check_pointer(family, "w", a->w, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "u", a->u, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "qg", a->qg, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "kg", a->kg, 16, none)) != GEN_OK ||
+        (status = gen__check_pointer(family, "a_qk", a->a_qk, 16, none)) != GEN_OK)
+        return status;
+    return gen__check_pointer(family, "decay", a->decay, 16, none);
+}
+
+static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
+                              void *workspace, void *out)
+{
+    const gen_kda_inter_args *a = (const gen_kda_inter_args *)base;
+    enum gen_status status;
+    (void)launch, (void)workspace;
+    if ((status = gen__kda_check_dims(family, plan->dims)) != GEN_OK ||
+        (status = gen__kda_check_inter(family, plan->dims, a)) != GEN_OK ||
+        (status = check_operands(plan->dims, a)) != GEN_OK || !out)
+        return status;
+    const struct gen_kda_inter_params k = gen__kda_inter_params(plan->dims, a);
+    memcpy(out, &k, sizeof k);
+    return GEN_OK;
+}
+
+/* ---- for the tuner, the verifier and the tests ------------------------- */
+
+/* Relative Frobenius errors: the state and vn are rounded to 16 bits before they are
+ * multiplied, and the output once more. 0.005 is what public tests allow. */
+static const double output_tolerance = 0.005, state_tolerance = 0.005;
+
+#define TENSOR(...) GEN__TENSOR(gen_kda_inter_args, __VA_ARGS__)
+
+static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN__MAX_TENSORS])
+{
+    int32_t dims[KDA_NUM_DIMS];
+    dims_of(base, dims);
+    const enum gen_dtype dtype = (enum gen_dtype)dims[KDA_DTYPE], fp32 = GEN_DTYPE_FP32;
+    const int64_t heads = dims[KDA_V_HEADS], d = dims[KDA_HEAD_DIM];
+    const int64_t tiles = gen__kda_slots(dims) * heads, tile = tiles * KDA_CHUNK * d;
+    const int64_t states = dims[KDA_BATCH] * heads * d * d;
+    const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
+    const int64_t v = gen__kda_tokens(dims) * heads * d;
+    /* w and kg so small that their product contracts. */
+    const struct gen__tensor list[KDA_INTER_NUM_TENSORS] = {
+        {TENSOR(w, dtype, GEN__IN, GEN__FILL_NORMAL, 0.03, tile), .cold = true},
+        {TENSOR(u, dtype, GEN__IN, GEN__FILL_NORMAL, 1, tile), .cold = true},
+        {TENSOR(qg, dtype, GEN__IN, GEN__FILL_NORMAL, 0.1, tile), .cold = true},
+        {TENSOR(kg, dtype, GEN__IN, GEN__FILL_NORMAL, 0.03, tile), .cold = true},
+        {TENSOR(a_qk, dtype, GEN__IN, GEN__FILL_NORMAL, 0.1, tiles * KDA_CHUNK * KDA_CHUNK),
+         .cold = true},
+        {TENSOR(decay, fp32, GEN__IN, GEN__FILL_UNIFORM, 1, tiles * d), .cold = true},
+        {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
+        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
+        {TENSOR(final_state, fp32, GEN__OUT, GEN__FILL_POISON, 0, states),
+         .tolerance = state_tolerance, .cold = true},
+        {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
+         .row_tolerance = 4 * output_tolerance, .row = (uint32_t)d, .cold = true},
+        {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
+    };
+    memcpy(tensors, list, sizeof list);
+    return KDA_INTER_NUM_TENSORS;
+}
+
+#undef TENSOR
+
+static void default_args(const gen_problem *base, gen_args *args)
+{
+    gen_kda_inter_args *a = (gen_kda_inter_args *)args;
+    (void)base;
+    memset(a, 0, sizeof *a);
+    a->base.size = sizeof *a;
+    a->base.family = GEN_KDA_INTER;
+    a->state_layout = GEN_KDA_DECODE_KV;
+}
+
+static enum gen_status fill(const gen_problem *base, const gen_args *args,
+                            const struct gen__tensor *list, const struct gen__fill_options *options,
+                            void *const *data)
+{
+    int32_t dims[KDA_NUM_DIMS];
+    dims_of(base, dims);
+    (void)args;
+    gen__kda_fill(dims, &list[KDA_INTER_CU_SEQLENS], options, data[KDA_INTER_CU_SEQLENS]);
+    return GEN_OK;
+}
+
+static void cost(const gen_problem *base, double *bytes, double *flops)
+{
+    int32_t dims[KDA_NUM_DIMS];
+    dims_of(base, dims);
+    const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
+    const double tiles = (double)gen__kda_all_chunks(dims) * heads;
+    *bytes = tiles * (KDA_CHUNK * d * 8 + KDA_CHUNK * KDA_CHUNK * 2 + d * 4) +
+             (double)gen__kda_tokens(dims) * heads * d * 2 + 8 * dims[KDA_BATCH] * heads * d * d;
+    *flops = tiles * (3 * 2 * KDA_CHUNK * d * d + 2 * KDA_CHUNK * KDA_CHUNK * d);
+}
+
+static void case_name(const gen_problem *base, char *text, size_t capacity)
+{
+    int32_t dims[KDA_NUM_DIMS];
+    dims_of(base, dims);
+    dims[KDA_QK_HEADS] = dims[KDA_V_HEADS];
+    gen__kda_case_name(dims, text, capacity);
+}
+
+enum form {
+    FORM_VK,
+    FORM_NO_STATE,
+    FORM_STRIDES,
+    FORM_LOOSE,
+    FORM_STATES,
+    FORM_STATES_VK,
+    NUM_FORMS
+};
+static const char *const forms[NUM_FORMS] = {"vk",    "no_state", "strides",
+                                             "loose", "states",   "states_vk"};
+
+static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
+{
+    gen_kda_inter_args *a = (gen_kda_inter_args *)args;
+    int32_t dims[KDA_NUM_DIMS];
+    dims_of(base, dims);
+    switch ((enum form)index) {
+    case FORM_VK:
+        a->state_layout = GEN_KDA_DECODE_VK;
+        return true;
+    case FORM_NO_STATE:
+        t[KDA_INTER_INITIAL_STATE].count = t[KDA_INTER_FINAL_STATE].count = 0;
+        return true;
+    case FORM_STRIDES: {
+        const struct gen__kda_strides s = gen__kda_stride_form(dims);
+        a->o_stride = s.o;
+        t[KDA_INTER_O].count = s.o_count;
+        t[KDA_INTER_O].row = 0;
+        return true;
+    }
+    case FORM_LOOSE:
+        t[KDA_INTER_STATES].count = gen__kda_states_count(dims);
+        return gen__kda_loose_form(dims, &t[KDA_INTER_CU_SEQLENS]);
+    case FORM_STATES_VK:
+        a->state_layout = GEN_KDA_DECODE_VK;
+        /* fall through */
+    case FORM_STATES:
+        t[KDA_INTER_STATES].count = gen__kda_states_count(dims);
+        return true;
+    case NUM_FORMS:
+        break;
+    }
+    return false;
+}
+
+static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
+{
+    gen_kda_inter_problem *p = (gen_kda_inter_problem *)base;
+    int32_t dims[KDA_NUM_DIMS];
+    if (!gen__kda_set_counts(counts, dims))
+        return;
+    p->batch = dims[KDA_BATCH];
+    p->seq_len = dims[KDA_SEQ_LEN];
+    p->num_tokens = dims[KDA_NUM_TOKENS];
+    p->num_v_heads = dims[KDA_V_HEADS];
+}
+
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+static bool launch_here(const gen_library *library, const gen_device *device,
+                        const gen_problem *problem, gen_plan_launch *launch);
+
+const struct gen__family gen__family_kda_inter = {
+    .name = family,
+    .tag = GEN_KDA_INTER,
+    .problem_size = sizeof(gen_kda_inter_problem),
+    .args_size = sizeof(gen_kda_inter_args),
+    .params_size = sizeof(struct gen_kda_inter_params),
+    .required = gen__kda_required,
+    .num_required = KDA_NUM_REQUIRED,
+    .facts = KDA_INTER_FACTS,
+    .coords = coords,
+    .num_coords = sizeof coords / sizeof *coords,
+    .fields = fields,
+    .num_fields = sizeof fields / sizeof *fields,
+    .grid_steps = gen__kda_grid,
+    .set_counts = set_counts,
+    .check = check,
+    .fits = gen__fits_always,
+    .predict = predict,
+    .plan = plan,
+    .select = select_here,
+    .launch = launch_here,
+    .params = params,
+    .reference = gen__kda_inter_reference,
+    .tensors = tensors,
+    .default_args = default_args,
+    .fill = fill,
+    .cost = cost,
+    .case_name = case_name,
+    .forms = forms,
+    .num_forms = NUM_FORMS,
+    .form = form,
+};
+
+GEN__SELECT_HERE(kda_inter)
+GEN__LAUNCH_HERE(kda_inter)

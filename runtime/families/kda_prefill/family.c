@@ -1,0 +1,374 @@
+/*
+ * Kimi Delta Attention, prefill, on the host: a plan of two launches, kda_intra's
+ * and the recurrence between chunks, with the operands between them in the workspace;
+ * and kda_scan's between these where sequences are cut into segments.
+ */
+#include "families/kda_prefill/kda_prefill.h"
+
+#include "family/occupancy.h"
+#include "select/short.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char family[] = "kda_prefill";
+static const char *const coords[] = {"states", "seq_len"};
+
+static const struct gen__field fields[] = {
+    GEN__KDA_FIELDS(gen_kda_prefill_problem),
+    {GEN__KDA_FIELD(gen_kda_prefill_problem, segment_chunks), NULL, 0, 0},
+};
+GEN__KDA_FIELDS_ARE_DIMS(gen_kda_prefill_problem);
+
+__attribute__((noinline)) static enum gen_status check_wanted(const gen_problem *base)
+{
+    const int32_t wanted = gen__kda_prefill_wanted(base);
+    if (wanted < -1 || wanted > KDA_MAX_SEGMENT_CHUNKS)
+        return gen__invalid(family, "segment_chunks", wanted,
+                            "-1 (none), 0 (as estimated), 1 to 16777216");
+    int32_t dims[KDA_ALL_DIMS];
+    memcpy(dims, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *dims);
+    dims[KDA_SEGMENT_CHUNKS] = wanted;
+    return wanted > 0 ? gen__kda_check_segments(family, dims) : GEN_OK;
+}
+
+static enum gen_status check(const gen_problem *base, struct gen__key *key)
+{
+    const int32_t *dims = gen__kda_prefill_dims(base);
+    enum gen_status status = gen__kda_check(family, dims, 0, key);
+    if (!status && gen__kda_prefill_wanted(base))
+        status = check_wanted(base);
+    if (status)
+        return status;
+    key->empty = dims[KDA_BATCH] == 0;
+    gen__kda_chain_counts(base, dims, key);
+    return GEN_OK;
+}
+
+/* Are `segment` chunks no fewer than any sequence has? A batch-invariant choice does not look at
+ * the longest of packed sequences: they are cut as the problem says, though all may be short. */
+static bool holds_all(const gen_problem *base, const int32_t *dims, int32_t segment)
+{
+    const bool packed = gen__kda_prefill_dims(base)[KDA_NUM_TOKENS] != 0;
+    if (packed && base->flags & GEN_BATCH_INVARIANT)
+        return false;
+    return gen__kda_chunks(gen__kda_longest(dims)) <= segment;
+}
+
+/* Chunks of a segment, 0 where no sequence is cut, and the time of what is behind kda_intra. As
+ * estimated, that depends on the batch; so a batch-invariant choice is whole sequences. `dims`: of
+ * the problem that choices are made for. */
+static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
+                               const gen_device *device, const struct gen__facts *variant)
+{
+    const int32_t wanted = gen__kda_prefill_wanted(base);
+    if (!wanted && !(base->flags & GEN_BATCH_INVARIANT))
+        return gen__kda_cut(dims, device, variant);
+    if (wanted <= 0 || holds_all(base, dims, wanted))
+        return (struct gen__kda_cut){0, gen__kda_inter_us(dims, device, variant)};
+    return (struct gen__kda_cut){wanted, gen__kda_segments_us(dims, wanted, device, variant)};
+}
+
+/* The first launch takes the same whatever the variant of the last. */
+static float predict(const gen_problem *base, const gen_device *device,
+                     const struct gen__facts *variant)
+{
+    int32_t usual[KDA_NUM_DIMS];
+    const int32_t *dims = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
+    const struct gen__facts small = {
+        .threads = 256, .registers = 128, .occupancy = {101 << 10, {2, 2, 2, 2}}};
+    return gen__kda_intra_us(dims, device, &small) + cut(base, dims, device, variant).us;
+}
+
+/* ---- the plan ---------------------------------------------------------- */
+
+/* The operands of all slots, one kind behind the other, and of segments, each 256-byte aligned. */
+struct workspace {
+    uint64_t w, u, qg, kg, a_qk, decay, added, transition, segment_decay,
+        size; /* offsets in bytes */
+};
+
+static struct workspace workspace_of(const int32_t *dims)
+{
+    const uint64_t tiles = (uint64_t)gen__kda_slots(dims) * (uint64_t)dims[KDA_V_HEADS];
+    const uint64_t tile = tiles * KDA_CHUNK * (uint64_t)dims[KDA_HEAD_DIM] * 2;
+    struct workspace w = {.u = tile, .qg = 2 * tile, .kg = 3 * tile, .a_qk = 4 * tile};
+    w.decay = w.a_qk + tiles * KDA_CHUNK * KDA_CHUNK * 2;
+    w.added = w.decay + tiles * (uint64_t)dims[KDA_HEAD_DIM] * 4;
+    w.transition = w.segment_decay = w.size = w.added;
+    if (dims[KDA_SEGMENT_CHUNKS]) {
+        w.transition += gen__kda_segment_bytes(dims);
+        w.segment_decay = w.transition + gen__kda_segment_bytes(dims);
+        w.size = w.segment_decay +
+                 gen__kda_segment_bytes(dims) / (uint64_t)dims[KDA_HEAD_DIM]; /* D beside R */
+    }
+    return w;
+}
+
+/* No more than the problem allows, where whole sequences would do. */
+static bool too_much(const gen_problem *base, const int32_t *dims)
+{
+    return base->max_workspace_mib && !gen__kda_prefill_wanted(base) &&
+           workspace_of(dims).size > (uint64_t)base->max_workspace_mib << 20;
+}
+
+/* Without tokens there is nothing to do but to hand the states on. */
+static void plan(const gen_problem *base, const gen_device *device,
+                 const struct gen__facts *variant, gen_plan *plan)
+{
+    int32_t *dims = plan->dims;
+    memcpy(dims, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *dims);
+    dims[KDA_SEGMENT_CHUNKS] = 0;
+    plan->num_launches = dims[KDA_BATCH] > 0;
+    if (!variant || !dims[KDA_BATCH])
+        return;
+    const bool tokens = gen__kda_slots(dims) > 0;
+    if (tokens) {
+        int32_t usual[KDA_NUM_DIMS];
+        const int32_t *for_all = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
+        dims[KDA_SEGMENT_CHUNKS] = cut(base, for_all, device, variant).segment_chunks;
+    }
+    if (dims[KDA_SEGMENT_CHUNKS] && too_much(base, dims))
+        dims[KDA_SEGMENT_CHUNKS] = 0;
+    const uint32_t last = (uint32_t)tokens + (dims[KDA_SEGMENT_CHUNKS] > 0);
+    plan->num_launches = last + 1;
+    plan->workspace_bytes = workspace_of(dims).size;
+    gen__kda_inter_launch(dims, variant, base->flags, &plan->launch[last]);
+    if (dims[KDA_SEGMENT_CHUNKS])
+        plan->launch[last].grid[1] =
+            (uint32_t)gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]);
+}
+
+/* Parts' problems are written where they are read from, field by field or as a whole: selection
+ * would wait for what is put together of pieces. */
+static uint32_t parts(const gen_problem *base, const gen_device *device,
+                      const struct gen__facts *variant, const gen_plan *plan,
+                      struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
+{
+    (void)device, (void)variant;
+    if (plan->num_launches < 2)
+        return 0;
+    _Static_assert(sizeof(gen_kda_intra_problem) <= sizeof parts->problem, "a part holds it");
+    _Static_assert(sizeof(gen_kda_scan_problem) <= sizeof parts->problem, "a part holds it");
+    parts[0].launch = 0;
+    parts[0].problem.base =
+        (gen_problem){sizeof(gen_kda_intra_problem), GEN_KDA_INTRA, base->flags, 0};
+    memcpy((char *)&parts[0].problem + offsetof(gen_kda_intra_problem, batch),
+           gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof(int32_t));
+    if (plan->num_launches < 3)
+        return 1;
+    const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
+    int32_t *const to = parts[1].problem.fields;
+#define TO(field) to[offsetof(gen_kda_scan_problem, field) / sizeof(int32_t)]
+    parts[1].launch = 1;
+    parts[1].problem.base =
+        (gen_problem){sizeof(gen_kda_scan_problem), GEN_KDA_SCAN, base->flags, 0};
+    TO(batch) = p->batch;
+    TO(seq_len) = p->seq_len;
+    TO(num_tokens) = p->num_tokens;
+    TO(num_v_heads) = p->num_v_heads;
+    TO(head_dim) = p->head_dim;
+    TO(dtype) = p->dtype;
+    TO(segment_chunks) = plan->dims[KDA_SEGMENT_CHUNKS];
+#undef TO
+    return 2;
+}
+
+union any_params {
+    struct gen_kda_intra_params intra;
+    struct gen_kda_inter_params inter;
+};
+
+static const uint32_t part_families[] = {GEN_KDA_INTRA, GEN_KDA_SCAN};
+
+/* ---- arguments --------------------------------------------------------- */
+
+static gen_kda_intra_args intra_args(const int32_t *dims, const gen_kda_prefill_args *a,
+                                     char *workspace)
+{
+    const struct workspace w = workspace_of(dims);
+    gen_kda_intra_args intra = {
+        .base = {sizeof intra, GEN_KDA_INTRA},
+        .q = a->q,
+        .k = a->k,
+        .v = a->v,
+        .g = a->g,
+        .beta = a->beta,
+        .A_log = a->A_log,
+        .dt_bias = a->dt_bias,
+        .cu_seqlens = a->cu_seqlens,
+        .q_stride = a->q_stride,
+        .k_stride = a->k_stride,
+        .v_stride = a->v_stride,
+        .g_stride = a->g_stride,
+        .beta_stride = a->beta_stride,
+        .scale = a->scale,
+        .lower_bound = a->lower_bound,
+        .gate = a->gate,
+        .beta_activation = a->beta_activation,
+        .l2_norm = a->l2_norm,
+    };
+    if (workspace) {
+        intra.w = workspace + w.w;
+        intra.u = workspace + w.u;
+        intra.qg = workspace + w.qg;
+        intra.kg = workspace + w.kg;
+        intra.a_qk = workspace + w.a_qk;
+        intra.decay = (float *)(void *)(workspace + w.decay);
+    }
+    return intra;
+}
+
+static gen_kda_inter_args inter_args(const gen_kda_prefill_args *a, const gen_kda_intra_args *intra)
+{
+    return (gen_kda_inter_args){
+        .base = {sizeof(gen_kda_inter_args), GEN_KDA_INTER},
+        .w = intra->w,
+        .u = intra->u,
+        .qg = intra->qg,
+        .kg = intra->kg,
+        .a_qk = intra->a_qk,
+        .decay = intra->decay,
+        .cu_seqlens = a->cu_seqlens,
+        .initial_state = a->initial_state,
+        .final_state = a->final_state,
+        .o = a->o,
+        .states = a->states,
+        .o_stride = a->o_stride,
+        .state_layout = a->state_layout,
+    };
+}
+
+static gen_kda_scan_args scan_args(const int32_t *dims, const gen_kda_prefill_args *a,
+                                   const gen_kda_intra_args *intra, char *workspace)
+{
+    const struct workspace w = workspace_of(dims);
+    return (gen_kda_scan_args){
+        .base = {sizeof(gen_kda_scan_args), GEN_KDA_SCAN},
+        .w = intra->w,
+        .u = intra->u,
+        .kg = intra->kg,
+        .decay = intra->decay,
+        .cu_seqlens = a->cu_seqlens,
+        .initial_state = a->initial_state,
+        .added = workspace ? (float *)(void *)(workspace + w.added) : NULL,
+        .transition = workspace ? workspace + w.transition : NULL,
+        .segment_decay = workspace ? (float *)(void *)(workspace + w.segment_decay) : NULL,
+        .state_layout = a->state_layout,
+    };
+}
+
+/* The host's copy says what the device's will be. */
+static enum gen_status check_lengths(const int32_t *dims, const int32_t *cu)
+{
+    if (!cu)
+        return GEN_OK;
+    if (!dims[KDA_NUM_TOKENS])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: cu_seqlens_host = %p with num_tokens = 0; allowed: NULL", family,
+                         (const void *)cu);
+    if (cu[0] != 0)
+        return gen__invalid(family, "cu_seqlens_host[0]", cu[0], "0");
+    for (int32_t n = 0; n < dims[KDA_BATCH]; n++)
+        if (cu[n + 1] < cu[n] || (int64_t)cu[n + 1] - cu[n] > dims[KDA_SEQ_LEN])
+            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                             "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32 " behind %" PRId32
+                             "; allowed: 0 to seq_len = %" PRId32 " more",
+                             family, n + 1, cu[n + 1], cu[n], dims[KDA_SEQ_LEN]);
+    if (cu[dims[KDA_BATCH]] != dims[KDA_NUM_TOKENS])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32
+                         "; allowed: num_tokens = %" PRId32,
+                         family, dims[KDA_BATCH], cu[dims[KDA_BATCH]], dims[KDA_NUM_TOKENS]);
+    return GEN_OK;
+}
+
+static enum gen_status check_plan(const gen_plan *plan)
+{
+    const int32_t *dims = plan->dims;
+    const enum gen_status status = gen__kda_check_dims(family, dims);
+    if (status)
+        return status;
+    const bool cut = dims[KDA_SEGMENT_CHUNKS] != 0;
+    if ((plan->num_launches == 3) == cut && (!cut || !gen__kda_check_segments(family, dims)))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_MISMATCH,
+                     "%s: the plan's segments are not what gen_select() writes", family);
+}
+
+static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
+                              void *workspace, void *out)
+{
+    const gen_kda_prefill_args *a = (const gen_kda_prefill_args *)base;
+    const int32_t *dims = plan->dims;
+    enum gen_status status;
+    if ((status = check_plan(plan)) != GEN_OK)
+        return status;
+    const gen_kda_intra_args intra = intra_args(dims, a, workspace);
+    const gen_kda_inter_args inter = inter_args(a, &intra);
+    if ((status = gen__kda_check_intra(family, dims, &intra)) != GEN_OK ||
+        (status = gen__kda_check_inter(family, dims, &inter)) != GEN_OK ||
+        (status = check_lengths(dims, a->cu_seqlens_host)) != GEN_OK || !out)
+        return status;
+    const bool last = launch + 1 == plan->num_launches;
+    if (launch == 0 && !last) {
+        const struct gen_kda_intra_params k = gen__kda_intra_params(dims, &intra);
+        memcpy(out, &k, sizeof k);
+        return GEN_OK;
+    }
+    const gen_kda_scan_args scan = scan_args(dims, a, &intra, workspace);
+    struct gen_kda_inter_params k =
+        last ? gen__kda_inter_params(dims, &inter) : gen__kda_scan_params(dims, &scan);
+    if (last && dims[KDA_SEGMENT_CHUNKS]) {
+        k.added = scan.added;
+        k.transition = scan.transition;
+        k.segment_decay = scan.segment_decay;
+        k.segment_chunks = dims[KDA_SEGMENT_CHUNKS];
+    }
+    memcpy(out, &k, sizeof k);
+    return GEN_OK;
+}
+
+static enum gen_status select_here(const gen_library *library, const gen_device *device,
+                                   const gen_problem *problem, gen_plan *plan);
+
+const struct gen__family gen__family_kda_prefill = {
+    .name = family,
+    .tag = GEN_KDA_PREFILL,
+    .problem_size = sizeof(gen_kda_prefill_problem),
+    .args_size = sizeof(gen_kda_prefill_args),
+    .params_size = sizeof(union any_params),
+    .required = gen__kda_required,
+    .num_required = KDA_NUM_REQUIRED,
+    .facts = KDA_INTER_FACTS,
+    .coords = coords,
+    .num_coords = sizeof coords / sizeof *coords,
+    .fields = fields,
+    .num_fields = sizeof fields / sizeof *fields,
+    .grid_steps = gen__kda_grid,
+    .set_counts = gen__kda_prefill_set_counts,
+    .check = check,
+    .fits = gen__fits_always,
+    .predict = predict,
+    .plan = plan,
+    .select = select_here,
+    .parts = parts,
+    .part_families = part_families,
+    .num_part_families = sizeof part_families / sizeof *part_families,
+    .params = params,
+    .reference = gen__kda_prefill_reference,
+    .exact = gen__kda_prefill_exact,
+    .tensors = gen__kda_prefill_tensors,
+    .default_args = gen__kda_prefill_default_args,
+    .fill = gen__kda_prefill_fill,
+    .cost = gen__kda_prefill_cost,
+    .case_name = gen__kda_prefill_case_name,
+    .forms = gen__kda_prefill_forms,
+    .num_forms = GEN__KDA_PREFILL_NUM_FORMS,
+    .form = gen__kda_prefill_form,
+    .data = gen__kda_prefill_data,
+};
+
+GEN__SELECT_HERE(kda_prefill)

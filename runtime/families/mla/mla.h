@@ -1,0 +1,53 @@
+/* Checks that the host files of the MLA families share. */
+#ifndef GEN_FAMILIES_MLA_H
+#define GEN_FAMILIES_MLA_H
+
+#include "family/arguments.h"
+#include "core/fastdiv.h"
+#include "mla_decode/args.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* The most packed rows of a request: q_len * num_heads. */
+enum { MLA_MAX_Q_LEN = 1024, MLA_MAX_HEADS = 128 };
+
+/* Not 0 where a number is not 1 to `most`, a power of two. */
+static inline uint32_t gen__mla_above(int32_t number, uint32_t most)
+{
+    return ((uint32_t)number - 1) & ~(most - 1);
+}
+
+/* `count` steps of a stride stay below 2^59 elements, so that the sum of two such
+ * offsets is below 2^62 bytes. */
+static inline int64_t gen__mla_most(int64_t count)
+{
+    return (INT64_C(1) << 59) / (count > 0 ? count : 1);
+}
+
+/* 0, or a multiple of `unit` elements that holds `width` of them. */
+static inline enum gen_status gen__mla_check_stride(const char *family, const char *name,
+                                                    int64_t stride, int64_t unit, int64_t width,
+                                                    int64_t most)
+{
+    if (stride == 0 || (stride >= width && stride <= most && stride % unit == 0))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "%s: %s = %" PRId64 " elements; allowed: 0 (packed), or a multiple of %" PRId64
+                     " from %" PRId64 " to %" PRId64,
+                     family, name, stride, unit, width, most);
+}
+
+/* Any, as long as no offset overflows. */
+static inline enum gen_status gen__mla_check_free_stride(const char *family, const char *name,
+                                                         int64_t stride, int64_t most)
+{
+    if (stride >= -most && stride <= most)
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "%s: %s = %" PRId64 " elements; allowed: 0 (packed), or -%" PRId64
+                     " to %" PRId64,
+                     family, name, stride, most, most);
+}
+
+#endif /* GEN_FAMILIES_MLA_H */

@@ -1,0 +1,299 @@
+/*
+ * What a family tells the runtime, the tuner, the verifier and the tests about
+ * itself. runtime/families/<family>/family.c defines one
+ *
+ *     const struct gen__family gen__family_<family> = {...};
+ *
+ * and the build collects them from the folders' names; no list is kept by
+ * hand. Everything outside that folder treats families alike.
+ */
+#ifndef GEN_FAMILY_H
+#define GEN_FAMILY_H
+
+#include "core/status.h"
+#include "gen.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* A required axis: its name in family.lua and the values this runtime knows.
+ * A value's position is its code. */
+struct gen__axis {
+    const char *name;
+    const char *const *values;
+    uint32_t num_values;
+};
+
+#define GEN__MAX_REQUIRED 8
+#define GEN__MAX_COORDS 4
+#define GEN__MAX_FACTS 12
+#define GEN__MAX_TENSORS 24
+#define GEN__MAX_PARAMS 1024
+#define GEN__MAX_PART_PROBLEM 128
+
+/* A field of the problem struct as text names it: "batch=64 dtype=bf16". */
+struct gen__field {
+    const char *name;
+    uint32_t offset;           /* of an int32_t in the problem struct */
+    const char *const *values; /* names of 0, 1, ...; NULL: a number */
+    uint32_t num_values;
+    int32_t preset; /* where the text does not name it */
+};
+
+/* A preset: the value of the field before (num_v_heads of num_qk_heads). */
+#define GEN__PRESET_SAME INT32_MIN
+
+/* What check() finds out about a problem. */
+struct gen__key {
+    uint8_t codes[GEN__MAX_REQUIRED]; /* required values, in axis order */
+    float counts[GEN__MAX_COORDS];    /* the tuning coordinates, > 0 unless empty */
+    bool empty;                       /* nothing to launch */
+};
+
+/* Sets the first three codes, the others to 0: in one store, for they are read as one word, which
+ * would otherwise wait. */
+static inline void gen__set_codes(struct gen__key *key, uint32_t a, uint32_t b, uint32_t c)
+{
+    const union {
+        uint8_t codes[GEN__MAX_REQUIRED];
+        uint64_t word;
+    } required = {.codes = {(uint8_t)a, (uint8_t)b, (uint8_t)c}};
+    memcpy(key->codes, &required.word, sizeof key->codes);
+}
+
+/* A tuning coordinate in doublings. */
+static inline float gen__key_log2(const struct gen__key *key, uint32_t coord)
+{
+    return key->empty ? 0.0f : log2f(key->counts[coord]);
+}
+
+/* What a variant takes of an SM: most of gen__blocks_per_sm(), done ahead. */
+struct gen__occupancy {
+    uint32_t shared;   /* bytes a block is charged; 0: not worked out */
+    uint8_t blocks[4]; /* by threads and registers, for each kind of SM */
+};
+
+/* A variant as plan(), predict() and params() see it. */
+struct gen__facts {
+    uint32_t index; /* in the library */
+    uint32_t threads, shared_dynamic, shared_static, cluster, registers;
+    struct gen__occupancy occupancy; /* may be left zero */
+    int32_t fact[GEN__MAX_FACTS];    /* in the order of gen__family.facts */
+};
+
+/* How the tuner and the tests fill a tensor before a launch. */
+enum gen__fill {
+    GEN__FILL_NORMAL,  /* standard normal times `amount`, `mean` and `common` added */
+    GEN__FILL_UNIFORM, /* uniform in [0, amount) */
+    GEN__FILL_SIGNS,   /* plus or minus `amount` */
+    GEN__FILL_SLOTS,   /* a permutation of distinct slots below `amount` */
+    GEN__FILL_POISON,  /* written by the kernel: NaN bytes before it */
+    GEN__FILL_FAMILY   /* by gen__family.fill: lengths, tables, offsets */
+};
+
+/* Inputs on which a kernel goes wrong that standard normal numbers let pass: what is lost of sums
+ * in one direction, or where operands leave their type, cancels there or does not occur. Names:
+ * gen__data_names. */
+enum gen__data {
+    GEN__DATA_NORMAL,     /* what tensors() says */
+    GEN__DATA_ONES,       /* values are 1 */
+    GEN__DATA_MEAN1,      /* values have mean 1 */
+    GEN__DATA_CONSTANT,   /* all rows of queries, of keys and of values are the same */
+    GEN__DATA_CORRELATED, /* keys are one direction and some noise */
+    GEN__DATA_EXTREME,    /* keys and values as great as the type has them */
+    GEN__NUM_DATA
+};
+extern const char *const gen__data_names[GEN__NUM_DATA];
+
+/* What a fill is asked for, beside random numbers of a seed. */
+struct gen__fill_options {
+    uint64_t seed;
+    bool padding;    /* entries that name nothing: every third slot, page, record */
+    bool non_finite; /* NaN where nobody may look, or in a state */
+    bool poisoned;   /* NaN in all values (or the state) of one head of one request: all of its
+                        outputs are NaN by the reference, and nobody else's are */
+    bool ordered;    /* slots and pages in ascending order, not shuffled */
+};
+
+enum gen__role { GEN__IN, GEN__OUT, GEN__INOUT };
+
+/* A tensor argument: where its pointer stands in the argument struct, its
+ * extent, and what a correct result is. Zero where nothing is said. */
+struct gen__tensor {
+    const char *name;
+    uint32_t pointer_offset; /* in the argument struct */
+    enum gen_dtype dtype;
+    enum gen__role role;
+    enum gen__fill fill;
+    double amount;
+    /* Of normal numbers: added to all of them, and so much of one normal row of `width` elements,
+     * the same for each row. */
+    double mean, common;
+    uint32_t width;
+    uint64_t count; /* elements; 0: the pointer is NULL, or a view's */
+    bool cold;      /* the tuner rotates it through several copies */
+    /* Outputs: the greatest relative Frobenius error, of the whole and, where `row` is not 0, of
+     * each run of so many elements (row_tolerance, 0: the same); or, where `absolute` is not 0, of
+     * each element by itself. */
+    double tolerance, row_tolerance, absolute;
+    uint32_t row;
+    bool rounded_once; /* of 16 bits: each within one rounding of what exact() gives */
+    /* A view: lies in the memory of tensor view_of - 1, from element view_at on. */
+    uint32_t view_of;
+    uint64_t view_at;
+};
+
+/* The first fields of one: GEN__TENSOR(gen_scale_args, x, GEN_DTYPE_FP32, GEN__IN,
+ * GEN__FILL_NORMAL, 1.0, count). */
+#define GEN__TENSOR(args, member, type, part, kind, size, elements)                             \
+    .name = #member, .pointer_offset = offsetof(args, member), .dtype = (type), .role = (part), \
+    .fill = (kind), .amount = (size), .count = (uint64_t)(elements)
+
+/* A launch of a plan that is left to another family: the merge behind a split
+ * attention, say. */
+struct gen__part {
+    uint32_t launch; /* its place among the plan's */
+    union {
+        gen_problem base; /* names the family */
+        int32_t fields[GEN__MAX_PART_PROBLEM / 4];
+    } problem;
+};
+
+struct gen__family {
+    const char *name;
+    uint32_t tag;                                  /* GEN_<FAMILY> */
+    uint32_t problem_size, args_size, params_size; /* bytes */
+    const struct gen__axis *required;
+    uint32_t num_required;
+    const char *facts;         /* launch facts by name, comma-separated, as family.lua
+                                  declares them */
+    const char *const *coords; /* tuning coordinates by name: "states". The first
+                                  counts the work that is shared out: it alone is
+                                  scaled for rows of another number of SMs */
+    uint32_t num_coords;
+    /* How far from a tuning row a problem may be, in doublings, for the row to decide: beyond, the
+     * estimate knows better. 0: any distance. Not for families of one coordinate. */
+    float reach;
+    const struct gen__field *fields; /* of the problem, for text */
+    uint32_t num_fields;
+
+    /* Is every field allowed? Size, family and flags were checked. On GEN_OK all of key->codes,
+     * the family's coordinates and key->empty are set; else the message is. */
+    enum gen_status (*check)(const gen_problem *problem, struct gen__key *key);
+    /* Can this variant run this problem on this device? NULL, or the reason
+     * why not. Required axes, target and resources are checked by the caller. */
+    const char *(*fits)(const gen_problem *problem, const gen_device *device,
+                        const struct gen__facts *variant);
+    /* Does every problem that passes check() fit this variant? Then selection need not ask. NULL:
+     * it always asks. */
+    bool (*fits_all)(const struct gen__facts *variant);
+    /* Variants that fits() refuses, often all of them, for causes that hang on the problem alone:
+     * which they are, and whether it refuses every one of them for this problem. Selection then
+     * looks among the others' rows, where it has them by themselves, in prepared tables, too: if
+     * which variants are choosy changes, so does GEN__PREPARED_VERSION. Both or, NULL, none. */
+    bool (*choosy)(const struct gen__facts *variant);
+    bool (*refuses_choosy)(const gen_problem *problem);
+    /* Analytic estimate in microseconds. */
+    float (*predict)(const gen_problem *problem, const gen_device *device,
+                     const struct gen__facts *variant);
+    /* Fills launches, dims and workspace_bytes, which come zeroed, for the
+     * picked variant. For the reference on the CPU `variant` is NULL: dims and workspace_bytes
+     * alone, and one launch without geometry unless the problem is empty. */
+    void (*plan)(const gen_problem *problem, const gen_device *device,
+                 const struct gen__facts *variant, gen_plan *plan);
+    /* Launches that other families' variants do, or NULL. plan() counts them in
+     * num_launches and leaves them zero; parts() tells for each its place and the problem, which
+     * its family allows and which is not empty, and returns their number. Selection fills them with
+     * the one launch that this family's plan() gives for the best variant, by the rules that hold
+     * for gen_select(). That family has no parts itself and wants no workspace: workspace,
+     * arguments and the parameters of every launch are this family's affair. */
+    uint32_t (*parts)(const gen_problem *problem, const gen_device *device,
+                      const struct gen__facts *variant, const gen_plan *plan,
+                      struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
+    /* gen_select() once device, size and flags were checked, and the short way to a launch of
+     * another family's plan, compiled with this family's functions (select/short.h). They do
+     * nothing that the functions above do not say; NULL: selection goes by those. */
+    enum gen_status (*select)(const gen_library *library, const gen_device *device,
+                              const gen_problem *problem, gen_plan *plan);
+    bool (*launch)(const gen_library *library, const gen_device *device, const gen_problem *problem,
+                   gen_plan_launch *launch);
+    const uint32_t *part_families; /* every tag that parts() may name */
+    uint32_t num_part_families;
+    /* Checks the arguments, whose size and family were checked, for a plan that
+     * is not empty; where `params` is not NULL, also fills launch
+     * `launch`'s kernel parameters (params_size bytes, passed by value). */
+    enum gen_status (*params)(const gen_plan *plan, uint32_t launch, const gen_args *args,
+                              void *workspace, void *params);
+    /* The operator on host memory, accumulating in double. Arguments were
+     * checked. Defined in the family's reference.c. */
+    enum gen_status (*reference)(const gen_plan *plan, const gen_args *args);
+    /* The same, and the outputs before their rounding too: exact[t], where not
+     * NULL, gets tensor t of tensors() (role OUT), element for element; what the
+     * reference leaves alone stays. NULL: the verifier compares with the rounded
+     * outputs. */
+    enum gen_status (*exact)(const gen_plan *plan, const gen_args *args, double *const *exact);
+
+    /* For the tuner, the verifier and the tests: the tensors of a problem, in a
+     * fixed order, and the argument struct without its pointers. */
+    uint32_t (*tensors)(const gen_problem *problem, struct gen__tensor tensors[GEN__MAX_TENSORS]);
+    void (*default_args)(const gen_problem *problem, gen_args *args);
+    /* Writes the tensors of GEN__FILL_FAMILY, and what hangs on them in the others, which were
+     * filled before. data[t] is tensor t on the host: NULL where it is not there, being empty or on
+     * a device alone. The same for the same options. NULL: the family has no such tensors. */
+    enum gen_status (*fill)(const gen_problem *problem, const gen_args *args,
+                            const struct gen__tensor *tensors,
+                            const struct gen__fill_options *options, void *const *data);
+    /* Bytes that must move and floating-point operations that must be done. */
+    void (*cost)(const gen_problem *problem, double *bytes, double *flops);
+    /* "B64-H64-K128-V128-vk": the case name in result files. */
+    void (*case_name)(const gen_problem *problem, char *text, size_t capacity);
+    /* The result file of its cases, without ".csv", where families share one: their cases' names
+     * differ then. NULL: the family's name. */
+    const char *results;
+
+    /* The tuner's grid: half octaves between its problems along each coordinate, for the required
+     * keys that the shape file has. NULL: 1 each, and all keys. */
+    const uint8_t *grid_steps;
+    /* Gives a copy of a problem of the shape file other counts (as in gen__key), as nearly as its
+     * fields can. NULL: the tuner finds the field that each hangs on. */
+    void (*set_counts)(gen_problem *problem, const float counts[GEN__MAX_COORDS]);
+
+    /* Other legal ways to pass the same problem (strides, shorter forms), for
+     * the verifier: form(i) adjusts what tensors() and default_args() gave, and
+     * returns false where this problem has no such form. */
+    const char *const *forms; /* names; NULL where there are none */
+    uint32_t num_forms;
+    bool (*form)(const gen_problem *problem, uint32_t index, gen_args *args,
+                 struct gen__tensor *tensors);
+    /* Data that hurts: adjusts how tensors are filled, and tolerances, after form(); counts stay.
+     * Returns false where the family has no data of this kind. NULL: it has none. */
+    bool (*data)(const gen_problem *problem, enum gen__data kind, const gen_args *args,
+                 struct gen__tensor *tensors);
+};
+
+/* gen__family.fits of a family whose every variant serves every problem of its required key. */
+static inline const char *gen__fits_always(const gen_problem *problem, const gen_device *device,
+                                           const struct gen__facts *variant)
+{
+    (void)problem, (void)device, (void)variant;
+    return NULL;
+}
+
+/* Every family this runtime was built with, sorted by name. */
+extern const struct gen__family *const gen__families[];
+extern const uint32_t gen__num_families;
+
+/* By tag or name; NULL if unknown. */
+const struct gen__family *gen__family_by_tag(uint32_t tag);
+const struct gen__family *gen__family_by_name(const char *name);
+
+/* "batch=64 num_qk_heads=8 dtype=bf16" into a problem struct of problem_size
+ * bytes; fields not named take their preset. Separators: spaces, commas. */
+enum gen_status gen__problem_parse(const struct gen__family *family, const char *text,
+                                   gen_problem *problem);
+/* The other way: every field, separated by spaces. */
+void gen__problem_format(const struct gen__family *family, const gen_problem *problem, char *text,
+                         size_t capacity);
+
+#endif /* GEN_FAMILY_H */

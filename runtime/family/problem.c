@@ -1,0 +1,173 @@
+/* Problems as text: "batch=64 num_qk_heads=8 dtype=bf16". */
+#include "family/family.h"
+#include "core/text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_FIELDS 32
+
+/* A stretch of the text, as printf's "%.*s" takes it. */
+struct word {
+    const char *at;
+    int length;
+};
+
+static bool is_separator(char c)
+{
+    return c == ' ' || c == ',' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static bool equals(struct word word, const char *name)
+{
+    return strlen(name) == (size_t)word.length && !memcmp(word.at, name, (size_t)word.length);
+}
+
+/* The next "name=value", or a word of length 0 at the end. */
+static struct word next_word(const char **text)
+{
+    const char *begin = *text;
+    while (*begin && is_separator(*begin))
+        begin++;
+    const char *end = begin;
+    while (*end && !is_separator(*end) && end - begin < INT32_MAX)
+        end++;
+    *text = end;
+    return (struct word){begin, (int)(end - begin)};
+}
+
+static enum gen_status fail_field(const struct gen__family *family, struct word name)
+{
+    char list[512];
+    struct gen__text text = gen__text_over(list, sizeof list);
+    for (uint32_t i = 0; i < family->num_fields; i++)
+        gen__text_add(&text, "%s%s", i ? ", " : "", family->fields[i].name);
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s has no field \"%.*s\"; allowed: %s",
+                     family->name, name.length, name.at, list);
+}
+
+static enum gen_status fail_name(const struct gen__family *family, const struct gen__field *field,
+                                 struct word value)
+{
+    char list[512];
+    struct gen__text text = gen__text_over(list, sizeof list);
+    for (uint32_t i = 0; i < field->num_values; i++)
+        gen__text_add(&text, "%s%s", i ? ", " : "", field->values[i]);
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = \"%.*s\"; allowed: %s", family->name,
+                     field->name, value.length, value.at, list);
+}
+
+static enum gen_status parse_name(const struct gen__family *family, const struct gen__field *field,
+                                  struct word value, int32_t *number)
+{
+    for (uint32_t i = 0; i < field->num_values; i++)
+        if (equals(value, field->values[i])) {
+            *number = (int32_t)i;
+            return GEN_OK;
+        }
+    return fail_name(family, field, value);
+}
+
+static enum gen_status parse_number(const struct gen__family *family,
+                                    const struct gen__field *field, struct word value,
+                                    int32_t *number)
+{
+    /* strtol alone would take leading blanks, "+" and "0x". The text may be
+     * long and unterminated here, so only what an int32_t can fill is copied. */
+    char digits[16] = "";
+    const int sign = value.length && value.at[0] == '-';
+    bool bad = value.length == sign;
+    int zeros = sign;
+    for (int i = sign; i < value.length; i++)
+        bad |= value.at[i] < '0' || value.at[i] > '9';
+    if (bad)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = \"%.*s\"; allowed: an integer",
+                         family->name, field->name, value.length, value.at);
+
+    while (zeros < value.length - 1 && value.at[zeros] == '0')
+        zeros++;
+    long long parsed = INT64_MAX;
+    if (value.length - zeros <= 10) {
+        memcpy(digits, value.at + zeros, (size_t)(value.length - zeros));
+        parsed = strtoll(digits, NULL, 10);
+        if (sign)
+            parsed = -parsed;
+    }
+    if (parsed < INT32_MIN || parsed > INT32_MAX)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: %s = %.*s; allowed: %" PRId32 " to %" PRId32, family->name,
+                         field->name, value.length, value.at, INT32_MIN, INT32_MAX);
+    *number = (int32_t)parsed;
+    return GEN_OK;
+}
+
+/* One "name=value" into values[]. */
+static enum gen_status parse_word(const struct gen__family *family, struct word word,
+                                  int32_t *values, bool *named)
+{
+    const char *equal = memchr(word.at, '=', (size_t)word.length);
+    if (!equal)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: \"%.*s\" is no field of a problem; allowed: name=value", family->name,
+                         word.length, word.at);
+    const struct word name = {word.at, (int)(equal - word.at)};
+    const struct word value = {equal + 1, word.length - name.length - 1};
+
+    uint32_t i = 0;
+    while (i < family->num_fields && !equals(name, family->fields[i].name))
+        i++;
+    if (i == family->num_fields)
+        return fail_field(family, name);
+    const struct gen__field *field = &family->fields[i];
+    if (named[i])
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: %s is given again as \"%.*s\"; allowed: once", family->name,
+                         field->name, value.length, value.at);
+    named[i] = true;
+    return field->values ? parse_name(family, field, value, &values[i])
+                         : parse_number(family, field, value, &values[i]);
+}
+
+enum gen_status gen__problem_parse(const struct gen__family *family, const char *text,
+                                   gen_problem *problem)
+{
+    int32_t values[MAX_FIELDS] = {0};
+    bool named[MAX_FIELDS] = {false};
+    if (family->num_fields > MAX_FIELDS)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s has %" PRIu32 " fields; allowed: %d",
+                         family->name, family->num_fields, MAX_FIELDS);
+
+    for (struct word word = next_word(&text); word.length; word = next_word(&text)) {
+        const enum gen_status status = parse_word(family, word, values, named);
+        if (status != GEN_OK)
+            return status;
+    }
+
+    memset(problem, 0, family->problem_size);
+    problem->size = family->problem_size;
+    problem->family = family->tag;
+    for (uint32_t i = 0; i < family->num_fields; i++) {
+        const struct gen__field *field = &family->fields[i];
+        if (!named[i])
+            values[i] = field->preset == GEN__PRESET_SAME && i ? values[i - 1] : field->preset;
+        memcpy((char *)problem + field->offset, &values[i], sizeof values[i]);
+    }
+    return GEN_OK;
+}
+
+void gen__problem_format(const struct gen__family *family, const gen_problem *problem, char *text,
+                         size_t capacity)
+{
+    struct gen__text out = gen__text_over(text, capacity);
+    for (uint32_t i = 0; i < family->num_fields; i++) {
+        const struct gen__field *field = &family->fields[i];
+        int32_t value;
+        memcpy(&value, (const char *)problem + field->offset, sizeof value);
+        gen__text_add(&out, "%s%s=", i ? " " : "", field->name);
+        if (field->values && value >= 0 && (uint32_t)value < field->num_values)
+            gen__text_add(&out, "%s", field->values[value]);
+        else
+            gen__text_add(&out, "%" PRId32, value);
+    }
+}

@@ -1,0 +1,142 @@
+/*
+ * The product file attngen.fatbin: what the generator writes and the runtime
+ * maps. This header is the one thing both sides share.
+ *
+ *     [image 0] [image 1] ...   each a standard CUDA fatbin of one kernel,
+ *                               16-byte aligned, as cuLibraryLoadData takes it
+ *     [tables]                  tuning tables, the text as it was given
+ *     [prepared tables]         the same as the runtime would have them: rows
+ *                               that are read, sorted and found good, and grids
+ *                               to search them by (product/prepared.h), each
+ *                               64-byte aligned; a table may have none
+ *     [index]                   struct gen_pack_index and what it points at
+ *     [footer]                  struct gen_pack_footer, the file's last bytes
+ *
+ * Little-endian, every struct and offset 8-byte aligned. Offsets named
+ * `*_offset` in the index count from the start of the file. A string is a
+ * uint32_t offset into the string area, NUL-terminated; offset 0 is "".
+ * Variants are sorted by name (strcmp order), so the variants of a group (one
+ * family, required key and target) are neighbours; groups are in the order of
+ * their first variant.
+ */
+#ifndef GEN_PACK_FORMAT_H
+#define GEN_PACK_FORMAT_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define GEN_PACK_MAGIC "ATTNGEN\n"
+#define GEN_PACK_VERSION 2u
+#define GEN_PACK_MAX_FACTS 12
+
+struct gen_pack_footer {
+    char magic[8];
+    uint32_t version;
+    uint32_t reserved;
+    uint64_t index_offset;
+    uint64_t index_size;
+    uint64_t index_hash;     /* gen_pack_hash() of the index bytes */
+    uint64_t product_digest; /* of the families, targets, groups and variants: of
+                                what a plan hangs on, but not of the tables */
+};
+
+struct gen_pack_index {
+    uint32_t num_families, num_targets, num_groups, num_variants, num_tables;
+    uint32_t toolkit;         /* string, "13.0" */
+    uint64_t families_offset; /* struct gen_pack_family[] */
+    uint64_t targets_offset;
+    uint64_t groups_offset;
+    uint64_t variants_offset;
+    uint64_t tables_offset;
+    uint64_t strings_offset;
+    uint64_t strings_size;
+};
+
+struct gen_pack_family {
+    uint32_t name;     /* string */
+    uint32_t required; /* string: axis names, comma-separated, in order */
+    uint32_t facts;    /* string: names of the launch facts, likewise */
+    uint32_t reserved;
+};
+
+enum gen_pack_target_kind {
+    GEN_PACK_EXACT = 0, /* machine code for this compute capability alone */
+    GEN_PACK_MAJOR = 1, /* machine code for it and later minors of its major */
+    GEN_PACK_PTX = 2    /* text for it and everything later */
+};
+
+struct gen_pack_target {
+    uint32_t name;               /* string: "sm_90a", "compute_80" */
+    uint32_t compute_capability; /* 90 */
+    uint32_t kind;
+    uint32_t reserved;
+};
+
+struct gen_pack_group {
+    uint32_t name;   /* string: "la_decode_bf16_d128_vk" */
+    uint32_t values; /* string: required values in the family's axis order,
+                        comma-separated: "bf16,128,vk" */
+    uint32_t family; /* index */
+    uint32_t target; /* index */
+    uint32_t first_variant;
+    uint32_t num_variants;
+    uint32_t fallback_variant;
+    uint32_t reserved;
+};
+
+struct gen_pack_variant {
+    uint32_t name;   /* string */
+    uint32_t symbol; /* string: the kernel in the image */
+    uint32_t group;  /* index */
+    uint32_t threads;
+    uint32_t shared_dynamic, shared_static; /* bytes */
+    uint32_t registers;
+    uint32_t cluster; /* blocks, >= 1 */
+    uint64_t digest;
+    uint64_t image_offset;
+    uint64_t image_size;
+    int32_t facts[GEN_PACK_MAX_FACTS]; /* in the order of the family's names */
+};
+
+struct gen_pack_table {
+    uint32_t name; /* string: "sm90_132sm" */
+    uint32_t reserved;
+    uint64_t offset;
+    uint64_t size;
+    uint64_t prepared_offset, prepared_size; /* size 0: the text is all there is */
+    uint64_t prepared_hash;                  /* gen_pack_hash() of these bytes */
+};
+
+#define GEN_PACK_PREPARED_ALIGN 64u
+
+static inline uint64_t gen_pack_mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0xff51afd7ed558ccdull;
+    return h ^ h >> 32;
+}
+
+/* A 64-bit mix over 8-byte words (the tail padded with zeros), seeded with the
+ * size, of four words at a time as far as there are as many: fast enough to check
+ * an index of a megabyte at every open. Detects accidents, not attacks. The words
+ * are little-endian, as hosts here are. */
+static inline uint64_t gen_pack_hash(const void *data, uint64_t size)
+{
+    const unsigned char *p = (const unsigned char *)data;
+    uint64_t h = 0x9e3779b97f4a7c15ull ^ size, four[4] = {h, h + 1, h + 2, h + 3}, i = 0;
+    for (; size - i >= sizeof(four); i += sizeof(four))
+        for (int k = 0; k < 4; k++) {
+            uint64_t w;
+            memcpy(&w, p + i + 8 * k, 8);
+            four[k] = gen_pack_mix(four[k], w);
+        }
+    for (int k = 0; k < 4 && i; k++)
+        h = gen_pack_mix(h, four[k]);
+    for (; i < size; i += 8) {
+        uint64_t w = 0;
+        memcpy(&w, p + i, size - i < 8 ? (size_t)(size - i) : 8);
+        h = gen_pack_mix(h, w);
+    }
+    return h;
+}
+
+#endif /* GEN_PACK_FORMAT_H */

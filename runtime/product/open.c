@@ -1,0 +1,321 @@
+/* Opening and closing a product, and what can be asked about it. */
+#include "product/library.h"
+#include "product/grid.h"
+#include "family/occupancy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum gen_status map_file(gen_library *library, const char *path)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return gen__fail(GEN_STATUS_IO, "%s: cannot be opened: %s", path, strerror(errno));
+    struct stat about;
+    enum gen_status status = GEN_OK;
+    if (fstat(file, &about) != 0) {
+        status = gen__fail(GEN_STATUS_IO, "%s: %s", path, strerror(errno));
+    } else if (!S_ISREG(about.st_mode)) {
+        status = gen__fail(GEN_STATUS_IO, "%s: not a regular file", path);
+    } else if (about.st_size <= 0) {
+        status = gen__fail(GEN_STATUS_FORMAT, "%s: the file is empty", path);
+    } else {
+        void *mapping = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+        if (mapping == MAP_FAILED) {
+            status = gen__fail(GEN_STATUS_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+        } else {
+            library->mapping = mapping;
+            library->mapping_size = (size_t)about.st_size;
+        }
+    }
+    close(file);
+    return status;
+}
+
+/* The product's families against this runtime's: the lists of axes and facts
+ * must be the same, or codes and facts would be misread. */
+static enum gen_status match_families(gen_library *library, const char *label)
+{
+    const struct gen__pack *pack = &library->pack;
+    for (uint32_t i = 0; i < pack->index->num_families; i++) {
+        const char *name = gen__pack_string(pack, pack->families[i].name);
+        const struct gen__family *family = gen__family_by_name(name);
+        library->families[i] = family;
+        if (!family)
+            continue;
+        const char *axes = gen__pack_string(pack, pack->families[i].required);
+        const char *at = axes;
+        bool same = true;
+        for (uint32_t a = 0; same && a < family->num_required; a++) {
+            size_t length = strlen(family->required[a].name);
+            same = !strncmp(at, family->required[a].name, length) &&
+                   at[length] == (a + 1 < family->num_required ? ',' : '\0');
+            at += same ? length + 1 : 0;
+        }
+        if (family->num_required == 0)
+            same = *axes == '\0';
+        const char *facts = gen__pack_string(pack, pack->families[i].facts);
+        if (!same || strcmp(facts, family->facts) != 0)
+            return gen__fail(
+                GEN_STATUS_FORMAT,
+                "%s: family %s has required axes \"%.200s\" and facts \"%.200s\", this "
+                "runtime (%s) has facts \"%.200s\" and axes of its own version; "
+                "rebuild the product with the attngen of this version",
+                label, name, axes, facts, gen_version(), family->facts);
+    }
+    return GEN_OK;
+}
+
+/* Copies what selection asks of the variants: the index has it among much else,
+ * and without the divisions done. */
+static void build_variants(gen_library *library)
+{
+    for (uint32_t i = 0; i < library->pack.index->num_variants; i++) {
+        const struct gen_pack_variant *v = &library->pack.variants[i];
+        struct gen__variant *out = &library->variants[i];
+        out->facts = (struct gen__facts){.index = i,
+                                         .threads = v->threads,
+                                         .shared_dynamic = v->shared_dynamic,
+                                         .shared_static = v->shared_static,
+                                         .cluster = v->cluster,
+                                         .registers = v->registers};
+        _Static_assert(sizeof(out->facts.fact) == sizeof(v->facts), "as many facts");
+        memcpy(out->facts.fact, v->facts, sizeof(v->facts));
+        out->facts.occupancy = gen__occupancy(&out->facts);
+    }
+}
+
+void *gen__calloc_lines(size_t count, size_t size)
+{
+    if (count > (SIZE_MAX - GEN__LINE) / size)
+        return NULL;
+    const size_t bytes = (count * size + GEN__LINE - 1) / GEN__LINE * GEN__LINE;
+    void *at = aligned_alloc(GEN__LINE, bytes);
+    return at ? memset(at, 0, bytes) : NULL;
+}
+
+static bool allocate(gen_library *library)
+{
+    const struct gen_pack_index *index = library->pack.index;
+    uint64_t num_entries = 16;
+    while (num_entries < 4 * (uint64_t)index->num_groups)
+        num_entries *= 2;
+    library->entry_mask = num_entries - 1;
+    library->entries = gen__calloc_lines(num_entries, sizeof(*library->entries));
+    library->variants = gen__calloc_lines(index->num_variants + 1u, sizeof(*library->variants));
+    library->group_order = calloc(index->num_groups + 1u, sizeof(*library->group_order));
+    library->group_entry = calloc(index->num_groups + 1u, sizeof(*library->group_entry));
+    library->families = calloc(index->num_families + 1u, sizeof(*library->families));
+    struct gen__loader *loader = calloc(1, sizeof(*loader));
+    if (loader) {
+        pthread_mutex_init(&loader->lock, NULL);
+        loader->kernels = calloc(index->num_variants + 1u, sizeof(*loader->kernels));
+        loader->libraries = calloc(index->num_variants + 1u, sizeof(*loader->libraries));
+    }
+    library->loader = loader;
+    return library->entries && library->variants && library->group_order && library->group_entry &&
+           library->families && loader && loader->kernels && loader->libraries;
+}
+
+static uint32_t log_wishes(void)
+{
+    const char *wish = getenv("GEN_LOG");
+    uint32_t log = 0;
+    while (wish && *wish) {
+        size_t length = strcspn(wish, ", ");
+        if (length == 6 && !strncmp(wish, "select", 6))
+            log |= GEN__LOG_SELECT;
+        if (length == 4 && !strncmp(wish, "load", 4))
+            log |= GEN__LOG_LOAD;
+        wish += length + (wish[length] != '\0');
+    }
+    return log;
+}
+
+static enum gen_status check_options(const gen_open_options *options, gen_library **library)
+{
+    if (!options || !library)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
+                         options ? "library" : "options");
+    if (options->size != sizeof(*options))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "options->size is %u, expected %zu (sizeof(gen_open_options))",
+                         options->size, sizeof(*options));
+    if (options->flags)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "options->flags is %#x, allowed is 0",
+                         options->flags);
+    if (!options->path == !options->data)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "options has %s of path and data, exactly one is needed",
+                         options->path ? "both" : "none");
+    for (size_t i = 0; i < options->num_table_paths; i++)
+        if (!options->table_paths || !options->table_paths[i])
+            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                             "options->table_paths has no path %zu, and num_table_paths is %zu", i,
+                             options->num_table_paths);
+    return GEN_OK;
+}
+
+static enum gen_status open_library(gen_library *library, const gen_open_options *options,
+                                    uint32_t only_table)
+{
+    const char *label = options->path ? options->path : "(product in memory)";
+    const void *data = options->data;
+    size_t size = options->data_size;
+    enum gen_status status;
+    if (options->path) {
+        status = map_file(library, options->path);
+        if (status)
+            return status;
+        data = library->mapping;
+        size = library->mapping_size;
+    }
+    status = gen__pack_open(data, size, label, &library->pack);
+    if (status)
+        return status;
+    if (!allocate(library))
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
+    status = gen__known_build(library);
+    if (!status)
+        status = match_families(library, label);
+    if (status)
+        return status;
+    if (!gen__entries_build(library))
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
+    build_variants(library);
+    library->log = log_wishes();
+    return gen__tables_read(library, options->table_paths, options->num_table_paths, only_table);
+}
+
+/* Without a library there is no selection: what it is compiled for is asked here. */
+static enum gen_status check_processor(void)
+{
+#if defined(__SSE4_1__)
+    if (!__builtin_cpu_supports("sse4.1"))
+        return gen__fail(GEN_STATUS_UNSUPPORTED,
+                         "this processor has no SSE 4.1, which libattngen was compiled for");
+#endif
+    return GEN_OK;
+}
+
+enum gen_status gen__open_only(const gen_open_options *options, uint32_t only_table,
+                               gen_library **library)
+{
+    enum gen_status status = check_options(options, library);
+    if (!status)
+        status = check_processor();
+    if (status)
+        return status;
+    gen_library *opened = calloc(1, sizeof(*opened));
+    if (!opened)
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory to open a library");
+    status = open_library(opened, options, only_table);
+    if (status) {
+        gen_close(opened);
+        return status;
+    }
+    *library = opened;
+    return GEN_OK;
+}
+
+enum gen_status gen_open(const gen_open_options *options, gen_library **library)
+{
+    return gen__open_only(options, GEN__ALL_TABLES, library);
+}
+
+static void close_loader(gen_library *library)
+{
+    struct gen__loader *loader = library->loader;
+    if (!loader)
+        return;
+    gen__unload_all(library);
+    free(loader->kernels);
+    free(loader->libraries);
+    pthread_mutex_destroy(&loader->lock);
+    free(loader);
+}
+
+void gen_close(gen_library *library)
+{
+    if (!library)
+        return;
+    close_loader(library);
+    for (uint32_t i = 0; i < library->num_tables; i++)
+        free(library->tables[i].name);
+    free(library->tables);
+    free(library->known);
+    free(library->rows);
+    free(library->keys);
+    free(library->spots);
+    free(library->cells);
+    free(library->slots);
+    free(library->plain);
+    free(library->plain_rows);
+    free(library->prepared);
+    gen__grids_free(library);
+    free(library->ranges);
+    free(library->variants);
+    free(library->entries);
+    free(library->group_order);
+    free(library->group_entry);
+    free(library->families);
+    if (library->mapping)
+        munmap(library->mapping, library->mapping_size);
+    free(library);
+}
+
+enum gen_status gen_library_info_get(const gen_library *library, gen_library_info *info)
+{
+    if (!library || !info)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "info" : "library");
+    uint32_t num_tables = 0;
+    for (uint32_t i = 0; i < library->num_tables; i++)
+        num_tables += !library->tables[i].refused;
+    *info = (gen_library_info){
+        .size = sizeof(*info),
+        .num_variants = library->pack.index->num_variants,
+        .num_families = gen__num_families,
+        .num_tables = num_tables,
+        .num_rows = library->num_rows,
+        .num_rows_bad = library->num_rows_bad,
+        .num_rows_expired = library->num_rows_expired,
+        .num_rows_ptx = library->num_rows_ptx,
+        .num_groups_skipped = library->num_groups_skipped,
+        .digest = library->pack.digest,
+        .toolkit = gen__pack_string(&library->pack, library->pack.index->toolkit),
+    };
+    return GEN_OK;
+}
+
+enum gen_status gen_variant_get(const gen_library *library, uint32_t index, gen_variant_info *info)
+{
+    if (!library || !info)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "info" : "library");
+    const struct gen__pack *pack = &library->pack;
+    if (index >= pack->index->num_variants)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "variant index %u, the library has variants 0 to %lld", index,
+                         (long long)pack->index->num_variants - 1);
+    const struct gen_pack_variant *v = &pack->variants[index];
+    const struct gen_pack_group *g = &pack->groups[v->group];
+    *info = (gen_variant_info){
+        .size = sizeof(*info),
+        .name = gen__pack_string(pack, v->name),
+        .family = gen__pack_string(pack, pack->families[g->family].name),
+        .required = gen__pack_string(pack, g->name),
+        .target = gen__pack_string(pack, pack->targets[g->target].name),
+        .threads = v->threads,
+        .shared_dynamic = v->shared_dynamic,
+        .shared_static = v->shared_static,
+        .registers = v->registers,
+        .cluster = v->cluster,
+        .is_fallback = g->fallback_variant == index,
+        .digest = v->digest,
+    };
+    return GEN_OK;
+}

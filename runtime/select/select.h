@@ -1,0 +1,91 @@
+/* The parts of selection that gen_explain() and the failure messages use too. */
+#ifndef GEN_SELECT_H
+#define GEN_SELECT_H
+
+#include "product/library.h"
+
+struct gen__text;
+
+/* Of enum gen_problem_flag. */
+#define GEN__PROBLEM_FLAGS ((uint32_t)(GEN_DETERMINISTIC | GEN_BATCH_INVARIANT | GEN_SERIAL_LAUNCH))
+
+/* A checked question. */
+struct gen__ask {
+    const gen_library *library;
+    const gen_device *device;
+    const gen_problem *problem;
+    const struct gen__family *family;
+    const struct gen__entry *entry; /* NULL: the product has none */
+    struct gen__key key;
+};
+
+/* Why a variant cannot run a problem on a device. */
+enum gen__reject {
+    GEN__FITS = 0,
+    GEN__REJECT_TARGET,
+    GEN__REJECT_SHARED,
+    GEN__REJECT_FAMILY, /* gen__family.fits() says why */
+    GEN__REJECT_WORKSPACE,
+    GEN__REJECT_PTX /* eligible, but machine code is, too: gen_explain() alone says so */
+};
+
+struct gen__choice {
+    const struct gen__facts *facts; /* of the variant */
+    enum gen_why why;
+    float us; /* 0: nothing is known */
+    /* Where a table decided: its rows, the row (NULL: none did), and what the
+     * first coordinate was multiplied by to find it. */
+    const struct gen__range *range;
+    const struct gen__row *row;
+    float scale;
+};
+
+/* Checks the arguments and finds the entry. Errors: INVALID_ARGUMENT. */
+enum gen_status gen__ask(const gen_library *library, const gen_device *device,
+                         const gen_problem *problem, struct gen__ask *ask);
+
+/* Can the variant run the problem? `*why` (may be NULL) gets the family's
+ * reason. */
+enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, const char **why);
+
+/* The first rule that finds an eligible variant decides; false if none does. */
+bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice);
+
+/* How far the row that decided is from the problem, in doublings. */
+float gen__choice_distance(const struct gen__ask *ask, const struct gen__choice *choice);
+
+/* The parts of a plan that the family made of these facts, not yet filled; 0
+ * where it has none. */
+uint32_t gen__parts(const struct gen__ask *ask, const struct gen__facts *facts,
+                    const gen_plan *plan, struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
+/* What a part asks; `part` must outlive it. */
+static inline enum gen_status gen__part_ask(const struct gen__ask *whole,
+                                            const struct gen__part *part, struct gen__ask *ask)
+{
+    return gen__ask(whole->library, whole->device, &part->problem.base, ask);
+}
+/* The launch of the best variant for a part's problem, by every rule. Errors: UNSUPPORTED, and
+ * *launch is left alone. */
+enum gen_status gen__choose_part(const gen_library *library, const gen_device *device,
+                                 const gen_problem *problem, gen_plan_launch *launch);
+/* Fills them. Errors: UNSUPPORTED, and the launch is named. */
+enum gen_status gen__add_parts(const struct gen__ask *ask, const struct gen__facts *facts,
+                               gen_plan *plan);
+
+/* The family's estimate in microseconds; 0 where it has none. */
+float gen__predict(const struct gen__ask *ask, uint32_t variant);
+
+/* Spells a rejection out: "needs 65536 bytes of shared memory, ...". */
+void gen__reject_text(const struct gen__ask *ask, uint32_t variant, enum gen__reject reject,
+                      const char *why, char *text, size_t capacity);
+
+/* Says of a problem that no variant fits: the nearest ones, what each fails, and
+ * the command that adds what is missing. */
+void gen__unsupported_text(const struct gen__ask *ask, struct gen__text *text);
+/* The same as the calling thread's message. */
+enum gen_status gen__unsupported(const struct gen__ask *ask);
+
+/* What gen_explain() writes, on stderr. */
+void gen__log_select(const struct gen__ask *ask);
+
+#endif /* GEN_SELECT_H */

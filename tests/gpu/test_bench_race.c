@@ -1,0 +1,133 @@
+/* Which variants the tuner and the regret benchmark let compete. No GPU. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "tune/race.h"
+#include "make_product.h"
+#include "common/problems.h"
+#include "tune/tune.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REQUIRED "la_decode_bf16_d128_vk"
+#define CODE0 REQUIRED "__sm90a_0"
+#define CODE1 REQUIRED "__sm90a_1"
+#define PTX0 REQUIRED "__ptx80_0"
+#define PTX1 REQUIRED "__ptx80_1"
+
+struct fixture {
+    struct session session;
+    struct shape_list list;
+    void *product;
+};
+
+/* la_decode with machine code for sm_90 and PTX, or PTX alone. */
+static void open_fixture(struct fixture *f, const char *device)
+{
+    static const char *const names[2][2] = {{CODE0, CODE1}, {PTX0, PTX1}};
+    const struct gen__family *family = gen__family_by_name("la_decode");
+    struct product *product = product_new();
+    gen_open_options options = {.size = sizeof options};
+    memset(f, 0, sizeof *f);
+    const uint32_t la =
+        product_family(product, "la_decode", "dtype,head_dim,layout", family->facts);
+    const uint32_t target[2] = {product_target(product, "sm_90a", 90, GEN_PACK_EXACT),
+                                product_target(product, "compute_80", 80, GEN_PACK_PTX)};
+    for (int t = 0; t < 2; t++) {
+        const uint32_t group = product_group(product, REQUIRED, "bf16,128,vk", la, target[t]);
+        for (int i = 0; i < 2; i++)
+            product_variant(product, group,
+                            (struct product_variant){.name = names[t][i],
+                                                     .fallback = i == 0,
+                                                     .facts = {1 << i, 0, 1024, 4096}});
+    }
+    f->product = product_bytes(product, &options.data_size);
+    product_free(product);
+    options.data = f->product;
+    assert_int_equal(gen_open(&options, &f->session.library), GEN_OK);
+    assert_int_equal(gen_library_info_get(f->session.library, &f->session.info), GEN_OK);
+    assert_int_equal(gen_device_named(device, &f->session.gpu.device), GEN_OK);
+    assert_true(shapes_parse(&f->list, family, SHAPES_TIMED, "batch=16 num_qk_heads=8"));
+}
+
+static void close_fixture(struct fixture *f)
+{
+    shapes_free(&f->list);
+    gen_close(f->session.library);
+    free(f->product);
+}
+
+/* Those that compete, in the order of names: "sm90a_0 sm90a_1". */
+static void expect_race(const char *device, const char *glob, const char *expected)
+{
+    struct fixture f;
+    struct race c = {.rest_ms = 0};
+    char found[256] = "";
+    const struct option_list only = {.item = {glob}, .count = glob ? 1 : 0};
+    open_fixture(&f, device);
+    race_find(&c, &f.session, &f.list.item[0], &only, NULL);
+    const size_t left = race_strike(&c);
+    assert_int_equal(left, c.count);
+    for (size_t i = 0; i < c.count; i++) {
+        const char *name = session_variant(&f.session, c.candidate[i].variant).name;
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s", i ? " " : "",
+                 strstr(name, "__") + 2);
+    }
+    assert_string_equal(found, expected);
+    race_close(&c);
+    close_fixture(&f);
+}
+
+static void ptx_does_not_compete_with_machine_code(void **state)
+{
+    (void)state;
+    expect_race("h200", NULL, "sm90a_0 sm90a_1");
+    expect_race("h200", "*_1", "sm90a_1");
+    /* Not even by itself: the runtime would drop its row. */
+    expect_race("h200", "*ptx80*", "");
+    expect_race("a100", NULL, "ptx80_0 ptx80_1"); /* no machine code for it */
+}
+
+static void expect_pair(const char *device, const char *variant, const char *runner_up,
+                        const char *first, const char *second)
+{
+    struct fixture f;
+    struct option_list pair, all = {.count = 0};
+    open_fixture(&f, device);
+    const struct tuner tuner = {.session = &f.session, .only = &all};
+    const struct table_row row = {.variant = variant, .runner_up = runner_up};
+    tune_pair(&tuner, &f.list.item[0], &row, &pair);
+    assert_int_equal(pair.count, (first != NULL) + (second != NULL));
+    if (first)
+        assert_string_equal(pair.item[0], first);
+    if (second)
+        assert_string_equal(pair.item[1], second);
+    close_fixture(&f);
+}
+
+static void a_row_of_ptx_is_refreshed_by_its_runner_up(void **state)
+{
+    (void)state;
+    expect_pair("h200", CODE1, CODE0, CODE1, CODE0);
+    expect_pair("h200", CODE1, "-", CODE1, NULL);
+    expect_pair("h200", CODE1, PTX0, CODE1, NULL);
+    expect_pair("h200", PTX0, CODE0, CODE0, NULL);
+    expect_pair("h200", PTX0, PTX1, NULL, NULL);
+    expect_pair("h200", REQUIRED "__sm90a_gone", CODE0, NULL, NULL);
+    expect_pair("a100", PTX0, PTX1, PTX0, PTX1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ptx_does_not_compete_with_machine_code),
+        cmocka_unit_test(a_row_of_ptx_is_refreshed_by_its_runner_up),
+    };
+    return cmocka_run_group_tests_name("race", tests, NULL, NULL);
+}
