@@ -3,6 +3,7 @@
 #
 #     check_commits.sh SOURCE_FOLDER
 set -eu
+command -v git >/dev/null || { echo "skipped: there is no git"; exit 0; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/scripts"
