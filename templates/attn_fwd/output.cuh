@@ -75,7 +75,7 @@ __device__ __forceinline__ void attn_send_lse(const attn_results &to, int num_ro
     }
 }
 
-// What a lane sends: 16 bytes of every so manieth row.
+// What a lane sends: 16 bytes of each of some rows at a fixed distance.
 template <int width> struct attn_sent {
     static constexpr int lanes = width / 8, count = 16 / (32 / lanes);
     float4 x[count];

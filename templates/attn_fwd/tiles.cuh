@@ -127,10 +127,10 @@ __device__ __forceinline__ void attn_hide(float (&s)[n], int first, const int (&
 }
 
 // Scores become probabilities 2^(s - M), s scaled, relative to a reference M, which follows the rows' maxima only where it must: while no
-// probability is above a bound, which the type holds, no maximum is looked for. Their sums tell. M cancels in the end.
+// probability is above a bound, which the type holds, no maximum is looked for: their sums show whether one is. M cancels in the end.
 
 // Of a thread's two rows: what is added to scaled scores, -M and the type's offset, plus infinity as long as there is no M (a first score then is
-// infinite, or no number, and its sum tells that M has to move); the thread's own part of the sums.
+// infinite, or no number, and its sum shows that M has to move); the thread's own part of the sums.
 struct attn_rows_state {
     float minus[2], sum[2];
 
@@ -173,7 +173,7 @@ __device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const fl
 #pragma unroll
     for (int i = 0; i < n; i++) {
         float x = s[i];
-        asm volatile("" : "+f"(x)); // not ahead of the branch that asks whether it is needed
+        asm volatile("" : "+f"(x)); // not ahead of the branch that tests whether it is needed
         most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x);
     }
 #pragma unroll

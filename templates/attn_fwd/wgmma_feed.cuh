@@ -1,4 +1,4 @@
-// The Hopper kernel of attn_fwd for 16 bits: the warp that feeds. The template gives shapes and types.
+// The Hopper kernel of attn_fwd for 16 bits: the producer warp. The template gives shapes and types.
 #pragma once
 
 #include "attn_fwd/wgmma_load.cuh"

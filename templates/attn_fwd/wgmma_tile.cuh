@@ -1,4 +1,4 @@
-// What both Hopper kernels of attn_fwd ask of the tile that is told, and how they give back what a barrier guards. The template gives
+// What both Hopper kernels of attn_fwd read from a work descriptor, and how they release what a barrier guards. The template gives
 // shapes and types.
 #pragma once
 
@@ -22,7 +22,7 @@ enum next_kind {
     next_work
 };
 
-// What is told at `told`, once it is.
+// The work descriptor at `told`, once it is published.
 __device__ __forceinline__ next_kind next_tile(const block_state &b, const attn_place &told, int group)
 {
     mbarrier_wait(shared_address(&b.c->told.full[told.place()]), told.phase());

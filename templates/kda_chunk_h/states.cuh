@@ -17,7 +17,7 @@
 
 template <class element, int head_dim, bool wgmma> struct kda_states {
     static constexpr int rows = kda_stage::rows, cell = kda_stage::cell, tile = head_dim / 64 * cell;
-    static constexpr int threads = 128;                      // that calculate, and that load and store: the same or others
+    static constexpr int threads = 128;                      // that compute, and that load and store: the same or others
     static constexpr int part = 64, parts = head_dim / part; // columns of V of a block; blocks of a head
 
     // A stage: the operands of a chunk. What it makes, rounded: S and v_new. Without stmatrix both lie as they are made, a row for
@@ -100,7 +100,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
         }
     }
 
-    // A tile of 64 rows (columns of V) turned: `count` rows of 64 elements, `stride` apart, the first `valid` of them.
+    // A tile of 64 rows (columns of V), transposed: `count` rows of 64 elements, `stride` apart, the first `valid` of them.
     template <int count> static __device__ __forceinline__ void store_turned(void *to, unsigned from, long long stride, int valid)
     {
         constexpr int warps = threads / 32;
@@ -191,7 +191,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
                 x[k][i] = pack2<element>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]) ^ (negative ? 0x80008000u : 0);
     }
 
-    // ... and a tile, its 64 rows columns of V, or turned.
+    // ... and a tile, its 64 rows columns of V, or transposed.
     template <int steps> static __device__ __forceinline__ void put(unsigned to, const unsigned (&x)[steps][4], bool turned)
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;

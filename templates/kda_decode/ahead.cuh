@@ -1,6 +1,6 @@
 // States brought to L2 before their blocks come (cache = ahead). In layout kv a block reads a piece of every row of its
 // state, and between its sums and its stores it has no load under way; neither suits DRAM. Here every block, once it has
-// asked for its own slice, has L2 read a part of a state that later blocks of the grid will want: in whole contiguous
+// issued the loads of its own slice, prefetches to L2 a part of a state that later blocks of the grid will want: in whole contiguous
 // runs, whatever the slices' shape, and while this block's warps meet. The first blocks' states are on their way while the
 // kernel before drains.
 //

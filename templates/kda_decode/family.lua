@@ -2,7 +2,7 @@
 --
 -- The state of one (row, value head) is a head_dim x head_dim fp32 matrix that is read once and written once (or once a
 -- token, where each token's state is wanted): a pure stream. A block holds a slice of it in registers from the first token
--- to the last; slices are of V, since columns of V do not hang on each other. Types, gate, normalisation and slots are
+-- to the last; slices are of V, since columns of V do not depend on each other. Types, gate, normalisation and slots are
 -- run-time data: they touch a few elements of each block.
 --
 --   tokens    one: problems of one token a row; many: of 2 to 8

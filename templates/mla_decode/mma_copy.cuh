@@ -111,7 +111,7 @@ __device__ __forceinline__ void mla_copy_queries(const gen_mla_decode_params &p,
     }
 }
 
-// A thread's share of the tiles: a chunk in every `lanes` of one or two rows. The tile's pages are asked for first, and
+// A thread's share of the tiles: a chunk in every `lanes` of one or two rows. The tile's page numbers are loaded first, and
 // much later, when they are there, its rows (mla_tile_copy).
 template <class S> struct mla_tile_pages {
     static constexpr int lanes = S::kv >= 32 ? 8 : 16;

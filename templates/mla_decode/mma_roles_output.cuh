@@ -30,14 +30,14 @@ template <class S> struct mla_role_output_fragments : mla_output_fragments<S> {
         : mla_output_fragments<S>(w, memory)
     {
         this->p = memory + S::exchange_at + mla_probabilities_at<S>(w.slab * S::slab_tiles, 0) + w.lane * 16;
-        // What comes from a shuffle ptxas does not work out anew in every tile. With tiles of 32 it would spill for sm_100.
+        // What comes from a shuffle ptxas does not compute anew in every tile. With tiles of 32 it would spill for sm_100.
         if constexpr (S::kv == 64) {
             this->p = __shfl_sync(0xffffffffu, this->p, w.lane);
             this->v = __shfl_sync(0xffffffffu, this->v, w.lane);
         }
     }
 
-    // What follows from the addresses is worked out where this stands, and not kept in registers from tile to tile.
+    // What follows from the addresses is computed where this stands, and not kept in registers from tile to tile.
     __device__ __forceinline__ void hide() { asm volatile("" : "+r"(this->p), "+r"(this->v)); }
 };
 

@@ -146,7 +146,7 @@ __device__ __forceinline__ void mla_multiply_keys(int step, const unsigned (&a)[
     }
 }
 
-// The steps along 128 bytes of latent keys, group `g` of them. Behind the `last` ones nothing is asked for.
+// The steps along 128 bytes of latent keys, group `g` of them. Behind the `last` ones nothing is loaded.
 template <class S, class Copy>
 __device__ __forceinline__ void mla_scores_of_group(int g, bool last, mla_score_fragments<S> &f, unsigned (&a)[2][S::row_tiles][4],
                                                     unsigned (&b)[2][S::loads][4], mla_sums<S> &s,
@@ -251,7 +251,7 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
 }
 
 // What the owners of a row know of it. Scores are in base 2; probabilities are 2^(s - reference), where the reference is
-// `lift` below a maximum of the row, and moves on only where a tile's maximum is more than 2^lazy above that (section "lazy"
+// `lift` below a maximum of the row, and moves on only where a tile's maximum is more than 2^lazy above that (thresholded rescale
 // of docs/perf/mla_decode.md): they reach 2^(lift + lazy). The lift keeps small ones out of fp16's subnormals. References
 // of rows that several warps own are in shared memory. Each owner sums its own columns: as rounded, what the output is
 // divided by, so that its weights add up to one; and exactly, for the log-sum-exp, which a dominant probability's rounding

@@ -1,4 +1,4 @@
-// How the blocks of a grid share the requests of a batch (args.h, gen_mla_schedule). Worked out on the device from the
+// How the blocks of a grid share the requests of a batch (args.h, gen_mla_schedule). Computed on the device from the
 // lengths as they are when the kernel runs, so that a captured graph serves whatever lengths come; integers only, so
 // that it is the same every time.
 #pragma once
@@ -42,7 +42,7 @@ __device__ __forceinline__ unsigned mla_quotient(unsigned x, unsigned mul, unsig
 }
 
 // The cut at `offset` of a request's cost, 0 <= offset < cost: a block of it, or `blocks`, which is the next one's first.
-// Blocks are in proportion: offset * blocks / cost, written so that 32 bits hold it (visits are few).
+// Blocks are in proportion: offset * blocks / cost, written so that 32 bits hold it (requests a part are few).
 __device__ __forceinline__ int mla_cut_within(const gen_mla_schedule &s, int blocks, int cost, int offset)
 {
     const unsigned visits = cost - blocks;
@@ -67,7 +67,7 @@ __device__ __forceinline__ unsigned mla_part_begin(const gen_mla_schedule &s, un
     return each * part + mla_quotient(rest * part, s.parts_mul, s.parts_shift);
 }
 
-// What the block's threads work out together.
+// What the block's threads compute together.
 struct mla_share {
     unsigned warp_sums[16];
     mla_cut cut[2];    // the part's begin and end
@@ -152,7 +152,7 @@ __device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const i
     __syncthreads();
 }
 
-// The warp's value, as the compiler may not know it to be: branches on it are uniform then, which wgmma asks for.
+// The warp's value, as the compiler may not know it to be: branches on it are uniform then, as wgmma requires.
 __device__ __forceinline__ int mla_uniform(int x)
 {
     return __shfl_sync(0xffffffffu, x, 0);
@@ -204,7 +204,7 @@ __device__ __forceinline__ bool mla_empty_inside(const mla_share &share)
            share.cut[0].block > 0;
 }
 
-// Tells mla_merge of the requests that the part begins. One warp of one block of the part calls it.
+// Publishes to mla_merge the requests that the part begins. One warp of one block of the part calls it.
 __device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *kv_len, int part, const mla_share &share,
                                          gen_mla_record *records)
 {

@@ -1,4 +1,4 @@
-// The Hopper kernel of mla_decode: what the two groups that calculate do with a tile.
+// The Hopper kernel of mla_decode: what the two consumer groups do with a tile.
 #pragma once
 
 #include "mla_decode/wgmma_block.cuh"
@@ -15,7 +15,7 @@ struct group_operands {
 
     __device__ __forceinline__ explicit group_operands(const block_state &b) : low(b.base >> 4 & 0x3fff) {}
 
-    // Before a round, so that the compiler knows that the address is uniform and works out descriptors once a warp, by one addition
+    // Before a round, so that the compiler knows that the address is uniform and computes descriptors once a warp, by one addition
     // each. The first is made ahead of the wait for keys: behind it, the products up to the next wait each put theirs together anew.
     __device__ __forceinline__ void renew()
     {
@@ -31,7 +31,7 @@ struct group_operands {
     }
 };
 
-// One lane tells for all of the warp.
+// One lane arrives for all of the warp.
 __device__ __forceinline__ void tell(unsigned barrier)
 {
     __syncwarp();
@@ -39,7 +39,7 @@ __device__ __forceinline__ void tell(unsigned barrier)
         mbarrier_arrive(barrier);
 }
 
-// Waits for runs of a stage. What threads copied, rather than the copy engine, a fence shows to the tensor cores.
+// Waits for runs of a stage. A fence makes what threads copied, rather than TMA, visible to the tensor cores.
 template <int count> __device__ __forceinline__ void wait_runs(const block_state &b, int stage, int first, unsigned parity)
 {
 #pragma unroll
@@ -49,7 +49,7 @@ template <int count> __device__ __forceinline__ void wait_runs(const block_state
         fence_proxy_async();
 }
 
-// Scores of the group's stage: asked for run by run as they land, or by halves where a fence comes with it.
+// Scores of the group's stage: issued run by run as keys arrive, or by halves where a fence comes with it.
 template <int group>
 __device__ __forceinline__ void start_scores(const block_state &b, const group_operands &at, unsigned parity, float (&s)[32])
 {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, uns
 }
 
 // Where a tile's probabilities go from one group to the thread of the same number of the other: 16 bytes four times, and -M of the
-// thread's two rows, which four lanes have alike; all of them write it, for that is shorter than asking which.
+// thread's two rows, which four lanes have alike; all of them write it, for that is shorter than testing which.
 struct handover {
     unsigned fragments, minus, given; // of stage 0
 
@@ -141,7 +141,7 @@ struct handover {
     }
 };
 
-// Asks for probabilities times the group's half of a stage's columns, added to the output.
+// Issues the product of probabilities and the group's half of a stage's columns, added to the output.
 template <int group, int stage>
 __device__ __forceinline__ void start_values(group_state &g, const group_operands &at, const unsigned (&packed)[16])
 {
@@ -159,7 +159,7 @@ __device__ __forceinline__ void start_values(group_state &g, const group_operand
 template <int group, int stage> __device__ __forceinline__ void finish_values(const block_state &b, bool last)
 {
     if (!gathers && stage != group)
-        fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is the copy engine
+        fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is TMA
     wgmma_wait<0>();
     if (!last)
         mbarrier_arrive(b.empty(stage, group));

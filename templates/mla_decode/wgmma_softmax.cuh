@@ -29,7 +29,7 @@ struct group_state {
         started = false;
     }
 
-    // Goes over to another M. Nothing may be in flight.
+    // Rescales to another M. Nothing may be in flight.
     __device__ __forceinline__ void go_over(const float (&to)[2])
     {
         float factor[2];
@@ -66,7 +66,7 @@ __device__ __forceinline__ void move_maximum(float (&minus)[2], const float (&s)
 #pragma unroll
     for (int i = 0; i < 32; i++) {
         float x = s[i];
-        asm volatile("" : "+f"(x)); // not ahead of the branch that asks whether it is needed
+        asm volatile("" : "+f"(x)); // not ahead of the branch that tests whether it is needed
         most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x * scale);
     }
 #pragma unroll

@@ -34,7 +34,7 @@ __device__ __forceinline__ void stage_quads(const group_state &g, unsigned to, i
     }
 }
 
-// What a team has of a request, each block of its tiles, put together without a detour through memory: every block has its
+// What a cluster has of a request, each block of its tiles, is put together without a detour through memory: every block has its
 // output, divided by its sums, in the place of its queries; then each adds up a slice of the columns of all of them.
 __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
                                                const group_state &g, int group, const float (&sum)[2])
