@@ -2,6 +2,7 @@
 
 A plot is made of points alone. Their digest is written into the PNG, so that --check needs no matplotlib.
 """
+import functools
 import hashlib
 import json
 import re
@@ -122,12 +123,11 @@ PLOTS = (
 )
 
 
+@functools.cache
 def present(results):
     """(plot, its points) of those that the results have."""
-    for plot in PLOTS:
-        points = plot[4](results / plot[2], plot[3])
-        if points:
-            yield plot, points
+    found = ((plot, plot[4](results / plot[2], plot[3])) for plot in PLOTS)
+    return [(plot, points) for plot, points in found if points]
 
 
 def digest(points):

@@ -86,7 +86,7 @@ return family {
     local mine = string.format("%d %d %d", v.floats, v.lanes, v.warps)
     if v.cache == "ahead" then
       if v.layout == "vk" then return "blocks of layout vk read contiguous slices already" end
-      if not arch.bulk_copy then return "the copy engine, which reads ahead, needs sm_90 or later" end
+      if not arch.bulk_copy then return "bulk prefetches, which read ahead, need sm_90 or later" end
       if not ahead_shapes[v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
     end
     for _, shape in ipairs(shapes[v.layout][v.head_dim]) do

@@ -24,7 +24,7 @@ function shape.legal(v, arch)
   if v.kernel == "wgmma" then
     if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   elseif v.groups > 1 then
-    return "without the copy engine blocks of one group fill a GPU"
+    return "without TMA blocks of one group fill a GPU"
   end
   if shape.shared(v) > arch.shared_per_block then
     return string.format("needs %d bytes of shared memory, %s allows %d", shape.shared(v), arch.name, arch.shared_per_block)
@@ -32,7 +32,7 @@ function shape.legal(v, arch)
   if v.kernel == "mma" then
     if v.stages > 1 then return "blocks beside each other hide as much as a second stage" end
   elseif v.stages < 2 then
-    return "the copy engine works ahead"
+    return "TMA loads run ahead, which takes two stages"
   end
   return true
 end

@@ -37,7 +37,7 @@ return family {
       if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
       if v.stages ~= (v.groups > 1 and 4 or 2) then return "blocks of an SM together have four stages" end
     else
-      if v.groups > 1 then return "without the copy engine blocks of one group fill a GPU" end
+      if v.groups > 1 then return "without TMA blocks of one group fill a GPU" end
       if v.stages > 1 then return "blocks beside each other hide as much as a second stage" end
     end
     if shared(v) > arch.shared_per_block then

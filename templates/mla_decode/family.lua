@@ -70,10 +70,10 @@ local function mma_ill_sized(v, arch)
 end
 
 local function mma_legal(v, arch)
-  if v.ahead > 0 then return "asking ahead is for the copy engine" end
+  if v.ahead > 0 then return "prefetches to L2 are issued by TMA loads alone" end
   if v.load ~= "cpasync" then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
   if v.slab > v.q then return "a slab is rows of the tile" end
-  if v.qk == "dup" and v.slab > 16 then return "a warp that works out all scores of its slab has registers for 16 rows of them" end
+  if v.qk == "dup" and v.slab > 16 then return "a warp that computes all scores of its slab has registers for 16 rows of them" end
   if v.qk == "shard" then
     if v.kv < 32 then return "a tile of 16 columns is one fragment: there is nothing to share" end
     if v.cache == "e4m3" and v.kv // (v.q == 16 and 4 or 2) < 16 then
@@ -107,9 +107,9 @@ local function wgmma_legal(v, arch)
   if v.q ~= 64 or v.slab ~= 16 then return "a warp group's instruction is 64 rows, 16 a warp" end
   if v.kv ~= 64 or v.stages ~= 2 then return "beside the queries there is room for two tiles of 64 rows, and less keeps the tensor cores waiting" end
   if v.qk ~= "shard" then return "the groups take tiles in turn and exchange probabilities" end
-  if v.load == "cpasync" then return "a group of its own feeds: tma or gather" end
-  if v.load == "gather" and v.ahead > 0 then return "asking ahead is for the copy engine" end
-  if teams[v.kernel] > 1 and (v.load ~= "tma" or v.ahead > 0) then return "clusters are for boxes of the copy engine, none asked for ahead" end
+  if v.load == "cpasync" then return "a producer group loads: tma or gather" end
+  if v.load == "gather" and v.ahead > 0 then return "prefetches to L2 are issued by TMA loads alone" end
+  if teams[v.kernel] > 1 and (v.load ~= "tma" or v.ahead > 0) then return "clusters need TMA boxes, without prefetches to L2" end
   return true
 end
 
