@@ -20,8 +20,8 @@ __device__ __forceinline__ void release_stage(unsigned long long &barrier)
         mbarrier_arrive_room(cluster_address(shared_address(&barrier), threadIdx.x % 32));
 }
 
-// Values beyond the request's end belong to the next one, and may not even be multiplied by zero. Every group clears them
-// for itself.
+// Clears values beyond the request's end. They belong to the next request and may not even be multiplied by zero. Every
+// group clears them for itself.
 __device__ __forceinline__ void clear_values(unsigned v, int valid, int group)
 {
     for (int i = threadIdx.x % 128; i < (keys - valid) * (dim / 8); i += 128) {
@@ -61,7 +61,8 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
     hide_keys(p, w.kv_len, w.edge, s, j * keys);
 }
 
-// Of the tile's blocks, the last ones that none of the group's rows sees, as many as there are stages at most; one is left.
+// The number of a tile's last blocks that none of the group's rows sees: at most as many as there are stages, and at least
+// one block is left.
 __device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told, int group)
 {
     if (!leaves_out)
@@ -112,9 +113,9 @@ __device__ __forceinline__ void send_rows(const gen_attn_fwd_params &p, const bl
     release(b.c->told.empty[w.slot]);
 }
 
-// Stages that the group has no use for: they go back as soon as they have come, for the ring goes round for all groups alike.
-// Keys are left out while the group still holds values of the tile before: so no more than there are stages, or what comes
-// in between would wait for its place.
+// Releases stages that the group does not use as soon as they are filled, because all groups walk the same ring. Keys are
+// skipped while the group still holds values of the tile before, so at most as many as there are stages, or the loads
+// between them would wait for their place.
 __device__ __forceinline__ void leave_out(unsigned long long (&full)[stages], unsigned long long (&empty)[stages], stage_ring &r, int count)
 {
 #pragma unroll 1

@@ -206,7 +206,8 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
         f.load_queries(0, a[0]);
         f.load_keys(0, b[0]);
     }
-    // The last group is a copy of its own, for ptxas would wait at the branch; beside conversions there are no registers for that.
+    // The last group is a copy of its own, since ptxas would wait at the branch; beside conversions there are no
+    // registers for it.
     constexpr int together = groups - (S::e4m3 ? 0 : 1);
 #pragma unroll 1
     for (int g = 0; g < together; g++)
@@ -221,7 +222,7 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
         mla_poison<S>(nan, s, w.lane);
 }
 
-// The parts give each other what the other owns, and add. `inbox[part]` is where a part finds it.
+// The parts exchange the scores that the other one owns, and add them. `inbox[part]` is where a part finds its own.
 template <class S>
 __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned memory, unsigned stage, mla_sums<S> &s)
 {

@@ -59,8 +59,8 @@ __device__ __forceinline__ int mla_cut_within(const gen_mla_schedule &s, int blo
     return block;
 }
 
-// Where part `part` begins on a line of length `total`: total * part / num_parts. The host sees to it that the line and
-// num_parts squared are below 2^31.
+// The offset at which part `part` begins on a line of length `total`: total * part / num_parts. The host keeps the line and
+// num_parts squared below 2^31.
 __device__ __forceinline__ unsigned mla_part_begin(const gen_mla_schedule &s, unsigned total, unsigned part)
 {
     const unsigned each = mla_quotient(total, s.parts_mul, s.parts_shift), rest = total - each * s.num_parts;
@@ -94,9 +94,9 @@ __device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *k
     return false;
 }
 
-// Fills `share` for one part; all `threads` of the block call it, and may read it behind. begin(request, block) is called
-// by the thread that finds the part's begin, as soon as it does. It stands before everything else a block does, so its
-// chain is kept short: one load, one scan, 32-bit numbers, no division.
+// Fills `share` for one part. All `threads` of the block call it, and may read `share` afterwards. The thread that finds
+// the part's begin calls begin(request, block) at once. It comes before everything else that a block does, so its chain is
+// short: one load, one scan, 32-bit numbers, no division.
 template <int threads, class Begin>
 __device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const int *kv_len, int part, mla_share &share,
                                               const Begin &begin)

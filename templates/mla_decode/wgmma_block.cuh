@@ -1,5 +1,5 @@
-// The Hopper kernel of mla_decode: what a block has in shared memory, and what of its part's pieces is its own. What
-// includes these headers (wgmma_*.cuh) says before: element, threads, rope, team, gathers and tiles_ahead.
+// The Hopper kernel of mla_decode: a block's shared memory, and its share of a part's pieces. Whoever includes these
+// headers (wgmma_*.cuh) defines element, threads, rope, team, gathers and tiles_ahead before.
 #pragma once
 
 #include "mla_decode/args.h"
@@ -46,13 +46,14 @@ __device__ __forceinline__ constexpr unsigned stage_at(int s)
     return q_bytes + s * stage_bytes; // behind the queries
 }
 
-// The runs of a stage in the order they are freed and hence come: the half that the owner's own products read first.
+// The runs of a stage in the order in which they are released and loaded: first the half that the owner's own products read
+// first.
 __device__ __forceinline__ int run_at(int stage, int position)
 {
     return position < latent_runs ? position ^ (stage * latent_runs / 2) : latent_runs;
 }
 
-// Addresses are one register and a constant: of pointers to members the compiler makes 64-bit arithmetic, each time anew.
+// An address is one register and a constant. For pointers to members the compiler makes 64-bit arithmetic at each use.
 struct block_state {
     control *c;
     unsigned base; // shared address of the tiles

@@ -15,8 +15,9 @@ struct group_operands {
 
     __device__ __forceinline__ explicit group_operands(const block_state &b) : low(b.base >> 4 & 0x3fff) {}
 
-    // Before a round, so that the compiler knows that the address is uniform and computes descriptors once a warp, by one addition
-    // each. The first is made ahead of the wait for keys: behind it, the products up to the next wait each put theirs together anew.
+    // Called before a round, so that the compiler knows that the address is uniform and computes descriptors once a
+    // warp, by one addition each. The first descriptor is made ahead of the wait for keys; behind it, every product up
+    // to the next wait would compute its own.
     __device__ __forceinline__ void renew()
     {
         low = mla_uniform(low);
@@ -93,8 +94,8 @@ __device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, uns
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
 }
 
-// Where a tile's probabilities go from one group to the thread of the same number of the other: 16 bytes four times, and -M of the
-// thread's two rows, which four lanes have alike; all of them write it, for that is shorter than testing which.
+// The place of a tile's probabilities, from one group to the thread of the same number of the other: 16 bytes four times,
+// and -M of the thread's two rows. Four lanes have the same -M and all write it, which is shorter than a test.
 struct handover {
     unsigned fragments, minus, given; // of stage 0
 
@@ -115,8 +116,8 @@ struct handover {
         mbarrier_arrive(given + group * 8);
     }
 
-    // Takes those of the other group's stage. Where they and the output are relative to different maxima, both go over to the
-    // greater one. No output may be in flight. `parity`: of the tile among the stage's.
+    // Takes those of the other group's stage. Where they and the output are relative to different maxima, both are
+    // rescaled to the greater one. No output may be in flight. `parity` is the tile's among those of the stage.
     template <int other> __device__ __forceinline__ void take(group_state &g, unsigned parity, unsigned (&packed)[16]) const
     {
         mbarrier_wait(given + other * 8, parity);

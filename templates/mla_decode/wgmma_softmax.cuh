@@ -89,9 +89,9 @@ __device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[
     most = ~0u;
 }
 
-// Turns scores into probabilities relative to M. Whether M must move is seen from the probabilities' sums, so that nearly
-// always no maximum is looked for. `inner`: there is an M already, so the usual way has one branch; else there may be none, which is
-// asked before. No output may be in flight, for it follows M.
+// Turns scores into probabilities relative to M. The probabilities' sums show whether M must move, so nearly always no
+// maximum is computed. With `inner` there is an M already, and the usual path has one branch; else it is tested first
+// whether there is one. No output may be in flight, because it is rescaled with M.
 template <bool inner> __device__ __forceinline__ void softmax(group_state &g, const float (&s)[32], unsigned (&packed)[16])
 {
     float minus[2] = {g.minus[0], g.minus[1]}, sum[2];

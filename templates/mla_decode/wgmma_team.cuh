@@ -6,9 +6,9 @@
 
 namespace {
 
-// Where 16 bytes of a staged row are, of 64 columns of it: of four neighbouring ones, number l has columns 8 t + 2 l and 8 t + 2 l + 1 of four t,
-// which is what a lane holds. (By stmatrix they would be 8 neighbouring columns, but racecheck does not know it for a store, and takes what others
-// read there for the queries that lay there before.) Neighbouring rows are half of the banks apart.
+// The place of 16 bytes of a staged row, for 64 columns of it: of four neighbouring ones, number l has columns 8 t + 2 l
+// and 8 t + 2 l + 1 of four t, which is what a lane holds. By stmatrix they would be 8 neighbouring columns, but racecheck
+// does not take it for a store. Neighbouring rows are half of the banks apart.
 __device__ __forceinline__ unsigned staged_at(int row, int chunk)
 {
     return chunk / 8 * cell + row * 128 + ((chunk % 8 ^ (row % 2 * 4 + row / 2 % 4)) << 4);
