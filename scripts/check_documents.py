@@ -3,8 +3,9 @@
 
     scripts/check_documents.py [FOLDER]     default: the tree that this file is in
 
-README.md has at most 150 lines. docs/perf and docs/log have no line above 120 columns. A log is named DATE-WHAT.md. A link
-of a document to a file of the tree names one that exists, with its heading where it names one.
+README.md has at most 150 lines. docs/perf and docs/log have no line above 120 columns. A log is named DATE-WHAT.md, and a
+page of docs/perf links to it. A link of a document to a file of the tree names one that exists, with its heading where it
+names one.
 """
 import pathlib
 import re
@@ -37,9 +38,12 @@ def faults(root):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if len(line) > MOST_COLUMNS:
                 yield f"{path.relative_to(root)}:{number} has {len(line)} columns; allowed are {MOST_COLUMNS}"
+    pages = "".join(path.read_text() for path in root.glob("docs/perf/*.md"))
     for path in sorted(root.glob("docs/log/*")):
         if not re.fullmatch(r"\d{4}-\d{2}-\d{2}-[a-z0-9-]+\.md", path.name):
             yield f"{path.relative_to(root)}: a log's name is DATE-WHAT.md"
+        elif f"](../log/{path.name})" not in pages:
+            yield f"{path.relative_to(root)}: no page of docs/perf links to it"
     for path in sorted([*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("bench/*.md")]):
         for number, target in links(path.read_text()):
             if re.match(r"[a-z]+:", target):

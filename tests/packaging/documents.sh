@@ -33,4 +33,7 @@ expect "$1" '^docs/perf/wide.md:2 links to #another, which has no such heading$'
 rm "$work/docs/perf/wide.md"
 touch "$work/docs/log/yesterday.md"
 expect "$1" "^docs/log/yesterday.md: a log's name is DATE-WHAT.md$"
+rm "$work/docs/log/yesterday.md"
+touch "$work/docs/log/2026-01-01-nothing.md"
+expect "$1" '^docs/log/2026-01-01-nothing.md: no page of docs/perf links to it$'
 echo "passed"
