@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import struct
+import sys
 
 from .results import Results, device_row, is_eager, number
 from .shown import PEERS
@@ -171,8 +172,10 @@ def stale(results, folder):
 
 
 def draw_all(results, folder):
-    from . import draw
-
+    try:
+        from . import draw
+    except ImportError as error:
+        sys.exit(f"report.py: plots need matplotlib (Debian: python3-matplotlib): {error}; --no-plots leaves them as they are")
     for plot, points in present(results):
         folder.mkdir(parents=True, exist_ok=True)
         figure = getattr(draw, plot[5])(points, plot[6])
