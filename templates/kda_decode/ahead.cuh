@@ -11,8 +11,8 @@
 #include "kda_decode/common.cuh"
 #include "lib/prefetch.cuh"
 
-// Brings part `part` of `parts`, equal and contiguous, of the index-th state. Where the kernel before is still writing
-// what names the slot, another slot's part comes, or none.
+// Prefetches part `part` of `parts`, equal and contiguous, of the index-th state. Where the kernel before is still writing
+// the slot's number, this may prefetch another slot's part, or none.
 template <int head_dim, int parts>
 __device__ __forceinline__ void bring_part(const gen_kda_decode_params &p, unsigned index, unsigned part)
 {

@@ -126,10 +126,9 @@ __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
-// What the tokens bring, in shared memory, fp32: scale * q and k (normalised), the decay, v of the block's slice, beta,
-// (scale * q) . k, and the slot that the state behind a token goes to. A token takes TOKEN_FLOATS floats of `base`; with
-// BY_ROW (q, k, decay, 0) of a channel stand together, else q, k and decay are rows of HEAD_DIM, and there is room for the
-// slice's outputs.
+// A token's inputs in shared memory, fp32: scale * q and k (normalised), the decay, v of the block's slice, beta, (scale *
+// q) . k, and the slot of the state behind the token. A token takes TOKEN_FLOATS floats of `base`. With BY_ROW (q, k,
+// decay, 0) of a channel lie together; else q, k and decay are rows of HEAD_DIM, and there is room for the slice's outputs.
 template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shared {
     static constexpr int CHANNELS = (BY_ROW ? 4 : 3) * HEAD_DIM;
     static constexpr int TOKEN_FLOATS = CHANNELS + (BY_ROW ? 1 : 2) * EXTENT;

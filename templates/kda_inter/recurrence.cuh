@@ -31,7 +31,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     // A stage: the operands of a chunk.
     static constexpr int w = 0, qg = tile, kg = 2 * tile, a_qk = 3 * tile, u = a_qk + cell, decay = u + groups * cell;
     static constexpr int stage_bytes = decay + 1024;
-    // Behind the stages: outputs on their way, two of a group by turns with wgmma; barriers, full and empty by turns; a number; one a warp.
+    // Behind the stages lie the outputs on their way to memory, with wgmma two places of a group in alternation; then
+    // barriers, full and empty in alternation; then a number; then one number a warp.
     static constexpr int outputs = stages * stage_bytes, turns = wgmma ? 2 : 1;
     static constexpr int barriers = outputs + groups * turns * cell;
     static constexpr int shared = barriers + 128;
@@ -339,9 +340,9 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             }
     }
 
-    // S' = S' diag(D) + S' R' (kda_scan/args.h). What only decays is multiplied in fp32; the rest goes as exactly as products of
-    // 16-bit numbers do: both factors are sums of two such, and the product of the lesser ones is left out. Of R', rows of K
-    // in 64s, each first parts, then rests; D lies behind them.
+    // S' = S' diag(D) + S' R' (kda_scan/args.h). What only decays is multiplied in fp32. The rest is as exact as
+    // products of 16-bit numbers allow: both factors are sums of two, and the product of the lesser parts is left out.
+    // R' has rows of K in 64s, each first part followed by its rest; D lies behind them.
     static __device__ __forceinline__ void pass(const unsigned (&a)[head_dim / 16][4], const unsigned (&rest)[head_dim / 16][4], unsigned m, float (&s)[head_dim / 2])
     {
         start();
@@ -516,8 +517,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         }
     }
 
-    // Blocks start in the order of their numbers, and the longest sequence had better start first: that of rank n is block
-    // n's. Of many sequences none is that much of the whole, and they stay in their order.
+    // Blocks start in the order of their numbers, and the longest sequence should start first: the sequence of rank n
+    // is block n's. Where there are many sequences, none dominates, and they keep their order.
     static constexpr int most_ranked = 128;
 
     static __device__ __forceinline__ int ranked(const gen_kda_sequences &s, unsigned base, int rank)

@@ -4,8 +4,8 @@
 
 #include "mla_decode/mma_output.cuh"
 
-// Probabilities travel as the fragments they are in, 16 rows x 16 keys, 16 bytes a lane: as sums and as left operands they are
-// the same lane's. Where those of a row tile and a step are, from the first ones on.
+// Probabilities travel as the fragments they are in, 16 rows x 16 keys, 16 bytes a lane: an accumulator's lane is that of
+// the left operand. This is the place of those of a row tile and a step, from the first ones on.
 template <class S> __device__ __forceinline__ constexpr unsigned mla_probabilities_at(unsigned row_tile, unsigned step)
 {
     return (row_tile * (S::kv / 16) + step) * 512;

@@ -8,8 +8,8 @@
 // Steps of 16 columns: the rotary ones, then the latent ones.
 template <class S> constexpr int mla_role_steps = S::rope_steps + S::latent_steps;
 
-// Where a warp's fragments of queries lie, or of keys: the same whatever row tile or pair of key tiles it is, which are 16
-// rows apart. Within 128 bytes a step further is an XOR.
+// The place of a warp's fragments of queries or of keys. It is the same for every row tile or pair of key tiles, which are
+// 16 rows apart. Within 128 bytes the next step is an XOR.
 template <class S> struct mla_role_fragments {
     unsigned latent, rotary; // of the lane's matrix of a first step
 

@@ -8,8 +8,8 @@
 #include "lib/e4m3.cuh"
 #include "lib/reduce.cuh"
 
-// Where a warp's fragments of queries and keys start: the rotary columns of its part, its latent ones. Within 128 bytes a
-// step further is an XOR.
+// The first fragments of a warp's queries and keys: the RoPE columns of its part, and its latent ones. Within 128 bytes the
+// next step is an XOR.
 template <class S> struct mla_score_fragments {
     unsigned q[S::row_tiles], q_rope[S::row_tiles];
     unsigned k[S::loads], k_rope[S::loads];
