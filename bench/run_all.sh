@@ -28,7 +28,7 @@ BIN=$(cd "$BIN" && pwd)
 case $PRODUCT in /*) ;; *) PRODUCT=$PWD/$PRODUCT ;; esac
 export ATTNGEN_PRODUCT="$PRODUCT"
 mkdir -p "$OUT" && cd "$OUT" || exit 1
-# From here on relative: the files' headers tell the commands.
+# Paths are relative from here on, because the files' headers hold the commands.
 results=bench/results
 tuning=generated/tuning
 mkdir -p "$results" "$tuning" bench/peers
@@ -103,12 +103,12 @@ run() {
     bench-80) "$BIN/attngen-bench" cases --sms 80 $families --results "$results" --commit "$COMMIT" $device $(tables) ;;
     columns)
         # QK_SHARD true and false as portable variants, and what 99 KiB of shared memory leave, built for sm_90 and as PTX;
-        # all rows behind rests, as the file's head says: with 64 heads they reach the board's power limit.
+        # all rows after cool-downs, as the file's head says, because with 64 heads they reach the board's power limit.
         "$BIN/attngen-bench" columns --families mla_decode --rest 20 --cases 'B768-*-P1-*' --column 'shard=*_sm90a_mma_*_shard_*' \
             --column 'dup=*_sm90a_mma_*_dup_*' --column 'sm_89 shape=*_sm90a_mma_q64_kv16_st1_*' \
             --column 'the same as PTX=*__ptx80_mma_q64_kv16_st1_*' --results "$results" --commit "$COMMIT" $device || return 1
-        # Attention: a block a tile, static shares, tiles taken as needed, clusters of two; the latter ones under a symbol that ptxas knows; and
-        # what the table picks.
+        # Attention: a tile a block, static shares, a dynamic queue, CTA pairs; the latter two under a symbol that ptxas treats
+        # by other rules; and what selection picks.
         "$BIN/attngen-bench" columns --families attn_fwd --rest 20 --cases 'Z4-H32-D*' --picked $(tables) \
             --column 'one=*_wgmma_*_one' --column 'pers=*_pers' --column 'dyn=*_dyn' --column 'twin=*_twin' \
             --column 'dyn cutlass=*_dyn_cutlass' --column 'twin cutlass=*_twin_cutlass' --results "$results" --commit "$COMMIT" $device

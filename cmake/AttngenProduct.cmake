@@ -1,6 +1,6 @@
 # The targets that the generator makes: `product`, the file that is installed,
 # and `regen`, which refreshes what is generated and committed: the catalog of
-# all targets and the tables in README.md.
+# all targets, and the tables of README.md and of the benchmark's report.
 add_executable(attngen::generator ALIAS attngen)
 set(attngen_TEMPLATES_DIR ${PROJECT_SOURCE_DIR}/templates)
 set(attngen_TUNING_DIR ${PROJECT_SOURCE_DIR}/generated/tuning)
@@ -28,6 +28,6 @@ attngen_add_fatbin(product OUTPUT ${ATTNGEN_PRODUCT_FILE} ${product_options})
 add_custom_target(regen
     COMMAND attngen build --templates ${attngen_TEMPLATES_DIR} --targets all
             --catalog ${ATTNGEN_CATALOG} --output ${PROJECT_BINARY_DIR}/all-targets.fatbin
-    COMMAND ${PROJECT_SOURCE_DIR}/scripts/readme_tables.py
-    COMMENT "Compiling every variant for every target: generated/catalog.tsv, README.md's tables"
+    COMMAND ${PROJECT_SOURCE_DIR}/bench/report.py --no-plots
+    COMMENT "Compiling every variant for every target: generated/catalog.tsv, the documents' tables"
     USES_TERMINAL VERBATIM)

@@ -4,7 +4,7 @@
 #
 #     scripts/test.sh                 gcc, all tests
 #     scripts/test.sh STAGE...        in that order, of:
-#         format   C files are as clang-format writes them, but for templates
+#         format   C files are as clang-format writes them, but for templates; commits follow CONTRIBUTING.md
 #         clang    builds with clang, runs the tests of the C code
 #         asan     the same with gcc's address and undefined-behaviour sanitizers
 #         tsan     the tests that start threads, with gcc's thread sanitizer (with either, gcc's
@@ -45,6 +45,8 @@ for stage in "$@"; do
         # Templates keep their style by hand, their headers, too: what the compiler reads of them is in the kernels'
         # digests, so that a new line would expire what was measured.
         find gen runtime bench tests -name '*.[ch]' | xargs clang-format --dry-run -Werror
+        # An exported tree has no commits.
+        ! git rev-parse --git-dir >/dev/null 2>&1 || scripts/check_commits.sh
         ;;
     gcc)
         cmake --preset default -B build-test -DATTNGEN_WERROR=ON -DCUDAToolkit_ROOT="$cuda"

@@ -119,8 +119,8 @@ static enum gen_status open_green(struct gpu *gpu, unsigned sms)
         return gen__fail(GEN_STATUS_NO_DRIVER, "the driver has no green contexts");
     TRY(gpu, "green context", cuDeviceGetDevResource, gpu->handle, &all, CU_DEV_RESOURCE_TYPE_SM);
     if (sms >= all.sm.smCount)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%u SMs asked for; allowed: below %u", sms,
-                         all.sm.smCount);
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%u SMs are requested; allowed: below %u",
+                         sms, all.sm.smCount);
     TRY(gpu, "green context", cuDevSmResourceSplitByCount, &part, &groups, &all, &rest, 0, sms);
     TRY(gpu, "green context", cuDevResourceGenerateDesc, &desc, &part, 1);
     TRY(gpu, "green context", cuGreenCtxCreate, &gpu->green, desc, gpu->handle,

@@ -51,7 +51,7 @@ void *xrealloc(void *old, size_t size)
 {
     void *p = realloc(old, size ? size : 1);
     if (!p)
-        die(2, "host memory is exhausted (%zu bytes asked for)", size);
+        die(2, "host memory is exhausted (%zu bytes requested)", size);
     return p;
 }
 

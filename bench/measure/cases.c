@@ -246,7 +246,7 @@ __attribute__((noreturn)) static void refuse_part(const char *file)
     for (uint32_t i = 0; i < gen__num_families; i++)
         if (strcmp(results_of(gen__families[i]), file) == 0)
             text_add(&names, " --families %s", gen__families[i]->name);
-    die(1, "%s.csv is of several families, of which not all are asked for; allowed:%s", file,
+    die(1, "%s.csv holds several families, not all of which are selected; allowed:%s", file,
         names.data);
 }
 

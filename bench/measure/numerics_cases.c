@@ -208,7 +208,7 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
         warn("%s: %zu of %zu cases are measured: not written", family->name, r.done, r.wanted);
         r.ok = false;
     } else if (r.wanted < cases) {
-        printf("%s: %zu of %zu cases were asked for: not written\n", family->name, r.wanted, cases);
+        printf("%s: %zu of %zu cases were selected: not written\n", family->name, r.wanted, cases);
     } else if (cases) {
         write_block(&r);
     }

@@ -147,7 +147,7 @@ static void run_on_cpu(const struct session *s, const struct shape *shape)
     const uint64_t size = workspace + (plan.workspace_bytes + 511) / 256 * 256;
     uint8_t *block = aligned_alloc(256, size);
     if (!block)
-        die(2, "host memory is exhausted (%" PRIu64 " bytes asked for)", size);
+        die(2, "host memory is exhausted (%" PRIu64 " bytes requested)", size);
     buffers_fill(&b, &fill, block);
     gen_args *args = xmalloc(shape->family->args_size);
     buffers_args(&b, (uint64_t)(uintptr_t)block, 0, args);

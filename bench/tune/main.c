@@ -18,8 +18,8 @@
 static const char usage[] =
     "attngen tune [options]\n"
     "\n"
-    "Measures every variant that this GPU can run over a grid of problems and writes the table\n"
-    "that the runtime selects by. Each variant is verified against the reference first; those\n"
+    "Measures every variant that this GPU can run on many problems and writes the table that\n"
+    "the runtime selects by. Each variant is verified against the reference first; those\n"
     "that fail are comments in the table, with the reason. Buckets that the file already holds\n"
     "for the same kernel, toolkit and driver are kept, so that an interrupted run goes on.\n";
 
@@ -323,10 +323,10 @@ int main(int argc, char **argv)
          "the grid alone: half-octaves over what the shape file spans"},
         {"--shapes", OPTION_FLAG, &options.shapes, NULL,
          "the shape file's problems alone (default: these, then the grid)"},
-        {"--seconds", OPTION_REAL, &options.seconds, "N", "stop after about so long"},
+        {"--seconds", OPTION_REAL, &options.seconds, "N", "stop after about N seconds"},
         {"--quick", OPTION_FLAG, &options.quick, NULL, "fewer samples"},
         {"--rest", OPTION_INT, &options.rest_ms, "MS",
-         "of problems that the tensor cores bound each sample comes after so long a rest"},
+         "cool-down before each sample of problems that the tensor cores bound"},
         {"--force", OPTION_FLAG, &options.force, NULL, "measure again what the table holds"},
         {"--refresh", OPTION_FLAG, &options.refresh, NULL,
          "stale rows are measured anew between their variant and its runner-up; others are left"},

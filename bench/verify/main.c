@@ -160,7 +160,7 @@ static int body(struct worker *worker, void *context)
            worker->counter[CHECKS], variants - never, worker->counter[CASES],
            worker->counter[FAILURES], seen->worst);
     if (never)
-        printf("# %" PRIu32 " variants were not run: another architecture's, or not asked for\n",
+        printf("# %" PRIu32 " variants were not run: another architecture's, or not selected\n",
                never);
     if (!worker->counter[CHECKS]) {
         warn("no variant of %s fits this GPU and these options", s->product);
@@ -184,7 +184,7 @@ int main(int argc, char **argv)
         {"--sanitizer", OPTION_FLAG, &options.sanitizer, NULL,
          "few small cases in one process, for compute-sanitizer"},
         {"--patience", OPTION_INT, &options.patience, "S",
-         "seconds after which a kernel is taken to hang (default 60)"},
+         "seconds after which a kernel counts as hung (default 60)"},
         SESSION_GPU_OPTIONS(s),
     };
     util_set_program("verify");

@@ -32,7 +32,7 @@ static uint8_t *new_block(uint64_t size)
 {
     uint8_t *block = aligned_alloc(256, (size + 255) / 256 * 256);
     if (!block)
-        die(2, "host memory is exhausted (%llu bytes asked for)", (unsigned long long)size);
+        die(2, "host memory is exhausted (%llu bytes requested)", (unsigned long long)size);
     return block;
 }
 

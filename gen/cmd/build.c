@@ -82,7 +82,7 @@ static void print_refused(struct session *session)
             fprintf(stderr, "refused: %s: %s\n", v->name, v->reason);
     }
     if (count > MOST)
-        fprintf(stderr, "refused: %zu more; `attngen why NAME` and the catalog tell each\n",
+        fprintf(stderr, "refused: %zu more; `attngen why NAME` and the catalog name each\n",
                 count - MOST);
 }
 

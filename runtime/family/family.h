@@ -169,11 +169,11 @@ struct gen__family {
     const char *facts;         /* launch facts by name, comma-separated, as family.lua
                                   declares them */
     const char *const *coords; /* tuning coordinates by name: "states". The first
-                                  counts the work that is shared out: it alone is
+                                  counts the work that SMs share: it alone is
                                   scaled for rows of another number of SMs */
     uint32_t num_coords;
-    /* How far from a tuning row a problem may be, in doublings, for the row to decide: beyond, the
-     * estimate knows better. 0: any distance. Not for families of one coordinate. */
+    /* The greatest distance, in octaves, at which a tuning row decides. Farther problems go by the
+     * estimate. 0 means any distance; families of one coordinate must have 0. */
     float reach;
     const struct gen__field *fields; /* of the problem, for text */
     uint32_t num_fields;

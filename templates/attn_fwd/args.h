@@ -136,8 +136,8 @@ struct gen_attn_schedule {
 };
 
 struct gen_attn_fwd_params {
-    /* For the copy engine, as cuTensorMapEncodeTiled() makes them: head_dim, rows, heads, requests
-     * (1 with varlen); boxes of 128 bytes of a row, or of all where it has 64. Zero for kernels
+    /* Tensor maps for TMA, as cuTensorMapEncodeTiled() makes them: head_dim, rows, heads, requests
+     * (1 with varlen); TMA boxes of 128 bytes of a row, or of all where it has 64. Zero for kernels
      * that do not use it. */
     ATTN_ALIGNED(64) unsigned long long q_map[16];
     ATTN_ALIGNED(64) unsigned long long k_map[16];

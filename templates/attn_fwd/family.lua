@@ -2,11 +2,11 @@
 --
 --   kernel  mma    four warps with mma.sync, 16 rows each (of width 256 eight, half of the columns each), blocks of keys brought
 --                  by 16-byte cp.async: every architecture
---           wgmma  warp groups of 64 rows and a warp that feeds them by the copy engine: sm_90a
+--           wgmma  consumer warpgroups of 64 rows and a producer warp that loads by TMA: sm_90a
 --   m       query rows of a block
 --   n       keys of a block of them
 --   stages  blocks of keys and of values in shared memory
---           Of 8 bits wgmma has a template of its own, which turns values; mma converts to fp16.
+--           Of 8 bits wgmma has a template of its own, which transposes values; mma converts to fp16.
 --   queries shared  the products with keys read them from shared memory
 --           regs    a group has its queries in registers, and shared memory is free for the next tile's
 --   blocks  one   a block a tile
@@ -172,10 +172,10 @@ return family {
     return "attn_fwd_" .. (is_fp8(v) and "fp8_" or "") .. (half and "half_" or "") .. v.kernel .. ".cu.in"
   end,
   constants = function(v, arch)
-    -- Of 65,536 registers, those that the feeding group gives away.
+    -- Of 65,536 registers, those that the producer group gives away (setmaxnreg).
     return {
       REGISTERS = v.m == 192 and 160 or is_fp8(v) and 232 or 240,
-      FEEDER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it turns values, too
+      FEEDER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it prepares values, too
       Q_PLACES = q_places(v),
       V_STAGES = raw_stages(v),
       REGISTER_TOTALS = register_totals,

@@ -5,9 +5,9 @@
 #include "lib/mma.cuh"
 #include "lib/store.cuh"
 
-// The thread's two rows, `row` and `row` + 8 of the tile: four neighbouring lanes exchange pairs of columns, so that each has
-// 16 bytes of every 32 columns and together they write whole sectors. `column`: the first of the thread's; who has column 0
-// writes the log-sum-exp.
+// Writes the thread's two rows, `row` and `row` + 8 of the tile. Four neighbouring lanes exchange pairs of columns, so that
+// each has 16 bytes of every 32 columns and together they write whole sectors. `column` is the thread's first one; the lane
+// of column 0 writes the log-sum-exp.
 template <class T, int n>
 __device__ __forceinline__ void attn_write_rows(const gen_attn_fwd_params &p, const attn_tile &t, int row, const float (&o)[n],
                                                 const float (&factor)[2], const float (&lse)[2], int column = 0)
@@ -32,8 +32,8 @@ __device__ __forceinline__ void attn_write_rows(const gen_attn_fwd_params &p, co
     }
 }
 
-// The same by way of shared memory, in two steps: rows are put into the warp's own place for sixteen of them, `stage`, and sent
-// from there. Lanes send what is next to each other, several whole rows at once.
+// Does the same through shared memory, in two steps: rows go to the warp's own place for sixteen of them, `stage`, and from
+// there to memory. Lanes store what is contiguous, several whole rows at once.
 
 // Whole rows with 16 bytes between, so that eight of them lie in different banks.
 template <int width> constexpr int attn_stage_pitch = width * 2 + 16; // bytes
@@ -75,7 +75,7 @@ __device__ __forceinline__ void attn_send_lse(const attn_results &to, int num_ro
     }
 }
 
-// What a lane sends: 16 bytes of every so manieth row.
+// What a lane sends: 16 bytes of each of some rows at a fixed distance.
 template <int width> struct attn_sent {
     static constexpr int lanes = width / 8, count = 16 / (32 / lanes);
     float4 x[count];

@@ -32,23 +32,25 @@ struct attn_tile {
     int first, last;         // blocks of keys: [first, last)
 };
 
-// Rows [cu[b], cu[b + 1]) of a packed tensor of `total`, at most `most` of them; whatever the list says, they exist.
+// Rows [cu[b], cu[b + 1]) of a packed tensor of `total` rows, at most `most` of them, clamped so that they exist whatever
+// the list holds.
 __device__ __forceinline__ int attn_rows(const int *cu, int b, int total, int most, int &at)
 {
     at = min(max(load_global(cu + b), 0), total);
     return min(min(max(load_global(cu + b + 1), at), total) - at, most);
 }
 
-// Where queries are no whole tiles, the tile that has fewer rows takes as long as one that has all, for its groups' products have nothing beside
-// them; and with causality the last tile walks over the most keys, the first one over the fewest. So it is the first one that has
-// fewer, by this many, a multiple of 64: the others then begin where blocks of keys do, if those before the first query let them.
+// A tile with fewer rows takes as long as a full one, because its groups' products have nothing beside them. With causality
+// the last tile walks over the most keys and the first one over the fewest, so the first tile is the short one, by this
+// many rows, a multiple of 64. The other tiles then begin where blocks of keys do, if the keys before the first query allow
+// it.
 template <int rows> __device__ __forceinline__ int attn_missing_rows(int q_len)
 {
     return (rows - (q_len + 63) / 64 * 64 % rows) % rows;
 }
 
-// Tile of unit `index`: the only one, or of two the second one too. With two blocks for a unit, which share keys and see all of them,
-// two row tiles are theirs, one behind the other; the second one's may have no rows.
+// Finds the tile of unit `index`, the second one of two with `second`. The two blocks of a CTA pair share keys and see all
+// of them; they do two neighbouring row tiles, of which the second may have no rows.
 template <attn_mask mask, int rows, int block, int blocks = 1>
 __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p, int index, bool second)
 {
@@ -126,11 +128,12 @@ __device__ __forceinline__ void attn_hide(float (&s)[n], int first, const int (&
     }
 }
 
-// Scores become probabilities 2^(s - M), s scaled, relative to a reference M, which follows the rows' maxima only where it must: while no
-// probability is above a bound, which the type holds, no maximum is looked for. Their sums tell. M cancels in the end.
+// Turns scaled scores s into probabilities 2^(s - M). The reference M follows the rows' maxima only where it must: while
+// the sums show that no probability exceeds a bound, which the type holds, no maximum is computed. M cancels in the end.
 
-// Of a thread's two rows: what is added to scaled scores, -M and the type's offset, plus infinity as long as there is no M (a first score then is
-// infinite, or no number, and its sum tells that M has to move); the thread's own part of the sums.
+// State of a thread's two rows: what is added to scaled scores, which is -M and the type's offset, and the thread's part of
+// the sums. Without an M it is plus infinity; then the first probability is infinite or NaN, and the sum shows that M has
+// to move.
 struct attn_rows_state {
     float minus[2], sum[2];
 
@@ -173,7 +176,7 @@ __device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const fl
 #pragma unroll
     for (int i = 0; i < n; i++) {
         float x = s[i];
-        asm volatile("" : "+f"(x)); // not ahead of the branch that asks whether it is needed
+        asm volatile("" : "+f"(x)); // not ahead of the branch that tests whether it is needed
         most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x);
     }
 #pragma unroll
@@ -193,8 +196,8 @@ __device__ __forceinline__ bool attn_lacks_reference(const attn_rows_state &r)
     return __any_sync(0xffffffffu, fmaxf(r.minus[0], r.minus[1]) == -minus_infinity());
 }
 
-// Scores to probabilities of `form`. `looks`: M is looked for at once, and not only where it has to move. Where it moves behind a tile's
-// `first` block, what was summed before is multiplied by scale_output(factor). The usual way has one branch.
+// Turns scores into probabilities of `form`. With `looks` M is computed at once, and not only where it has to move. Where M
+// moves behind a tile's `first` block, earlier sums are multiplied by scale_output(factor). The usual path has one branch.
 template <class form, int n, class F>
 __device__ __forceinline__ void attn_softmax(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / form::in_word],
                                              bool first, bool looks, F scale_output)

@@ -1,4 +1,4 @@
-// The Hopper kernel of attn_fwd for 16 bits: the warp that feeds. The template gives shapes and types.
+// The Hopper kernel of attn_fwd for 16 bits: the producer warp. The template gives shapes and types.
 #pragma once
 
 #include "attn_fwd/wgmma_load.cuh"
@@ -57,7 +57,8 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
                 load_queries(p, b, q, t, once);
         }
     }
-    // With two blocks the other's groups say of every stage that they are done with it: this block's barriers have to be there.
+    // In a CTA pair the other block's groups arrive at this block's barriers for every stage, so the barriers have to
+    // exist until they have.
     for (int i = 0; sharers > 1 && i < stages; i++) {
         mbarrier_wait(shared_address(&b.c->k_empty[k.place()]), k.phase());
         k.next();

@@ -1,4 +1,4 @@
-// The Hopper kernel of attn_fwd for 16 bits: the groups that calculate. The template gives shapes, types and products.
+// The Hopper kernel of attn_fwd for 16 bits: the consumer groups. The template gives shapes, types and products.
 #pragma once
 
 #include "attn_fwd/output.cuh"
@@ -20,8 +20,8 @@ __device__ __forceinline__ void release_stage(unsigned long long &barrier)
         mbarrier_arrive_room(cluster_address(shared_address(&barrier), threadIdx.x % 32));
 }
 
-// Values beyond the request's end belong to the next one, and may not even be multiplied by zero. Every group clears them
-// for itself.
+// Clears values beyond the request's end. They belong to the next request and may not even be multiplied by zero. Every
+// group clears them for itself.
 __device__ __forceinline__ void clear_values(unsigned v, int valid, int group)
 {
     for (int i = threadIdx.x % 128; i < (keys - valid) * (dim / 8); i += 128) {
@@ -41,7 +41,7 @@ struct group_state {
 
 // What a group keeps of a tile; the rest it reads again at the end.
 struct group_tile {
-    unsigned slot; // where the tile is told
+    unsigned slot; // of the tile's work descriptor
     int first;     // of its blocks of keys
     int kv_len;
     int edge;      // of the group's first row: keys from here on are masked, but for the length
@@ -61,7 +61,8 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
     hide_keys(p, w.kv_len, w.edge, s, j * keys);
 }
 
-// Of the tile's blocks, the last ones that none of the group's rows sees, as many as there are stages at most; one is left.
+// The number of a tile's last blocks that none of the group's rows sees: at most as many as there are stages, and at least
+// one block is left.
 __device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told, int group)
 {
     if (!leaves_out)
@@ -71,8 +72,8 @@ __device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const bloc
     return min(t.last - seen, stages);
 }
 
-// The tile that is told at `told`, of which the group leaves out `out` blocks; returns the block that it begins with, the last
-// one that the group works out.
+// The tile whose work descriptor is at `told`, of which the group leaves out `out` blocks; returns the block that it begins with, the last
+// one that the group computes.
 __device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, int out,
                                           group_tile &w)
 {
@@ -112,21 +113,21 @@ __device__ __forceinline__ void send_rows(const gen_attn_fwd_params &p, const bl
     release(b.c->told.empty[w.slot]);
 }
 
-// Stages that the group has no use for: they go back as soon as they have come, for the ring goes round for all groups alike.
-// Keys are left out while the group still holds values of the tile before: so no more than there are stages, or what comes
-// in between would wait for its place.
+// Releases stages that the group does not use as soon as they are filled, because all groups walk the same ring. Keys are
+// skipped while the group still holds values of the tile before, so at most as many as there are stages, or the loads
+// between them would wait for their place.
 __device__ __forceinline__ void leave_out(unsigned long long (&full)[stages], unsigned long long (&empty)[stages], stage_ring &r, int count)
 {
 #pragma unroll 1
     for (; leaves_out && count > 0; count--) {
         mbarrier_wait(shared_address(&full[r.place()]), r.phase());
-        __syncwarp(); // one lane tells for all
+        __syncwarp(); // one lane arrives for all
         release_stage(empty[r.place()]);
         r.next();
     }
 }
 
-// Waits for the tile's queries, if they have not landed, and has them where products take them from.
+// Waits until the tile's queries have arrived, and puts them where products take them from.
 __device__ __forceinline__ void take_queries(const block_state &b, group_queries &q, int group, const q_ring &at, bool landed)
 {
     if (!landed)
@@ -141,7 +142,7 @@ __device__ __forceinline__ void release_queries(const block_state &b, int group,
         release(b.c->q_empty[at.place()][group]);
 }
 
-// A tile of which the group has nothing to work out: what comes for it goes back, and rows that see no key are written.
+// A tile of which the group has nothing to compute: it releases what is loaded for it, and writes rows that see no key.
 // `row`: of the tile, the thread's first. Values are where keys are: none is ahead.
 __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, int row,
                                           q_ring &at, stage_ring &k)
@@ -150,7 +151,7 @@ __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const bl
     const int count = t.last - t.first;
     if (count > 0) {
         mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
-        __syncwarp(); // one lane tells for all
+        __syncwarp(); // one lane arrives for all
         release(b.c->q_empty[at.place()][group]);
         at.next();
     } else {
@@ -177,13 +178,13 @@ __device__ __forceinline__ bool looks_for_reference(const group_state &g, bool f
     return may_lack ? attn_lacks_reference(g.r) : first;
 }
 
-// Scores, which have landed, to probabilities. `first`: of the tile's blocks.
+// Turns finished scores into probabilities. `first`: of the tile's blocks.
 __device__ __forceinline__ void exponentiate(const gen_attn_fwd_params &p, group_state &g, bool first, bool looks)
 {
     attn_softmax<attn_16_bits<element>>(g.r, g.s, p.scale_log2, g.packed, first, looks, [&g](const float (&factor)[2]) { attn_scale_rows(g.o, factor); });
 }
 
-// The block's values have landed, those behind the request's end cleared.
+// Waits until the block's values have arrived, and clears those behind the request's end.
 __device__ __forceinline__ void await_values(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, const stage_ring &v,
                                              bool landed, int j, int group)
 {
@@ -218,7 +219,7 @@ __device__ __forceinline__ void do_block(const gen_attn_fwd_params &p, const blo
                                          group_queries &q, stage_ring &k, int group, int j, bool first)
 {
     const stage_ring v = behind(k, 1);
-    // Asked before there is need, so that the answer is not waited for.
+    // Tested before there is need, so that nothing waits for the answer.
     const bool k_landed = asks_early && attn_landed(b.c->k_full[k.place()], k.phase());
     const bool v_landed = asks_early && attn_landed(b.c->v_full[v.place()], v.phase());
     const int early = uniform(k.place() | v.place() << 8);
@@ -268,7 +269,7 @@ __device__ __forceinline__ void do_round(const gen_attn_fwd_params &p, const blo
         do_round<at + 1>(p, b, g, q, phase);
 }
 
-// Of the tile's rows the thread's first one, the other is 8 behind it. Worked out anew, so that no register keeps it.
+// Of the tile's rows the thread's first one, the other is 8 behind it. Computed anew, so that no register keeps it.
 __device__ __forceinline__ int thread_row()
 {
     unsigned thread = threadIdx.x;

@@ -1,4 +1,4 @@
-// What the feeding warps of both Hopper kernels of attn_fwd ask the copy engine for. The template gives shapes and types, of which
+// The TMA loads that the producer warps of both Hopper kernels of attn_fwd issue. The template gives shapes and types, of which
 // cell_columns is how many of a row's lie in a cell, and sharers how many blocks share what comes of keys and values.
 #pragma once
 

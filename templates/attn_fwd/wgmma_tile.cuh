@@ -1,4 +1,4 @@
-// What both Hopper kernels of attn_fwd ask of the tile that is told, and how they give back what a barrier guards. The template gives
+// What both Hopper kernels of attn_fwd read from a work descriptor, and how they release what a barrier guards. The template gives
 // shapes and types.
 #pragma once
 
@@ -22,7 +22,7 @@ enum next_kind {
     next_work
 };
 
-// What is told at `told`, once it is.
+// The work descriptor at `told`, once it is published.
 __device__ __forceinline__ next_kind next_tile(const block_state &b, const attn_place &told, int group)
 {
     mbarrier_wait(shared_address(&b.c->told.full[told.place()]), told.phase());
@@ -31,7 +31,7 @@ __device__ __forceinline__ next_kind next_tile(const block_state &b, const attn_
     return static_cast<next_kind>(uniform(kind));
 }
 
-// The key from which on keys are masked for the first of the group's rows, but for the length; a row later it is one later.
+// The first key that is masked for the group's first row, the length aside; each later row's is one key later.
 __device__ __forceinline__ int edge_of(const gen_attn_fwd_params &p, const attn_tile &t, int group)
 {
     return t.first_row + group * 64 + t.shift + 1 + (mask == mask_any ? p.right : 0);

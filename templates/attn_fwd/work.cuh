@@ -1,4 +1,4 @@
-// Which tiles a block works on, and how the warp that feeds tells the others of them: it alone looks them up, while there is
+// Which tiles a block works on, and how the producer warp publishes them to the others: it alone looks them up, while there is
 // time, and leaves what it found in shared memory.
 #pragma once
 
@@ -7,12 +7,12 @@
 #include "lib/ticket.cuh"
 #include "lib/tma.cuh"
 
-// How the list of units is shared out.
+// How the list of units is partitioned.
 enum attn_order {
     order_one,     // a block a unit
-    order_static,  // blocks that run all the time take every so manieth, tiles in pairs with causality
-    order_dynamic, // they take the next one of the list when they need it
-    order_twin     // the two blocks of a cluster take a unit of two tiles, one each, every so manieth unit
+    order_static,  // persistent blocks take units at a fixed distance, tiles in pairs with causality
+    order_dynamic, // persistent blocks take the next unit of the list when they need one
+    order_twin     // the two blocks of a CTA pair take one tile each of a unit of two, units at a fixed distance
 };
 
 template <attn_order order> constexpr int attn_blocks_of_a_unit = order == order_twin ? 2 : 1;
@@ -39,17 +39,17 @@ __device__ __forceinline__ bool attn_landed(unsigned long long &barrier, unsigne
     return done != 0;
 }
 
-// A shared address as the descriptor of a matrix there has it, in the lowest bits: nothing else of one hangs on the address.
+// A shared address as the descriptor of a matrix there has it, in the lowest bits: nothing else of one depends on the address.
 __device__ __forceinline__ unsigned attn_low_of(unsigned address)
 {
     return address >> 4 & 0x3fff;
 }
 
-// Tiles under way: told ahead, at work, being written.
+// Tiles under way: published ahead, at work, being written.
 constexpr int attn_slots = 4;
 using attn_place = attn_ring<attn_slots>;
 
-// What the feeding warp tells. Behind the last tile comes one with `last` < 0.
+// The work descriptor that the producer warp publishes. Behind the last tile comes one with `last` < 0.
 struct attn_told {
     unsigned long long full[attn_slots], empty[attn_slots];
     attn_tile tile[attn_slots];
@@ -59,7 +59,7 @@ struct attn_told {
 // A warp's place in the list.
 template <attn_mask mask, int rows, int block, attn_order order> struct attn_walk {
     int at;                    // 2 * unit, + 1: its second tile
-    unsigned ticket;           // asked for: lane 0 has it, when it comes
+    unsigned ticket;           // requested: lane 0 has it when it arrives
     unsigned long long before; // what was in the tickets' word
 
     __device__ __forceinline__ explicit attn_walk(const gen_attn_fwd_params &p)
@@ -69,7 +69,7 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
             before = look_at_tickets(p.tickets);
     }
 
-    // Once, before the first next(), and rather early: asks for the first ticket. A block's first unit needs none.
+    // Takes the first ticket: called once, early, before the first next(). A block's first unit needs none.
     __device__ __forceinline__ void ask(const gen_attn_fwd_params &p)
     {
         if (order == order_dynamic && threadIdx.x % 32 == 0) {
@@ -93,8 +93,8 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
             at = 2 * unit;
             if (threadIdx.x % 32 == 0) {
                 if (unit < p.schedule.num_units)
-                    ticket = take_ticket(p.tickets); // a tile ahead, so that nobody waits for it
-                else if (unit >= p.schedule.num_units + static_cast<int>(gridDim.x) - 1) // beyond: a word that nobody opened
+                    ticket = take_ticket(p.tickets); // a tile ahead, so that no warp waits for it
+                else if (unit >= p.schedule.num_units + static_cast<int>(gridDim.x) - 1) // beyond: a word that no block opened
                     close_tickets(p.tickets);
             }
         } else if (order == order_twin) {
@@ -120,7 +120,7 @@ __device__ __forceinline__ void attn_tell(const gen_attn_fwd_params &p, attn_tol
     place.next();
 }
 
-// What the warp told last; it need not keep it.
+// What the warp published last; it need not keep it.
 __device__ __forceinline__ attn_tile attn_last_told(const attn_told &told, const attn_place &place)
 {
     __syncwarp();

@@ -17,12 +17,12 @@
 
 template <class element, int head_dim, bool wgmma> struct kda_states {
     static constexpr int rows = kda_stage::rows, cell = kda_stage::cell, tile = head_dim / 64 * cell;
-    static constexpr int threads = 128;                      // that calculate, and that load and store: the same or others
+    static constexpr int threads = 128;                      // that compute, and that load and store: the same or others
     static constexpr int part = 64, parts = head_dim / part; // columns of V of a block; blocks of a head
 
-    // A stage: the operands of a chunk. What it makes, rounded: S and v_new. Without stmatrix both lie as they are made, a row for
-    // each of 64 columns of V, of K and of tokens; else as they go out: rows of K and of tokens with 64 columns of V each, but for S
-    // where V x K is wanted.
+    // A stage holds the operands of a chunk; the results, S and v_new, are rounded. Without stmatrix both results lie
+    // as they are computed: a row for each of 64 columns of V, of K and of tokens. With it they lie as they are stored:
+    // rows of K and of tokens with 64 columns of V each, but for S where V x K is wanted.
     static constexpr int w = 0, kg = tile, u = 2 * tile, stage_bytes = 2 * tile + cell;
     static constexpr int new_values = tile, made_bytes = tile + cell;
     static constexpr int decay_bytes = head_dim * 4; // of a chunk
@@ -77,8 +77,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
 
     // ---- what goes out ----
 
-    // `count` rows of a tile of `columns`, `stride` elements apart, the first `valid` of them. (kda_stage::copy_out has 64 rows and one
-    // of a thread's under way, so that each is waited for.)
+    // Copies `count` rows of a tile of `columns`, `stride` elements apart, of which the first `valid` exist.
+    // (kda_stage::copy_out has 64 rows and one load of a thread in flight, and waits for each.)
     template <int columns, int count> static __device__ __forceinline__ void copy_out(void *to, unsigned from, long long stride, int valid)
     {
         constexpr int chunks = columns / 8, at_once = threads / chunks, batch = 4;
@@ -100,7 +100,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
         }
     }
 
-    // A tile of 64 rows (columns of V) turned: `count` rows of 64 elements, `stride` apart, the first `valid` of them.
+    // A tile of 64 rows (columns of V), transposed: `count` rows of 64 elements, `stride` apart, the first `valid` of them.
     template <int count> static __device__ __forceinline__ void store_turned(void *to, unsigned from, long long stride, int valid)
     {
         constexpr int warps = threads / 32;
@@ -191,7 +191,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
                 x[k][i] = pack2<element>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]) ^ (negative ? 0x80008000u : 0);
     }
 
-    // ... and a tile, its 64 rows columns of V, or turned.
+    // ... and a tile, its 64 rows columns of V, or transposed.
     template <int steps> static __device__ __forceinline__ void put(unsigned to, const unsigned (&x)[steps][4], bool turned)
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;

@@ -27,7 +27,7 @@ typedef struct gen_kda_chunk_o_args {
     const void *q;             /* [tokens, num_qk_heads, head_dim] */
     const void *v_new;         /* [tokens, num_v_heads, head_dim] */
     const float *gk;           /* [tokens, num_v_heads, head_dim], cumulated gates in base 2 */
-    const void *a_qk;          /* [tokens, num_v_heads, 64]; above the diagonal nobody looks */
+    const void *a_qk;          /* [tokens, num_v_heads, 64]; never read above the diagonal */
     const void *h;             /* [num_chunks, num_v_heads, K, V], as kda_chunk_h has it */
     const int32_t *cu_seqlens; /* [batch + 1], 4-byte aligned; NULL where num_tokens is 0 */
     void *o;                   /* [tokens, num_v_heads, head_dim] */

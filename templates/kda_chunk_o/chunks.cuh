@@ -3,7 +3,8 @@
 
 #include "kda_intra/sequences.cuh"
 
-// The number of a slot's chunk. Slots ascend with sequences: of those before all chunks are behind it, of those after none.
+// The number of the chunk in a slot. Slots ascend with sequences: all chunks of earlier sequences come before it, none of
+// later ones.
 __device__ __forceinline__ int kda_chunk_number(const gen_kda_sequences &s, int slot)
 {
     if (!s.cu_seqlens)

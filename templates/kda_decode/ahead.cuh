@@ -1,6 +1,6 @@
 // States brought to L2 before their blocks come (cache = ahead). In layout kv a block reads a piece of every row of its
 // state, and between its sums and its stores it has no load under way; neither suits DRAM. Here every block, once it has
-// asked for its own slice, has L2 read a part of a state that later blocks of the grid will want: in whole contiguous
+// issued the loads of its own slice, prefetches to L2 a part of a state that later blocks of the grid will want: in whole contiguous
 // runs, whatever the slices' shape, and while this block's warps meet. The first blocks' states are on their way while the
 // kernel before drains.
 //
@@ -11,8 +11,8 @@
 #include "kda_decode/common.cuh"
 #include "lib/prefetch.cuh"
 
-// Brings part `part` of `parts`, equal and contiguous, of the index-th state. Where the kernel before is still writing
-// what names the slot, another slot's part comes, or none.
+// Prefetches part `part` of `parts`, equal and contiguous, of the index-th state. Where the kernel before is still writing
+// the slot's number, this may prefetch another slot's part, or none.
 template <int head_dim, int parts>
 __device__ __forceinline__ void bring_part(const gen_kda_decode_params &p, unsigned index, unsigned part)
 {

@@ -11,7 +11,7 @@
  *     o[hv,v] = scale * sum over k of q[qh,k] * S[k,v]    (the new state)
  *
  * All of it in fp32. What stands in `gate` and `beta`, and whether q and k are
- * normalised first, is told by gate_form, beta_form and qk_l2norm below. The
+ * normalised first, follows from gate_form, beta_form and qk_l2norm below. The
  * recurrence is that of Kimi Linear (arXiv 2510.26692).
  *
  * This header is read by the host (C11, C++) and by the device compiler, so it

@@ -78,7 +78,7 @@ struct kda_place {
         row = quotient(index, p.heads_mul, p.heads_shift);
         v_head = index - row * p.num_v_heads;
         qk_head = quotient(v_head, p.group_mul, p.group_shift);
-        // Issued before everything else: the state's address hangs on it.
+        // Issued before everything else: the state's address depends on it.
         slot = static_cast<int>(row);
         if (p.slots) {
             unsigned column = 0;
@@ -126,10 +126,9 @@ __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
-// What the tokens bring, in shared memory, fp32: scale * q and k (normalised), the decay, v of the block's slice, beta,
-// (scale * q) . k, and the slot that the state behind a token goes to. A token takes TOKEN_FLOATS floats of `base`; with
-// BY_ROW (q, k, decay, 0) of a channel stand together, else q, k and decay are rows of HEAD_DIM, and there is room for the
-// slice's outputs.
+// A token's inputs in shared memory, fp32: scale * q and k (normalised), the decay, v of the block's slice, beta, (scale *
+// q) . k, and the slot of the state behind the token. A token takes TOKEN_FLOATS floats of `base`. With BY_ROW (q, k,
+// decay, 0) of a channel lie together; else q, k and decay are rows of HEAD_DIM, and there is room for the slice's outputs.
 template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shared {
     static constexpr int CHANNELS = (BY_ROW ? 4 : 3) * HEAD_DIM;
     static constexpr int TOKEN_FLOATS = CHANNELS + (BY_ROW ? 1 : 2) * EXTENT;
@@ -159,8 +158,8 @@ template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shar
     }
 };
 
-// A block asks for all inputs of its tokens at once and turns them to what kda_shared holds later, so that the state is
-// on its way meanwhile. Threads share out the channels, warps the tokens.
+// A block loads all inputs of its tokens at once and turns them into what kda_shared holds later, so that the state is
+// on its way meanwhile. Threads partition the channels, warps the tokens.
 template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inputs {
     static constexpr int WARPS = THREADS / 32;
     static constexpr int GATES = (MAX_TOKENS * HEAD_DIM + THREADS - 1) / THREADS; // a thread
@@ -170,7 +169,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
     static_assert(THREADS % HEAD_DIM == 0 && THREADS % EXTENT == 0, "a thread's channel is the same for all tokens");
 
     unsigned gate[GATES], q[QKS][WORDS], k[QKS][WORDS];
-    unsigned short v[VS]; // widened later: a conversion here would be waited for before the state is asked for
+    unsigned short v[VS]; // widened later: a conversion here would wait for it before the state's loads are issued
     unsigned beta;
     int slot;
     float bias, a_log;

@@ -2,7 +2,7 @@
 --
 -- The state of one (row, value head) is a head_dim x head_dim fp32 matrix that is read once and written once (or once a
 -- token, where each token's state is wanted): a pure stream. A block holds a slice of it in registers from the first token
--- to the last; slices are of V, since columns of V do not hang on each other. Types, gate, normalisation and slots are
+-- to the last; slices are of V, since columns of V do not depend on each other. Types, gate, normalisation and slots are
 -- run-time data: they touch a few elements of each block.
 --
 --   tokens    one: problems of one token a row; many: of 2 to 8
@@ -86,7 +86,7 @@ return family {
     local mine = string.format("%d %d %d", v.floats, v.lanes, v.warps)
     if v.cache == "ahead" then
       if v.layout == "vk" then return "blocks of layout vk read contiguous slices already" end
-      if not arch.bulk_copy then return "the copy engine, which reads ahead, needs sm_90 or later" end
+      if not arch.bulk_copy then return "bulk prefetches, which read ahead, need sm_90 or later" end
       if not ahead_shapes[v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
     end
     for _, shape in ipairs(shapes[v.layout][v.head_dim]) do

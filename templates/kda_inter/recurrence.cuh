@@ -6,7 +6,7 @@
 //
 //     vn' = u' + S' (-w)'      o' = S' qg' + vn' A_qk'      S' = S' diag(decay) + vn' kg
 //
-// A sequence may be cut into segments whose blocks run side by side (`segmented`): kda_scan has told what each one does to a
+// A sequence may be cut into segments whose blocks run side by side (`segmented`): kda_scan has computed what each one does to a
 // state, and a block first takes its sequence's state through those before its own, then its own chunks.
 //
 // A thread has, of 64 x n, rows row and row + 8 of its warp's 16, columns 8 t + 2 (lane % 4) + {0, 1} in elements 4 t to
@@ -26,12 +26,13 @@
 
 template <class element, int head_dim, int groups, int stages, bool wgmma, bool segmented> struct kda_recurrence {
     static constexpr int rows = KDA_CHUNK, cell = rows * 128, tile = head_dim / 64 * cell;
-    static constexpr int threads = groups * 128; // that calculate
+    static constexpr int threads = groups * 128; // that compute
 
     // A stage: the operands of a chunk.
     static constexpr int w = 0, qg = tile, kg = 2 * tile, a_qk = 3 * tile, u = a_qk + cell, decay = u + groups * cell;
     static constexpr int stage_bytes = decay + 1024;
-    // Behind the stages: outputs on their way, two of a group by turns with wgmma; barriers, full and empty by turns; a number; one a warp.
+    // Behind the stages lie the outputs on their way to memory, with wgmma two places of a group in alternation; then
+    // barriers, full and empty in alternation; then a number; then one number a warp.
     static constexpr int outputs = stages * stage_bytes, turns = wgmma ? 2 : 1;
     static constexpr int barriers = outputs + groups * turns * cell;
     static constexpr int shared = barriers + 128;
@@ -71,7 +72,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         return static_cast<const unsigned char *>(tensor) + record * bytes;
     }
 
-    // One lane asks for a chunk's operands.
+    // One lane issues the copies of a chunk's operands.
     static __device__ __forceinline__ void ask(const gen_kda_inter_params &p, const work &b, int chunk, int s, unsigned long long policy)
     {
         const long long record = b.record(p, chunk);
@@ -111,7 +112,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         }
     }
 
-    // Every thread copies its part, without the copy engine.
+    // Every thread copies its part, without TMA.
     static __device__ __forceinline__ void copy(unsigned to, const unsigned char *from, int bytes)
     {
         for (int i = threadIdx.x * 16; i < bytes; i += threads * 16)
@@ -237,8 +238,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             p.final_state[state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2)] = s[i];
     }
 
-    // The state as the left operand to where states are wanted, its rows from `row` on. Numbers of chunks that cu_seqlens should
-    // not have made are passed over; sums of wrong lengths can be negative.
+    // Stores the state before a chunk, rounded as the left operand has it, from row `row` on. A chunk number out of range, which
+    // follows from wrong cu_seqlens and can be negative, is skipped.
     static __device__ __forceinline__ void store_states(const gen_kda_inter_params &p, const work &b, int chunk, int row, const unsigned (&a)[head_dim / 16][4])
     {
         if (static_cast<unsigned>(chunk) >= static_cast<unsigned>(p.num_states))
@@ -339,9 +340,9 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             }
     }
 
-    // S' = S' diag(D) + S' R' (kda_scan/args.h). What only decays is multiplied in fp32; the rest goes as exactly as products of
-    // 16-bit numbers do: both factors are sums of two such, and the product of the lesser ones is left out. Of R', rows of K
-    // in 64s, each first parts, then rests; D lies behind them.
+    // S' = S' diag(D) + S' R' (kda_scan/args.h). What only decays is multiplied in fp32. The rest is as exact as
+    // products of 16-bit numbers allow: both factors are sums of two, and the product of the lesser parts is left out.
+    // R' has rows of K in 64s, each first part followed by its rest; D lies behind them.
     static __device__ __forceinline__ void pass(const unsigned (&a)[head_dim / 16][4], const unsigned (&rest)[head_dim / 16][4], unsigned m, float (&s)[head_dim / 2])
     {
         start();
@@ -454,7 +455,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         const int row = (b.part * groups + group) * 64 + warp * 16 + lane / 4; // of S'
         float s[head_dim / 2];
         begin_state(p, b, group, row, s);
-        // Chunks of earlier sequences: kept in shared memory, for registers are few and hardly anybody asks.
+        // Chunks of earlier sequences: kept in shared memory, since registers are few and it is rarely read.
         const unsigned chunks_before = b.base + barriers + 96 + threadIdx.x / 32 * 4;
         if (p.states) {
             store_shared(chunks_before, static_cast<unsigned>(kda_chunks_before(p.sequences, b.n)));
@@ -488,9 +489,9 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             times_rows(o, x, from + a_qk);
             landed<0>(s);
             landed<0>(o);
-            if constexpr (wgmma) // every lane, for racecheck does not see that one which tells for its warp orders the others' reads
+            if constexpr (wgmma) // every lane arrives, since racecheck does not see that one lane's arrival orders the others' reads
                 mbarrier_arrive(b.empty(step % stages));
-            // Two places by turns: who writes one has passed the barrier behind which the others had read it.
+            // Two places in alternation: a writer has passed the barrier behind which the others had read the place.
             const unsigned place = b.base + outputs + (group * turns + step % turns) * cell;
             stage_output(place, o);
             barrier_sync(1 + group, 128);
@@ -516,8 +517,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         }
     }
 
-    // Blocks start in the order of their numbers, and the longest sequence had better start first: that of rank n is block
-    // n's. Of many sequences none is that much of the whole, and they stay in their order.
+    // Blocks start in the order of their numbers, and the longest sequence should start first: the sequence of rank n
+    // is block n's. Where there are many sequences, none dominates, and they keep their order.
     static constexpr int most_ranked = 128;
 
     static __device__ __forceinline__ int ranked(const gen_kda_sequences &s, unsigned base, int rank)

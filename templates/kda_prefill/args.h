@@ -8,12 +8,12 @@
  *     S  = S + beta_t k_t (v_t - S' k_t)'
  *     o_t = scale * S' q_t
  *
- * (arXiv 2510.26692.) Worked out in chunks of 64 tokens: kda_intra for all chunks
+ * (arXiv 2510.26692.) Computed in chunks of 64 tokens: kda_intra for all chunks
  * at once, then kda_inter's recurrence, with the operands between them in the
  * workspace. Gates, beta and the norm of q and k are as in kda_intra/args.h.
  *
  * Few long sequences of few heads leave a GPU idle in the recurrence, so they are cut
- * into segments that run side by side: kda_scan tells what each does to a state, and
+ * into segments that run side by side: kda_scan computes what each does to a state, and
  * the recurrence begins each with the state that those before it make. That costs
  * more products and one more launch. The problem may say how, else the estimate does.
  */

@@ -5,7 +5,7 @@
 -- registers from the first chunk to the last.
 --
 --   kernel  mma    warps with mma.sync, operands brought by cp.async: every architecture
---           wgmma  warp groups, operands brought by the copy engine: sm_90a
+--           wgmma  warp groups, operands loaded by TMA: sm_90a
 --   groups  of a block; the operands but u are the same for all
 --   stages  chunks whose operands shared memory holds
 local shape = {}
@@ -25,7 +25,7 @@ function shape.legal(v, arch)
   if v.kernel == "wgmma" then
     if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   elseif v.groups > 1 then
-    return "without the copy engine blocks of one group fill a GPU"
+    return "without TMA blocks of one group fill a GPU"
   end
   if shape.shared(v) > arch.shared_per_block then
     return string.format("needs %d bytes of shared memory, %s allows %d", shape.shared(v), arch.name, arch.shared_per_block)
@@ -33,13 +33,13 @@ function shape.legal(v, arch)
   if v.kernel == "mma" then
     if v.stages > 1 then return "blocks beside each other hide as much as a second stage" end
   elseif v.stages < 2 then
-    return "the copy engine works ahead"
+    return "TMA loads run ahead, which takes two stages"
   end
   return true
 end
 
 function shape.threads(v)
-  -- A warp asks for copies; beside two groups it is one of four, for registers are traded by fours.
+  -- A producer warp issues the copies; beside two groups it is one of four, for registers are traded by fours.
   return 128 * v.groups + (v.kernel == "wgmma" and (v.groups > 1 and 128 or 32) or 0)
 end
 

@@ -4,7 +4,7 @@
 -- them, transposed, in registers from the segment's first chunk to its last.
 --
 --   kernel  mma    warps with mma.sync, operands brought by cp.async: every architecture
---           wgmma  warp groups, operands brought by the copy engine: sm_90a
+--           wgmma  warp groups, operands loaded by TMA: sm_90a
 --   groups  of a block; the operands but u are the same for all
 --   stages  chunks whose operands shared memory holds
 local function stage_bytes(v)
@@ -16,7 +16,7 @@ local function shared(v)
 end
 
 local function threads(v)
-  -- A warp asks for copies; beside two groups it is one of four, for registers are traded by fours.
+  -- A producer warp issues the copies; beside two groups it is one of four, for registers are traded by fours.
   return 128 * v.groups + (v.kernel == "wgmma" and (v.groups > 1 and 128 or 32) or 0)
 end
 
@@ -37,7 +37,7 @@ return family {
       if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
       if v.stages ~= (v.groups > 1 and 4 or 2) then return "blocks of an SM together have four stages" end
     else
-      if v.groups > 1 then return "without the copy engine blocks of one group fill a GPU" end
+      if v.groups > 1 then return "without TMA blocks of one group fill a GPU" end
       if v.stages > 1 then return "blocks beside each other hide as much as a second stage" end
     end
     if shared(v) > arch.shared_per_block then

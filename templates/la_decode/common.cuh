@@ -19,7 +19,7 @@ struct la_decode_place {
         row = quotient(index, p.heads_mul, p.heads_shift);
         v_head = index - row * p.num_v_heads;
         qk_head = quotient(v_head, p.group_mul, p.group_shift);
-        // Issued before everything else: the state's address hangs on it.
+        // Issued before everything else: the state's address depends on it.
         slot = static_cast<int>(row);
         if (p.slots)
             slot = load_global(p.slots + row);

@@ -58,13 +58,13 @@ local function ill_sized(v, d, arch)
   if v.load == "cpasync" then
     if v.stages == 1 then return "cp.async with one stage is a slow plain load" end
     if arch.bulk_copy and (v.stages > 2 or v.cache == "def") then
-      return "where the copy engine fills rings, cp.async stays for few states: two stages, streaming"
+      return "where bulk copies fill rings, cp.async stays for few states: two stages, streaming"
     end
     return nil
   end
   if v.grid == "pers" then
     if v.stages < 2 or v.cache == "stream" or v.store == "st" or v.warps > 4 then
-      return "a persistent block runs from a ring of at least two stages, both ways by the copy engine"
+      return "a persistent block runs from a ring of at least two stages, with bulk loads and bulk stores"
     end
     return nil
   end
@@ -104,7 +104,7 @@ return family {
     if v.load == "bulk" and not arch.bulk_copy then return "bulk copies need sm_90 or later" end
     if v.store == "bulk" and v.load ~= "bulk" then return "a bulk store starts from the ring that bulk loads fill" end
     if v.ksplit > 1 and v.layout == "kv" then return "layout kv splits K over all warps of the block already" end
-    if v.grid == "pers" and v.load ~= "bulk" then return "a persistent block pays only with a ring that the copy engine fills" end
+    if v.grid == "pers" and v.load ~= "bulk" then return "a persistent block pays only with a ring that bulk copies fill" end
     if d.row_bytes < 64 then return "a warp's part of a row is less than two sectors" end
     if d.rows < d.rows_per_load then return "a warp's share of the tile is less than one warp-wide load" end
     if d.steps < 1 then return "the tile is larger than the block's slice" end

@@ -5,7 +5,7 @@
 #include "lib/half.cuh"
 
 // Whether e4m3_pairs() makes NaN of NaN (0x7f, 0xff). Otherwise it makes 480 of it, one step beyond the greatest element,
-// and e4m3_nan() tells.
+// and e4m3_nan() tests for it.
 template <class T> __device__ __forceinline__ constexpr bool e4m3_keeps_nan()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890

@@ -1,4 +1,4 @@
-// What a kernel has brought before it asks for it.
+// Prefetches of what a kernel loads later.
 #pragma once
 
 // Has a parameter loaded here. Parameters are constants, and the first of a line is missed for a third of a microsecond:

@@ -1,4 +1,4 @@
-// Tensor core instructions of a warp (sm_80 and later) and what feeds them: fragments by ldmatrix, 16-byte asynchronous
+// Tensor core instructions of a warp (sm_80 and later) and how operands get to them: fragments by ldmatrix, 16-byte asynchronous
 // copies that fill with zeros, packing, named barriers. Fragment layouts are those of the PTX manual's m16n8k16.
 #pragma once
 

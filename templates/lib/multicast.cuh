@@ -1,4 +1,4 @@
-// What blocks of a cluster bring for each other (sm_90): boxes that come to several blocks' shared memory at once, and the barriers
+// TMA multicast within a cluster (sm_90): boxes that come to several blocks' shared memory at once, and the barriers
 // by which these say that there is room again.
 #pragma once
 
@@ -14,9 +14,9 @@ __device__ __forceinline__ void tensor_load_4d_multicast(unsigned shared, const 
                  :: "r"(shared), "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier), "h"(blocks), "l"(policy) : "memory");
 }
 
-// One arrival at a barrier of any block of the cluster (cluster_address() of cluster.cuh), by whom only the copy engine waits for to
-// write what the tensor cores have read. Such an arrival publishes nothing that the thread wrote, and must not wait for it: with
-// the scope .cluster it would be a fence of all the thread's memory, some thousand cycles.
+// One arrival at a barrier of any block of the cluster (cluster_address() of cluster.cuh), by which a thread lets TMA write
+// where tensor cores have read. It publishes nothing that the thread wrote: with the scope .cluster it would be a fence of all
+// of the thread's memory, some thousand cycles.
 __device__ __forceinline__ void mbarrier_arrive_room(unsigned address)
 {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(address) : "memory");

@@ -8,7 +8,7 @@ __device__ __forceinline__ unsigned shared_address(const void *pointer)
     return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// ---- global memory. These loads are issued in program order and not moved: what is asked for first arrives first. ----
+// ---- global memory. These loads are issued in program order and not moved: what is issued first arrives first. ----
 
 __device__ __forceinline__ int load_global(const int *p)
 {
@@ -109,14 +109,14 @@ template <int pending> __device__ __forceinline__ void cp_async_wait()
     asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");
 }
 
-// ---- mbarriers and bulk copies (sm_90): the copy engine moves a contiguous run of bytes, a multiple of 16 ----
+// ---- mbarriers and bulk copies (sm_90): TMA moves a contiguous run of bytes, a multiple of 16 ----
 
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, unsigned arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the copy engine.
+// Makes initialised barriers visible to TMA.
 __device__ __forceinline__ void fence_mbarrier_init()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -174,13 +174,13 @@ template <int pending> __device__ __forceinline__ void bulk_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(pending) : "memory");
 }
 
-// Orders this thread's ordinary writes to shared memory before what the copy engine reads next.
+// Orders this thread's ordinary writes to shared memory before what TMA reads next.
 __device__ __forceinline__ void fence_proxy_async()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// ---- programmatic dependent launch (sm_90): no-ops where the launch did not ask for it ----
+// ---- programmatic dependent launch (sm_90): no-ops where the launch does not allow it ----
 
 __device__ __forceinline__ void grid_dependency_wait()
 {

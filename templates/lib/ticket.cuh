@@ -10,7 +10,7 @@
 
 constexpr unsigned long long ticket_mark = 0x7fb5ffadull << 32;
 
-// What open_tickets() wants to know, asked for as early as the launch may use the memory.
+// What open_tickets() needs, loaded as early as the launch may use the memory.
 __device__ __forceinline__ unsigned long long look_at_tickets(unsigned long long *word)
 {
     unsigned long long found;
@@ -33,7 +33,7 @@ __device__ __forceinline__ unsigned take_ticket(unsigned long long *word)
     return static_cast<unsigned>(found);
 }
 
-// Nobody takes another number.
+// No block takes another number.
 __device__ __forceinline__ void close_tickets(unsigned long long *word)
 {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(word), "l"(0ull) : "memory");

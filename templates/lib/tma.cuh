@@ -1,4 +1,4 @@
-// Tensor copies by the copy engine (sm_90) and the mbarrier operations beyond those in ptx.cuh.
+// Tensor copies by TMA (sm_90) and the mbarrier operations beyond those in ptx.cuh.
 #pragma once
 
 #include "lib/ptx.cuh"
@@ -51,7 +51,7 @@ __device__ __forceinline__ void mbarrier_arrive(unsigned barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
 }
 
-// One arrival when the thread's cp.async copies so far have landed; counted among the barrier's arrivals.
+// One arrival when the thread's cp.async copies so far are complete; counted among the barrier's arrivals.
 __device__ __forceinline__ void cp_async_mbarrier_arrive(unsigned barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(barrier) : "memory");

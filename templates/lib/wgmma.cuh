@@ -1,6 +1,6 @@
 // Tensor core instructions of a warp group, sm_90a: 64 x N fp32 += 64 x 16 and 16 x N of T, asynchronous. 128 threads run
 // them together; thread t holds, of the accumulator, row 16 (t / 32 % 4) + t % 32 / 4 + 8 (i / 2 % 2) and column
-// 8 (i / 4) + 2 (t % 4) + i % 2 in d[i]. Matrices in shared memory are told by descriptors and are swizzled by 128 bytes:
+// 8 (i / 4) + 2 (t % 4) + i % 2 in d[i]. Matrices in shared memory are named by descriptors and are swizzled by 128 bytes:
 // of an address, bits 4 to 6 are XORed with bits 7 to 9.
 #pragma once
 

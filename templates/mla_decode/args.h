@@ -18,7 +18,7 @@
  * that causality hides; otherwise all outputs of that request are unspecified.
  * Everything else may hold anything and never reaches an output, NaN included: rows
  * at and beyond N_b, the rest of its last page, other requests' pages, pages that
- * nobody names, padding (docs/numerics.md).
+ * no request names, padding (docs/numerics.md).
  *
  * This header is read by the host (C11, C++) and by the device compiler, so it
  * includes nothing on the device and uses plain C types.
@@ -104,10 +104,10 @@ typedef struct gen_mla_decode_args {
 #define MLA_ROPE 64    /* width of the rotary part */
 #define MLA_BLOCK 64   /* rows of the cache that requests are cut by */
 #define MLA_MAX_ROW_TILES 2048
-#define MLA_MAP_CELLS 2 /* 64 columns each: of a box of whole tiles (gen_mla_decode_params) */
+#define MLA_MAP_CELLS 2 /* 64 columns each: of a TMA box of whole tiles (gen_mla_decode_params) */
 
 /*
- * How a batch is shared out. The rows of a request (q_len * num_heads of them,
+ * How a batch is partitioned. The rows of a request (q_len * num_heads of them,
  * token-major) are cut into row tiles; blocks (r, p) of the grid handle row tile
  * r of part p. A request of n cache blocks costs n + visit; the requests stand
  * on a line in order, and the line is cut into num_parts equal lengths, each cut
@@ -118,7 +118,7 @@ typedef struct gen_mla_decode_args {
  * result, normalised, in 16 bits (gen_mla_partial_row), with its log-sum-exp in
  * base 2, to a slot of the workspace: slot 2 p for the piece that a part starts with, 2 p + 1 for
  * the one it ends with; mla_merge adds them up. With chunk > 0 requests are cut every `chunk`
- * blocks instead, wherever the parts begin, so that a request's result does not hang on its batch
+ * blocks instead, wherever the parts begin, so that a request's result does not depend on its batch
  * mates: chunk c of request b has slot b * max_chunks + c, and only a request of one chunk writes
  * the outputs.
  */
@@ -129,7 +129,7 @@ struct gen_mla_schedule {
     int max_chunks;
     int max_kv_len;
     unsigned parts_mul, parts_shift; /* x / num_parts, as in la_decode/args.h */
-    int by_request; /* 1: record b is request b's; 0: record p tells of the request that part p
+    int by_request; /* 1: record b is request b's; 0: record p describes the request that part p
                        begins and does not end */
 };
 
@@ -159,7 +159,7 @@ struct gen_mla_record {
 #endif
 
 struct gen_mla_decode_params {
-    /* ckv and kpe for the copy engine, as cuTensorMapEncodeTiled() makes them, of cells of 64
+    /* Tensor maps of ckv and kpe for TMA, as cuTensorMapEncodeTiled() makes them, of cells of 64
      * columns: columns of a cell, rows, cells, pages. A box is map_rows rows of a cell, and
      * where these are a whole tile, of MLA_MAP_CELLS cells of ckv. Zero for kernels that do not
      * use it. */

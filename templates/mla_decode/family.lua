@@ -1,7 +1,7 @@
 -- MLA decode over a paged latent cache: what variants exist, and why not others.
 --
 -- A block handles a tile of `q` packed rows (query token x head) and walks over the cache in tiles of `kv` rows. All 512
--- columns of the output stay in fp32 registers, so they are shared out over the block's warps.
+-- columns of the output stay in fp32 registers, so they are partitioned over the block's warps.
 --
 --   kernel  mma    warps with mma.sync, tiles brought by 16-byte cp.async: every architecture, any page size
 --           wgmma  two warp groups that own the scores of every other tile and half of the output's columns each, and a
@@ -10,13 +10,13 @@
 --   q       packed rows of a block
 --   kv      cache rows of a tile
 --   stages  tiles in shared memory
---   qk      shard  the scores of a tile are shared out, the probabilities gathered through shared memory
---           dup    every owner of output columns works out all scores itself, nothing is exchanged
+--   qk      shard  the scores of a tile are partitioned, the probabilities gathered through shared memory
+--           dup    every owner of output columns computes all scores itself, nothing is exchanged
 --   slab    rows whose output columns one warp owns (mma): with 64 values are read from shared memory once, with 32 twice
 --   load    cpasync  every thread copies (mma)
---           tma      the copy engine brings boxes of whole pages' rows (wgmma, page_size a multiple or a divisor of 64)
+--           tma      TMA loads boxes of whole pages' rows (wgmma, page_size a multiple or a divisor of 64)
 --           gather   the producer's threads copy 16 bytes each (wgmma, any page size)
---   ahead   tiles that the copy engine is asked to bring to L2 before there is room for them (wgmma with tma)
+--   ahead   tiles that TMA prefetches to L2 before there is room for them (wgmma with tma)
 local LATENT, BLOCK_WARPS = 512, 8
 local CONTROL, ROLES_CONTROL = 2048, 2304 -- of mma: schedule, maxima, factors
 
@@ -70,10 +70,10 @@ local function mma_ill_sized(v, arch)
 end
 
 local function mma_legal(v, arch)
-  if v.ahead > 0 then return "asking ahead is for the copy engine" end
+  if v.ahead > 0 then return "prefetches to L2 are issued by TMA loads alone" end
   if v.load ~= "cpasync" then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
   if v.slab > v.q then return "a slab is rows of the tile" end
-  if v.qk == "dup" and v.slab > 16 then return "a warp that works out all scores of its slab has registers for 16 rows of them" end
+  if v.qk == "dup" and v.slab > 16 then return "a warp that computes all scores of its slab has registers for 16 rows of them" end
   if v.qk == "shard" then
     if v.kv < 32 then return "a tile of 16 columns is one fragment: there is nothing to share" end
     if v.cache == "e4m3" and v.kv // (v.q == 16 and 4 or 2) < 16 then
@@ -93,7 +93,7 @@ end
 local WGMMA_CELL = 64 * 64 * 2 -- bytes of 64 rows x 64 columns
 local WGMMA_CONTROL = 2048     -- barriers, maxima, sums, schedule
 
--- Queries, and two stages that hold nine cells whatever the rotary part: the last one holds probabilities, too.
+-- Queries, and two stages that hold nine cells whatever the RoPE part: the last one holds probabilities, too.
 local function wgmma_shared(v)
   return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL
 end
@@ -107,9 +107,9 @@ local function wgmma_legal(v, arch)
   if v.q ~= 64 or v.slab ~= 16 then return "a warp group's instruction is 64 rows, 16 a warp" end
   if v.kv ~= 64 or v.stages ~= 2 then return "beside the queries there is room for two tiles of 64 rows, and less keeps the tensor cores waiting" end
   if v.qk ~= "shard" then return "the groups take tiles in turn and exchange probabilities" end
-  if v.load == "cpasync" then return "a group of its own feeds: tma or gather" end
-  if v.load == "gather" and v.ahead > 0 then return "asking ahead is for the copy engine" end
-  if teams[v.kernel] > 1 and (v.load ~= "tma" or v.ahead > 0) then return "clusters are for boxes of the copy engine, none asked for ahead" end
+  if v.load == "cpasync" then return "a producer group loads: tma or gather" end
+  if v.load == "gather" and v.ahead > 0 then return "prefetches to L2 are issued by TMA loads alone" end
+  if teams[v.kernel] > 1 and (v.load ~= "tma" or v.ahead > 0) then return "clusters need TMA boxes, without prefetches to L2" end
   return true
 end
 
@@ -161,7 +161,7 @@ return family {
   template = function(v, arch) return "mla_decode_" .. (teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
   constants = function(v, arch)
     if teams[v.kernel] then
-      -- 64,512 registers in all: 2 x 128 threads calculate, 128 feed.
+      -- 64,512 registers in all: 2 x 128 consumer threads, 128 producer threads.
       return { REGISTERS = 224, FEEDER_REGISTERS = 56, TEAM = teams[v.kernel] }
     end
     return {

@@ -8,8 +8,8 @@
 #include "lib/store.cuh"
 #include "lib/swizzle.cuh"
 
-// What a block has of a piece: packed rows of its row tile, tiles of the cache. It stays in shared memory and is read from
-// there in every tile, for registers are scarce.
+// A block's share of a piece: packed rows of its row tile, tiles of the cache. It stays in shared memory and is read from
+// there in every tile, because registers are scarce.
 struct mla_work {
     mla_piece piece;
     mla_tokens tokens;
@@ -19,8 +19,8 @@ struct mla_work {
     int whole;        // all rows of the tile may see the cache's rows before this
     mla_cut behind;   // where the next piece begins
 
-    // Becomes the next piece of the part that has rows here, beginning at `from`. All threads work it out, so that branches
-    // are uniform; the first one writes.
+    // Becomes the next piece of the part that has rows here, beginning at `from`. All threads compute it, so that
+    // branches are uniform; the first one writes.
     template <class S>
     __device__ __forceinline__ void advance(const gen_mla_decode_params &p, const mla_share &share, mla_cut from)
     {
@@ -111,7 +111,7 @@ __device__ __forceinline__ void mla_copy_queries(const gen_mla_decode_params &p,
     }
 }
 
-// A thread's share of the tiles: a chunk in every `lanes` of one or two rows. The tile's pages are asked for first, and
+// A thread's share of the tiles: a chunk in every `lanes` of one or two rows. The tile's page numbers are loaded first, and
 // much later, when they are there, its rows (mla_tile_copy).
 template <class S> struct mla_tile_pages {
     static constexpr int lanes = S::kv >= 32 ? 8 : 16;

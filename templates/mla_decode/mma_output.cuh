@@ -29,8 +29,8 @@ template <class S> struct mla_output {
                     o[m][n][i] *= factor[m][i / 2];
     }
 
-    // `count` row tiles from `first` by factors in shared memory, the lane's first row's at `factors`; few at a time, for
-    // there are hardly registers beside the output.
+    // Multiplies `count` row tiles from `first` by factors in shared memory, the lane's first row's at `factors`. It
+    // takes few at a time, because few registers are left beside the output.
     template <int count> __device__ __forceinline__ void rescale(int first, const float *factors)
     {
 #pragma unroll

@@ -11,8 +11,8 @@ __device__ __forceinline__ unsigned long long mla_uniform_64(unsigned long long 
     return static_cast<unsigned long long>(high) << 32 | low;
 }
 
-// The tiles of a piece in turn: the thread's share of each is a chunk in every eight of one or two rows. A tile's pages are asked
-// for first, and much later, when they are there, its rows.
+// The tiles of a piece, one after the other: the thread's share of each is a chunk in every eight of one or two rows. It
+// loads a tile's page numbers first and its rows much later, when the numbers have arrived.
 template <class S> struct mla_role_source {
     static constexpr unsigned lanes = 8, lines = S::output_threads / lanes, passes = S::kv / lines; // rows of a pass
     static_assert(passes * lines == S::kv, "threads share a tile evenly");
@@ -51,7 +51,7 @@ template <class S> struct mla_role_source {
         }
     }
 
-    // Asks for the tile's rows, zeros behind the end and where there is no such page, and for the next tile's pages.
+    // Loads the tile's rows, with zeros behind the end and for pages that do not exist, and the next tile's page numbers.
     __device__ __forceinline__ void copy(const gen_mla_decode_params &p, unsigned thread, unsigned stage)
     {
         const unsigned line = thread / lanes, chunk = thread % lanes;

@@ -4,8 +4,8 @@
 
 #include "mla_decode/mma_output.cuh"
 
-// Probabilities travel as the fragments they are in, 16 rows x 16 keys, 16 bytes a lane: as sums and as left operands they are
-// the same lane's. Where those of a row tile and a step are, from the first ones on.
+// Probabilities travel as the fragments they are in, 16 rows x 16 keys, 16 bytes a lane: an accumulator's lane is that of
+// the left operand. This is the place of those of a row tile and a step, from the first ones on.
 template <class S> __device__ __forceinline__ constexpr unsigned mla_probabilities_at(unsigned row_tile, unsigned step)
 {
     return (row_tile * (S::kv / 16) + step) * 512;
@@ -30,14 +30,14 @@ template <class S> struct mla_role_output_fragments : mla_output_fragments<S> {
         : mla_output_fragments<S>(w, memory)
     {
         this->p = memory + S::exchange_at + mla_probabilities_at<S>(w.slab * S::slab_tiles, 0) + w.lane * 16;
-        // What comes from a shuffle ptxas does not work out anew in every tile. With tiles of 32 it would spill for sm_100.
+        // What comes from a shuffle ptxas does not compute anew in every tile. With tiles of 32 it would spill for sm_100.
         if constexpr (S::kv == 64) {
             this->p = __shfl_sync(0xffffffffu, this->p, w.lane);
             this->v = __shfl_sync(0xffffffffu, this->v, w.lane);
         }
     }
 
-    // What follows from the addresses is worked out where this stands, and not kept in registers from tile to tile.
+    // What follows from the addresses is computed where this stands, and not kept in registers from tile to tile.
     __device__ __forceinline__ void hide() { asm volatile("" : "+r"(this->p), "+r"(this->v)); }
 };
 

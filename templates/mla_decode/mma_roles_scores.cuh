@@ -1,6 +1,6 @@
 // The portable kernel with roles: a score warp's products of a tile. It has all columns of its rows and keys, and is the only
 // warp of its scheduler that multiplies queries: what counts is how few instructions stand between its products, and that each
-// fragment is asked for several products ahead.
+// fragment is loaded several products ahead.
 #pragma once
 
 #include "mla_decode/mma_scores.cuh"
@@ -8,8 +8,8 @@
 // Steps of 16 columns: the rotary ones, then the latent ones.
 template <class S> constexpr int mla_role_steps = S::rope_steps + S::latent_steps;
 
-// Where a warp's fragments of queries lie, or of keys: the same whatever row tile or pair of key tiles it is, which are 16
-// rows apart. Within 128 bytes a step further is an XOR.
+// The place of a warp's fragments of queries or of keys. It is the same for every row tile or pair of key tiles, which are
+// 16 rows apart. Within 128 bytes the next step is an XOR.
 template <class S> struct mla_role_fragments {
     unsigned latent, rotary; // of the lane's matrix of a first step
 
@@ -20,7 +20,7 @@ template <class S> struct mla_role_fragments {
         static_assert(S::q_pitch == S::pitch && S::q_rope_pitch == S::rope_pitch, "keys lie as queries do");
     }
 
-    // What follows from the addresses is worked out where this stands, and not kept in registers from before.
+    // What follows from the addresses is computed where this stands, and not kept in registers from before.
     __device__ __forceinline__ void hide()
     {
         asm volatile("" : "+r"(latent));
@@ -52,7 +52,7 @@ template <class S> __device__ __forceinline__ mla_role_fragments<S> mla_key_frag
 }
 
 // The queries of a piece's first steps, which stay in registers from tile to tile: as many as leave room for fragments
-// asked for early. (ptxas with one more asks for them half as early.)
+// loaded early. (With one more, ptxas loads them half as early.)
 template <class S> struct mla_kept_queries {
     static constexpr int steps = 5;
     unsigned a[steps][S::row_tiles][4];

@@ -8,8 +8,8 @@
 #include "lib/e4m3.cuh"
 #include "lib/reduce.cuh"
 
-// Where a warp's fragments of queries and keys start: the rotary columns of its part, its latent ones. Within 128 bytes a
-// step further is an XOR.
+// The first fragments of a warp's queries and keys: the RoPE columns of its part, and its latent ones. Within 128 bytes the
+// next step is an XOR.
 template <class S> struct mla_score_fragments {
     unsigned q[S::row_tiles], q_rope[S::row_tiles];
     unsigned k[S::loads], k_rope[S::loads];
@@ -146,7 +146,7 @@ __device__ __forceinline__ void mla_multiply_keys(int step, const unsigned (&a)[
     }
 }
 
-// The steps along 128 bytes of latent keys, group `g` of them. Behind the `last` ones nothing is asked for.
+// The steps along 128 bytes of latent keys, group `g` of them. Behind the `last` ones nothing is loaded.
 template <class S, class Copy>
 __device__ __forceinline__ void mla_scores_of_group(int g, bool last, mla_score_fragments<S> &f, unsigned (&a)[2][S::row_tiles][4],
                                                     unsigned (&b)[2][S::loads][4], mla_sums<S> &s,
@@ -206,7 +206,8 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
         f.load_queries(0, a[0]);
         f.load_keys(0, b[0]);
     }
-    // The last group is a copy of its own, for ptxas would wait at the branch; beside conversions there are no registers for that.
+    // The last group is a copy of its own, since ptxas would wait at the branch; beside conversions there are no
+    // registers for it.
     constexpr int together = groups - (S::e4m3 ? 0 : 1);
 #pragma unroll 1
     for (int g = 0; g < together; g++)
@@ -221,7 +222,7 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
         mla_poison<S>(nan, s, w.lane);
 }
 
-// The parts give each other what the other owns, and add. `inbox[part]` is where a part finds it.
+// The parts exchange the scores that the other one owns, and add them. `inbox[part]` is where a part finds its own.
 template <class S>
 __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned memory, unsigned stage, mla_sums<S> &s)
 {
@@ -251,7 +252,7 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
 }
 
 // What the owners of a row know of it. Scores are in base 2; probabilities are 2^(s - reference), where the reference is
-// `lift` below a maximum of the row, and moves on only where a tile's maximum is more than 2^lazy above that (section "lazy"
+// `lift` below a maximum of the row, and moves on only where a tile's maximum is more than 2^lazy above that (thresholded rescale
 // of docs/perf/mla_decode.md): they reach 2^(lift + lazy). The lift keeps small ones out of fp16's subnormals. References
 // of rows that several warps own are in shared memory. Each owner sums its own columns: as rounded, what the output is
 // divided by, so that its weights add up to one; and exactly, for the log-sum-exp, which a dominant probability's rounding

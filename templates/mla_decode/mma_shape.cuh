@@ -64,7 +64,8 @@ constexpr int mla_overlay_barrier = 5; // + column group
 // With roles: the warps of one role meet.
 constexpr int mla_scores_barrier = 7, mla_output_barrier = 8;
 
-// A warp's places in both divisions. With roles `thread` counts within a role, and one of the places is meaningless.
+// A warp's places in both divisions of labour. With roles `thread` counts within a role, and one of the places is
+// meaningless.
 template <class S> struct mla_warp {
     unsigned lane, part, pair, row_group, column_group; // pair: the warps of both parts with the same scores
     unsigned row, column;                               // first of the scores that it owns

@@ -87,7 +87,7 @@ __device__ __forceinline__ void mla_touch(const gen_mla_decode_params &p)
     touch(p.num_pages);
 }
 
-// Shares the part out, and brings the entries of its first pages on their way: they are the next thing that is waited for.
+// Computes the part's schedule and prefetches its first page numbers, which the block waits for next.
 template <int threads>
 __device__ __forceinline__ void mla_share_out(const gen_mla_decode_params &p, int part, mla_share &share)
 {

@@ -1,4 +1,4 @@
-// How the blocks of a grid share the requests of a batch (args.h, gen_mla_schedule). Worked out on the device from the
+// How the blocks of a grid share the requests of a batch (args.h, gen_mla_schedule). Computed on the device from the
 // lengths as they are when the kernel runs, so that a captured graph serves whatever lengths come; integers only, so
 // that it is the same every time.
 #pragma once
@@ -42,7 +42,7 @@ __device__ __forceinline__ unsigned mla_quotient(unsigned x, unsigned mul, unsig
 }
 
 // The cut at `offset` of a request's cost, 0 <= offset < cost: a block of it, or `blocks`, which is the next one's first.
-// Blocks are in proportion: offset * blocks / cost, written so that 32 bits hold it (visits are few).
+// Blocks are in proportion: offset * blocks / cost, written so that 32 bits hold it (requests a part are few).
 __device__ __forceinline__ int mla_cut_within(const gen_mla_schedule &s, int blocks, int cost, int offset)
 {
     const unsigned visits = cost - blocks;
@@ -59,15 +59,15 @@ __device__ __forceinline__ int mla_cut_within(const gen_mla_schedule &s, int blo
     return block;
 }
 
-// Where part `part` begins on a line of length `total`: total * part / num_parts. The host sees to it that the line and
-// num_parts squared are below 2^31.
+// The offset at which part `part` begins on a line of length `total`: total * part / num_parts. The host keeps the line and
+// num_parts squared below 2^31.
 __device__ __forceinline__ unsigned mla_part_begin(const gen_mla_schedule &s, unsigned total, unsigned part)
 {
     const unsigned each = mla_quotient(total, s.parts_mul, s.parts_shift), rest = total - each * s.num_parts;
     return each * part + mla_quotient(rest * part, s.parts_mul, s.parts_shift);
 }
 
-// What the block's threads work out together.
+// What the block's threads compute together.
 struct mla_share {
     unsigned warp_sums[16];
     mla_cut cut[2];    // the part's begin and end
@@ -94,9 +94,9 @@ __device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *k
     return false;
 }
 
-// Fills `share` for one part; all `threads` of the block call it, and may read it behind. begin(request, block) is called
-// by the thread that finds the part's begin, as soon as it does. It stands before everything else a block does, so its
-// chain is kept short: one load, one scan, 32-bit numbers, no division.
+// Fills `share` for one part. All `threads` of the block call it, and may read `share` afterwards. The thread that finds
+// the part's begin calls begin(request, block) at once. It comes before everything else that a block does, so its chain is
+// short: one load, one scan, 32-bit numbers, no division.
 template <int threads, class Begin>
 __device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const int *kv_len, int part, mla_share &share,
                                               const Begin &begin)
@@ -152,7 +152,7 @@ __device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const i
     __syncthreads();
 }
 
-// The warp's value, as the compiler may not know it to be: branches on it are uniform then, which wgmma asks for.
+// The warp's value, as the compiler may not know it to be: branches on it are uniform then, as wgmma requires.
 __device__ __forceinline__ int mla_uniform(int x)
 {
     return __shfl_sync(0xffffffffu, x, 0);
@@ -204,7 +204,7 @@ __device__ __forceinline__ bool mla_empty_inside(const mla_share &share)
            share.cut[0].block > 0;
 }
 
-// Tells mla_merge of the requests that the part begins. One warp of one block of the part calls it.
+// Publishes to mla_merge the requests that the part begins. One warp of one block of the part calls it.
 __device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *kv_len, int part, const mla_share &share,
                                          gen_mla_record *records)
 {

@@ -1,5 +1,5 @@
-// The Hopper kernel of mla_decode: what a block has in shared memory, and what of its part's pieces is its own. What
-// includes these headers (wgmma_*.cuh) says before: element, threads, rope, team, gathers and tiles_ahead.
+// The Hopper kernel of mla_decode: a block's shared memory, and its share of a part's pieces. Whoever includes these
+// headers (wgmma_*.cuh) defines element, threads, rope, team, gathers and tiles_ahead before.
 #pragma once
 
 #include "mla_decode/args.h"
@@ -13,9 +13,9 @@ namespace {
 
 constexpr int rows = 64, latent = MLA_LATENT;
 constexpr int cell = 8192;                       // bytes of 64 rows x 64 columns
-constexpr int cells = rope ? 9 : 8;              // of a row that is multiplied: 8 of the latent, one rotary
-constexpr int run = MLA_MAP_CELLS;               // neighbouring cells that land together
-constexpr int runs = (cells + run - 1) / run, latent_runs = 8 / run; // the rotary cell is a run of its own
+constexpr int cells = rope ? 9 : 8;              // of a row that is multiplied: 8 of the latent, the RoPE block
+constexpr int run = MLA_MAP_CELLS;               // neighbouring cells that arrive together
+constexpr int runs = (cells + run - 1) / run, latent_runs = 8 / run; // the RoPE block is a run of its own
 constexpr int stage_bytes = 9 * cell;            // the ninth always: it holds probabilities, too
 constexpr int q_bytes = cells * cell;
 constexpr int tiles_bytes = q_bytes + 2 * stage_bytes;
@@ -23,9 +23,9 @@ constexpr int tiles_bytes = q_bytes + 2 * stage_bytes;
 // Named barriers. 0 is the whole block.
 constexpr int group_barrier = 1;                 // + group
 
-// mbarriers. What lanes read or write themselves each of them tells: one that tells for its warp orders the others' accesses, too,
-// but compute-sanitizer's racecheck does not see it.
-constexpr int full_barrier = 0;                  // + stage's number x runs + run: the run of cells has landed
+// mbarriers. Every lane arrives for what it read or wrote itself. One lane's arrival would order the accesses of its whole
+// warp, but compute-sanitizer's racecheck does not follow that.
+constexpr int full_barrier = 0;                  // + stage's number x runs + run: the run of cells has arrived
 constexpr int empty_barrier = 2 * runs;          // + stage's number x 2 + output half: that half (four cells) is no longer read
 constexpr int q_full_barrier = empty_barrier + 4, q_empty_barrier = q_full_barrier + 1;
 constexpr int given_barrier = q_full_barrier + 2; // + stage's number: the probabilities of its tile are there for the other group
@@ -38,7 +38,7 @@ struct control {
     unsigned minus[2][rows / 2][2];              // -M of a stage's probabilities, of the two rows of four lanes; block_state::minus()
     float sums[2][2][rows];                      // by piece's parity and group
     mla_share share;
-    float lse[rows];                             // of the output that a block of a team has of the request
+    float lse[rows];                             // of the output that a block of a cluster has of the request
 };
 
 __device__ __forceinline__ constexpr unsigned stage_at(int s)
@@ -46,18 +46,19 @@ __device__ __forceinline__ constexpr unsigned stage_at(int s)
     return q_bytes + s * stage_bytes; // behind the queries
 }
 
-// The runs of a stage in the order they are freed and hence come: the half that the owner's own products read first.
+// The runs of a stage in the order in which they are released and loaded: first the half that the owner's own products read
+// first.
 __device__ __forceinline__ int run_at(int stage, int position)
 {
     return position < latent_runs ? position ^ (stage * latent_runs / 2) : latent_runs;
 }
 
-// Addresses are one register and a constant: of pointers to members the compiler makes 64-bit arithmetic, each time anew.
+// An address is one register and a constant. For pointers to members the compiler makes 64-bit arithmetic at each use.
 struct block_state {
     control *c;
     unsigned base; // shared address of the tiles
     int row_tile, part;
-    int rank; // in the team
+    int rank; // in the cluster
 
     __device__ __forceinline__ unsigned stage(int s) const { return base + stage_at(s); }
     __device__ __forceinline__ unsigned full(int s, int i) const { return barrier(full_barrier + s * runs + i); }
@@ -97,7 +98,7 @@ __device__ __forceinline__ bool next_piece(const gen_mla_decode_params &p, const
     return false;
 }
 
-// Asks for 16 bytes of every cell of a row of queries.
+// Loads 16 bytes of every cell of a row of queries.
 __device__ __forceinline__ void copy_query(const gen_mla_decode_params &p, const block_piece &w, int row, int chunk, unsigned to)
 {
     const bool valid = row < w.num_rows;

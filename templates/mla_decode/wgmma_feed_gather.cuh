@@ -1,4 +1,4 @@
-// The Hopper kernel of mla_decode: the feeding group where its threads copy tiles and queries, 16 bytes a time.
+// The Hopper kernel of mla_decode: the producer group where its threads copy tiles and queries, 16 bytes a time.
 #pragma once
 
 #include "mla_decode/wgmma_block.cuh"
@@ -55,7 +55,7 @@ __device__ void feed(const gen_mla_decode_params &p, const block_state &b)
                     kpe[k] = static_cast<const unsigned short *>(p.kpe) + page * p.kpe_page_stride + next.row[k] * p.kpe_row_stride + chunk * 8;
             }
             if (i + 1 < w.tiles)
-                next.find(p, pages, (w.piece.first + i + 1) * rows, w.piece.kv_len); // asked for a tile ahead
+                next.find(p, pages, (w.piece.first + i + 1) * rows, w.piece.kv_len); // loaded a tile ahead
 #pragma unroll
             for (int position = 0; position < runs; position++) {
                 const bool rotary = position == latent_runs;

@@ -1,4 +1,4 @@
-// The Hopper kernel of mla_decode: the feeding group where the copy engine brings the tiles.
+// The Hopper kernel of mla_decode: the producer group where TMA loads the tiles.
 #pragma once
 
 #include "mla_decode/wgmma_block.cuh"
@@ -6,8 +6,8 @@
 
 namespace {
 
-// All threads of a team meet twice a request: every block has its output in the place of its queries; all have read that. Those that
-// feed have no part in it.
+// All threads of a cluster meet twice a request: when every block has its output in the place of its queries, and when all have read it. The
+// producer has no other part in it.
 __device__ __forceinline__ void pass_output()
 {
     cluster_arrive();
@@ -16,8 +16,8 @@ __device__ __forceinline__ void pass_output()
     cluster_wait();
 }
 
-// A warp for each stage asks the copy engine for the stage's tiles, so that neither stage waits for the other's room.
-// Lane l looks up the rows of the tile's l-th box, a page or a part of one; one lane asks for all.
+// A warp for each stage issues the TMA loads of the stage's tiles, so that neither stage waits for the other's room.
+// Lane l looks up the rows of the tile's l-th box, a page or a part of one; one lane issues all.
 __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b, int s)
 {
     const int lane = threadIdx.x % 32;

@@ -1,4 +1,4 @@
-// The Hopper kernel of mla_decode: what the two groups that calculate do with a tile.
+// The Hopper kernel of mla_decode: what the two consumer groups do with a tile.
 #pragma once
 
 #include "mla_decode/wgmma_block.cuh"
@@ -15,8 +15,9 @@ struct group_operands {
 
     __device__ __forceinline__ explicit group_operands(const block_state &b) : low(b.base >> 4 & 0x3fff) {}
 
-    // Before a round, so that the compiler knows that the address is uniform and works out descriptors once a warp, by one addition
-    // each. The first is made ahead of the wait for keys: behind it, the products up to the next wait each put theirs together anew.
+    // Called before a round, so that the compiler knows that the address is uniform and computes descriptors once a
+    // warp, by one addition each. The first descriptor is made ahead of the wait for keys; behind it, every product up
+    // to the next wait would compute its own.
     __device__ __forceinline__ void renew()
     {
         low = mla_uniform(low);
@@ -31,7 +32,7 @@ struct group_operands {
     }
 };
 
-// One lane tells for all of the warp.
+// One lane arrives for all of the warp.
 __device__ __forceinline__ void tell(unsigned barrier)
 {
     __syncwarp();
@@ -39,7 +40,7 @@ __device__ __forceinline__ void tell(unsigned barrier)
         mbarrier_arrive(barrier);
 }
 
-// Waits for runs of a stage. What threads copied, rather than the copy engine, a fence shows to the tensor cores.
+// Waits for runs of a stage. A fence makes what threads copied, rather than TMA, visible to the tensor cores.
 template <int count> __device__ __forceinline__ void wait_runs(const block_state &b, int stage, int first, unsigned parity)
 {
 #pragma unroll
@@ -49,7 +50,7 @@ template <int count> __device__ __forceinline__ void wait_runs(const block_state
         fence_proxy_async();
 }
 
-// Scores of the group's stage: asked for run by run as they land, or by halves where a fence comes with it.
+// Scores of the group's stage: issued run by run as keys arrive, or by halves where a fence comes with it.
 template <int group>
 __device__ __forceinline__ void start_scores(const block_state &b, const group_operands &at, unsigned parity, float (&s)[32])
 {
@@ -93,8 +94,8 @@ __device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, uns
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
 }
 
-// Where a tile's probabilities go from one group to the thread of the same number of the other: 16 bytes four times, and -M of the
-// thread's two rows, which four lanes have alike; all of them write it, for that is shorter than asking which.
+// The place of a tile's probabilities, from one group to the thread of the same number of the other: 16 bytes four times,
+// and -M of the thread's two rows. Four lanes have the same -M and all write it, which is shorter than a test.
 struct handover {
     unsigned fragments, minus, given; // of stage 0
 
@@ -115,8 +116,8 @@ struct handover {
         mbarrier_arrive(given + group * 8);
     }
 
-    // Takes those of the other group's stage. Where they and the output are relative to different maxima, both go over to the
-    // greater one. No output may be in flight. `parity`: of the tile among the stage's.
+    // Takes those of the other group's stage. Where they and the output are relative to different maxima, both are
+    // rescaled to the greater one. No output may be in flight. `parity` is the tile's among those of the stage.
     template <int other> __device__ __forceinline__ void take(group_state &g, unsigned parity, unsigned (&packed)[16]) const
     {
         mbarrier_wait(given + other * 8, parity);
@@ -141,7 +142,7 @@ struct handover {
     }
 };
 
-// Asks for probabilities times the group's half of a stage's columns, added to the output.
+// Issues the product of probabilities and the group's half of a stage's columns, added to the output.
 template <int group, int stage>
 __device__ __forceinline__ void start_values(group_state &g, const group_operands &at, const unsigned (&packed)[16])
 {
@@ -159,7 +160,7 @@ __device__ __forceinline__ void start_values(group_state &g, const group_operand
 template <int group, int stage> __device__ __forceinline__ void finish_values(const block_state &b, bool last)
 {
     if (!gathers && stage != group)
-        fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is the copy engine
+        fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is TMA
     wgmma_wait<0>();
     if (!last)
         mbarrier_arrive(b.empty(stage, group));

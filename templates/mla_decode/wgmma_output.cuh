@@ -6,11 +6,11 @@
 
 namespace {
 
-// The output of the warp's 16 rows, 16 bits a column, to its part of the half of a stage that the group read last, which
-// is as large: cells of 64 columns, chunks of 16 bytes swizzled as the copy engine does it, for no reason but the banks.
+// Puts the output of the warp's 16 rows, 16 bits a column, into its part of the half of a stage that the group read last,
+// which is as large: cells of 64 columns, chunks of 16 bytes swizzled as TMA does it, against bank conflicts.
 template <class T> __device__ __forceinline__ void stage_cell(const group_state &g, unsigned to, int n, const float (&factor)[2])
 {
-    // Of four matrices of 8 x 8, lanes 8 i onwards tell where the rows of matrix i go: rows + 8 (i % 2), chunk + i / 2.
+    // Of four matrices of 8 x 8, lanes from 8 i on hold where the rows of matrix i go: rows + 8 (i % 2), chunk + i / 2.
     const int lane = threadIdx.x % 32;
     const unsigned row = to + n * cell + (lane / 8 % 2 * 8 + lane % 8) * 128, swizzle = (lane / 16) ^ (lane % 8);
 #pragma unroll
@@ -64,8 +64,8 @@ __device__ __forceinline__ void stage_partial(const group_state &g, unsigned to,
     }
 }
 
-// The rows' output and log-sum-exp, or the piece's part of them. `stage`: whose half the group read last, and still has;
-// of a piece without tiles there is none, and the output is zeros.
+// Writes the rows' output and log-sum-exp, or the piece's part of them. `stage` is the one whose half the group read last
+// and still holds. A piece without tiles has none, and its output is zeros.
 __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
                                            const group_state &g, int group, int stage, const float (&sum)[2])
 {

@@ -29,7 +29,7 @@ struct group_state {
         started = false;
     }
 
-    // Goes over to another M. Nothing may be in flight.
+    // Rescales to another M. Nothing may be in flight.
     __device__ __forceinline__ void go_over(const float (&to)[2])
     {
         float factor[2];
@@ -66,7 +66,7 @@ __device__ __forceinline__ void move_maximum(float (&minus)[2], const float (&s)
 #pragma unroll
     for (int i = 0; i < 32; i++) {
         float x = s[i];
-        asm volatile("" : "+f"(x)); // not ahead of the branch that asks whether it is needed
+        asm volatile("" : "+f"(x)); // not ahead of the branch that tests whether it is needed
         most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x * scale);
     }
 #pragma unroll
@@ -89,9 +89,9 @@ __device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[
     most = ~0u;
 }
 
-// Turns scores into probabilities relative to M. Whether M must move is seen from the probabilities' sums, so that nearly
-// always no maximum is looked for. `inner`: there is an M already, so the usual way has one branch; else there may be none, which is
-// asked before. No output may be in flight, for it follows M.
+// Turns scores into probabilities relative to M. The probabilities' sums show whether M must move, so nearly always no
+// maximum is computed. With `inner` there is an M already, and the usual path has one branch; else it is tested first
+// whether there is one. No output may be in flight, because it is rescaled with M.
 template <bool inner> __device__ __forceinline__ void softmax(group_state &g, const float (&s)[32], unsigned (&packed)[16])
 {
     float minus[2] = {g.minus[0], g.minus[1]}, sum[2];

@@ -6,9 +6,9 @@
 
 namespace {
 
-// Where 16 bytes of a staged row are, of 64 columns of it: of four neighbouring ones, number l has columns 8 t + 2 l and 8 t + 2 l + 1 of four t,
-// which is what a lane holds. (By stmatrix they would be 8 neighbouring columns, but racecheck does not know it for a store, and takes what others
-// read there for the queries that lay there before.) Neighbouring rows are half of the banks apart.
+// The place of 16 bytes of a staged row, for 64 columns of it: of four neighbouring ones, number l has columns 8 t + 2 l
+// and 8 t + 2 l + 1 of four t, which is what a lane holds. By stmatrix they would be 8 neighbouring columns, but racecheck
+// does not take it for a store. Neighbouring rows are half of the banks apart.
 __device__ __forceinline__ unsigned staged_at(int row, int chunk)
 {
     return chunk / 8 * cell + row * 128 + ((chunk % 8 ^ (row % 2 * 4 + row / 2 % 4)) << 4);
@@ -34,7 +34,7 @@ __device__ __forceinline__ void stage_quads(const group_state &g, unsigned to, i
     }
 }
 
-// What a team has of a request, each block of its tiles, put together without a detour through memory: every block has its
+// What a cluster has of a request, each block of its tiles, is put together without a detour through memory: every block has its
 // output, divided by its sums, in the place of its queries; then each adds up a slice of the columns of all of them.
 __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
                                                const group_state &g, int group, const float (&sum)[2])

@@ -1,7 +1,7 @@
 -- MLA merge: partial results of cut requests, added up. What variants exist, and why not others.
 --
 -- The partial results were just written, so they come from L2, and with few of them the time is a chain of latencies:
--- the record, its pieces, the exchange. A warp asks for all of its pieces at once.
+-- the record, its pieces, the exchange. A warp loads all of its pieces at once.
 --
 --   warps  of a block
 --   split  warps that share the pieces of a row: many where a request has hundreds, one where it has two

@@ -183,9 +183,10 @@ static void batch_invariance(void **state)
     assert_null(family->fits(&p.base, &h200, &many));
     p.base.flags = GEN_BATCH_INVARIANT;
     assert_null(family->fits(&p.base, &h200, &small));
-    assert_string_equal(family->fits(&p.base, &h200, &many),
-                        "with varlen a request's last bits hang on the next request's queries: not "
-                        "batch-invariant");
+    assert_string_equal(
+        family->fits(&p.base, &h200, &many),
+        "with varlen a request's last bits depend on the next request's queries: not "
+        "batch-invariant");
     p.varlen = 0;
     assert_null(family->fits(&p.base, &h200, &many));
     gen_attn_fwd_problem q = p;

@@ -53,7 +53,7 @@ static void key_of_a_problem(void **state)
     assert_true(key.counts[2] == 256);
     static const int32_t unboxed[] = {1, 2, 8, 31, 48, 63, 65, 100};
     for (size_t i = 0; i < sizeof unboxed / sizeof *unboxed; i++) {
-        p.page_size = unboxed[i]; /* no boxes for the copy engine */
+        p.page_size = unboxed[i]; /* no TMA boxes */
         assert_int_equal(family->check(&p.base, &key), GEN_OK);
         assert_true(key.counts[3] == 1);
     }
@@ -183,7 +183,7 @@ static void what_fits_in_clusters(void **state)
         p.base.flags |= GEN_BATCH_INVARIANT;
         assert_string_equal(
             family->fits(&p.base, &h200, &variant),
-            "how many clusters there are hangs on the batch, and the result may not");
+            "how many clusters there are depends on the batch, and the result may not");
     }
 }
 
@@ -217,9 +217,9 @@ static void what_fits(void **state)
         p.page_size = whole[i];
         assert_null(family->fits(&p.base, &h200, &wgmma));
         p.page_size = odd[i];
-        assert_string_equal(family->fits(&p.base, &h200, &wgmma),
-                            "page_size is neither 16, 32, 64 nor a multiple of 64, as boxes of the "
-                            "copy engine want it");
+        assert_string_equal(
+            family->fits(&p.base, &h200, &wgmma),
+            "page_size is neither 16, 32, 64 nor a multiple of 64, as TMA boxes need it");
         assert_null(family->fits(&p.base, &h200, &mma));
     }
     p.q_len = 1024; /* 131072 rows: 2048 tiles of 64, 8192 of 16 */

@@ -67,7 +67,7 @@ check 1 "cannot read $scratch: " "$bin/attngen-tune" --families la_decode --quic
 other=la_decode_fp16_d64_vk
 check 0 "buckets measured, 0 kept" "$bin/attngen-tune" --families la_decode --quick --grid --keys $other --only '*_one' --output "$table"
 check 0 "3 buckets measured, 0 kept" "$bin/attngen-tune" --families la_decode --quick --shapes --force --keys $key --output "$table"
-# What the memory bounds does not rest, however long is asked for.
+# What the memory bounds does not rest, however long the option says.
 check 0 "3 buckets measured, 0 kept" timeout 60 "$bin/attngen-tune" --families la_decode --quick --shapes --force --keys $key --rest 100000 --output "$table"
 check 0 "^# rest_ms: 100000" grep "^# rest_ms" "$table"
 check 1 "^attngen-tune: --rest takes a whole number from 0 to 2147483647, found '-1'" "$bin/attngen-tune" --families la_decode --rest -1
@@ -185,7 +185,7 @@ hard_cases() { "$bin/attngen-bench" numerics --families la_decode --list "$hard"
 mkdir -p "$scratch/hard/sm90_132sm"
 printf 'family,case,error,peer,peer_error\n# gpu: before\nother,a,1,,\n# gpu: worse\nla_decode,plain,9,,\n' >"$numerics"
 cp "$numerics" "$scratch/before.csv"
-check 0 "1 of 3 cases were asked for: not written" hard_cases --cases plain
+check 0 "1 of 3 cases were selected: not written" hard_cases --cases plain
 check 1 "no results of la_decode are written" env SIM_FAULT="$only:lost" "$bin/attngen-bench" numerics --families la_decode --list "$hard" --results "$scratch/hard"
 cmp -s "$numerics" "$scratch/before.csv" || { echo "FAILED: a part of the hard cases was written"; failed=1; }
 printf '# family: la_decode\npeer\tcase\tms\terr\nother\tplain@0123456789abcdef\t-\t1e-3\n' >"$scratch/hard.tsv"

@@ -200,7 +200,7 @@ static const char *fits(const gen_problem *problem, const gen_device *device,
     const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)problem;
     (void)device;
     if (p->varlen && p->base.flags & GEN_BATCH_INVARIANT && variant->fact[ATTN_FWD_WGMMA])
-        return "with varlen a request's last bits hang on the next request's queries: not "
+        return "with varlen a request's last bits depend on the next request's queries: not "
                "batch-invariant";
     return NULL;
 }

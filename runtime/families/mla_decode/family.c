@@ -175,7 +175,7 @@ static const char *team_fits(const gen_mla_decode_problem *p, const gen_device *
     const int32_t team = team_of(variant), blocks = blocks_of(p->kv_len);
     const int64_t clusters = (int64_t)p->batch * row_tiles(p, variant);
     if (p->base.flags & GEN_BATCH_INVARIANT)
-        return "how many clusters there are hangs on the batch, and the result may not";
+        return "how many clusters there are depends on the batch, and the result may not";
     if (clusters > clusters_of(device, team))
         return "there are more requests than clusters that run at once";
     if (lengths_differ(p))
@@ -189,7 +189,7 @@ static bool choosy(const struct gen__facts *variant)
     return team_of(variant) > 1;
 }
 
-/* Two of team_fits()'s reasons hang on no variant. */
+/* Two of team_fits()'s reasons depend on no variant. */
 static bool refuses_choosy(const gen_problem *base)
 {
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
@@ -204,8 +204,7 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     if (rows_of(p) > (int64_t)MLA_MAX_ROW_TILES * at_least_1(variant->fact[MLA_DECODE_Q_ROWS]))
         return "q_len * num_heads makes more than 2048 row tiles";
     if (variant->fact[MLA_DECODE_TENSOR_MAP] && boxed_rows(page) == 1)
-        return "page_size is neither 16, 32, 64 nor a multiple of 64, as boxes of the copy engine "
-               "want it";
+        return "page_size is neither 16, 32, 64 nor a multiple of 64, as TMA boxes need it";
     return team_of(variant) > 1 ? team_fits(p, device, variant) : NULL;
 }
 
