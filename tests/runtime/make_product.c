@@ -9,7 +9,7 @@
 
 #define MAX_FAMILIES 64
 #define MAX_TARGETS 8
-#define MAX_GROUPS 512
+#define MAX_GROUPS 1024
 #define MAX_TABLES 8
 
 struct item {
@@ -143,7 +143,8 @@ uint64_t product_variant(struct product *p, uint32_t group, struct product_varia
         .shared_static = variant.shared_static,
         .registers = variant.registers ? variant.registers : 32,
         .cluster = variant.cluster ? variant.cluster : 1,
-        .digest = gen_pack_hash(variant.name, strlen(variant.name)),
+        .digest = variant.digest ? variant.digest
+                                 : gen_pack_hash(variant.name, strlen(variant.name)),
     };
     memcpy(item->v.facts, variant.facts, sizeof(variant.facts));
     return item->v.digest;

@@ -35,6 +35,7 @@ struct product_variant {
     int fallback;
     int image_for;      /* compute capability the fake image runs on; 0: any */
     const char *symbol; /* NULL: the name */
+    uint64_t digest;    /* 0: a hash of the name */
 };
 
 /* Returns the digest the product gives the variant. */
