@@ -268,12 +268,29 @@ static void bench_cold(struct bench_options *o, bool bare, double *sample, int c
     }
 }
 
+/* Without a GPU: what needs none, for a device by name. */
+static int host_pretended(struct bench_options *o)
+{
+    struct text rows = {0};
+    session_open_library(&o->session);
+    if (gen_device_named(o->pretend, &o->session.gpu.device) != GEN_OK)
+        die(1, "--pretend: %s", gen_last_error());
+    const struct tick_clock clock = tick_clock();
+    host_select(o, &clock, &rows);
+    bench_open(o, &rows);
+    text_free(&rows);
+    gen_close(o->session.library);
+    return 0;
+}
+
 int bench_host(struct bench_options *o)
 {
     struct text rows = {0}, text = {0};
     double first[COLD_STARTS], bare[COLD_STARTS];
     const int cold = o->quick ? 3 : COLD_STARTS;
     char note[96];
+    if (o->pretend)
+        return host_pretended(o);
     /* Before this process touches the driver. */
     bench_cold(o, false, first, cold);
     bench_cold(o, true, bare, cold);

@@ -4,9 +4,7 @@
  * of tab-separated fields. Numbers are read without regard to the locale.
  */
 #include "table.h"
-#include "lanes.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,19 +42,25 @@ static const char *const column_names[NUM_COLUMNS] = {
     "digest", "spread",   "runner_up", "runner_up_us",
 };
 
+/* A good row, with what rows are sorted by. */
+struct pending {
+    struct gen_pack_row row;
+    const struct gen_pack_group *group;
+    const char *values; /* of the group */
+    uint32_t line;
+};
+
 struct parser {
-    const gen_library *library;
-    struct gen__table *table;
+    const struct gen_pack_view *view;
+    struct gen_table *table;
+    struct pending *rows;
+    size_t num_rows, capacity;
     const char *at, *end;
     uint32_t line;
     uint32_t num_columns;
     int position[NUM_COLUMNS]; /* of a column in a row; -1: not there */
     char reason[128];          /* why the last row was bad */
     uint32_t recent[RECENT];   /* UINT32_MAX: none */
-    /* The last row's, which this one's often are, too. */
-    const struct gen__family *family;
-    uint32_t group;
-    const struct gen__entry *entry; /* of the group */
 };
 
 static bool same(struct span span, const char *text)
@@ -165,7 +169,7 @@ static bool parse_digest(struct span span, uint64_t *digest)
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
-static enum gen_status
+static enum gen_table_result
 refuse(struct parser *p, const char *format, ...)
 {
     va_list list;
@@ -174,7 +178,7 @@ refuse(struct parser *p, const char *format, ...)
     va_end(list);
     p->table->refused = true;
     p->table->reason_line = p->line;
-    return GEN_STATUS_FORMAT;
+    return GEN_TABLE_REFUSED;
 }
 
 /* "# key: value" */
@@ -197,9 +201,9 @@ static bool split_header(struct span line, struct span *key, struct span *value)
     return true;
 }
 
-static enum gen_status read_header_line(struct parser *p, struct span line, uint32_t *format)
+static enum gen_table_result read_header_line(struct parser *p, struct span line, uint32_t *format)
 {
-    struct gen__table *t = p->table;
+    struct gen_table *t = p->table;
     const struct {
         const char *key;
         uint32_t *value;
@@ -210,7 +214,7 @@ static enum gen_status read_header_line(struct parser *p, struct span line, uint
     };
     struct span key, value;
     if (!split_header(line, &key, &value))
-        return GEN_OK;
+        return GEN_TABLE_READ;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         if (!same(key, numbers[i].key))
             continue;
@@ -221,12 +225,12 @@ static enum gen_status read_header_line(struct parser *p, struct span line, uint
     if (same(key, "class"))
         snprintf(t->class_name, sizeof(t->class_name), "%.*s",
                  (int)(value.length < 31 ? value.length : 31), value.at);
-    return GEN_OK;
+    return GEN_TABLE_READ;
 }
 
-static enum gen_status check_header(struct parser *p, uint32_t format)
+static enum gen_table_result check_header(struct parser *p, uint32_t format)
 {
-    struct gen__table *t = p->table;
+    struct gen_table *t = p->table;
     if (format != 1)
         return refuse(p, "table format %u, this runtime reads format 1", format);
     const char *missing = !t->compute_capability ? "compute_capability"
@@ -242,7 +246,7 @@ static enum gen_status check_header(struct parser *p, uint32_t format)
     if (strcmp(class, t->class_name) != 0)
         return refuse(p, "the class is \"%s\", but compute_capability and num_sms say \"%s\"",
                       t->class_name, class);
-    return GEN_OK;
+    return GEN_TABLE_READ;
 }
 
 /* Splits at tabs; the number of fields, at most MAX_COLUMNS + 1. */
@@ -263,7 +267,7 @@ static uint32_t split_fields(struct span line, struct span fields[MAX_COLUMNS])
     }
 }
 
-static enum gen_status read_columns(struct parser *p, struct span line)
+static enum gen_table_result read_columns(struct parser *p, struct span line)
 {
     struct span fields[MAX_COLUMNS];
     p->num_columns = split_fields(line, fields);
@@ -277,10 +281,10 @@ static enum gen_status read_columns(struct parser *p, struct span line)
         if (c < NUM_NEEDED && p->position[c] < 0)
             return refuse(p, "the line of column names has no \"%s\"", column_names[c]);
     }
-    return GEN_OK;
+    return GEN_TABLE_READ;
 }
 
-static enum gen_status read_header(struct parser *p)
+static enum gen_table_result read_header(struct parser *p)
 {
     struct span line;
     uint32_t format = 0;
@@ -289,15 +293,15 @@ static enum gen_status read_header(struct parser *p)
     while (next_line(p, &line)) {
         if (line.length == 0)
             continue;
-        enum gen_status status;
+        enum gen_table_result result;
         if (line.at[0] == '#') {
-            status = read_header_line(p, line, &format);
-            if (status)
-                return status;
+            result = read_header_line(p, line, &format);
+            if (result)
+                return result;
             continue;
         }
-        status = check_header(p, format);
-        return status ? status : read_columns(p, line);
+        result = check_header(p, format);
+        return result ? result : read_columns(p, line);
     }
     return refuse(p, "the text ends before the line of column names");
 }
@@ -320,14 +324,37 @@ bad(struct parser *p, struct span found, const char *format, ...)
     return false;
 }
 
+/* Where the name stands among those of a list separated by commas; -1 where it does not. */
+static int position_in(const char *names, struct span name)
+{
+    for (int i = 0; *names; i++) {
+        const size_t length = strcspn(names, ",");
+        if (length == name.length && !memcmp(names, name.at, length))
+            return i;
+        names += length + (names[length] == ',');
+    }
+    return -1;
+}
+
+static uint32_t count_names(const char *names)
+{
+    uint32_t count = *names != '\0';
+    for (; *names; names++)
+        count += *names == ',';
+    return count;
+}
+
 /* "states=4096", several separated by commas or spaces: every coordinate of the
  * family once. */
-static bool parse_problem(struct parser *p, const struct gen__family *family, struct span text,
-                          struct gen__row *row)
+static bool parse_problem(struct parser *p, const struct gen_pack_family *family, struct span text,
+                          float counts[GEN_PACK_MAX_COORDS])
 {
-    const char *at = text.at;
-    const char *end = text.at + text.length;
+    const char *at = text.at, *end = text.at + text.length;
+    const char *coords = p->view->strings + family->coords;
+    const char *family_name = p->view->strings + family->name;
     uint32_t seen = 0;
+    for (int c = 0; c < GEN_PACK_MAX_COORDS; c++)
+        counts[c] = 1.0f;
     while (at < end) {
         const char *stop = at;
         while (stop < end && *stop != ',' && *stop != ' ')
@@ -336,11 +363,9 @@ static bool parse_problem(struct parser *p, const struct gen__family *family, st
         if (!equals)
             return bad(p, text, "expected coordinate=value");
         const struct span name = {at, (size_t)(equals - at)};
-        uint32_t c = 0;
-        while (c < family->num_coords && !same(name, family->coords[c]))
-            c++;
-        if (c == family->num_coords)
-            return bad(p, name, "not a coordinate of %.40s", family->name);
+        const int c = position_in(coords, name);
+        if (c < 0 || c >= GEN_PACK_MAX_COORDS)
+            return bad(p, name, "not a coordinate of %.40s", family_name);
         if (seen & 1u << c)
             return bad(p, name, "the coordinate is given twice");
         seen |= 1u << c;
@@ -348,12 +373,11 @@ static bool parse_problem(struct parser *p, const struct gen__family *family, st
         const struct span number = {equals + 1, (size_t)(stop - equals - 1)};
         if (!parse_number(number, &value) || value <= 0.0 || !isnormal((float)value))
             return bad(p, number, "the coordinate is not a number > 0");
-        row->counts[c] = (float)value;
-        row->logs[c] = gen__doublings((float)value);
+        counts[c] = (float)value;
         at = stop < end ? stop + 1 : end;
     }
-    if (seen != (1u << family->num_coords) - 1)
-        return bad(p, text, "a coordinate of %.40s is missing", family->name);
+    if (seen != (1u << count_names(coords)) - 1)
+        return bad(p, text, "a coordinate of %.40s is missing", family_name);
     return true;
 }
 
@@ -376,46 +400,25 @@ static struct span field(const struct parser *p, const struct span *fields, enum
 /* By name; num_variants where the product has none. */
 static uint32_t find_variant(struct parser *p, struct span name)
 {
-    const struct gen__pack *pack = &p->library->pack;
+    const struct gen_pack_view *view = p->view;
     uint32_t *recent = &p->recent[gen_pack_hash(name.at, name.length) % RECENT];
-    if (*recent < pack->index->num_variants &&
-        same(name, gen__pack_string(pack, pack->variants[*recent].name)))
+    if (*recent < view->num_variants && same(name, view->strings + view->variants[*recent].name))
         return *recent;
-    return *recent = gen__pack_find(pack, name.at, name.length);
+    return *recent = gen_pack_find(view, name.at, name.length);
 }
 
-static const struct gen__family *find_family(struct parser *p, struct span name)
-{
-    if (p->family && same(name, p->family->name))
-        return p->family;
-    for (uint32_t i = 0; i < gen__num_families; i++)
-        if (same(name, gen__families[i]->name))
-            return p->family = gen__families[i];
-    return NULL;
-}
-
-static const struct gen__entry *find_entry(struct parser *p, uint32_t group)
-{
-    if (group != p->group) {
-        p->group = group;
-        p->entry = gen__entry_of_group(p->library, group);
-    }
-    return p->entry;
-}
-
-static bool parse_optional(struct parser *p, const struct span *fields, struct gen__row *row)
+static bool parse_optional(struct parser *p, const struct span *fields, struct gen_pack_row *row)
 {
     double spread;
     struct span text = field(p, fields, SPREAD);
     if (!absent(text) && !parse_number(text, &spread))
         return bad(p, text, "the spread is not a number");
-    const struct gen__pack *pack = &p->library->pack;
-    row->runner_up = pack->index->num_variants;
+    row->runner_up = p->view->num_variants;
     row->runner_up_us = 0.0f;
     text = field(p, fields, RUNNER_UP);
     if (absent(text))
         return true;
-    /* A product may hold the table's winners alone, so a runner-up that it
+    /* A product may hold the winners of a table alone, so a runner-up that it
      * lacks is no fault. */
     row->runner_up = find_variant(p, text);
     text = field(p, fields, RUNNER_UP_US);
@@ -423,96 +426,139 @@ static bool parse_optional(struct parser *p, const struct span *fields, struct g
 }
 
 /* A good row into *pending; else false with the reason, or with *expired. */
-static bool parse_row(struct parser *p, struct span line, struct gen__pending *pending,
-                      bool *expired)
+static bool parse_row(struct parser *p, struct span line, struct pending *pending, bool *expired)
 {
-    const gen_library *library = p->library;
-    const struct gen__pack *pack = &library->pack;
+    const struct gen_pack_view *view = p->view;
     struct span fields[MAX_COLUMNS];
     uint32_t count = split_fields(line, fields);
     if (count != p->num_columns)
         return bad(p, line, "%u fields, expected %u", count, p->num_columns);
 
-    struct span text = field(p, fields, FAMILY);
-    const struct gen__family *family = find_family(p, text);
-    if (!family)
-        return bad(p, text, "this runtime has no such family");
-
-    text = field(p, fields, VARIANT);
-    const uint32_t variant = find_variant(p, text);
-    if (variant == pack->index->num_variants)
+    struct span text = field(p, fields, VARIANT);
+    struct gen_pack_row *row = &pending->row;
+    row->variant = find_variant(p, text);
+    if (row->variant == view->num_variants)
         return bad(p, text, "the product has no such variant");
-    const uint32_t group = pack->variants[variant].group;
-    if (library->families[pack->groups[group].family] != family)
-        return bad(p, text, "the variant is not of family %.40s", family->name);
-    const struct span required = field(p, fields, REQUIRED);
-    if (!same(required, gen__pack_string(pack, pack->groups[group].name)))
-        return bad(p, required, "not the required key of the row's variant");
-    const struct gen__entry *entry = find_entry(p, group);
-    if (!entry)
-        return bad(p, required, "this runtime does not know a required value");
-    pending->entry = (uint32_t)(entry - library->entries);
+    const struct gen_pack_group *group = &view->groups[view->variants[row->variant].group];
+    const struct gen_pack_family *family = &view->families[group->family];
+    pending->group = group;
+    pending->values = view->strings + group->values;
+    text = field(p, fields, FAMILY);
+    if (!same(text, view->strings + family->name))
+        return bad(p, text, "the variant is of family %.40s", view->strings + family->name);
+    text = field(p, fields, REQUIRED);
+    if (!same(text, view->strings + group->name))
+        return bad(p, text, "not the required key of the row's variant");
 
-    struct gen__row *row = &pending->row;
-    memset(row, 0, sizeof(*row));
-    row->facts = gen__facts_of(library, variant);
     uint64_t digest;
     text = field(p, fields, DIGEST);
-    if (!parse_problem(p, family, field(p, fields, PROBLEM), row) ||
+    if (!parse_problem(p, family, field(p, fields, PROBLEM), row->counts) ||
         !parse_us(p, field(p, fields, US), &row->us) || !parse_optional(p, fields, row))
         return false;
     if (!parse_digest(text, &digest))
         return bad(p, text, "the digest is not 16 hexadecimal digits");
-    row->log2_us = log2f(fmaxf(row->us, FLT_MIN));
-    *expired = digest != pack->variants[variant].digest;
+    *expired = digest != view->variants[row->variant].digest;
     return !*expired;
 }
 
-static bool append(struct gen__pending_list *list, const struct gen__pending *row)
+/* ---- the table --------------------------------------------------------- */
+
+static bool append(struct parser *p, const struct pending *row)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 256;
-        struct gen__pending *rows = realloc(list->rows, capacity * sizeof(*rows));
+    if (p->num_rows == p->capacity) {
+        const size_t capacity = p->capacity ? 2 * p->capacity : 256;
+        struct pending *rows = realloc(p->rows, capacity * sizeof(*rows));
         if (!rows)
             return false;
-        list->rows = rows;
-        list->capacity = capacity;
+        p->rows = rows;
+        p->capacity = capacity;
     }
-    list->rows[list->count++] = *row;
+    p->rows[p->num_rows++] = *row;
     return true;
 }
 
-enum gen_status gen__table_parse(const gen_library *library, uint32_t table, const char *text,
-                                 size_t size, struct gen__pending_list *list)
+/* Is the row's variant PTX where the product has machine code for the class and the key? */
+static bool is_passed_over(const struct parser *p, const struct pending *pending)
 {
-    struct gen__table *t = &library->tables[table];
-    struct parser p = {
-        .library = library, .table = t, .at = text, .end = text + size, .group = UINT32_MAX};
-    memset(p.recent, 0xff, sizeof(p.recent));
-    enum gen_status status = read_header(&p);
-    if (status)
-        return status;
+    const struct gen_pack_view *view = p->view;
+    if (view->targets[pending->group->target].kind != GEN_PACK_PTX)
+        return false;
+    for (uint32_t g = 0; g < view->num_groups; g++) {
+        const struct gen_pack_group *group = &view->groups[g];
+        const struct gen_pack_target *target = &view->targets[group->target];
+        if (group->family == pending->group->family && target->kind != GEN_PACK_PTX &&
+            strcmp(view->strings + group->values, pending->values) == 0 &&
+            gen_pack_code_runs(target->kind, target->compute_capability,
+                               p->table->compute_capability))
+            return true;
+    }
+    return false;
+}
+
+int gen_table_order_keys(uint32_t family_a, const char *values_a, uint32_t family_b,
+                         const char *values_b)
+{
+    const int order = (family_a > family_b) - (family_a < family_b);
+    return order ? order : strcmp(values_a, values_b);
+}
+
+int gen_table_order_counts(const float *a, const float *b)
+{
+    int order = (a[0] > b[0]) - (a[0] < b[0]);
+    for (int c = 1; !order && c < GEN_PACK_MAX_COORDS; c++)
+        order = (a[c] < b[c]) - (a[c] > b[c]);
+    return order;
+}
+
+static int order_pending(const void *x, const void *y)
+{
+    const struct pending *a = x, *b = y;
+    int order = gen_table_order_keys(a->group->family, a->values, b->group->family, b->values);
+    if (!order)
+        order = gen_table_order_counts(a->row.counts, b->row.counts);
+    return order ? order : (a->line > b->line) - (a->line < b->line);
+}
+
+static enum gen_table_result read_rows(struct parser *p)
+{
+    struct gen_table *t = p->table;
     struct span line;
-    while (next_line(&p, &line)) {
+    while (next_line(p, &line)) {
         if (line.length == 0 || line.at[0] == '#')
             continue;
-        struct gen__pending pending = {.compute_capability = t->compute_capability,
-                                       .num_sms = t->num_sms,
-                                       .table = table,
-                                       .line = p.line};
+        struct pending pending = {.line = p->line};
         bool expired = false;
-        if (parse_row(&p, line, &pending, &expired)) {
-            if (gen__is_passed_over(library, &library->entries[pending.entry],
-                                    pending.row.facts->index, t->compute_capability))
+        if (parse_row(p, line, &pending, &expired)) {
+            if (is_passed_over(p, &pending))
                 t->num_ptx++;
-            else if (!append(list, &pending))
-                return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory for its rows", t->name);
+            else if (!append(p, &pending))
+                return GEN_TABLE_NO_MEMORY;
         } else if (expired) {
             t->num_expired++;
         } else if (t->num_bad++ == 0) {
-            memcpy(t->reason, p.reason, sizeof(p.reason));
-            t->reason_line = p.line;
+            memcpy(t->reason, p->reason, sizeof(p->reason));
+            t->reason_line = p->line;
         }
     }
-    return GEN_OK;
+    return GEN_TABLE_READ;
+}
+
+enum gen_table_result gen_table_read(const struct gen_pack_view *view, const char *text,
+                                     size_t size, struct gen_table *table)
+{
+    struct parser p = {.view = view, .table = table, .at = text, .end = text + size};
+    memset(table, 0, sizeof(*table));
+    memset(p.recent, 0xff, sizeof(p.recent));
+    enum gen_table_result result = read_header(&p);
+    if (result == GEN_TABLE_READ)
+        result = read_rows(&p);
+    if (result == GEN_TABLE_READ && p.num_rows) {
+        qsort(p.rows, p.num_rows, sizeof(*p.rows), order_pending);
+        table->rows = malloc(p.num_rows * sizeof(*table->rows));
+        result = table->rows ? result : GEN_TABLE_NO_MEMORY;
+        for (size_t i = 0; table->rows && i < p.num_rows; i++)
+            table->rows[table->num_rows++] = p.rows[i].row;
+    }
+    free(p.rows);
+    return result;
 }

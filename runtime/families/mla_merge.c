@@ -6,7 +6,6 @@
 #include "families/mla.h"
 
 #include "occupancy.h"
-#include "short.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -101,7 +100,6 @@ static int32_t slices(const struct gen__facts *variant)
     return columns > 0 && columns < MLA_LATENT ? MLA_LATENT / columns : 1;
 }
 
-/* No fits_all(): half of the variants fit all, and asking which takes longer than asking fits(). */
 static const char *fits(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant)
 {
@@ -486,11 +484,6 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-static bool launch_here(const gen_library *library, const gen_device *device,
-                        const gen_problem *problem, gen_plan_launch *launch);
-
 const struct gen__family gen__family_mla_merge = {
     .name = family,
     .tag = GEN_MLA_MERGE,
@@ -502,14 +495,13 @@ const struct gen__family gen__family_mla_merge = {
     .facts = MLA_MERGE_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
-    .launch = launch_here,
     .params = params,
     .reference = gen__mla_merge_reference,
     .exact = gen__mla_merge_exact,
@@ -522,6 +514,3 @@ const struct gen__family gen__family_mla_merge = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
-
-GEN__SELECT_HERE(mla_merge)
-GEN__LAUNCH_HERE(mla_merge)

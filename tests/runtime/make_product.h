@@ -45,9 +45,6 @@ void product_table(struct product *product, const char *name, const char *text);
 
 /* The file's bytes, to be freed. */
 void *product_bytes(const struct product *product, size_t *size);
-/* The same with its tables prepared by this runtime, to be freed. `bytes` are 8-byte aligned; *size
- * is theirs, and then the other's. */
-void *product_prepare(const void *bytes, size_t *size);
 /* Writes the product, frees it and opens the file, whose bytes are to be freed behind the library.
  */
 enum gen_status product_open(struct product *product, void **bytes, gen_library **library);
