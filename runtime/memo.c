@@ -11,7 +11,9 @@ _Static_assert(DEVICE_WORDS == 4 && offsetof(gen_device, ordinal) % sizeof(uint6
 
 struct gen__memo_entry {
     gen_plan plan;
-    uint64_t library, hash; /* library 0: there is no plan */
+    uint64_t library; /* 0: there is no plan */
+    uint64_t hash;    /* of the plan's problem */
+    uint64_t missed;  /* of the problem that was asked last and not found */
     uint64_t device[DEVICE_WORDS], problem[PROBLEM_WORDS];
 };
 
@@ -89,6 +91,12 @@ void gen__memo_put(const struct gen__memo_key *key, const gen_plan *plan)
     const size_t size = key->problem->size;
     if (!entry)
         return;
+    /* A copy waits for all that was just written, as long as a short search takes, so problems that
+     * never come again are spared it. */
+    if (entry->missed != (key->hash ^ key->library)) {
+        entry->missed = key->hash ^ key->library;
+        return;
+    }
     entry->library = key->library;
     entry->hash = key->hash;
     for (size_t i = 0; i < DEVICE_WORDS; i++)

@@ -25,6 +25,8 @@ struct gen__memo_key {
  * left alone. */
 bool gen__memo_get(struct gen__memo_key *key, uint64_t library, const gen_device *device,
                    const gen_problem *problem, gen_plan *plan);
+/* Keeps the plan if its problem was the last that was looked for at its place: from the second time
+ * on that it comes. */
 void gen__memo_put(const struct gen__memo_key *key, const gen_plan *plan);
 
 /* In vectors, written out: gcc turns a memcpy of this size into a call or `rep movs`, which takes

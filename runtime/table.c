@@ -4,6 +4,7 @@
  * of tab-separated fields. Numbers are read without regard to the locale.
  */
 #include "table.h"
+#include "table_fields.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -12,16 +13,9 @@
 #include <string.h>
 
 #define MAGIC "# attngen tuning table"
-#define MAX_COLUMNS 32
 
 /* Variants that were found, by a hash of the name: few win the many rows of a table. */
 #define RECENT 256
-
-/* A piece of the text, without a NUL. */
-struct span {
-    const char *at;
-    size_t length;
-};
 
 enum column {
     FAMILY,
@@ -63,18 +57,7 @@ struct parser {
     uint32_t recent[RECENT];   /* UINT32_MAX: none */
 };
 
-static bool same(struct span span, const char *text)
-{
-    return strlen(text) == span.length && !memcmp(span.at, text, span.length);
-}
-
-/* Absent values are written as "" or "-". */
-static bool absent(struct span span)
-{
-    return span.length == 0 || (span.length == 1 && *span.at == '-');
-}
-
-static bool next_line(struct parser *p, struct span *line)
+static bool next_line(struct parser *p, struct gen__span *line)
 {
     if (p->at == p->end)
         return false;
@@ -86,80 +69,6 @@ static bool next_line(struct parser *p, struct span *line)
         line->length--;
     p->at = newline ? newline + 1 : p->end;
     p->line++;
-    return true;
-}
-
-static bool parse_unsigned(struct span span, uint32_t *value)
-{
-    uint64_t v = 0;
-    if (span.length == 0 || span.length > 10)
-        return false;
-    for (size_t i = 0; i < span.length; i++) {
-        if (span.at[i] < '0' || span.at[i] > '9')
-            return false;
-        v = 10 * v + (uint64_t)(span.at[i] - '0');
-    }
-    *value = (uint32_t)v;
-    return v <= UINT32_MAX;
-}
-
-/* Digits, with a point and an exponent if wished; never negative. */
-static bool parse_number(struct span span, double *value)
-{
-    double v = 0.0;
-    int scale = 0;
-    size_t digits = 0;
-    bool point = false;
-    size_t i = 0;
-    for (; i < span.length; i++) {
-        char c = span.at[i];
-        if (c == '.' && !point) {
-            point = true;
-        } else if (c >= '0' && c <= '9') {
-            v = 10.0 * v + (c - '0');
-            scale -= point;
-            digits++;
-        } else {
-            break;
-        }
-    }
-    if (digits == 0 || digits > 40)
-        return false;
-    if (i < span.length && (span.at[i] == 'e' || span.at[i] == 'E')) {
-        bool negative = ++i < span.length && span.at[i] == '-';
-        if (i < span.length && (span.at[i] == '-' || span.at[i] == '+'))
-            i++;
-        uint32_t exponent;
-        if (span.length - i > 3 ||
-            !parse_unsigned((struct span){span.at + i, span.length - i}, &exponent))
-            return false;
-        scale += negative ? -(int)exponent : (int)exponent;
-        i = span.length;
-    }
-    static const double powers[] = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1e0};
-    *value = v * (scale >= -6 && scale <= 0 ? powers[scale + 6] : pow(10.0, scale));
-    return i == span.length && isfinite(*value);
-}
-
-static bool parse_digest(struct span span, uint64_t *digest)
-{
-    uint64_t v = 0;
-    if (span.length != 16)
-        return false;
-    for (size_t i = 0; i < span.length; i++) {
-        char c = span.at[i];
-        unsigned digit;
-        if (c >= '0' && c <= '9')
-            digit = (unsigned)(c - '0');
-        else if (c >= 'a' && c <= 'f')
-            digit = (unsigned)(c - 'a') + 10;
-        else if (c >= 'A' && c <= 'F')
-            digit = (unsigned)(c - 'A') + 10;
-        else
-            return false;
-        v = v << 4 | digit;
-    }
-    *digest = v;
     return true;
 }
 
@@ -182,7 +91,7 @@ refuse(struct parser *p, const char *format, ...)
 }
 
 /* "# key: value" */
-static bool split_header(struct span line, struct span *key, struct span *value)
+static bool split_header(struct gen__span line, struct gen__span *key, struct gen__span *value)
 {
     const char *end = line.at + line.length;
     const char *at = line.at + 1;
@@ -191,17 +100,18 @@ static bool split_header(struct span line, struct span *key, struct span *value)
     const char *colon = memchr(at, ':', (size_t)(end - at));
     if (!colon)
         return false;
-    *key = (struct span){at, (size_t)(colon - at)};
+    *key = (struct gen__span){at, (size_t)(colon - at)};
     at = colon + 1;
     while (at < end && *at == ' ')
         at++;
     while (end > at && end[-1] == ' ')
         end--;
-    *value = (struct span){at, (size_t)(end - at)};
+    *value = (struct gen__span){at, (size_t)(end - at)};
     return true;
 }
 
-static enum gen_table_result read_header_line(struct parser *p, struct span line, uint32_t *format)
+static enum gen_table_result read_header_line(struct parser *p, struct gen__span line,
+                                              uint32_t *format)
 {
     struct gen_table *t = p->table;
     const struct {
@@ -212,17 +122,17 @@ static enum gen_table_result read_header_line(struct parser *p, struct span line
         {"num_sms", &t->num_sms},   {"memory_gbps", &t->memory_gbps},
         {"l2_bytes", &t->l2_bytes},
     };
-    struct span key, value;
+    struct gen__span key, value;
     if (!split_header(line, &key, &value))
         return GEN_TABLE_READ;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        if (!same(key, numbers[i].key))
+        if (!gen__span_is(key, numbers[i].key))
             continue;
-        if (!parse_unsigned(value, numbers[i].value) || *numbers[i].value == 0)
+        if (!gen__span_unsigned(value, numbers[i].value) || *numbers[i].value == 0)
             return refuse(p, "%s is \"%.*s\", expected a number of at least 1", numbers[i].key,
                           (int)(value.length < 40 ? value.length : 40), value.at);
     }
-    if (same(key, "class"))
+    if (gen__span_is(key, "class"))
         snprintf(t->class_name, sizeof(t->class_name), "%.*s",
                  (int)(value.length < 31 ? value.length : 31), value.at);
     return GEN_TABLE_READ;
@@ -249,34 +159,16 @@ static enum gen_table_result check_header(struct parser *p, uint32_t format)
     return GEN_TABLE_READ;
 }
 
-/* Splits at tabs; the number of fields, at most MAX_COLUMNS + 1. */
-static uint32_t split_fields(struct span line, struct span fields[MAX_COLUMNS])
+static enum gen_table_result read_columns(struct parser *p, struct gen__span line)
 {
-    uint32_t count = 0;
-    const char *at = line.at;
-    const char *end = line.at + line.length;
-    for (;;) {
-        const char *tab = memchr(at, '\t', (size_t)(end - at));
-        const char *stop = tab ? tab : end;
-        if (count == MAX_COLUMNS)
-            return MAX_COLUMNS + 1;
-        fields[count++] = (struct span){at, (size_t)(stop - at)};
-        if (!tab)
-            return count;
-        at = tab + 1;
-    }
-}
-
-static enum gen_table_result read_columns(struct parser *p, struct span line)
-{
-    struct span fields[MAX_COLUMNS];
-    p->num_columns = split_fields(line, fields);
-    if (p->num_columns > MAX_COLUMNS)
-        return refuse(p, "more than %d columns", MAX_COLUMNS);
+    struct gen__span fields[GEN__MAX_COLUMNS];
+    p->num_columns = gen__span_split(line, fields);
+    if (p->num_columns > GEN__MAX_COLUMNS)
+        return refuse(p, "more than %d columns", GEN__MAX_COLUMNS);
     for (int c = 0; c < NUM_COLUMNS; c++) {
         p->position[c] = -1;
         for (uint32_t i = 0; i < p->num_columns; i++)
-            if (same(fields[i], column_names[c]))
+            if (gen__span_is(fields[i], column_names[c]))
                 p->position[c] = (int)i;
         if (c < NUM_NEEDED && p->position[c] < 0)
             return refuse(p, "the line of column names has no \"%s\"", column_names[c]);
@@ -286,9 +178,9 @@ static enum gen_table_result read_columns(struct parser *p, struct span line)
 
 static enum gen_table_result read_header(struct parser *p)
 {
-    struct span line;
+    struct gen__span line;
     uint32_t format = 0;
-    if (!next_line(p, &line) || !same(line, MAGIC))
+    if (!next_line(p, &line) || !gen__span_is(line, MAGIC))
         return refuse(p, "the first line is not \"" MAGIC "\"");
     while (next_line(p, &line)) {
         if (line.length == 0)
@@ -312,7 +204,7 @@ static enum gen_table_result read_header(struct parser *p)
 __attribute__((format(printf, 3, 4)))
 #endif
 static bool
-bad(struct parser *p, struct span found, const char *format, ...)
+bad(struct parser *p, struct gen__span found, const char *format, ...)
 {
     char text[80];
     va_list list;
@@ -325,7 +217,7 @@ bad(struct parser *p, struct span found, const char *format, ...)
 }
 
 /* Where the name stands among those of a list separated by commas; -1 where it does not. */
-static int position_in(const char *names, struct span name)
+static int position_in(const char *names, struct gen__span name)
 {
     for (int i = 0; *names; i++) {
         const size_t length = strcspn(names, ",");
@@ -346,8 +238,8 @@ static uint32_t count_names(const char *names)
 
 /* "states=4096", several separated by commas or spaces: every coordinate of the
  * family once. */
-static bool parse_problem(struct parser *p, const struct gen_pack_family *family, struct span text,
-                          float counts[GEN_PACK_MAX_COORDS])
+static bool parse_problem(struct parser *p, const struct gen_pack_family *family,
+                          struct gen__span text, float counts[GEN_PACK_MAX_COORDS])
 {
     const char *at = text.at, *end = text.at + text.length;
     const char *coords = p->view->strings + family->coords;
@@ -362,7 +254,7 @@ static bool parse_problem(struct parser *p, const struct gen_pack_family *family
         const char *equals = memchr(at, '=', (size_t)(stop - at));
         if (!equals)
             return bad(p, text, "expected coordinate=value");
-        const struct span name = {at, (size_t)(equals - at)};
+        const struct gen__span name = {at, (size_t)(equals - at)};
         const int c = position_in(coords, name);
         if (c < 0 || c >= GEN_PACK_MAX_COORDS)
             return bad(p, name, "not a coordinate of %.40s", family_name);
@@ -370,8 +262,8 @@ static bool parse_problem(struct parser *p, const struct gen_pack_family *family
             return bad(p, name, "the coordinate is given twice");
         seen |= 1u << c;
         double value;
-        const struct span number = {equals + 1, (size_t)(stop - equals - 1)};
-        if (!parse_number(number, &value) || value <= 0.0 || !isnormal((float)value))
+        const struct gen__span number = {equals + 1, (size_t)(stop - equals - 1)};
+        if (!gen__span_number(number, &value) || value <= 0.0 || !isnormal((float)value))
             return bad(p, number, "the coordinate is not a number > 0");
         counts[c] = (float)value;
         at = stop < end ? stop + 1 : end;
@@ -381,60 +273,64 @@ static bool parse_problem(struct parser *p, const struct gen_pack_family *family
     return true;
 }
 
-static bool parse_us(struct parser *p, struct span text, float *us)
+static bool parse_us(struct parser *p, struct gen__span text, float *us)
 {
     double value;
-    if (!parse_number(text, &value) || !isnormal((float)value))
+    if (!gen__span_number(text, &value) || !isnormal((float)value))
         return bad(p, text, "not a finite number of microseconds > 0");
     *us = (float)value;
     return true;
 }
 
-static struct span field(const struct parser *p, const struct span *fields, enum column column)
+static struct gen__span field(const struct parser *p, const struct gen__span *fields,
+                              enum column column)
 {
     if (p->position[column] < 0)
-        return (struct span){"", 0};
+        return (struct gen__span){"", 0};
     return fields[p->position[column]];
 }
 
 /* By name; num_variants where the product has none. */
-static uint32_t find_variant(struct parser *p, struct span name)
+static uint32_t find_variant(struct parser *p, struct gen__span name)
 {
     const struct gen_pack_view *view = p->view;
     uint32_t *recent = &p->recent[gen_pack_hash(name.at, name.length) % RECENT];
-    if (*recent < view->num_variants && same(name, view->strings + view->variants[*recent].name))
+    if (*recent < view->num_variants &&
+        gen__span_is(name, view->strings + view->variants[*recent].name))
         return *recent;
     return *recent = gen_pack_find(view, name.at, name.length);
 }
 
-static bool parse_optional(struct parser *p, const struct span *fields, struct gen_pack_row *row)
+static bool parse_optional(struct parser *p, const struct gen__span *fields,
+                           struct gen_pack_row *row)
 {
     double spread;
-    struct span text = field(p, fields, SPREAD);
-    if (!absent(text) && !parse_number(text, &spread))
+    struct gen__span text = field(p, fields, SPREAD);
+    if (!gen__span_absent(text) && !gen__span_number(text, &spread))
         return bad(p, text, "the spread is not a number");
     row->runner_up = p->view->num_variants;
     row->runner_up_us = 0.0f;
     text = field(p, fields, RUNNER_UP);
-    if (absent(text))
+    if (gen__span_absent(text))
         return true;
     /* A product may hold the winners of a table alone, so a runner-up that it
      * lacks is no fault. */
     row->runner_up = find_variant(p, text);
     text = field(p, fields, RUNNER_UP_US);
-    return absent(text) || parse_us(p, text, &row->runner_up_us);
+    return gen__span_absent(text) || parse_us(p, text, &row->runner_up_us);
 }
 
 /* A good row into *pending; else false with the reason, or with *expired. */
-static bool parse_row(struct parser *p, struct span line, struct pending *pending, bool *expired)
+static bool parse_row(struct parser *p, struct gen__span line, struct pending *pending,
+                      bool *expired)
 {
     const struct gen_pack_view *view = p->view;
-    struct span fields[MAX_COLUMNS];
-    uint32_t count = split_fields(line, fields);
+    struct gen__span fields[GEN__MAX_COLUMNS];
+    uint32_t count = gen__span_split(line, fields);
     if (count != p->num_columns)
         return bad(p, line, "%u fields, expected %u", count, p->num_columns);
 
-    struct span text = field(p, fields, VARIANT);
+    struct gen__span text = field(p, fields, VARIANT);
     struct gen_pack_row *row = &pending->row;
     row->variant = find_variant(p, text);
     if (row->variant == view->num_variants)
@@ -444,10 +340,10 @@ static bool parse_row(struct parser *p, struct span line, struct pending *pendin
     pending->group = group;
     pending->values = view->strings + group->values;
     text = field(p, fields, FAMILY);
-    if (!same(text, view->strings + family->name))
+    if (!gen__span_is(text, view->strings + family->name))
         return bad(p, text, "the variant is of family %.40s", view->strings + family->name);
     text = field(p, fields, REQUIRED);
-    if (!same(text, view->strings + group->name))
+    if (!gen__span_is(text, view->strings + group->name))
         return bad(p, text, "not the required key of the row's variant");
 
     uint64_t digest;
@@ -455,7 +351,7 @@ static bool parse_row(struct parser *p, struct span line, struct pending *pendin
     if (!parse_problem(p, family, field(p, fields, PROBLEM), row->counts) ||
         !parse_us(p, field(p, fields, US), &row->us) || !parse_optional(p, fields, row))
         return false;
-    if (!parse_digest(text, &digest))
+    if (!gen__span_digest(text, &digest))
         return bad(p, text, "the digest is not 16 hexadecimal digits");
     *expired = digest != view->variants[row->variant].digest;
     return !*expired;
@@ -522,7 +418,7 @@ static int order_pending(const void *x, const void *y)
 static enum gen_table_result read_rows(struct parser *p)
 {
     struct gen_table *t = p->table;
-    struct span line;
+    struct gen__span line;
     while (next_line(p, &line)) {
         if (line.length == 0 || line.at[0] == '#')
             continue;
