@@ -256,7 +256,7 @@ static void add_part(struct text *out, const struct text *part)
     align(out, 8);
 }
 
-/* Of all that a plan hangs on: before the tables and the toolkit's name go in. */
+/* Of all that a plan depends on: before the tables and the toolkit's name go in. */
 static uint64_t product_digest(const struct packer *p)
 {
     const struct text *parts[] = {&p->families, &p->targets, &p->groups, &p->variant_rows,

@@ -27,7 +27,7 @@ struct gen__pack {
 enum gen_status gen__pack_open(const void *data, uint64_t size, const char *label,
                                struct gen__pack *pack);
 
-/* Is the variant's image a CUDA fatbin of the size the index tells? */
+/* Is the variant's image a CUDA fatbin of the size that the index gives? */
 bool gen__pack_image_ok(const struct gen__pack *pack, uint32_t variant);
 
 static inline const char *gen__pack_string(const struct gen__pack *pack, uint32_t offset)

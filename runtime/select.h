@@ -17,7 +17,7 @@ struct gen__ask {
     const struct gen__family *family;
     const struct gen__key_entry *entry; /* NULL: the product has none */
     struct gen__key key;
-    bool untimed; /* nobody wants to know how long it takes */
+    bool untimed; /* the predicted time is not needed */
 };
 
 /* Why a variant cannot run a problem on a device. */

@@ -102,14 +102,14 @@ static const char *get_column(const char *at, struct answer *answers, size_t off
     return at;
 }
 
-#define COLUMNS(X)                                                                       \
-    X(status)                                                                            \
-    X(why)                                                                               \
-    X(num_launches)                                                                      \
-    X(variants[0])                                                                       \
-    X(variants[1])                                                                       \
-    X(variants[2]) X(variants[3]) X(variants[4]) X(variants[5]) X(us) X(plan) X(message) \
-        X(workspace)
+#define COLUMNS(X)  \
+    X(status)       \
+    X(why)          \
+    X(num_launches) \
+    X(variants[0])  \
+    X(variants[1])  \
+    X(variants[2])  \
+    X(variants[3]) X(variants[4]) X(variants[5]) X(us) X(plan) X(message) X(workspace)
 
 static int write_answers(const char *path, const struct answer *answers)
 {
