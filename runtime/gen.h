@@ -10,7 +10,8 @@
  * The library depends on libc alone; libcuda is opened at run time, and every
  * call except those that need a GPU works without it. It never prints (unless
  * the environment variable GEN_LOG asks), never exits, has no global state but
- * the calling thread's last error message and the opened driver's functions.
+ * the opened driver's functions and what each thread keeps: its last error
+ * message, its last plans and tensor maps.
  */
 #ifndef GEN_H
 #define GEN_H

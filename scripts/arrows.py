@@ -5,8 +5,7 @@
 
 Fails, with a line for each, on an include that climbs ("../"), on an include
 between folders that docs/design.md ("Rooms") has no arrow for, on one that names
-no file, and on a circle of includes that leaves its folder. An exception below
-that nothing needs fails too.
+no file, and on a circle of includes that leaves its folder.
 """
 import pathlib
 import re
@@ -36,11 +35,6 @@ ARROWS = {
     "tests/gen/": ["tests/gen/", "gen/", "runtime/format/"],
     "tests/": ["tests/", "runtime/", "templates/", "bench/"],
 }
-# Arrows that are to go: (file or folder, what it includes).
-EXCEPTIONS = {
-    ("gen/product/pack.c", "runtime/product/prepare.h"),
-    ("runtime/families/", "runtime/select/short.h"),
-}
 # Where an include is looked for, after the including file's own folder.
 SEARCH = {
     "gen": ["gen", "runtime"],
@@ -68,14 +62,10 @@ def sources(tree):
                 yield path.relative_to(tree).as_posix()
 
 
-def allowed(tree, source, target, used):
+def allowed(tree, source, target):
     folder = source.rsplit("/", 1)[0] + "/"
     if target.startswith(folder) or any(target.startswith(arrow) for arrow in longest(source, ARROWS) or []):
         return True
-    for exception in EXCEPTIONS:
-        if source.startswith(exception[0]) and target == exception[1]:
-            used.add(exception)
-            return True
     # A family includes what families share, which is in folders without a family.c, and no other family.
     shared = target.startswith("runtime/families/") and not (tree / target).with_name("family.c").exists()
     return shared and source.startswith("runtime/families/")
@@ -101,7 +91,7 @@ def circles(includes):
 
 
 def check(tree):
-    faults, includes, used = [], {}, set()
+    faults, includes = [], {}
     for source in sources(tree):
         includes[source] = []
         for name in INCLUDE.findall((tree / source).read_text()):
@@ -113,13 +103,11 @@ def check(tree):
             target = next((place for place in places if (tree / place).is_file()), None)
             if target:
                 includes[source].append(target)
-                if not allowed(tree, source, target, used):
+                if not allowed(tree, source, target):
                     faults.append(f"{source}: may not include {target}")
             elif name not in GENERATED:
                 faults.append(f'{source}: "{name}" is no file of {", ".join(places)}')
     faults += [f"circle: {circle}" for circle in circles(includes)]
-    faults += [f"the exception {source} -> {target} is not needed any more: remove it"
-               for source, target in sorted(EXCEPTIONS - used)]
     return faults, sum(map(len, includes.values()))
 
 

@@ -14,6 +14,7 @@ struct bench_options {
     const char *command;        /* this run's command line */
     const char *cases;          /* glob of case names */
     const char *list;           /* another shape file */
+    const char *pretend;        /* host: a device by name, in place of a GPU */
     struct option_list peers;   /* files of peers' times */
     struct option_list columns; /* NAME=GLOB */
     bool picked;                /* columns: what selection takes, too */

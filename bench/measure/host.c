@@ -26,28 +26,38 @@ static const char method[] =
     "shared out to eight threads that start together on one library; select_launch and "
     "cuLaunchKernel: one kernel, the same problem and buffers, one call of each in turn, each "
     "timed "
-    "alone, the stream drained every 50 of each; open: gen_open in one process; first_launch and "
+    "alone, the stream drained every 50 of each; select_launch_FAMILY and cuLaunchKernel_FAMILY: "
+    "the "
+    "same for the smallest problem of each family and all kernels of its plan; open: gen_open in "
+    "one process; first_launch and "
     "bare_first_launch: in fresh processes, from a context, a stream and buffers to the end of the "
     "first kernel";
 
 /* ---- launches ---------------------------------------------------------- */
 
-/* A small problem staged, its plan, and the bare launch of the same kernel. */
-struct launcher {
-    struct arena arena;
-    struct stage stage;
-    struct shape_list shapes;
-    const struct shape *shape;
-    gen_plan plan;
+/* One kernel of a plan, loaded and launched without the runtime. */
+struct bare {
+    const gen_plan_launch *launch;
     void *params;
     bool opt_in; /* to more than 48 KiB of shared memory */
     struct product_image image;
     void *library, *function;
 };
 
-/* The first shape of the file that plans as one launch without workspace or
- * cluster and has the fewest bytes to move. */
-static const struct shape *smallest(struct session *s, struct shape_list *shapes, gen_plan *plan)
+/* A small problem staged, its plan, and the bare launches of the same kernels. */
+struct launcher {
+    struct arena arena;
+    struct stage stage;
+    struct shape_list shapes;
+    const struct shape *shape;
+    gen_plan plan;
+    struct bare bare[GEN_PLAN_MAX_LAUNCHES];
+};
+
+/* The first shape of the list that has the fewest bytes to move; `plain`: of those that plan as one
+ * launch without workspace or cluster. */
+static const struct shape *smallest(struct session *s, struct shape_list *shapes, bool plain,
+                                    gen_plan *plan)
 {
     const struct shape *best = NULL;
     double least = 0;
@@ -56,9 +66,11 @@ static const struct shape *smallest(struct session *s, struct shape_list *shapes
         gen_plan p = {.size = sizeof p};
         double bytes, flops;
         x->family->cost(x->problem, &bytes, &flops);
-        if (gen_select(s->library, &s->gpu.device, x->problem, &p) != GEN_OK ||
-            p.num_launches != 1 || p.workspace_bytes ||
-            session_variant(s, p.launch[0].variant).cluster > 1 || (best && bytes >= least))
+        if (gen_select(s->library, &s->gpu.device, x->problem, &p) != GEN_OK || !p.num_launches ||
+            (best && bytes >= least))
+            continue;
+        if (plain && (p.num_launches != 1 || p.workspace_bytes ||
+                      session_variant(s, p.launch[0].variant).cluster > 1))
             continue;
         best = x;
         least = bytes;
@@ -70,58 +82,93 @@ static const struct shape *smallest(struct session *s, struct shape_list *shapes
 static enum gen_status bare_load(struct launcher *l, const struct gpu *gpu)
 {
     const struct gen__driver *d = gpu->driver;
-    void *kernel;
-    int result = d->cuLibraryLoadData(&l->library, l->image.data, NULL, NULL, 0, NULL, NULL, 0);
-    if (!result)
-        result = d->cuLibraryGetKernel(&kernel, l->library, l->image.symbol);
-    if (!result)
-        result = d->cuKernelGetFunction(&l->function, kernel);
-    if (!result && l->opt_in)
-        result = d->cuKernelSetAttribute(GEN__KERNEL_MAX_DYNAMIC_SHARED,
-                                         (int)l->plan.launch[0].shared, kernel, gpu->handle);
-    return result ? gen__driver_fail(d, result, "cuLibraryLoadData", "the bare kernel") : GEN_OK;
+    for (uint32_t i = 0; i < l->plan.num_launches; i++) {
+        struct bare *b = &l->bare[i];
+        void *kernel;
+        int result = d->cuLibraryLoadData(&b->library, b->image.data, NULL, NULL, 0, NULL, NULL, 0);
+        if (!result)
+            result = d->cuLibraryGetKernel(&kernel, b->library, b->image.symbol);
+        if (!result)
+            result = d->cuKernelGetFunction(&b->function, kernel);
+        if (!result && b->opt_in)
+            result = d->cuKernelSetAttribute(GEN__KERNEL_MAX_DYNAMIC_SHARED, (int)b->launch->shared,
+                                             kernel, gpu->handle);
+        if (result)
+            return gen__driver_fail(d, result, "cuLibraryLoadData", "the bare kernel");
+    }
+    return GEN_OK;
 }
 
 static int bare_launch(const struct launcher *l, const struct gpu *gpu)
 {
-    const gen_plan_launch *p = &l->plan.launch[0];
-    void *params[] = {l->params};
-    return gpu->driver->cuLaunchKernel(l->function, p->grid[0], p->grid[1], p->grid[2], p->threads,
-                                       1, 1, p->shared, gpu->stream, params, NULL);
+    int result = 0;
+    for (uint32_t i = 0; !result && i < l->plan.num_launches; i++) {
+        const struct bare *b = &l->bare[i];
+        const gen_plan_launch *p = b->launch;
+        void *params[] = {b->params};
+        result =
+            gpu->driver->cuLaunchKernel(b->function, p->grid[0], p->grid[1], p->grid[2], p->threads,
+                                        1, 1, p->shared, gpu->stream, params, NULL);
+    }
+    return result;
 }
 
-/* Everything up to, not including, loading the kernel. Needs s->library. */
-static void launcher_open(struct bench_options *o, struct launcher *l)
+static void *workspace_of(const struct launcher *l)
+{
+    return l->plan.workspace_bytes ? (void *)(uintptr_t)l->stage.workspace : NULL;
+}
+
+static void bare_open(const struct session *s, struct launcher *l, uint32_t i)
+{
+    struct bare *b = &l->bare[i];
+    const gen_variant_info variant = session_variant(s, l->plan.launch[i].variant);
+    b->launch = &l->plan.launch[i];
+    b->opt_in = b->launch->shared + variant.shared_static > 48 * 1024;
+    if (!product_image_read(s->product, variant.name, &b->image))
+        die(1, "%s: cannot find the image of %s", s->product, variant.name);
+    b->params = xmalloc(GEN__MAX_PARAMS);
+    if (l->shape->family->params(&l->plan, i, l->stage.args[0], workspace_of(l), b->params) !=
+        GEN_OK)
+        die(1, "%s", gen_last_error());
+}
+
+/* Everything up to, not including, loading the kernels. Needs s->library. `family` NULL: of all,
+ * one plain launch. False: the family has no shape that this GPU runs. */
+static bool launcher_open(struct bench_options *o, const struct gen__family *family,
+                          struct launcher *l)
 {
     struct session *s = &o->session;
-    const struct gen__family *family[64];
+    const struct gen__family *list[64];
     memset(l, 0, sizeof *l);
-    uint32_t n = families_named(&s->families, family, 64);
+    uint32_t n = families_named(&s->families, list, 64);
     for (uint32_t i = 0; i < n; i++)
-        shapes_load(&l->shapes, family[i], SHAPES_TIMED, NULL);
-    l->shape = smallest(s, &l->shapes, &l->plan);
+        if (!family || list[i] == family)
+            shapes_load(&l->shapes, list[i], SHAPES_TIMED, NULL);
+    l->shape = smallest(s, &l->shapes, !family, &l->plan);
+    if (!l->shape && family) {
+        shapes_free(&l->shapes);
+        return false;
+    }
     if (!l->shape)
         die(1, "no shape of the shape files runs as one plain launch");
-    if (stage_open(&l->stage, &s->gpu, &l->arena, l->shape, 0) != GEN_OK)
+    if (stage_open(&l->stage, &s->gpu, &l->arena, l->shape, l->plan.workspace_bytes) != GEN_OK)
         die(1, "%s", gen_last_error());
-    const gen_variant_info variant = session_variant(s, l->plan.launch[0].variant);
-    l->opt_in = l->plan.launch[0].shared + variant.shared_static > 48 * 1024;
-    if (!product_image_read(s->product, variant.name, &l->image))
-        die(1, "%s: cannot find the image of %s", s->product, variant.name);
-    l->params = xmalloc(GEN__MAX_PARAMS);
-    if (l->shape->family->params(&l->plan, 0, l->stage.args[0], NULL, l->params) != GEN_OK)
-        die(1, "%s", gen_last_error());
+    for (uint32_t i = 0; i < l->plan.num_launches; i++)
+        bare_open(s, l, i);
+    return true;
 }
 
 static void launcher_close(struct launcher *l, const struct gpu *gpu)
 {
-    if (l->library)
-        (void)gpu->driver->cuLibraryUnload(l->library);
+    for (uint32_t i = 0; i < l->plan.num_launches; i++) {
+        if (l->bare[i].library)
+            (void)gpu->driver->cuLibraryUnload(l->bare[i].library);
+        product_image_free(&l->bare[i].image);
+        free(l->bare[i].params);
+    }
     stage_close(&l->stage);
     arena_free(&l->arena, gpu);
     shapes_free(&l->shapes);
-    product_image_free(&l->image);
-    free(l->params);
 }
 
 static uint64_t timed_ours(struct bench_options *o, struct launcher *l)
@@ -131,7 +178,7 @@ static uint64_t timed_ours(struct bench_options *o, struct launcher *l)
     uint64_t before = ticks();
     enum gen_status status = gen_select(s->library, &s->gpu.device, l->shape->problem, &plan);
     if (status == GEN_OK)
-        status = gen_launch(s->library, &plan, l->stage.args[0], NULL, s->gpu.stream);
+        status = gen_launch(s->library, &plan, l->stage.args[0], workspace_of(l), s->gpu.stream);
     uint64_t after = ticks();
     if (status != GEN_OK)
         die(1, "%s", gen_last_error());
@@ -148,24 +195,24 @@ static uint64_t timed_bare(struct bench_options *o, struct launcher *l)
     return after - before;
 }
 
-static void bench_launch(struct bench_options *o, const struct tick_clock *clock, struct text *text)
+/* The rows of one launcher; `suffix` is "" or "_FAMILY". */
+static void time_launches(struct bench_options *o, const struct tick_clock *clock,
+                          struct launcher *l, const char *suffix, struct text *text)
 {
     struct session *s = &o->session;
-    struct launcher l;
     const size_t count = o->quick ? LAUNCHES / 20 : LAUNCHES;
     double *ours = xmalloc(count * sizeof *ours), *bare = xmalloc(count * sizeof *bare);
-    char note[160];
-    launcher_open(o, &l);
-    if (gen_preload(s->library, &l.plan) != GEN_OK || bare_load(&l, &s->gpu) != GEN_OK)
+    char note[200], what[80];
+    if (gen_preload(s->library, &l->plan) != GEN_OK || bare_load(l, &s->gpu) != GEN_OK)
         die(1, "%s", gen_last_error());
     for (size_t i = 0; i < count; i++) {
         uint64_t a, b;
         if (i & 1) { /* each goes first every other time */
-            a = timed_ours(o, &l);
-            b = timed_bare(o, &l);
+            a = timed_ours(o, l);
+            b = timed_bare(o, l);
         } else {
-            b = timed_bare(o, &l);
-            a = timed_ours(o, &l);
+            b = timed_bare(o, l);
+            a = timed_ours(o, l);
         }
         ours[i] = tick_ns(clock, 0, a);
         bare[i] = tick_ns(clock, 0, b);
@@ -173,13 +220,34 @@ static void bench_launch(struct bench_options *o, const struct tick_clock *clock
             die(1, "%s", gen_last_error());
     }
     (void)gpu_sync(&s->gpu);
-    snprintf(note, sizeof note, "%zu calls; %s; gen_select and gen_launch", count, l.shape->name);
-    host_row(text, "select_launch", ours, count, note);
-    snprintf(note, sizeof note, "%zu calls; the same kernel and parameters", count);
-    host_row(text, "cuLaunchKernel", bare, count, note);
-    launcher_close(&l, &s->gpu);
+    snprintf(note, sizeof note, "%zu calls; %s; gen_select and gen_launch", count, l->shape->name);
+    snprintf(what, sizeof what, "select_launch%s", suffix);
+    host_row(text, what, ours, count, note);
+    snprintf(note, sizeof note,
+             "%zu calls; the same kernels and parameters (launches: %" PRIu32 ")", count,
+             l->plan.num_launches);
+    snprintf(what, sizeof what, "cuLaunchKernel%s", suffix);
+    host_row(text, what, bare, count, note);
     free(ours);
     free(bare);
+}
+
+static void bench_launch(struct bench_options *o, const struct tick_clock *clock, struct text *text)
+{
+    const struct gen__family *family[64];
+    struct launcher l;
+    (void)launcher_open(o, NULL, &l);
+    time_launches(o, clock, &l, "", text);
+    launcher_close(&l, &o->session.gpu);
+    const uint32_t n = families_named(&o->session.families, family, 64);
+    for (uint32_t i = 0; i < n; i++) {
+        char suffix[64];
+        if (!launcher_open(o, family[i], &l))
+            continue;
+        snprintf(suffix, sizeof suffix, "_%s", family[i]->name);
+        time_launches(o, clock, &l, suffix, text);
+        launcher_close(&l, &o->session.gpu);
+    }
 }
 
 static void bench_open(struct bench_options *o, struct text *text)
@@ -220,7 +288,7 @@ static double cold_start(struct bench_options *o, bool bare)
                                 .path = s->product,
                                 .table_paths = s->tables.item,
                                 .num_table_paths = (size_t)s->tables.count};
-    launcher_open(o, &l);
+    (void)launcher_open(o, NULL, &l);
     gen_close(s->library);
     s->library = NULL;
     uint64_t before = clock_ns();
@@ -268,12 +336,29 @@ static void bench_cold(struct bench_options *o, bool bare, double *sample, int c
     }
 }
 
+/* Without a GPU: what needs none, for a device by name. */
+static int host_pretended(struct bench_options *o)
+{
+    struct text rows = {0};
+    session_open_library(&o->session);
+    if (gen_device_named(o->pretend, &o->session.gpu.device) != GEN_OK)
+        die(1, "--pretend: %s", gen_last_error());
+    const struct tick_clock clock = tick_clock();
+    host_select(o, &clock, &rows);
+    bench_open(o, &rows);
+    text_free(&rows);
+    gen_close(o->session.library);
+    return 0;
+}
+
 int bench_host(struct bench_options *o)
 {
     struct text rows = {0}, text = {0};
     double first[COLD_STARTS], bare[COLD_STARTS];
     const int cold = o->quick ? 3 : COLD_STARTS;
     char note[96];
+    if (o->pretend)
+        return host_pretended(o);
     /* Before this process touches the driver. */
     bench_cold(o, false, first, cold);
     bench_cold(o, true, bare, cold);

@@ -130,6 +130,25 @@ static void time_selections(struct selector *s)
     }
 }
 
+/* Every problem again and again: all calls but the first find the plan made. */
+static void time_repeated(struct selector *s)
+{
+    gen_plan plan = {.size = sizeof plan};
+    const size_t each = s->count / s->list->count;
+    for (size_t i = 0; i < s->count; i++) {
+        const struct shape *shape = &s->list->item[i / each % s->list->count];
+        _Alignas(max_align_t) unsigned char problem[MAX_PROBLEM_BYTES];
+        memcpy(problem, shape->problem, shape->family->problem_size);
+        if (i % each == 0)
+            (void)gen_select(s->session->library, &s->session->gpu.device,
+                             (const gen_problem *)problem, &plan);
+        const uint64_t before = ticks();
+        (void)gen_select(s->session->library, &s->session->gpu.device, (const gen_problem *)problem,
+                         &plan);
+        s->sample[i] = tick_ns(s->clock, before, ticks());
+    }
+}
+
 static void *selector_main(void *argument)
 {
     struct selector *s = argument;
@@ -180,13 +199,25 @@ static void select_threads(const struct selector *whole, struct text *text)
     host_row(text, "select_8_threads", whole->sample, THREADS * count, note);
 }
 
+/* The problems whose plans have two launches or more. */
+static void keep_pairs(const struct session *s, const struct shape_list *list,
+                       struct shape_list *pairs)
+{
+    gen_plan plan = {.size = sizeof plan};
+    for (size_t i = 0; i < list->count; i++)
+        if (gen_select(s->library, &s->gpu.device, list->item[i].problem, &plan) == GEN_OK &&
+            plan.num_launches > 1)
+            shapes_add(pairs, list->item[i].family, list->item[i].problem);
+}
+
 void host_select(struct bench_options *o, const struct tick_clock *clock, struct text *text)
 {
-    struct shape_list list = {0};
+    struct shape_list list = {0}, pairs = {0};
     struct selector all = {.session = &o->session, .list = &list, .clock = clock};
     char note[128];
     list_problems(o, &list);
     check_problems(&o->session, &list);
+    keep_pairs(&o->session, &list, &pairs);
     all.count = o->quick ? SELECTIONS / 20 : SELECTIONS;
     all.sample = xmalloc(all.count * sizeof *all.sample);
     time_selections(&all);
@@ -194,7 +225,20 @@ void host_select(struct bench_options *o, const struct tick_clock *clock, struct
              "%zu calls over %zu problems just written; %.1f ns of clock subtracted", all.count,
              list.count, clock->overhead_ns);
     host_row(text, "select", all.sample, all.count, note);
+    time_repeated(&all);
+    snprintf(note, sizeof note, "%zu calls; each problem %zu times in a row; all but the first",
+             all.count, all.count / list.count);
+    host_row(text, "select_repeat", all.sample, all.count, note);
+    if (pairs.count) {
+        struct selector some = all;
+        some.list = &pairs;
+        time_selections(&some);
+        snprintf(note, sizeof note, "%zu calls over %zu problems of two launches or more",
+                 all.count, pairs.count);
+        host_row(text, "select_pair", all.sample, all.count, note);
+    }
     select_threads(&all, text);
     free(all.sample);
     shapes_free(&list);
+    shapes_free(&pairs);
 }

@@ -144,6 +144,8 @@ int main(int argc, char **argv)
         {"--seed", OPTION_INT, &options.seed, "N", "regret, host: of the random problems"},
         {"--seconds", OPTION_REAL, &options.seconds, "N",
          "cases, regret: begin no problem after N seconds; what is measured is written"},
+        {"--pretend", OPTION_TEXT, &options.pretend, "GPU",
+         "host: needs no GPU; selection for this one (h200, ...) and open alone, printed"},
         {"--quick", OPTION_FLAG, &options.quick, NULL, "fewer samples"},
         {"--commit", OPTION_TEXT, &options.commit, "ID", "the source's version, for the header"},
         {"--profile", OPTION_TEXT, &profile, "CASE", "launch this case for a profiler"},

@@ -1,8 +1,8 @@
 #include "product/pack.h"
 
+#include "format/rows.h"
 #include "util/error.h"
 #include "util/file.h"
-#include "product/prepare.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -104,7 +104,7 @@ static uint32_t strings_add(struct strings_area *area, const char *string)
 
 static void align(struct text *out, size_t to)
 {
-    static const char zeros[GEN_PACK_PREPARED_ALIGN];
+    static const char zeros[16];
     text_add(out, zeros, (to - out->size % to) % to);
 }
 
@@ -114,7 +114,7 @@ struct packer {
     size_t count;
     struct strings_area strings;
     struct gen_pack_index index;
-    struct text families, targets, groups, rows, tables;
+    struct text families, targets, groups, variant_rows, tables, table_rows;
 };
 
 static void pack_families(struct packer *p)
@@ -124,7 +124,8 @@ static void pack_families(struct packer *p)
         const struct family *family = &session->families[i];
         struct gen_pack_family row = {.name = strings_add(&p->strings, family->name),
                                       .required = strings_add(&p->strings, family->required),
-                                      .facts = strings_add(&p->strings, family->facts)};
+                                      .facts = strings_add(&p->strings, family->facts),
+                                      .coords = strings_add(&p->strings, family->coords)};
         text_add(&p->families, (const char *)&row, sizeof row);
     }
     p->index.num_families = (uint32_t)session->num_families;
@@ -195,20 +196,50 @@ static void pack_variant(struct packer *p, const struct variant *v, uint64_t ima
         .image_size = v->image_size,
     };
     memcpy(row.facts, v->facts, sizeof row.facts);
-    text_add(&p->rows, (const char *)&row, sizeof row);
+    text_add(&p->variant_rows, (const char *)&row, sizeof row);
 }
 
-static void pack_tables_area(struct packer *p, const struct pack_tables *tables, struct text *out)
+/* What is packed so far, as a reader of tables finds names in it. */
+static struct gen_pack_view view_of(const struct packer *p)
 {
-    for (size_t i = 0; i < tables->count; i++) {
-        align(out, 8);
-        struct gen_pack_table row = {.name = strings_add(&p->strings, tables->items[i].name),
-                                     .offset = out->size,
-                                     .size = tables->items[i].size};
-        text_add(out, tables->items[i].text, tables->items[i].size);
-        text_add(&p->tables, (const char *)&row, sizeof row);
-    }
-    p->index.num_tables = (uint32_t)tables->count;
+    return (struct gen_pack_view){
+        .families = (const struct gen_pack_family *)(const void *)p->families.data,
+        .targets = (const struct gen_pack_target *)(const void *)p->targets.data,
+        .groups = (const struct gen_pack_group *)(const void *)p->groups.data,
+        .variants = (const struct gen_pack_variant *)(const void *)p->variant_rows.data,
+        .strings = p->strings.text.data,
+        .num_groups = p->index.num_groups,
+        .num_variants = (uint32_t)p->count};
+}
+
+static void pack_table(struct packer *p, const struct pack_table *source)
+{
+    const struct gen_pack_view view = view_of(p);
+    struct gen_table table;
+    if (gen_table_read(&view, source->text, source->size, &table) == GEN_TABLE_NO_MEMORY)
+        fail(p->session, "--tables: %s: no memory for its rows", source->name);
+    struct gen_pack_table row = {
+        .name = strings_add(&p->strings, source->name),
+        .class_name = strings_add(&p->strings, table.class_name),
+        .compute_capability = table.compute_capability,
+        .num_sms = table.num_sms,
+        .memory_gbps = table.memory_gbps,
+        .l2_bytes = table.l2_bytes,
+        .first_row = p->index.num_rows,
+        .num_rows = table.num_rows,
+        .num_bad = table.num_bad,
+        .num_expired = table.num_expired,
+        .num_ptx = table.num_ptx,
+        .refused = table.refused,
+        .reason = strings_add(&p->strings, table.reason),
+        .reason_line = table.reason_line,
+    };
+    text_add(&p->tables, (const char *)&row, sizeof row);
+    if (table.num_rows > 0)
+        text_add(&p->table_rows, (const char *)table.rows, table.num_rows * sizeof *table.rows);
+    p->index.num_rows += table.num_rows;
+    p->index.num_tables++;
+    free(table.rows);
 }
 
 /* Where the part will stand: after what `at` already counts. */
@@ -225,10 +256,10 @@ static void add_part(struct text *out, const struct text *part)
     align(out, 8);
 }
 
-/* Of all that a plan hangs on: before the tables and the toolkit's name go in. */
+/* Of all that a plan depends on: before the tables and the toolkit's name go in. */
 static uint64_t product_digest(const struct packer *p)
 {
-    const struct text *parts[] = {&p->families, &p->targets, &p->groups, &p->rows,
+    const struct text *parts[] = {&p->families, &p->targets, &p->groups, &p->variant_rows,
                                   &p->strings.text};
     struct text all = {0};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -250,49 +281,23 @@ static void finish(struct packer *p, const char *toolkit, uint64_t digest, struc
     p->index.families_offset = place(&at, &p->families);
     p->index.targets_offset = place(&at, &p->targets);
     p->index.groups_offset = place(&at, &p->groups);
-    p->index.variants_offset = place(&at, &p->rows);
+    p->index.variants_offset = place(&at, &p->variant_rows);
     p->index.tables_offset = place(&at, &p->tables);
+    p->index.rows_offset = place(&at, &p->table_rows);
     p->index.strings_offset = place(&at, &p->strings.text);
     p->index.strings_size = p->strings.text.size;
     text_add(out, (const char *)&p->index, sizeof p->index);
     add_part(out, &p->families);
     add_part(out, &p->targets);
     add_part(out, &p->groups);
-    add_part(out, &p->rows);
+    add_part(out, &p->variant_rows);
     add_part(out, &p->tables);
+    add_part(out, &p->table_rows);
     add_part(out, &p->strings.text);
     footer.index_size = out->size - footer.index_offset;
     footer.index_hash = gen_pack_hash(out->data + footer.index_offset, footer.index_size);
     footer.product_digest = digest;
     text_add(out, (const char *)&footer, sizeof footer);
-}
-
-/* Has the runtime read the tables of the product as it is, and puts what it makes of them before
- * the index, which has to be written again. */
-static void prepare_tables(struct packer *p, const char *toolkit, uint64_t digest, size_t index_at,
-                           struct text *out)
-{
-    struct text prepared = {0};
-    struct gen_pack_table *tables = (struct gen_pack_table *)(void *)p->tables.data;
-    for (uint32_t i = 0; i < p->index.num_tables; i++) {
-        void *data;
-        size_t size;
-        if (gen__prepare(out->data, out->size, i, &data, &size) != GEN_OK)
-            fail(p->session, "%s", gen_last_error());
-        align(&prepared, GEN_PACK_PREPARED_ALIGN);
-        tables[i].prepared_offset = prepared.size; /* from where they will begin */
-        tables[i].prepared_size = size;
-        tables[i].prepared_hash = gen_pack_hash(data, size);
-        text_add(&prepared, data, size);
-        free(data);
-    }
-    out->size = index_at;
-    align(out, GEN_PACK_PREPARED_ALIGN);
-    for (uint32_t i = 0; i < p->index.num_tables; i++)
-        tables[i].prepared_offset += out->size;
-    text_add(out, prepared.data, prepared.size);
-    text_free(&prepared);
-    finish(p, toolkit, digest, out);
 }
 
 void pack_make(struct session *session, struct variant *const *variants, size_t count,
@@ -315,13 +320,11 @@ void pack_make(struct session *session, struct variant *const *variants, size_t 
         }
     }
     uint64_t digest = product_digest(p);
-    pack_tables_area(p, tables, out);
-    const size_t index_at = out->size;
+    for (size_t i = 0; i < tables->count; i++)
+        pack_table(p, &tables->items[i]);
     finish(p, toolkit, digest, out);
-    if (tables->count > 0)
-        prepare_tables(p, toolkit, digest, index_at, out);
-    struct text *parts[] = {&p->families, &p->targets, &p->groups,
-                            &p->rows,     &p->tables,  &p->strings.text};
+    struct text *parts[] = {&p->families, &p->targets,    &p->groups,      &p->variant_rows,
+                            &p->tables,   &p->table_rows, &p->strings.text};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         text_free(parts[i]);
 }

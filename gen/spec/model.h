@@ -43,6 +43,7 @@ struct family {
     const char *name, *path; /* "la_decode", "la_decode/family.lua" */
     const char *required;    /* axis names, comma-separated */
     const char *facts;       /* likewise */
+    const char *coords;      /* likewise: what tuning rows are sorted by */
     const char *const *axes; /* "tile=4,8,16": required ones, then free ones */
     size_t num_axes, num_required, num_facts;
     uint64_t combinations;

@@ -144,6 +144,7 @@ void spec_open(struct session *session)
     load_own(L, spec_lua, spec_lua_size, "=(spec)");
     luaL_newlib(L, core);
     set_integer(L, "max_facts", GEN_PACK_MAX_FACTS);
+    set_integer(L, "max_coords", GEN_PACK_MAX_COORDS);
     load_own(L, sandbox_lua, sandbox_lua_size, "=(sandbox)");
     lua_pushvalue(L, -2);
     lua_call(L, 1, 1);
@@ -190,6 +191,7 @@ static void describe_family(struct session *session, struct family *family)
     lua_call(L, 1, 1);
     family->required = get_string(session, -1, "required");
     family->facts = get_string(session, -1, "facts");
+    family->coords = get_string(session, -1, "coords");
     family->num_required = (size_t)get_integer(L, -1, "num_required");
     family->num_facts = (size_t)get_integer(L, -1, "num_facts");
     lua_getfield(L, -1, "combinations");

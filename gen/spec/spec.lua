@@ -9,8 +9,8 @@ local concat, sort, format = table.concat, table.sort, string.format
 local sorted_keys, read_only, copy = sandbox.sorted_keys, sandbox.read_only, sandbox.copy
 local nearest, names_of, environment, base = sandbox.nearest, sandbox.names_of, sandbox.environment, sandbox.base
 
--- Limits of runtime/format/product.h.
-local MAX_REQUIRED, MAX_FACTS = 8, core.max_facts
+-- Limits of gen/pack_format.h.
+local MAX_REQUIRED, MAX_FACTS, MAX_COORDS = 8, core.max_facts, core.max_coords
 
 -- ---- family files -----------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ end
 local fields = {
   name = { "string", true }, required = { "table", true }, free = { "table", true }, legal = { "function", true },
   facts = { "table", true }, plan = { "function", true }, template = { "function", true }, fallback = { "function", true },
-  constants = { "function" }, symbol = { "function" }, serves = { "function" },
+  coords = { "table" }, constants = { "function" }, symbol = { "function" }, serves = { "function" },
 }
 local field_names = names_of(fields)
 
@@ -113,19 +113,19 @@ local function check_axes(family, kind, axes, seen)
   return checked
 end
 
-local function check_facts(family, facts)
-  local line, seen = field_line(family, "facts"), {}
-  if not is_list(facts) or #facts > MAX_FACTS then
-    fail(family, line, "facts holds %d entries; allowed: a list of at most %d names", #facts, MAX_FACTS)
+local function check_names(family, field, names, most)
+  local line, seen = field_line(family, field), {}
+  if not is_list(names) or #names > most then
+    fail(family, line, "%s holds %d entries; allowed: a list of at most %d names", field, #names, most)
   end
-  for _, name in ipairs(facts) do
+  for _, name in ipairs(names) do
     if type(name) ~= "string" or not name:find("^%l[%l%d_]*$") then
-      fail(family, line, "facts: %s is no name; allowed: lower-case letters, digits, _", shown(name))
+      fail(family, line, "%s: %s is no name; allowed: lower-case letters, digits, _", field, shown(name))
     end
-    if seen[name] then fail(family, line, "facts: %s stands twice", name) end
+    if seen[name] then fail(family, line, "%s: %s stands twice", field, name) end
     seen[name] = true
   end
-  return facts
+  return names
 end
 
 local function check_family(family, given)
@@ -153,7 +153,8 @@ local function check_family(family, given)
     fail(family, field_line(family, "required"), "required holds %d axes; allowed: at most %d", #family.required,
       MAX_REQUIRED)
   end
-  family.facts = check_facts(family, given.facts)
+  family.facts = check_names(family, "facts", given.facts, MAX_FACTS)
+  family.coords = check_names(family, "coords", given.coords or {}, MAX_COORDS)
   for k, wanted in next, fields do
     if wanted[1] == "function" then family[k] = given[k] end
   end
@@ -414,7 +415,8 @@ function spec.describe(family)
   end
   return {
     required = concat(axis_names(family.required), ","), num_required = #family.required, axes = axes,
-    facts = concat(family.facts, ","), num_facts = #family.facts, combinations = combinations,
+    facts = concat(family.facts, ","), num_facts = #family.facts, coords = concat(family.coords, ","),
+    combinations = combinations,
   }
 end
 

@@ -160,6 +160,8 @@ struct gen__part {
     } problem;
 };
 
+#define GEN__ANY_DISTANCE INFINITY
+
 struct gen__family {
     const char *name;
     uint32_t tag;                                  /* GEN_<FAMILY> */
@@ -172,9 +174,9 @@ struct gen__family {
                                   counts the work that SMs share: it alone is
                                   scaled for rows of another number of SMs */
     uint32_t num_coords;
-    /* The greatest distance, in octaves, at which a tuning row decides. Farther problems go by the
-     * estimate. 0 means any distance; families of one coordinate must have 0. */
-    float reach;
+    /* How far from a tuning row a problem may be, in octaves, for the row to decide: beyond, the
+     * estimate knows better. GEN__ANY_DISTANCE: there is no limit. */
+    float max_distance;
     const struct gen__field *fields; /* of the problem, for text */
     uint32_t num_fields;
 
@@ -185,15 +187,6 @@ struct gen__family {
      * why not. Required axes, target and resources are checked by the caller. */
     const char *(*fits)(const gen_problem *problem, const gen_device *device,
                         const struct gen__facts *variant);
-    /* Does every problem that passes check() fit this variant? Then selection need not ask. NULL:
-     * it always asks. */
-    bool (*fits_all)(const struct gen__facts *variant);
-    /* Variants that fits() refuses, often all of them, for causes that hang on the problem alone:
-     * which they are, and whether it refuses every one of them for this problem. Selection then
-     * looks among the others' rows, where it has them by themselves, in prepared tables, too: if
-     * which variants are choosy changes, so does GEN__PREPARED_VERSION. Both or, NULL, none. */
-    bool (*choosy)(const struct gen__facts *variant);
-    bool (*refuses_choosy)(const gen_problem *problem);
     /* Analytic estimate in microseconds. */
     float (*predict)(const gen_problem *problem, const gen_device *device,
                      const struct gen__facts *variant);
@@ -211,13 +204,6 @@ struct gen__family {
     uint32_t (*parts)(const gen_problem *problem, const gen_device *device,
                       const struct gen__facts *variant, const gen_plan *plan,
                       struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
-    /* gen_select() once device, size and flags were checked, and the short way to a launch of
-     * another family's plan, compiled with this family's functions (select/short.h). They do
-     * nothing that the functions above do not say; NULL: selection goes by those. */
-    enum gen_status (*select)(const gen_library *library, const gen_device *device,
-                              const gen_problem *problem, gen_plan *plan);
-    bool (*launch)(const gen_library *library, const gen_device *device, const gen_problem *problem,
-                   gen_plan_launch *launch);
     const uint32_t *part_families; /* every tag that parts() may name */
     uint32_t num_part_families;
     /* Checks the arguments, whose size and family were checked, for a plan that

@@ -4,12 +4,9 @@
  *
  *     [image 0] [image 1] ...   each a standard CUDA fatbin of one kernel,
  *                               16-byte aligned, as cuLibraryLoadData takes it
- *     [tables]                  tuning tables, the text as it was given
- *     [prepared tables]         the same as the runtime would have them: rows
- *                               that are read, sorted and found good, and grids
- *                               to search them by (product/prepared.h), each
- *                               64-byte aligned; a table may have none
- *     [index]                   struct gen_pack_index and what it points at
+ *     [index]                   struct gen_pack_index and what it points at:
+ *                               families, targets, groups, variants, tuning
+ *                               tables and their rows, strings
  *     [footer]                  struct gen_pack_footer, the file's last bytes
  *
  * Little-endian, every struct and offset 8-byte aligned. Offsets named
@@ -22,12 +19,15 @@
 #ifndef GEN_PACK_FORMAT_H
 #define GEN_PACK_FORMAT_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #define GEN_PACK_MAGIC "ATTNGEN\n"
-#define GEN_PACK_VERSION 2u
+#define GEN_PACK_VERSION 3u
 #define GEN_PACK_MAX_FACTS 12
+#define GEN_PACK_MAX_COORDS 4
 
 struct gen_pack_footer {
     char magic[8];
@@ -37,17 +37,20 @@ struct gen_pack_footer {
     uint64_t index_size;
     uint64_t index_hash;     /* gen_pack_hash() of the index bytes */
     uint64_t product_digest; /* of the families, targets, groups and variants: of
-                                what a plan hangs on, but not of the tables */
+                                what a plan depends on, but not of the tables */
 };
 
 struct gen_pack_index {
     uint32_t num_families, num_targets, num_groups, num_variants, num_tables;
-    uint32_t toolkit;         /* string, "13.0" */
+    uint32_t num_rows;
+    uint32_t toolkit; /* string, "13.0" */
+    uint32_t reserved;
     uint64_t families_offset; /* struct gen_pack_family[] */
     uint64_t targets_offset;
     uint64_t groups_offset;
     uint64_t variants_offset;
     uint64_t tables_offset;
+    uint64_t rows_offset; /* struct gen_pack_row[] */
     uint64_t strings_offset;
     uint64_t strings_size;
 };
@@ -56,7 +59,7 @@ struct gen_pack_family {
     uint32_t name;     /* string */
     uint32_t required; /* string: axis names, comma-separated, in order */
     uint32_t facts;    /* string: names of the launch facts, likewise */
-    uint32_t reserved;
+    uint32_t coords;   /* string: names of the tuning coordinates, likewise */
 };
 
 enum gen_pack_target_kind {
@@ -98,16 +101,69 @@ struct gen_pack_variant {
     int32_t facts[GEN_PACK_MAX_FACTS]; /* in the order of the family's names */
 };
 
+/* A tuning table: what its header says, what reading it found, and its good rows. */
 struct gen_pack_table {
-    uint32_t name; /* string: "sm90_132sm" */
-    uint32_t reserved;
-    uint64_t offset;
-    uint64_t size;
-    uint64_t prepared_offset, prepared_size; /* size 0: the text is all there is */
-    uint64_t prepared_hash;                  /* gen_pack_hash() of these bytes */
+    uint32_t name;       /* string: of the file */
+    uint32_t class_name; /* string: "sm90_132sm" */
+    uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
+    uint32_t first_row, num_rows;
+    uint32_t num_bad, num_expired, num_ptx; /* rows that were left out */
+    uint32_t refused;                       /* 1: the header is malformed, no row was read */
+    uint32_t reason;                        /* string: of the refusal or the first bad row */
+    uint32_t reason_line;
 };
 
-#define GEN_PACK_PREPARED_ALIGN 64u
+/* A good row. A table's rows are sorted by required key (family, then the text of the values) and
+ * then by coordinates: the first upwards, the others downwards. */
+struct gen_pack_row {
+    float counts[GEN_PACK_MAX_COORDS]; /* the coordinates, normal numbers > 0; 1 for those that
+                                          the family lacks */
+    float us, runner_up_us;            /* runner_up_us 0: not known */
+    uint32_t variant;
+    uint32_t runner_up; /* num_variants: none */
+};
+
+/* The parts of an index by which names are found. */
+struct gen_pack_view {
+    const struct gen_pack_family *families;
+    const struct gen_pack_target *targets;
+    const struct gen_pack_group *groups;
+    const struct gen_pack_variant *variants;
+    const char *strings;
+    uint32_t num_groups, num_variants;
+};
+
+/* The variant of this name, or num_variants. `length` counts no NUL. */
+static inline uint32_t gen_pack_find(const struct gen_pack_view *view, const char *name,
+                                     size_t length)
+{
+    uint32_t low = 0, high = view->num_variants;
+    /* Names hold no NUL; the text of a table may, and must not match up to there. */
+    if (memchr(name, '\0', length))
+        return view->num_variants;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const char *found = view->strings + view->variants[middle].name;
+        int order = strncmp(found, name, length);
+        if (order == 0 && found[length] == '\0')
+            return middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return view->num_variants;
+}
+
+/* Can code of this kind, made for `target`, run on this compute capability? */
+static inline bool gen_pack_code_runs(uint32_t kind, uint32_t target, uint32_t compute_capability)
+{
+    if (target == compute_capability)
+        return true;
+    if (kind == GEN_PACK_EXACT || target > compute_capability)
+        return false;
+    return kind == GEN_PACK_PTX || target / 10 == compute_capability / 10;
+}
 
 static inline uint64_t gen_pack_mix(uint64_t h, uint64_t word)
 {

@@ -1,6 +1,5 @@
 /* Opening and closing a product, and what can be asked about it. */
 #include "product/library.h"
-#include "product/grid.h"
 #include "family/occupancy.h"
 
 #include <errno.h>
@@ -37,36 +36,49 @@ static enum gen_status map_file(gen_library *library, const char *path)
     return status;
 }
 
-/* The product's families against this runtime's: the lists of axes and facts
- * must be the same, or codes and facts would be misread. */
+/* Is `text` these names, separated by commas? */
+static bool same_names(const char *text, const char *const *names, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t length = strlen(names[i]);
+        if (strncmp(text, names[i], length) != 0 || text[length] != (i + 1 < count ? ',' : '\0'))
+            return false;
+        text += length + (i + 1 < count);
+    }
+    return *text == '\0';
+}
+
+static bool same_axes(const char *text, const struct gen__family *family)
+{
+    const char *names[GEN__MAX_REQUIRED];
+    for (uint32_t a = 0; a < family->num_required; a++)
+        names[a] = family->required[a].name;
+    return same_names(text, names, family->num_required);
+}
+
+/* The product's families against this runtime's: the lists of axes, facts and coordinates must be
+ * the same, or codes, facts and rows would be misread. */
 static enum gen_status match_families(gen_library *library, const char *label)
 {
     const struct gen__pack *pack = &library->pack;
     for (uint32_t i = 0; i < pack->index->num_families; i++) {
-        const char *name = gen__pack_string(pack, pack->families[i].name);
+        const struct gen_pack_family *packed = &pack->families[i];
+        const char *name = gen__pack_string(pack, packed->name);
         const struct gen__family *family = gen__family_by_name(name);
         library->families[i] = family;
         if (!family)
             continue;
-        const char *axes = gen__pack_string(pack, pack->families[i].required);
-        const char *at = axes;
-        bool same = true;
-        for (uint32_t a = 0; same && a < family->num_required; a++) {
-            size_t length = strlen(family->required[a].name);
-            same = !strncmp(at, family->required[a].name, length) &&
-                   at[length] == (a + 1 < family->num_required ? ',' : '\0');
-            at += same ? length + 1 : 0;
-        }
-        if (family->num_required == 0)
-            same = *axes == '\0';
-        const char *facts = gen__pack_string(pack, pack->families[i].facts);
-        if (!same || strcmp(facts, family->facts) != 0)
+        const char *axes = gen__pack_string(pack, packed->required);
+        const char *facts = gen__pack_string(pack, packed->facts);
+        const char *coords = gen__pack_string(pack, packed->coords);
+        if (!same_axes(axes, family) || strcmp(facts, family->facts) != 0 ||
+            !same_names(coords, family->coords, family->num_coords))
             return gen__fail(
                 GEN_STATUS_FORMAT,
-                "%s: family %s has required axes \"%.200s\" and facts \"%.200s\", this "
-                "runtime (%s) has facts \"%.200s\" and axes of its own version; "
-                "rebuild the product with the attngen of this version",
-                label, name, axes, facts, gen_version(), family->facts);
+                "%s: family %s has required axes \"%.200s\", facts \"%.200s\" and coordinates "
+                "\"%.200s\", this runtime (%s) has facts \"%.200s\", axes and coordinates of its "
+                "own version; rebuild the product with the attngen of this version",
+                label, name, axes, facts, coords, gen_version(), family->facts);
     }
     return GEN_OK;
 }
@@ -77,37 +89,29 @@ static void build_variants(gen_library *library)
 {
     for (uint32_t i = 0; i < library->pack.index->num_variants; i++) {
         const struct gen_pack_variant *v = &library->pack.variants[i];
-        struct gen__variant *out = &library->variants[i];
-        out->facts = (struct gen__facts){.index = i,
-                                         .threads = v->threads,
-                                         .shared_dynamic = v->shared_dynamic,
-                                         .shared_static = v->shared_static,
-                                         .cluster = v->cluster,
-                                         .registers = v->registers};
-        _Static_assert(sizeof(out->facts.fact) == sizeof(v->facts), "as many facts");
-        memcpy(out->facts.fact, v->facts, sizeof(v->facts));
-        out->facts.occupancy = gen__occupancy(&out->facts);
+        struct gen__facts *out = &library->variants[i];
+        *out = (struct gen__facts){.index = i,
+                                   .threads = v->threads,
+                                   .shared_dynamic = v->shared_dynamic,
+                                   .shared_static = v->shared_static,
+                                   .cluster = v->cluster,
+                                   .registers = v->registers};
+        _Static_assert(sizeof(out->fact) == sizeof(v->facts), "as many facts");
+        memcpy(out->fact, v->facts, sizeof(v->facts));
+        out->occupancy = gen__occupancy(out);
     }
-}
-
-void *gen__calloc_lines(size_t count, size_t size)
-{
-    if (count > (SIZE_MAX - GEN__LINE) / size)
-        return NULL;
-    const size_t bytes = (count * size + GEN__LINE - 1) / GEN__LINE * GEN__LINE;
-    void *at = aligned_alloc(GEN__LINE, bytes);
-    return at ? memset(at, 0, bytes) : NULL;
 }
 
 static bool allocate(gen_library *library)
 {
     const struct gen_pack_index *index = library->pack.index;
     uint64_t num_entries = 16;
-    while (num_entries < 4 * (uint64_t)index->num_groups)
+    while (num_entries < 2 * (uint64_t)index->num_groups)
         num_entries *= 2;
     library->entry_mask = num_entries - 1;
-    library->entries = gen__calloc_lines(num_entries, sizeof(*library->entries));
-    library->variants = gen__calloc_lines(index->num_variants + 1u, sizeof(*library->variants));
+    library->entry_places = calloc(num_entries, sizeof(*library->entry_places));
+    library->entries = calloc(index->num_groups + 1u, sizeof(*library->entries));
+    library->variants = malloc((index->num_variants + 1u) * sizeof(*library->variants));
     library->group_order = calloc(index->num_groups + 1u, sizeof(*library->group_order));
     library->group_entry = calloc(index->num_groups + 1u, sizeof(*library->group_entry));
     library->families = calloc(index->num_families + 1u, sizeof(*library->families));
@@ -118,8 +122,9 @@ static bool allocate(gen_library *library)
         loader->libraries = calloc(index->num_variants + 1u, sizeof(*loader->libraries));
     }
     library->loader = loader;
-    return library->entries && library->variants && library->group_order && library->group_entry &&
-           library->families && loader && loader->kernels && loader->libraries;
+    return library->entry_places && library->entries && library->variants && library->group_order &&
+           library->group_entry && library->families && loader && loader->kernels &&
+           loader->libraries;
 }
 
 static uint32_t log_wishes(void)
@@ -161,8 +166,7 @@ static enum gen_status check_options(const gen_open_options *options, gen_librar
     return GEN_OK;
 }
 
-static enum gen_status open_library(gen_library *library, const gen_open_options *options,
-                                    uint32_t only_table)
+static enum gen_status open_library(gen_library *library, const gen_open_options *options)
 {
     const char *label = options->path ? options->path : "(product in memory)";
     const void *data = options->data;
@@ -180,16 +184,16 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
         return status;
     if (!allocate(library))
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
-    status = gen__known_build(library);
+    status = match_families(library, label);
     if (!status)
-        status = match_families(library, label);
+        status = gen__entries_build(library);
     if (status)
         return status;
-    if (!gen__entries_build(library))
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
     build_variants(library);
     library->log = log_wishes();
-    return gen__tables_read(library, options->table_paths, options->num_table_paths, only_table);
+    static _Atomic(uint64_t) last_identity;
+    library->identity = atomic_fetch_add_explicit(&last_identity, 1, memory_order_relaxed) + 1;
+    return gen__tables_read(library, options->table_paths, options->num_table_paths);
 }
 
 /* Without a library there is no selection: what it is compiled for is asked here. */
@@ -203,8 +207,7 @@ static enum gen_status check_processor(void)
     return GEN_OK;
 }
 
-enum gen_status gen__open_only(const gen_open_options *options, uint32_t only_table,
-                               gen_library **library)
+enum gen_status gen_open(const gen_open_options *options, gen_library **library)
 {
     enum gen_status status = check_options(options, library);
     if (!status)
@@ -214,18 +217,13 @@ enum gen_status gen__open_only(const gen_open_options *options, uint32_t only_ta
     gen_library *opened = calloc(1, sizeof(*opened));
     if (!opened)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory to open a library");
-    status = open_library(opened, options, only_table);
+    status = open_library(opened, options);
     if (status) {
         gen_close(opened);
         return status;
     }
     *library = opened;
     return GEN_OK;
-}
-
-enum gen_status gen_open(const gen_open_options *options, gen_library **library)
-{
-    return gen__open_only(options, GEN__ALL_TABLES, library);
 }
 
 static void close_loader(gen_library *library)
@@ -245,22 +243,10 @@ void gen_close(gen_library *library)
     if (!library)
         return;
     close_loader(library);
-    for (uint32_t i = 0; i < library->num_tables; i++)
-        free(library->tables[i].name);
-    free(library->tables);
-    free(library->known);
-    free(library->rows);
-    free(library->keys);
-    free(library->spots);
-    free(library->cells);
-    free(library->slots);
-    free(library->plain);
-    free(library->plain_rows);
-    free(library->prepared);
-    gen__grids_free(library);
-    free(library->ranges);
+    gen__tables_free(library);
     free(library->variants);
     free(library->entries);
+    free(library->entry_places);
     free(library->group_order);
     free(library->group_entry);
     free(library->families);
@@ -275,7 +261,7 @@ enum gen_status gen_library_info_get(const gen_library *library, gen_library_inf
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "info" : "library");
     uint32_t num_tables = 0;
     for (uint32_t i = 0; i < library->num_tables; i++)
-        num_tables += !library->tables[i].refused;
+        num_tables += !library->tables[i].read.refused;
     *info = (gen_library_info){
         .size = sizeof(*info),
         .num_variants = library->pack.index->num_variants,

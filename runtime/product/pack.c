@@ -1,7 +1,8 @@
 /* Checking a product file before anything in it is believed. */
 #include "product/pack.h"
+#include "format/rows.h"
 
-#include <stdio.h>
+#include <math.h>
 #include <string.h>
 
 /* The header of a CUDA fatbin: a magic number, a version, the header's own
@@ -56,6 +57,7 @@ static enum gen_status open_index(const char *label, struct gen__pack *pack)
     ARRAY(groups, index->num_groups)
     ARRAY(variants, index->num_variants)
     ARRAY(tables, index->num_tables)
+    ARRAY(rows, index->num_rows)
     ARRAY(strings, index->strings_size)
 #undef ARRAY
     if (index->strings_size == 0 || pack->strings[0] != '\0' ||
@@ -66,14 +68,14 @@ static enum gen_status open_index(const char *label, struct gen__pack *pack)
     return GEN_OK;
 }
 
-static enum gen_status check_lists(const char *label, const struct gen__pack *pack,
-                                   uint64_t images_end)
+static enum gen_status check_lists(const char *label, const struct gen__pack *pack)
 {
     const struct gen_pack_index *index = pack->index;
     const uint64_t strings = index->strings_size;
     for (uint32_t i = 0; i < index->num_families; i++) {
         const struct gen_pack_family *f = &pack->families[i];
-        if (f->name >= strings || f->required >= strings || f->facts >= strings)
+        if (f->name >= strings || f->required >= strings || f->facts >= strings ||
+            f->coords >= strings)
             return bad(label, "a family's string lies outside the string area");
     }
     for (uint32_t i = 0; i < index->num_targets; i++) {
@@ -97,16 +99,6 @@ static enum gen_status check_lists(const char *label, const struct gen__pack *pa
     }
     if (next != index->num_variants)
         return bad(label, "the groups do not partition the variants");
-    for (uint32_t i = 0; i < index->num_tables; i++) {
-        const struct gen_pack_table *t = &pack->tables[i];
-        if (t->name >= strings)
-            return bad(label, "a table's name lies outside the string area");
-        if (t->offset > images_end || t->size > images_end - t->offset)
-            return bad(label, "a tuning table lies outside the file");
-        if (t->prepared_offset % GEN_PACK_PREPARED_ALIGN != 0 || t->prepared_offset > images_end ||
-            t->prepared_size > images_end - t->prepared_offset)
-            return bad(label, "a prepared tuning table lies outside the file");
-    }
     return GEN_OK;
 }
 
@@ -148,6 +140,57 @@ static enum gen_status check_variants(const char *label, const struct gen__pack 
     return GEN_OK;
 }
 
+static bool is_time(float us)
+{
+    return isnormal(us) && us > 0.0f;
+}
+
+/* Are the rows of a table good numbers in their order? */
+static bool check_rows(const struct gen__pack *pack, const struct gen_pack_table *t)
+{
+    const uint32_t num_variants = pack->index->num_variants;
+    const struct gen_pack_group *last = NULL;
+    for (uint32_t i = t->first_row; i < t->first_row + t->num_rows; i++) {
+        const struct gen_pack_row *row = &pack->rows[i];
+        if (row->variant >= num_variants || row->runner_up > num_variants || !is_time(row->us) ||
+            !(row->runner_up_us == 0.0f || is_time(row->runner_up_us)))
+            return false;
+        for (int c = 0; c < GEN_PACK_MAX_COORDS; c++)
+            if (!is_time(row->counts[c]))
+                return false;
+        const struct gen_pack_group *group = &pack->groups[pack->variants[row->variant].group];
+        int order = last && group != last
+                        ? gen_table_order_keys(last->family, pack->strings + last->values,
+                                               group->family, pack->strings + group->values)
+                        : 0;
+        if (!order && last)
+            order = gen_table_order_counts(row[-1].counts, row->counts);
+        if (order > 0)
+            return false;
+        last = group;
+    }
+    return true;
+}
+
+static enum gen_status check_tables(const char *label, const struct gen__pack *pack)
+{
+    const struct gen_pack_index *index = pack->index;
+    const uint64_t strings = index->strings_size;
+    for (uint32_t i = 0; i < index->num_tables; i++) {
+        const struct gen_pack_table *t = &pack->tables[i];
+        if (t->name >= strings || t->class_name >= strings || t->reason >= strings)
+            return bad(label, "the string of a tuning table lies outside the string area");
+        if (t->first_row > index->num_rows || t->num_rows > index->num_rows - t->first_row)
+            return bad(label, "the rows of a tuning table lie outside the index");
+        if (!t->refused &&
+            (!t->compute_capability || !t->num_sms || !t->memory_gbps || !t->l2_bytes))
+            return bad(label, "a tuning table is of no class");
+        if (!check_rows(pack, t))
+            return bad(label, "the rows of a tuning table are malformed");
+    }
+    return GEN_OK;
+}
+
 enum gen_status gen__pack_open(const void *data, uint64_t size, const char *label,
                                struct gen__pack *pack)
 {
@@ -161,8 +204,10 @@ enum gen_status gen__pack_open(const void *data, uint64_t size, const char *labe
     if (status)
         return status;
     const uint64_t images_end = (uint64_t)((const unsigned char *)pack->index - pack->data);
-    status = check_lists(label, pack, images_end);
-    return status ? status : check_variants(label, pack, images_end);
+    status = check_lists(label, pack);
+    if (!status)
+        status = check_variants(label, pack, images_end);
+    return status ? status : check_tables(label, pack);
 }
 
 bool gen__pack_image_ok(const struct gen__pack *pack, uint32_t variant)
@@ -177,27 +222,4 @@ bool gen__pack_image_ok(const struct gen__pack *pack, uint32_t variant)
     memcpy(&bytes, image + 8, sizeof(bytes));
     return magic == FATBIN_MAGIC && header >= FATBIN_HEADER && header <= v->image_size &&
            bytes <= v->image_size - header;
-}
-
-uint32_t gen__pack_find(const struct gen__pack *pack, const char *name, size_t length)
-{
-    /* Names hold no NUL; a table's text may, and must not match up to there. */
-    if (memchr(name, '\0', length))
-        return pack->index->num_variants;
-    uint32_t low = 0;
-    uint32_t high = pack->index->num_variants;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        const char *found = gen__variant_name(pack, middle);
-        int order = strncmp(found, name, length);
-        if (order == 0 && found[length] != '\0')
-            order = 1;
-        if (order == 0)
-            return middle;
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return pack->index->num_variants;
 }

@@ -15,6 +15,7 @@ struct gen__pack {
     const struct gen_pack_group *groups;
     const struct gen_pack_variant *variants;
     const struct gen_pack_table *tables;
+    const struct gen_pack_row *rows;
     const char *strings;
 };
 
@@ -26,7 +27,7 @@ struct gen__pack {
 enum gen_status gen__pack_open(const void *data, uint64_t size, const char *label,
                                struct gen__pack *pack);
 
-/* Is the variant's image a CUDA fatbin of the size the index tells? */
+/* Is the variant's image a CUDA fatbin of the size that the index gives? */
 bool gen__pack_image_ok(const struct gen__pack *pack, uint32_t variant);
 
 static inline const char *gen__pack_string(const struct gen__pack *pack, uint32_t offset)
@@ -45,23 +46,21 @@ static inline const struct gen_pack_target *gen__variant_target(const struct gen
     return &pack->targets[pack->groups[pack->variants[variant].group].target];
 }
 
-/* The variant of this name, or num_variants. `length` without a NUL. */
-uint32_t gen__pack_find(const struct gen__pack *pack, const char *name, size_t length);
-
-/* Can code of this kind, made for `target`, run on this compute capability? */
-static inline bool gen__code_runs(uint32_t kind, uint32_t target, uint32_t compute_capability)
+static inline struct gen_pack_view gen__pack_view(const struct gen__pack *pack)
 {
-    if (target == compute_capability)
-        return true;
-    if (kind == GEN_PACK_EXACT || target > compute_capability)
-        return false;
-    return kind == GEN_PACK_PTX || target / 10 == compute_capability / 10;
+    return (struct gen_pack_view){.families = pack->families,
+                                  .targets = pack->targets,
+                                  .groups = pack->groups,
+                                  .variants = pack->variants,
+                                  .strings = pack->strings,
+                                  .num_groups = pack->index->num_groups,
+                                  .num_variants = pack->index->num_variants};
 }
 
 static inline bool gen__target_runs(const struct gen_pack_target *target,
                                     uint32_t compute_capability)
 {
-    return gen__code_runs(target->kind, target->compute_capability, compute_capability);
+    return gen_pack_code_runs(target->kind, target->compute_capability, compute_capability);
 }
 
 #endif /* GEN_PACK_H */

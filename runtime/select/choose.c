@@ -1,21 +1,18 @@
 /*
  * The rules of selection: what can run, and which of it is preferred.
  *
- * Two layers. Eligibility (gen__eligible) says what can run: the target's code
- * runs on the device's compute capability, shared memory suffices, the family
- * has no objection, the workspace is allowed. Preference only orders what is
- * eligible; the first rule that finds something decides:
+ * Eligibility (gen__eligible) says what can run: the target's code runs on the device's compute
+ * capability, shared memory suffices, the family has no objection, the workspace is allowed.
+ * Preference only orders what is eligible; the first rule that finds something decides:
  *
- *   TABLE     the device's own class (compute capability and number of SMs):
- *             the row nearest in the sum of |log2| distances of the coordinates,
- *             if the family lets it reach so far
- *   NEAREST   the nearest measured class of the same compute capability, by
- *             the sum of |log2| ratios of SMs, bandwidth and L2, of which a row
- *             reaches. The first coordinate counts the work that there is to
- *             share out, so the row is looked up where as much of it falls to
- *             an SM as here
- *   MODEL     the least estimate of the family, over the variants of the best
- *             target that has an eligible one
+ *   TABLE     the device's own class (compute capability and number of SMs): the row nearest in the
+ *             sum of |log2| distances of the coordinates, if it is within the family's max_distance
+ *   NEAREST   the nearest measured class of the same compute capability, by the sum of |log2|
+ *             ratios of SMs, bandwidth and L2, that has a row within max_distance. The first
+ *             coordinate counts the work that there is to share out, so the row is looked up where
+ *             as much of it falls to an SM as here
+ *   MODEL     the least estimate of the family, over the variants of the best target that has an
+ *             eligible one
  *   FALLBACK  the group's fallback, where the family has no estimate
  *
  * PTX is never preferred to machine code: no row names it where the product has
@@ -23,19 +20,12 @@
  * targets text is the last, which MODEL and FALLBACK reach where no variant of the
  * others is eligible. The driver would have to compile it when it is first used.
  *
- * The launches that a family leaves to others are chosen by the same rules
- * (parts.c).
- *
- * Rows whose variant is not eligible are passed over. Nothing here allocates,
- * locks, calls the system or writes but to *plan; the rules TABLE and NEAREST
- * cost tens of nanoseconds, MODEL the family's fits() and predict() once per
- * variant of the group (some 4 us for 240 variants of la_decode; attn_fwd, whose
- * rows reach to near problems alone, has few): a GPU that nobody has tuned on
- * wants its plans kept, or a table.
+ * Rows whose variant is not eligible are passed over. Nothing here allocates, locks, calls the
+ * system or writes but to *choice; MODEL asks the family's fits() and predict() once for each
+ * variant of the group, some microseconds for 240 variants.
  */
 #include "select/gpu_class.h"
 #include "family/gpus.h"
-#include "product/rows.h"
 #include "select/select.h"
 
 #include <math.h>
@@ -66,30 +56,38 @@ static enum gen_status wrong_problem(const struct gen__family *family, const gen
                      problem->flags, GEN__PROBLEM_FLAGS);
 }
 
-enum gen_status gen__ask(const gen_library *library, const gen_device *device,
-                         const gen_problem *problem, struct gen__ask *ask)
+enum gen_status gen__ask_family(const gen_library *library, const gen_device *device,
+                                const gen_problem *problem, const struct gen__family *family,
+                                struct gen__ask *ask)
 {
-    if (!library || !problem)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
-                         library ? "problem" : "library");
     enum gen_status status = gen__device_check(device);
     if (status)
         return status;
-    const struct gen__family *family = gen__family_by_tag(problem->family);
-    if (!family)
-        return unknown_family(problem);
     if (problem->size != family->problem_size || problem->flags & ~GEN__PROBLEM_FLAGS)
         return wrong_problem(family, problem);
     ask->library = library;
     ask->device = device;
     ask->problem = problem;
     ask->family = family;
-    memset(&ask->key, 0, sizeof(ask->key));
+    ask->untimed = false;
+    ask->key = (struct gen__key){{0}, {0}, false};
     status = family->check(problem, &ask->key);
-    if (status)
-        return status;
-    ask->entry = gen__entry_find(library, family, gen__key_codes(&ask->key));
-    return GEN_OK;
+    if (!status)
+        ask->entry = gen__entry_find(library, family, gen__key_codes(&ask->key));
+    return status;
+}
+
+enum gen_status gen__ask(const gen_library *library, const gen_device *device,
+                         const gen_problem *problem, struct gen__ask *ask)
+{
+    if (!library || !problem)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
+                         library ? "problem" : "library");
+    const struct gen__family *family = gen__family_find(library, problem->family);
+    if (family)
+        return gen__ask_family(library, device, problem, family, ask);
+    const enum gen_status status = gen__device_check(device);
+    return status ? status : unknown_family(problem);
 }
 
 /* ---- eligibility ------------------------------------------------------- */
@@ -131,109 +129,106 @@ enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, con
     return reject;
 }
 
-/* Everything but target, which the row's `shared` tells, too. */
-static bool row_fits(const struct gen__ask *ask, const struct gen__row *row)
+/* gen__eligible() but for the target, which all of a group have in common. */
+static bool runs_here(const struct gen__ask *ask, const struct gen__facts *facts)
 {
     const char *why;
-    return row->shared <= ask->device->shared_per_block &&
-           others_fit(ask, row->facts, &why) == GEN__FITS;
+    return facts->shared_dynamic + facts->shared_static <= ask->device->shared_per_block &&
+           others_fit(ask, facts, &why) == GEN__FITS;
 }
 
 /* ---- tables ------------------------------------------------------------ */
 
-/* The next eligible rows by distance, where the nearest is not eligible or
- * there are several coordinates. */
-static const struct gen__row *search_rows(const struct gen__ask *ask,
-                                          const struct gen__range *range, float scale)
+/* gen__eligible() of a slot's variant. */
+static bool slot_fits(const struct gen__ask *ask, const struct gen__class_rows *rows, uint32_t slot)
 {
-    struct gen__probe probe;
-    gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.counts, scale);
-    uint32_t row = GEN__NO_ROW;
-    float distance = 0.0f;
-    do {
-        row = gen__rows_next(&probe, row, &distance);
-        if (row == GEN__NO_ROW)
-            return NULL;
-    } while (!row_fits(ask, &probe.rows[row]));
-    return &probe.rows[row];
+    return rows->facts[slot] && runs_here(ask, rows->facts[slot]);
 }
 
-/* The time by the rows around, and the nearest row. */
-static float time_of_many(const struct gen__ask *ask, const struct gen__range *range,
-                          const struct gen__row **nearest)
+/* The nearest row among those whose variant is eligible: each variant is asked once. */
+static struct gen__nearest nearest_eligible(const struct gen__ask *ask,
+                                            const struct gen__class_rows *rows,
+                                            const struct gen__position *at)
 {
-    struct gen__probe probe;
-    uint32_t row;
-    gen__probe_set(&probe, ask->library, range, ask->family->num_coords, ask->key.counts, 1.0f);
-    const float us = gen__rows_time(&probe, &row);
-    *nearest = &probe.rows[row];
-    return us;
+    uint32_t refused[GEN__MAX_SLOTS];
+    for (uint32_t slot = 0; slot < rows->num_slots; slot++)
+        refused[slot] = slot_fits(ask, rows, slot) ? 0 : UINT32_MAX;
+    return gen__nearest_rows(rows, at, refused);
 }
 
-/* The nearest eligible row of a range, if it reaches to the problem. The first coordinate is
- * multiplied by `scale` where the row is looked up, not where its time is. */
-static bool choose_row(const struct gen__ask *ask, const struct gen__range *range, float scale,
+/* The nearest eligible row of a class, if it is within the family's max_distance. The first
+ * coordinate is multiplied by `scale` where the row is looked up, not where its time is. */
+static bool choose_row(const struct gen__ask *ask, const struct gen__class_rows *rows, float scale,
                        struct gen__choice *choice)
 {
-    const gen_library *library = ask->library;
-    const struct gen__row *row = NULL;
-    float us;
-    if (ask->family->num_coords == 1) {
-        const float x = ask->key.counts[0];
-        const struct gen__spot *spot = gen__spot_at(range, x * scale);
-        row = library->rows + range->first_row + spot->row;
-        us = gen__spot_time(gen__spot_at(range, x), x);
-    } else {
-        us = time_of_many(ask, range, &row);
-        row = scale == 1.0f ? row : NULL;
-    }
-    if (!row || !row_fits(ask, row))
-        row = search_rows(ask, range, scale);
-    if (!row || !gen__row_reaches(row, ask->family, ask->key.counts, ask->key.counts[0] * scale))
+    struct gen__position at = gen__position_of(ask->key.counts, 1.0f);
+    struct gen__nearest nearest = gen__nearest_rows(rows, &at, NULL);
+    if (nearest.row == GEN__NO_ROW)
         return false;
-    choice->facts = row->facts;
-    choice->range = range;
-    choice->row = row;
-    choice->scale = scale;
-    choice->us = gen__by_bandwidth(us, ask->device, range);
+    const float us = ask->untimed ? 0.0f : gen__rows_time(rows, &at, &nearest);
+    if (scale != 1.0f) {
+        at = gen__position_of(ask->key.counts, scale);
+        nearest = gen__nearest_rows(rows, &at, NULL);
+    }
+    if (nearest.row == GEN__NO_ROW || !slot_fits(ask, rows, rows->slots[nearest.row])) {
+        /* Often the second fits. */
+        nearest.row = nearest.second;
+        nearest.distance = nearest.second_distance;
+        if (nearest.row == GEN__NO_ROW || !slot_fits(ask, rows, rows->slots[nearest.row]))
+            nearest = nearest_eligible(ask, rows, &at);
+    }
+    const float octaves = (float)nearest.distance / GEN__OCTAVE;
+    if (nearest.row == GEN__NO_ROW || octaves > ask->family->max_distance)
+        return false;
+    choice->facts = rows->facts[rows->slots[nearest.row]];
+    choice->rows = rows;
+    choice->row = &rows->rows[nearest.row];
+    choice->octaves = octaves;
+    choice->us = gen__by_bandwidth(us, ask->device, rows);
     return true;
 }
 
-/* The same behind `last` (NULL: from the first), which is at *distance; the
- * device's own class aside. What is not known of the device counts as equal. */
-static const struct gen__range *next_class(const struct gen__ask *ask,
-                                           const struct gen__range *last, double *distance)
+static bool choose_own(const struct gen__ask *ask, struct gen__choice *choice)
 {
-    const gen_device *device = ask->device;
+    const struct gen__class_rows *rows = ask->entry->classes;
+    while (rows && !gen__is_own_class(ask->device, rows))
+        rows = rows->next;
+    choice->why = GEN_WHY_TABLE;
+    return rows && choose_row(ask, rows, 1.0f, choice);
+}
+
+/* The nearest class of the device's compute capability behind `last` (NULL: of all), which is at
+ * *distance; the device's own class aside. Of equally near ones the one with fewer SMs counts. */
+static const struct gen__class_rows *
+next_class(const struct gen__ask *ask, const struct gen__class_rows *last, double *distance)
+{
     const double last_distance = *distance;
-    const struct gen__range *best = NULL;
-    for (uint32_t i = 0; i < ask->entry->num_ranges; i++) {
-        const struct gen__range *range = &ask->entry->ranges[i];
-        if (range->compute_capability != device->compute_capability ||
-            range->num_sms == device->num_sms)
+    const struct gen__class_rows *best = NULL;
+    bool behind = false; /* in the list, of `last` */
+    for (const struct gen__class_rows *rows = ask->entry->classes; rows; rows = rows->next) {
+        behind |= rows == last;
+        if (rows == last || rows->compute_capability != ask->device->compute_capability ||
+            rows->num_sms == ask->device->num_sms)
             continue;
-        struct gen__features features = gen__features_of(device);
-        features.gbps = device->memory_gbps ? features.gbps : range->gbps;
-        features.l2_bytes = device->l2_bytes ? features.l2_bytes : range->l2_bytes;
-        const double d = gen__class_distance(features, range);
-        if (last && (d < last_distance || (d == last_distance && range <= last)))
+        const double d = gen__class_distance(ask->device, rows);
+        if (last && (d < last_distance || (d == last_distance && !behind)))
             continue;
         if (!best || d < *distance) {
-            best = range;
+            best = rows;
             *distance = d;
         }
     }
     return best;
 }
 
-/* Classes in the order of their distance until one has an eligible row that reaches. */
+/* Classes in the order of their distance until one has an eligible row that is near enough. */
 static bool choose_nearest(const struct gen__ask *ask, struct gen__choice *choice)
 {
-    const struct gen__range *range = NULL;
+    const struct gen__class_rows *rows = NULL;
     double distance = 0.0;
     choice->why = GEN_WHY_NEAREST;
-    while ((range = next_class(ask, range, &distance)) != NULL)
-        if (choose_row(ask, range, gen__per_sm_scale(gen__features_of(ask->device), range), choice))
+    while ((rows = next_class(ask, rows, &distance)) != NULL)
+        if (choose_row(ask, rows, gen__per_sm_scale(ask->device, rows), choice))
             return true;
     return false;
 }
@@ -247,15 +242,6 @@ float gen__predict(const struct gen__ask *ask, uint32_t variant)
     const float us =
         ask->family->predict(ask->problem, ask->device, gen__facts_of(ask->library, variant));
     return isfinite(us) && us > 0.0f ? us : 0.0f;
-}
-
-/* gen__eligible() but for the target, which all of a group have in common. */
-static inline bool runs_here(const struct gen__ask *ask, const struct gen__facts *facts)
-{
-    const char *why;
-    if (facts->shared_dynamic + facts->shared_static > ask->device->shared_per_block)
-        return false;
-    return others_fit(ask, facts, &why) == GEN__FITS;
 }
 
 /* The best of one group; false where nothing in it is eligible. */
@@ -290,7 +276,7 @@ static bool choose_in_group(const struct gen__ask *ask, uint32_t group_index,
         best = gen__eligible(ask, fallback, NULL) ? first : fallback;
     }
     choice->facts = gen__facts_of(ask->library, best);
-    choice->range = NULL;
+    choice->rows = NULL;
     choice->row = NULL;
     return true;
 }
@@ -306,16 +292,6 @@ static bool choose_unmeasured(const struct gen__ask *ask, struct gen__choice *ch
 
 bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice)
 {
-    if (!ask->entry)
-        return false;
-    const struct gen__range *range = gen__own_class(ask->entry, ask->device);
-    choice->why = GEN_WHY_TABLE;
-    return (range && choose_row(ask, range, 1.0f, choice)) || choose_nearest(ask, choice) ||
-           choose_unmeasured(ask, choice);
-}
-
-float gen__choice_distance(const struct gen__ask *ask, const struct gen__choice *choice)
-{
-    return gen__row_distance(choice->row, ask->family->num_coords, ask->key.counts,
-                             ask->key.counts[0] * choice->scale);
+    return ask->entry && (choose_own(ask, choice) || choose_nearest(ask, choice) ||
+                          choose_unmeasured(ask, choice));
 }

@@ -62,18 +62,20 @@ static void put_tables(struct gen__text *out, const gen_library *library)
 {
     for (uint32_t i = 0; i < library->num_tables; i++) {
         const struct gen__table *t = &library->tables[i];
-        if (t->refused) {
-            gen__text_add(out, "table     %s refused: line %u: %s\n", t->name, t->reason_line,
-                          t->reason);
+        const struct gen_table *read = &t->read;
+        if (read->refused) {
+            gen__text_add(out, "table     %s refused: line %u: %s\n", t->name, read->reason_line,
+                          read->reason);
             continue;
         }
         gen__text_add(
             out, "table     %s (%s): %u rows in use, %u behind another table, %u expired, %u bad",
-            t->name, t->class_name, t->num_used, t->num_shadowed, t->num_expired, t->num_bad);
-        if (t->num_bad)
-            gen__text_add(out, " (the first: line %u: %s)", t->reason_line, t->reason);
-        if (t->num_ptx)
-            gen__text_add(out, ", %u of PTX beside machine code", t->num_ptx);
+            t->name, read->class_name, t->num_used, t->num_shadowed, read->num_expired,
+            read->num_bad);
+        if (read->num_bad)
+            gen__text_add(out, " (the first: line %u: %s)", read->reason_line, read->reason);
+        if (read->num_ptx)
+            gen__text_add(out, ", %u of PTX beside machine code", read->num_ptx);
         gen__text_add(out, "\n");
     }
 }
@@ -83,15 +85,15 @@ static void put_rule(struct gen__text *out, const struct gen__ask *ask,
 {
     gen__text_add(out, "rule      %s", gen_why_string(choice->why));
     if (choice->row) {
-        const struct gen__table *t = &ask->library->tables[choice->range->table];
-        gen__text_add(out, ": %s (%s), row ", t->class_name, t->name);
+        const struct gen__table *t = &ask->library->tables[choice->rows->table];
+        gen__text_add(out, ": %s (%s), row ", t->read.class_name, t->name);
         for (uint32_t c = 0; c < ask->family->num_coords; c++)
             gen__text_add(out, "%s%s=%.0f", c ? "," : "", ask->family->coords[c],
                           (double)choice->row->counts[c]);
-        gen__text_add(out, ", %.2f doublings away", (double)gen__choice_distance(ask, choice));
-    } else if (ask->family->reach > 0.0f && ask->entry->num_ranges &&
+        gen__text_add(out, ", %.2f doublings away", (double)choice->octaves);
+    } else if (isfinite(ask->family->max_distance) && ask->entry->classes &&
                choice->why == GEN_WHY_MODEL) {
-        gen__text_add(out, ": no row is within %.2g doublings", (double)ask->family->reach);
+        gen__text_add(out, ": no row is within %.2g doublings", (double)ask->family->max_distance);
     }
     gen__text_add(out, "\n");
 }

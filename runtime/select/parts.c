@@ -2,8 +2,6 @@
  * own, answered by the rules of any selection. */
 #include "select/select.h"
 
-#include <string.h>
-
 uint32_t gen__parts(const struct gen__ask *ask, const struct gen__facts *facts,
                     const gen_plan *plan, struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
 {
@@ -11,18 +9,21 @@ uint32_t gen__parts(const struct gen__ask *ask, const struct gen__facts *facts,
                               : 0;
 }
 
-enum gen_status gen__choose_part(const gen_library *library, const gen_device *device,
-                                 const gen_problem *problem, gen_plan_launch *launch)
+/* The launch of the best variant for a part's problem. Errors: UNSUPPORTED, and *launch is left
+ * alone. */
+static enum gen_status choose_part(const struct gen__ask *whole, const struct gen__part *part,
+                                   gen_plan_launch *launch)
 {
     struct gen__ask ask;
     struct gen__choice choice;
-    enum gen_status status = gen__ask(library, device, problem, &ask);
+    enum gen_status status = gen__part_ask(whole, part, &ask);
+    ask.untimed = true;
     if (!status && !gen__choose(&ask, &choice))
         status = gen__unsupported(&ask);
     if (status)
         return status;
     gen_plan plan;
-    memset(&plan, 0, sizeof(plan));
+    gen__plan_clear(&plan);
     ask.family->plan(ask.problem, ask.device, choice.facts, &plan);
     if (plan.num_launches != 1 || plan.workspace_bytes)
         return gen__fail(GEN_STATUS_UNSUPPORTED,
@@ -40,8 +41,7 @@ enum gen_status gen__add_parts(const struct gen__ask *ask, const struct gen__fac
     struct gen__part parts[GEN_PLAN_MAX_LAUNCHES];
     const uint32_t count = gen__parts(ask, facts, plan, parts);
     for (uint32_t i = 0; i < count; i++) {
-        const enum gen_status status = gen__choose_part(
-            ask->library, ask->device, &parts[i].problem.base, &plan->launch[parts[i].launch]);
+        const enum gen_status status = choose_part(ask, &parts[i], &plan->launch[parts[i].launch]);
         if (status)
             return gen__fail(status, "%s, launch %u: %s", ask->family->name, parts[i].launch,
                              gen_last_error());

@@ -3,6 +3,7 @@
 #define GEN_SELECT_H
 
 #include "product/library.h"
+#include "select/memo.h"
 
 struct gen__text;
 
@@ -15,8 +16,9 @@ struct gen__ask {
     const gen_device *device;
     const gen_problem *problem;
     const struct gen__family *family;
-    const struct gen__entry *entry; /* NULL: the product has none */
+    const struct gen__key_entry *entry; /* NULL: the product has none */
     struct gen__key key;
+    bool untimed; /* the predicted time is not needed */
 };
 
 /* Why a variant cannot run a problem on a device. */
@@ -33,14 +35,17 @@ struct gen__choice {
     const struct gen__facts *facts; /* of the variant */
     enum gen_why why;
     float us; /* 0: nothing is known */
-    /* Where a table decided: its rows, the row (NULL: none did), and what the
-     * first coordinate was multiplied by to find it. */
-    const struct gen__range *range;
-    const struct gen__row *row;
-    float scale;
+    /* Where a table decided: the rows of its class, the row (NULL: none did), and how far it is. */
+    const struct gen__class_rows *rows;
+    const struct gen_pack_row *row;
+    float octaves;
 };
 
-/* Checks the arguments and finds the entry. Errors: INVALID_ARGUMENT. */
+/* Checks the arguments and finds the entry. Errors: INVALID_ARGUMENT. gen__ask_family() is the same
+ * where the pointers are not NULL and the family and the sizes of both structs are known. */
+enum gen_status gen__ask_family(const gen_library *library, const gen_device *device,
+                                const gen_problem *problem, const struct gen__family *family,
+                                struct gen__ask *ask);
 enum gen_status gen__ask(const gen_library *library, const gen_device *device,
                          const gen_problem *problem, struct gen__ask *ask);
 
@@ -50,9 +55,6 @@ enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, con
 
 /* The first rule that finds an eligible variant decides; false if none does. */
 bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice);
-
-/* How far the row that decided is from the problem, in doublings. */
-float gen__choice_distance(const struct gen__ask *ask, const struct gen__choice *choice);
 
 /* The parts of a plan that the family made of these facts, not yet filled; 0
  * where it has none. */
@@ -64,10 +66,6 @@ static inline enum gen_status gen__part_ask(const struct gen__ask *whole,
 {
     return gen__ask(whole->library, whole->device, &part->problem.base, ask);
 }
-/* The launch of the best variant for a part's problem, by every rule. Errors: UNSUPPORTED, and
- * *launch is left alone. */
-enum gen_status gen__choose_part(const gen_library *library, const gen_device *device,
-                                 const gen_problem *problem, gen_plan_launch *launch);
 /* Fills them. Errors: UNSUPPORTED, and the launch is named. */
 enum gen_status gen__add_parts(const struct gen__ask *ask, const struct gen__facts *facts,
                                gen_plan *plan);

@@ -50,7 +50,7 @@ static void add_key(struct gen__text *text, const struct gen__ask *ask)
 }
 
 /* How many required values of an entry differ from the problem's. */
-static uint32_t differences(const struct gen__ask *ask, const struct gen__entry *entry)
+static uint32_t differences(const struct gen__ask *ask, const struct gen__key_entry *entry)
 {
     uint32_t count = 0;
     uint8_t codes[GEN__MAX_REQUIRED];
@@ -61,7 +61,7 @@ static uint32_t differences(const struct gen__ask *ask, const struct gen__entry 
 }
 
 static void add_entry(struct gen__text *text, const struct gen__ask *ask,
-                      const struct gen__entry *entry)
+                      const struct gen__key_entry *entry)
 {
     const gen_library *library = ask->library;
     const uint32_t group = library->group_order[entry->first_group];
@@ -86,15 +86,12 @@ static void add_nearest_keys(struct gen__text *text, const struct gen__ask *ask)
     const gen_library *library = ask->library;
     uint32_t shown = 0;
     for (uint32_t want = 1; want <= ask->family->num_required && shown < 4; want++) {
-        for (uint32_t order = 0; order < library->num_entries && shown < 4; order++) {
-            for (uint64_t e = 0; e <= library->entry_mask; e++) {
-                const struct gen__entry *entry = &library->entries[e];
-                if (entry->family == ask->family && entry->order == order &&
-                    differences(ask, entry) == want) {
-                    gen__text_add(text, "%s", shown ? "" : "; nearest are:");
-                    add_entry(text, ask, entry);
-                    shown++;
-                }
+        for (uint32_t e = 0; e < library->num_entries && shown < 4; e++) {
+            const struct gen__key_entry *entry = &library->entries[e];
+            if (entry->family == ask->family && differences(ask, entry) == want) {
+                gen__text_add(text, "%s", shown ? "" : "; nearest are:");
+                add_entry(text, ask, entry);
+                shown++;
             }
         }
     }

@@ -147,6 +147,7 @@ return family {
     return mma_legal(v, arch)
   end,
   facts = { "q_rows", "kv_rows", "wgmma", "persistent", "dependent", "dynamic", "renamed" },
+  coords = { "heads", "q_len", "kv_len" },
   plan = function(v, arch)
     local wgmma = v.kernel == "wgmma"
     local groups = v.m // 64

@@ -32,6 +32,7 @@ return family {
     return true
   end,
   facts = { "dependent", "wgmma" },
+  coords = { "states", "seq_len" },
   plan = function(v, arch)
     return {
       threads = v.kernel == "wgmma" and 256 or 128,

@@ -95,6 +95,7 @@ return family {
     return "a shape that lost on an H200 nearly everywhere, or a neighbour of one"
   end,
   facts = { "blocks", "token_bytes", "thread_bytes", "streaming", "dependent" },
+  coords = { "states", "num_tokens" },
   plan = function(v, arch)
     local d = derived(v)
     return {

@@ -55,6 +55,7 @@ return family {
   },
   legal = shape.legal,
   facts = { "groups", "wgmma", "dependent" },
+  coords = { "states", "seq_len" },
   plan = function(v, arch)
     return {
       threads = shape.threads(v),

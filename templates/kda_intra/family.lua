@@ -45,6 +45,7 @@ return family {
     return true
   end,
   facts = { "dependent" },
+  coords = { "tiles" },
   plan = function(v, arch)
     return {
       threads = 256,

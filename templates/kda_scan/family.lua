@@ -46,6 +46,7 @@ return family {
     return true
   end,
   facts = { "groups", "wgmma", "dependent" },
+  coords = { "tiles" },
   plan = function(v, arch)
     return {
       threads = threads(v),

@@ -117,6 +117,7 @@ return family {
     return true
   end,
   facts = { "blocks", "persistent", "inflight_bytes", "warp_bytes", "streaming", "dependent" },
+  coords = { "states" },
   plan = function(v, arch)
     local d = derived(v)
     return {

@@ -140,6 +140,7 @@ return family {
     return true
   end,
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
+  coords = { "cache_rows", "requests", "rows", "page" },
   plan = function(v, arch)
     local wgmma = teams[v.kernel] ~= nil
     return {

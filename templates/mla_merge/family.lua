@@ -27,6 +27,7 @@ return family {
     return true
   end,
   facts = { "rows", "split", "slice", "dependent" },
+  coords = { "rows", "pieces" },
   plan = function(v, arch)
     return {
       threads = 32 * v.warps,

@@ -135,16 +135,13 @@ static void a_block_for_each_slice(void **state)
         assert_int_equal(plan.launch[0].grid[0], 3 * 10 * blocks);
         assert_int_equal(plan.launch[0].threads, 128);
         assert_int_equal(plan.launch[0].shared, 4 * 1664);
-        assert_true(family->fits_all(&facts));
     }
     const gen_kda_decode_problem largest = kda_problem(8388607, 1, 8, 16, 128);
     struct gen__facts facts = variant_of(16, 1664);
     struct gen__key key;
     assert_int_equal(family->check(&largest.base, &key), GEN_OK);
     assert_null(family->fits(&largest.base, &h200, &facts));
-    assert_true(family->fits_all(&facts));
     facts = variant_of(17, 1664);
-    assert_false(family->fits_all(&facts));
     assert_string_equal(family->fits(&largest.base, &h200, &facts),
                         "batch * num_v_heads * blocks is more than a grid holds (2147483647)");
 }

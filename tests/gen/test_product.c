@@ -63,16 +63,13 @@ static void product_holds_what_was_built(void **state)
     assert_string_equal(string(&p, family->facts), "elements,ring");
     const struct gen_pack_table *table = ROW(gen_pack_table, &p, tables, 0);
     assert_string_equal(string(&p, table[0].name), "sm80_108sm");
-    assert_int_equal(table[0].size, 14);
-    assert_memory_equal(p.data + table[0].offset, "# another\nrow\n", 14);
+    assert_int_equal(table[0].refused, 1);
+    assert_string_equal(string(&p, table[0].reason),
+                        "the first line is not \"# attngen tuning table\"");
     assert_string_equal(string(&p, table[1].name), "sm90_132sm");
-    /* What the runtime can make nothing of is not prepared. */
-    assert_int_equal(table[0].prepared_size, 0);
-    assert_true(table[1].prepared_size > 0);
-    assert_int_equal(table[1].prepared_offset % GEN_PACK_PREPARED_ALIGN, 0);
-    assert_true(table[1].prepared_offset + table[1].prepared_size <= p.footer.index_offset);
-    assert_int_equal(gen_pack_hash(p.data + table[1].prepared_offset, table[1].prepared_size),
-                     table[1].prepared_hash);
+    assert_string_equal(string(&p, table[1].class_name), "sm90_132sm");
+    assert_int_equal(table[1].num_sms, 132);
+    assert_int_equal(table[1].refused + table[1].num_rows + table[1].num_bad, 0);
 
     uint32_t next = 0;
     for (uint32_t g = 0; g < p.index.num_groups; g++) {

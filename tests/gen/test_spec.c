@@ -60,8 +60,8 @@ static void fields(void **state)
     broken("  facts = { \"rows\" },\n", "", "fam/family.lua:1: missing field facts, a table");
     broken("  legal = ", "  legol = ",
            "fam/family.lua:11: unknown field \"legol\" (did you mean legal?); "
-           "allowed: constants, facts, fallback, free, legal, name, plan, "
-           "required, serves, symbol, template");
+           "allowed: constants, coords, facts, fallback, free, legal, name, "
+           "plan, required, serves, symbol, template");
     /* Fields are looked for in the file to the letter. */
     broken("  name = \"fam\",", "  name = \"fam\", [\"a[\"] = 1,",
            "fam/family.lua:1: unknown field \"a[\"; allowed: constants");

@@ -223,7 +223,8 @@ check 0 "^# method: .*; every sample of every row after 400 ms of rest and an un
 check 1 "B1-H64-K64-V64-vk, ld: .*said the simulation" env SIM_FAULT="la_decode:launch" "$bin/attngen-bench" columns --families la_decode --quick --cases 'B1-H64-K64-V64-vk' \
     --column 'ld=*_ld_*' --results "$scratch/columns"
 check 0 "bare_first_launch" env SIM_LIMIT=0 "$bin/attngen-bench" host --families la_decode --quick --results "$scratch/results"
-for row in select select_8_threads select_launch cuLaunchKernel open first_launch bare_first_launch; do
+for row in select select_repeat select_8_threads select_launch cuLaunchKernel select_launch_la_decode cuLaunchKernel_la_decode open first_launch \
+    bare_first_launch; do
     grep -q "^$row,[0-9.]*,[0-9.]*,[^,]*$" "$scratch/results/sm90_132sm/host.csv" || { echo "FAILED: host.csv's row $row"; failed=1; }
 done
 # Profiles and peers: an ncu and a peer that say what they were asked, on the device that was named.

@@ -1,7 +1,8 @@
 /* Writing a product file: the test's own reading of format/product.h. */
 #include "make_product.h"
 
-#include "product/prepare.h"
+#include "family/family.h"
+#include "format/rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #define MAX_FAMILIES 64
 #define MAX_TARGETS 8
-#define MAX_GROUPS 512
+#define MAX_GROUPS 1024
 #define MAX_TABLES 8
 
 struct item {
@@ -97,8 +98,16 @@ uint32_t product_family(struct product *p, const char *name, const char *require
                         const char *facts)
 {
     need(p->num_families < MAX_FAMILIES, "too many families");
-    p->families[p->num_families] = (struct gen_pack_family){
-        string(&p->strings, name), string(&p->strings, required), string(&p->strings, facts), 0};
+    /* The coordinates are those of this runtime's family. */
+    const struct gen__family *family = gen__family_by_name(name);
+    char coords[256] = "";
+    for (uint32_t c = 0; family && c < family->num_coords; c++) {
+        strcat(coords, c ? "," : "");
+        strcat(coords, family->coords[c]);
+    }
+    p->families[p->num_families] =
+        (struct gen_pack_family){string(&p->strings, name), string(&p->strings, required),
+                                 string(&p->strings, facts), string(&p->strings, coords)};
     return p->num_families++;
 }
 
@@ -143,7 +152,8 @@ uint64_t product_variant(struct product *p, uint32_t group, struct product_varia
         .shared_static = variant.shared_static,
         .registers = variant.registers ? variant.registers : 32,
         .cluster = variant.cluster ? variant.cluster : 1,
-        .digest = gen_pack_hash(variant.name, strlen(variant.name)),
+        .digest =
+            variant.digest ? variant.digest : gen_pack_hash(variant.name, strlen(variant.name)),
     };
     memcpy(item->v.facts, variant.facts, sizeof(variant.facts));
     return item->v.digest;
@@ -208,14 +218,68 @@ static void order_groups(const struct product *p, struct gen_pack_group *groups)
             p->items[groups[g].first_variant + i].v.group = g;
 }
 
+/* Reads the tables as the generator does. */
+static void read_tables(const struct product *p, const struct gen_pack_group *groups,
+                        const struct gen_pack_variant *variants, struct buffer *strings,
+                        struct gen_pack_table *tables, struct buffer *rows)
+{
+    for (uint32_t i = 0; i < p->num_tables; i++) {
+        const struct gen_pack_view view = {.families = p->families,
+                                           .targets = p->targets,
+                                           .groups = groups,
+                                           .variants = variants,
+                                           .strings = (const char *)strings->at,
+                                           .num_groups = p->num_groups,
+                                           .num_variants = p->num_items};
+        struct gen_table t;
+        need(gen_table_read(&view, p->tables[i].text, strlen(p->tables[i].text), &t) !=
+                 GEN_TABLE_NO_MEMORY,
+             "memory");
+        tables[i] = (struct gen_pack_table){
+            .name = string(strings, p->tables[i].name),
+            .class_name = string(strings, t.class_name),
+            .compute_capability = t.compute_capability,
+            .num_sms = t.num_sms,
+            .memory_gbps = t.memory_gbps,
+            .l2_bytes = t.l2_bytes,
+            .first_row = (uint32_t)(rows->size / sizeof(struct gen_pack_row)),
+            .num_rows = t.num_rows,
+            .num_bad = t.num_bad,
+            .num_expired = t.num_expired,
+            .num_ptx = t.num_ptx,
+            .refused = t.refused,
+            .reason = string(strings, t.reason),
+            .reason_line = t.reason_line};
+        append(rows, t.rows, t.num_rows * sizeof(*t.rows));
+        free(t.rows);
+    }
+}
+
+/* The variants as a product has them, and the digest of all. */
+static struct gen_pack_variant *list_variants(const struct product *p, struct buffer *strings,
+                                              uint64_t *digest)
+{
+    struct gen_pack_variant *variants = calloc(p->num_items + 1, sizeof(*variants));
+    need(variants != NULL, "memory");
+    *digest = 0;
+    for (uint32_t i = 0; i < p->num_items; i++) {
+        variants[i] = p->items[i].v;
+        variants[i].name = string(strings, p->items[i].name);
+        variants[i].symbol = string(strings, p->items[i].symbol);
+        *digest = (*digest ^ variants[i].digest) * 0x100000001b3ull;
+    }
+    return variants;
+}
+
 void *product_bytes(const struct product *source, size_t *size)
 {
     /* A copy, so that one product can be written again after an addition. */
     struct product copy = *source;
     struct product *p = &copy;
-    struct buffer file = {0}, strings = {0};
+    struct buffer file = {0}, strings = {0}, rows = {0};
     struct gen_pack_group groups[MAX_GROUPS];
     struct gen_pack_table tables[MAX_TABLES];
+    uint64_t digest;
     p->items = malloc((p->num_items + 1) * sizeof(*p->items));
     need(p->items != NULL, "memory");
     if (p->num_items)
@@ -224,12 +288,6 @@ void *product_bytes(const struct product *source, size_t *size)
     qsort(p->items, p->num_items, sizeof(*p->items), by_name);
     order_groups(p, groups);
     write_images(p, &file);
-    for (uint32_t i = 0; i < p->num_tables; i++) {
-        const size_t length = strlen(p->tables[i].text);
-        tables[i] = (struct gen_pack_table){.name = string(&strings, p->tables[i].name),
-                                            .offset = append(&file, p->tables[i].text, length),
-                                            .size = length};
-    }
     align(&file, 8);
 
     struct gen_pack_index index = {.num_families = p->num_families,
@@ -238,20 +296,16 @@ void *product_bytes(const struct product *source, size_t *size)
                                    .num_variants = p->num_items,
                                    .num_tables = p->num_tables,
                                    .toolkit = string(&strings, "13.0")};
+    struct gen_pack_variant *variants = list_variants(p, &strings, &digest);
+    read_tables(p, groups, variants, &strings, tables, &rows);
+    index.num_rows = (uint32_t)(rows.size / sizeof(struct gen_pack_row));
     const size_t at = append(&file, NULL, sizeof(index));
     index.families_offset = append(&file, p->families, p->num_families * sizeof(*p->families));
     index.targets_offset = append(&file, p->targets, p->num_targets * sizeof(*p->targets));
     index.groups_offset = append(&file, groups, p->num_groups * sizeof(*groups));
-    index.variants_offset = file.size;
-    uint64_t digest = 0;
-    for (uint32_t i = 0; i < p->num_items; i++) {
-        struct gen_pack_variant v = p->items[i].v;
-        v.name = string(&strings, p->items[i].name);
-        v.symbol = string(&strings, p->items[i].symbol);
-        digest = (digest ^ v.digest) * 0x100000001b3ull;
-        append(&file, &v, sizeof(v));
-    }
+    index.variants_offset = append(&file, variants, p->num_items * sizeof(*variants));
     index.tables_offset = append(&file, tables, p->num_tables * sizeof(*tables));
+    index.rows_offset = append(&file, rows.at, rows.size);
     index.strings_offset = append(&file, strings.at, strings.size);
     index.strings_size = strings.size;
     align(&file, 8);
@@ -265,46 +319,9 @@ void *product_bytes(const struct product *source, size_t *size)
     memcpy(footer.magic, GEN_PACK_MAGIC, sizeof(footer.magic));
     append(&file, &footer, sizeof(footer));
     free(strings.at);
+    free(rows.at);
+    free(variants);
     free(p->items);
-    *size = file.size;
-    return file.at;
-}
-
-void *product_prepare(const void *bytes, size_t *size)
-{
-    struct gen_pack_footer footer;
-    struct gen_pack_index index;
-    struct buffer file = {0};
-    const unsigned char *from = bytes;
-    memcpy(&footer, from + *size - sizeof(footer), sizeof(footer));
-    memcpy(&index, from + footer.index_offset, sizeof(index));
-    append(&file, from, footer.index_offset);
-    struct gen_pack_table tables[MAX_TABLES];
-    memcpy(tables, from + index.tables_offset, index.num_tables * sizeof(*tables));
-    for (uint32_t i = 0; i < index.num_tables; i++) {
-        void *prepared;
-        size_t length;
-        need(gen__prepare(bytes, *size, i, &prepared, &length) == GEN_OK, "gen__prepare");
-        align(&file, GEN_PACK_PREPARED_ALIGN);
-        tables[i].prepared_offset = append(&file, prepared, length);
-        tables[i].prepared_size = length;
-        tables[i].prepared_hash = gen_pack_hash(prepared, length);
-        free(prepared);
-    }
-    align(&file, 8);
-    const size_t at = append(&file, from + footer.index_offset, footer.index_size);
-    const uint64_t moved = at - footer.index_offset;
-    index.families_offset += moved;
-    index.targets_offset += moved;
-    index.groups_offset += moved;
-    index.variants_offset += moved;
-    index.tables_offset += moved;
-    index.strings_offset += moved;
-    memcpy(file.at + at, &index, sizeof(index));
-    memcpy(file.at + index.tables_offset, tables, index.num_tables * sizeof(*tables));
-    footer.index_offset = at;
-    footer.index_hash = gen_pack_hash(file.at + at, footer.index_size);
-    append(&file, &footer, sizeof(footer));
     *size = file.size;
     return file.at;
 }

@@ -35,6 +35,7 @@ struct product_variant {
     int fallback;
     int image_for;      /* compute capability the fake image runs on; 0: any */
     const char *symbol; /* NULL: the name */
+    uint64_t digest;    /* 0: a hash of the name */
 };
 
 /* Returns the digest the product gives the variant. */
@@ -44,9 +45,6 @@ void product_table(struct product *product, const char *name, const char *text);
 
 /* The file's bytes, to be freed. */
 void *product_bytes(const struct product *product, size_t *size);
-/* The same with its tables prepared by this runtime, to be freed. `bytes` are 8-byte aligned; *size
- * is theirs, and then the other's. */
-void *product_prepare(const void *bytes, size_t *size);
 /* Writes the product, frees it and opens the file, whose bytes are to be freed behind the library.
  */
 enum gen_status product_open(struct product *product, void **bytes, gen_library **library);

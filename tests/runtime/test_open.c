@@ -258,7 +258,7 @@ static void other_formats(void **state)
     footer.version = 9;
     memcpy(end, &footer, sizeof(footer));
     assert_status(try_bytes(bytes, size), GEN_STATUS_FORMAT);
-    assert_message("product format 9, this runtime reads format 2");
+    assert_message("product format 9, this runtime reads format 3");
     end[0] = 'X';
     assert_status(try_bytes(bytes, size), GEN_STATUS_FORMAT);
     assert_message("not an attngen product");

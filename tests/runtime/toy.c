@@ -130,13 +130,14 @@ static uint32_t pair_parts(const gen_problem *base, const gen_device *device,
 
 static const uint32_t pair_families[] = {GEN_LINE, GEN_TOY};
 
-#define FAMILY(title, number, num)                                                               \
-    {                                                                                            \
-        .name = title, .tag = number, .problem_size = sizeof(gen_toy_problem),                   \
-        .args_size = sizeof(gen_toy_args), .params_size = sizeof(struct toy_params),             \
-        .required = axes, .num_required = 2, .facts = "blocks,weight,launches,workspace",        \
-        .coords = coords, .num_coords = num, .fields = fields, .num_fields = 5, .check = check,  \
-        .fits = fits, .predict = predict, .plan = plan, .params = params, .reference = reference \
+#define FAMILY(title, number, num)                                                                \
+    {                                                                                             \
+        .name = title, .tag = number, .problem_size = sizeof(gen_toy_problem),                    \
+        .args_size = sizeof(gen_toy_args), .params_size = sizeof(struct toy_params),              \
+        .required = axes, .num_required = 2, .facts = "blocks,weight,launches,workspace",         \
+        .coords = coords, .num_coords = num, .max_distance = GEN__ANY_DISTANCE, .fields = fields, \
+        .num_fields = 5, .check = check, .fits = fits, .predict = predict, .plan = plan,          \
+        .params = params, .reference = reference                                                  \
     }
 
 static const struct gen__family line = FAMILY("line", GEN_LINE, 1);
@@ -152,6 +153,7 @@ static const struct gen__family pair = {
     .facts = "blocks,weight,launches,workspace",
     .coords = coords,
     .num_coords = 1,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = 5,
     .check = check,

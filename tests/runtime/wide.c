@@ -56,24 +56,6 @@ static const char *fits(const gen_problem *base, const gen_device *device,
                : NULL;
 }
 
-/* The product's variants have 1 or this. */
-#define WIDE_MULTIPLE 3
-
-static bool choosy(const struct gen__facts *variant)
-{
-    return variant->fact[MULTIPLE] > 1;
-}
-
-static bool refuses_choosy(const gen_problem *base)
-{
-    return ((const gen_wide_problem *)base)->counts[1] % WIDE_MULTIPLE != 0;
-}
-
-static bool fits_all(const struct gen__facts *variant)
-{
-    return variant->fact[MULTIPLE] <= 1;
-}
-
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
@@ -126,13 +108,11 @@ static enum gen_status reference(const gen_plan *plan, const gen_args *args)
         .facts = "multiple,rows",                 \
         .coords = coords,                         \
         .num_coords = num,                        \
+        .max_distance = GEN__ANY_DISTANCE,        \
         .fields = fields,                         \
         .num_fields = 7,                          \
         .check = check,                           \
         .fits = fits,                             \
-        .fits_all = fits_all,                     \
-        .choosy = choosy,                         \
-        .refuses_choosy = refuses_choosy,         \
         .predict = predict,                       \
         .plan = plan,                             \
         .params = params,                         \
@@ -217,13 +197,13 @@ struct product *wide_product(void)
             const uint32_t group = product_group(product, required, values, family[n], target);
             for (unsigned i = 0; i < WIDE_VARIANTS; i++) {
                 name_of(name, sizeof(name), n, key, "__sm90a_", i);
-                product_variant(product, group,
-                                (struct product_variant){
-                                    .name = name,
-                                    .shared_dynamic = i == 7 ? 200 * 1024 : 8192,
-                                    .registers = 64,
-                                    .facts = {i == 5 || i == 6 ? WIDE_MULTIPLE : 1, 16 << i % 3},
-                                    .fallback = i == 0});
+                product_variant(
+                    product, group,
+                    (struct product_variant){.name = name,
+                                             .shared_dynamic = i == 7 ? 200 * 1024 : 8192,
+                                             .registers = 64,
+                                             .facts = {i == 5 || i == 6 ? 3 : 1, 16 << i % 3},
+                                             .fallback = i == 0});
             }
         }
     }

@@ -7,7 +7,6 @@
 #include "families/attn_fwd/attn_fwd.h"
 
 #include "family/occupancy.h"
-#include "select/short.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -42,9 +41,9 @@ static const struct gen__axis required[] = {
 /* heads: of all requests. */
 static const char *const coords[] = {"heads", "q_len", "kv_len"};
 
-/* Doublings. How tiles fill the GPU changes within less than one: rows of other sizes say little
+/* Octaves. How tiles fill the GPU changes within less than one: rows of other sizes say little
  * that the estimate does not know. */
-#define REACH 0.5f
+#define MAX_DISTANCE 0.5f
 
 #define FIELD(name) #name, offsetof(gen_attn_fwd_problem, name)
 static const struct gen__field fields[] = {
@@ -203,11 +202,6 @@ static const char *fits(const gen_problem *problem, const gen_device *device,
         return "with varlen a request's last bits depend on the next request's queries: not "
                "batch-invariant";
     return NULL;
-}
-
-static bool fits_all(const struct gen__facts *variant)
-{
-    return !variant->fact[ATTN_FWD_WGMMA];
 }
 
 /* ---- time -------------------------------------------------------------- */
@@ -451,9 +445,6 @@ static void plan(const gen_problem *base, const gen_device *device,
     };
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-
 const struct gen__family gen__family_attn_fwd = {
     .name = family,
     .tag = GEN_ATTN_FWD,
@@ -465,15 +456,13 @@ const struct gen__family gen__family_attn_fwd = {
     .facts = ATTN_FWD_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
-    .reach = REACH,
+    .max_distance = MAX_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
-    .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
     .params = gen__attn_fwd_params,
     .reference = gen__attn_fwd_reference,
     .exact = gen__attn_fwd_exact,
@@ -489,5 +478,3 @@ const struct gen__family gen__family_attn_fwd = {
     .grid_steps = gen__attn_fwd_grid,
     .set_counts = gen__attn_fwd_set_counts,
 };
-
-GEN__SELECT_HERE(attn_fwd)

@@ -5,7 +5,6 @@
 #include "kda_chunk_h/args.h"
 #include "families/kda/stage.h"
 #include "family/occupancy.h"
-#include "select/short.h"
 
 #include <math.h>
 #include <string.h>
@@ -235,9 +234,6 @@ static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
     (void)gen__kda_set_counts(counts, GEN__KDA_DIMS_OF(gen_kda_stage_problem, base));
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-
 const struct gen__family gen__family_kda_chunk_h = {
     .name = family,
     .tag = GEN_KDA_CHUNK_H,
@@ -249,6 +245,7 @@ const struct gen__family gen__family_kda_chunk_h = {
     .facts = "dependent,wgmma",
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = gen__kda_stage_fields,
     .num_fields = KDA_STAGE_NUM_FIELDS,
     .grid_steps = gen__kda_grid,
@@ -257,7 +254,6 @@ const struct gen__family gen__family_kda_chunk_h = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
     .params = params,
     .reference = gen__kda_chunk_h_reference,
     .tensors = tensors,
@@ -270,5 +266,3 @@ const struct gen__family gen__family_kda_chunk_h = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
-
-GEN__SELECT_HERE(kda_chunk_h)

@@ -8,7 +8,6 @@
 
 #include "core/mathf.h"
 #include "family/occupancy.h"
-#include "select/short.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -149,12 +148,6 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     return NULL;
 }
 
-/* check() allows what a grid of so many blocks holds. */
-static bool fits_all(const struct gen__facts *variant)
-{
-    return variant->fact[KDA_DECODE_BLOCKS] >= 0 && variant->fact[KDA_DECODE_BLOCKS] <= MAX_BLOCKS;
-}
-
 /* ---- time -------------------------------------------------------------- */
 
 /*
@@ -258,9 +251,6 @@ static void plan(const gen_problem *base, const gen_device *device,
     launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_DECODE_DEPENDENT];
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-
 /* Half octaves: states doubled, tokens 1 and 4 (the shape file has others). */
 static const uint8_t grid_steps[] = {2, 4};
 
@@ -275,14 +265,13 @@ const struct gen__family gen__family_kda_decode = {
     .facts = KDA_DECODE_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
-    .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
     .params = gen__kda_decode_params,
     .reference = gen__kda_decode_reference,
     .exact = gen__kda_decode_exact,
@@ -297,5 +286,3 @@ const struct gen__family gen__family_kda_decode = {
     .form = gen__kda_decode_form,
     .data = gen__kda_decode_data,
 };
-
-GEN__SELECT_HERE(kda_decode)

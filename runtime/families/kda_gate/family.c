@@ -5,8 +5,6 @@
 #include "kda_gate/args.h"
 #include "families/kda/stage.h"
 
-#include "select/short.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -288,9 +286,6 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-
 const struct gen__family gen__family_kda_gate = {
     .name = family,
     .tag = GEN_KDA_GATE,
@@ -302,13 +297,13 @@ const struct gen__family gen__family_kda_gate = {
     .facts = KDA_STAGE_FACTS,
     .coords = gen__kda_stage_coords,
     .num_coords = 1,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = gen__kda_stage_fields,
     .num_fields = KDA_STAGE_NUM_FIELDS,
     .check = check,
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
     .params = params,
     .reference = gen__kda_gate_reference,
     .tensors = tensors,
@@ -321,5 +316,3 @@ const struct gen__family gen__family_kda_gate = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
-
-GEN__SELECT_HERE(kda_gate)

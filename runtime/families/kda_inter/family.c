@@ -4,8 +4,6 @@
  */
 #include "families/kda/chunk.h"
 
-#include "select/short.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -236,11 +234,6 @@ static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
     p->num_v_heads = dims[KDA_V_HEADS];
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-static bool launch_here(const gen_library *library, const gen_device *device,
-                        const gen_problem *problem, gen_plan_launch *launch);
-
 const struct gen__family gen__family_kda_inter = {
     .name = family,
     .tag = GEN_KDA_INTER,
@@ -252,6 +245,7 @@ const struct gen__family gen__family_kda_inter = {
     .facts = KDA_INTER_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .grid_steps = gen__kda_grid,
@@ -260,8 +254,6 @@ const struct gen__family gen__family_kda_inter = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
-    .launch = launch_here,
     .params = params,
     .reference = gen__kda_inter_reference,
     .tensors = tensors,
@@ -273,6 +265,3 @@ const struct gen__family gen__family_kda_inter = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
-
-GEN__SELECT_HERE(kda_inter)
-GEN__LAUNCH_HERE(kda_inter)

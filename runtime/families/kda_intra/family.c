@@ -4,8 +4,6 @@
  */
 #include "families/kda/chunk.h"
 
-#include "select/short.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -259,11 +257,6 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-static bool launch_here(const gen_library *library, const gen_device *device,
-                        const gen_problem *problem, gen_plan_launch *launch);
-
 const struct gen__family gen__family_kda_intra = {
     .name = family,
     .tag = GEN_KDA_INTRA,
@@ -275,6 +268,7 @@ const struct gen__family gen__family_kda_intra = {
     .facts = KDA_INTRA_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .grid_steps = gen__kda_tiles_grid,
@@ -282,8 +276,6 @@ const struct gen__family gen__family_kda_intra = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
-    .launch = launch_here,
     .params = params,
     .reference = gen__kda_intra_reference,
     .tensors = tensors,
@@ -295,6 +287,3 @@ const struct gen__family gen__family_kda_intra = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
-
-GEN__SELECT_HERE(kda_intra)
-GEN__LAUNCH_HERE(kda_intra)

@@ -6,7 +6,6 @@
 #include "families/kda_prefill/kda_prefill.h"
 
 #include "family/occupancy.h"
-#include "select/short.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -331,9 +330,6 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     return GEN_OK;
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-
 const struct gen__family gen__family_kda_prefill = {
     .name = family,
     .tag = GEN_KDA_PREFILL,
@@ -345,6 +341,7 @@ const struct gen__family gen__family_kda_prefill = {
     .facts = KDA_INTER_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .grid_steps = gen__kda_grid,
@@ -353,7 +350,6 @@ const struct gen__family gen__family_kda_prefill = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
     .parts = parts,
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
@@ -370,5 +366,3 @@ const struct gen__family gen__family_kda_prefill = {
     .form = gen__kda_prefill_form,
     .data = gen__kda_prefill_data,
 };
-
-GEN__SELECT_HERE(kda_prefill)

@@ -5,8 +5,6 @@
 #include "families/kda/stage.h"
 #include "kda_recompute_wu/args.h"
 
-#include "select/short.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -211,9 +209,6 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-
 const struct gen__family gen__family_kda_recompute_wu = {
     .name = family,
     .tag = GEN_KDA_RECOMPUTE_WU,
@@ -225,13 +220,13 @@ const struct gen__family gen__family_kda_recompute_wu = {
     .facts = KDA_STAGE_FACTS,
     .coords = gen__kda_stage_coords,
     .num_coords = 1,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = gen__kda_stage_fields,
     .num_fields = KDA_STAGE_NUM_FIELDS,
     .check = check,
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
     .params = params,
     .reference = gen__kda_recompute_wu_reference,
     .tensors = tensors,
@@ -244,5 +239,3 @@ const struct gen__family gen__family_kda_recompute_wu = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
-
-GEN__SELECT_HERE(kda_recompute_wu)

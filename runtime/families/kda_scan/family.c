@@ -4,8 +4,6 @@
  */
 #include "families/kda/chunk.h"
 
-#include "select/short.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -228,11 +226,6 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-static bool launch_here(const gen_library *library, const gen_device *device,
-                        const gen_problem *problem, gen_plan_launch *launch);
-
 const struct gen__family gen__family_kda_scan = {
     .name = family,
     .tag = GEN_KDA_SCAN,
@@ -244,6 +237,7 @@ const struct gen__family gen__family_kda_scan = {
     .facts = KDA_INTER_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .grid_steps = gen__kda_tiles_grid,
@@ -251,8 +245,6 @@ const struct gen__family gen__family_kda_scan = {
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
-    .launch = launch_here,
     .params = params,
     .reference = gen__kda_scan_reference,
     .tensors = tensors,
@@ -264,6 +256,3 @@ const struct gen__family gen__family_kda_scan = {
     .num_forms = NUM_FORMS,
     .form = form,
 };
-
-GEN__SELECT_HERE(kda_scan)
-GEN__LAUNCH_HERE(kda_scan)

@@ -9,7 +9,6 @@
 #include "family/arguments.h"
 #include "core/fastdiv.h"
 #include "family/occupancy.h"
-#include "select/short.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -126,12 +125,6 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     if ((int64_t)p->batch * p->num_v_heads * variant->fact[LA_DECODE_BLOCKS] > INT32_MAX)
         return "batch * num_v_heads * blocks is more than a grid holds (2147483647)";
     return NULL;
-}
-
-/* check() allows what a grid of so many blocks holds. */
-static bool fits_all(const struct gen__facts *variant)
-{
-    return variant->fact[LA_DECODE_BLOCKS] >= 0 && variant->fact[LA_DECODE_BLOCKS] <= MAX_BLOCKS;
 }
 
 /* ---- time -------------------------------------------------------------- */
@@ -409,9 +402,6 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     return GEN_OK;
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-
 const struct gen__family gen__family_la_decode = {
     .name = "la_decode",
     .tag = GEN_LA_DECODE,
@@ -423,14 +413,13 @@ const struct gen__family gen__family_la_decode = {
     .facts = LA_DECODE_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
-    .fits_all = fits_all,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
     .params = params,
     .reference = gen__la_decode_reference,
     .exact = gen__la_decode_exact,
@@ -443,5 +432,3 @@ const struct gen__family gen__family_la_decode = {
     .form = gen__la_decode_form,
     .data = gen__la_decode_data,
 };
-
-GEN__SELECT_HERE(la_decode)

@@ -5,8 +5,6 @@
  */
 #include "families/mla_decode/sharing.h"
 
-#include "select/short.h"
-
 #include <string.h>
 
 #define MAX_BATCH (1 << 24)
@@ -184,18 +182,6 @@ static const char *team_fits(const gen_mla_decode_problem *p, const gen_device *
     return idle_sms(clusters, team, blocks, device->num_sms);
 }
 
-static bool choosy(const struct gen__facts *variant)
-{
-    return team_of(variant) > 1;
-}
-
-/* Two of team_fits()'s reasons depend on no variant. */
-static bool refuses_choosy(const gen_problem *base)
-{
-    const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
-    return (p->base.flags & GEN_BATCH_INVARIANT) || lengths_differ(p);
-}
-
 static const char *fits(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant)
 {
@@ -303,9 +289,6 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
 
 static const uint32_t part_families[] = {GEN_MLA_MERGE};
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-
 const struct gen__family gen__family_mla_decode = {
     .name = family,
     .tag = GEN_MLA_DECODE,
@@ -317,15 +300,13 @@ const struct gen__family gen__family_mla_decode = {
     .facts = MLA_DECODE_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
-    .choosy = choosy,
-    .refuses_choosy = refuses_choosy,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
     .parts = parts,
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
@@ -344,5 +325,3 @@ const struct gen__family gen__family_mla_decode = {
     .grid_steps = gen__mla_decode_grid,
     .set_counts = gen__mla_decode_set_counts,
 };
-
-GEN__SELECT_HERE(mla_decode)

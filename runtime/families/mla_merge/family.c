@@ -6,7 +6,6 @@
 #include "families/mla/mla.h"
 
 #include "family/occupancy.h"
-#include "select/short.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -96,7 +95,6 @@ static int32_t slices(const struct gen__facts *variant)
     return columns > 0 && columns < MLA_LATENT ? MLA_LATENT / columns : 1;
 }
 
-/* No fits_all(): half of the variants fit all, and asking which takes longer than asking fits(). */
 static const char *fits(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant)
 {
@@ -274,11 +272,6 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     return GEN_OK;
 }
 
-static enum gen_status select_here(const gen_library *library, const gen_device *device,
-                                   const gen_problem *problem, gen_plan *plan);
-static bool launch_here(const gen_library *library, const gen_device *device,
-                        const gen_problem *problem, gen_plan_launch *launch);
-
 const struct gen__family gen__family_mla_merge = {
     .name = family,
     .tag = GEN_MLA_MERGE,
@@ -290,14 +283,13 @@ const struct gen__family gen__family_mla_merge = {
     .facts = MLA_MERGE_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
+    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
     .fits = fits,
     .predict = predict,
     .plan = plan,
-    .select = select_here,
-    .launch = launch_here,
     .params = params,
     .reference = gen__mla_merge_reference,
     .exact = gen__mla_merge_exact,
@@ -310,6 +302,3 @@ const struct gen__family gen__family_mla_merge = {
     .num_forms = MLA_MERGE_NUM_FORMS,
     .form = gen__mla_merge_form,
 };
-
-GEN__SELECT_HERE(mla_merge)
-GEN__LAUNCH_HERE(mla_merge)

@@ -1,0 +1,396 @@
+/* The rows of a tuning table, whose text format/table.h takes apart, against a product. */
+#include "format/rows.h"
+#include "format/table.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Variants that were found, by a hash of the name: few win the many rows of a table. */
+#define RECENT 256
+
+/* A good row, with what rows are sorted by. */
+struct pending {
+    struct gen_pack_row row;
+    const struct gen_pack_group *group;
+    const char *values; /* of the group */
+    uint32_t line;
+};
+
+struct parser {
+    const struct gen_pack_view *view;
+    struct gen_table *table;
+    struct pending *rows;
+    size_t num_rows, capacity;
+    struct gen__table_text text;
+    uint32_t num_columns;
+    int position[GEN__NUM_COLUMNS]; /* of a column in a row; -1: not there */
+    char reason[128];          /* why the last row was bad */
+    uint32_t recent[RECENT];   /* UINT32_MAX: none */
+};
+
+/* ---- the header -------------------------------------------------------- */
+
+/* Notes why the table cannot be used. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+static enum gen_table_result
+refuse(struct parser *p, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(p->table->reason, sizeof(p->table->reason), format, list);
+    va_end(list);
+    p->table->refused = true;
+    p->table->reason_line = p->text.line;
+    return GEN_TABLE_REFUSED;
+}
+
+static enum gen_table_result read_header_line(struct parser *p, struct gen__span line,
+                                              uint32_t *format)
+{
+    struct gen_table *t = p->table;
+    const struct {
+        const char *key;
+        uint32_t *value;
+    } numbers[] = {
+        {"format", format},         {"compute_capability", &t->compute_capability},
+        {"num_sms", &t->num_sms},   {"memory_gbps", &t->memory_gbps},
+        {"l2_bytes", &t->l2_bytes},
+    };
+    struct gen__span key, value;
+    if (!gen__table_comment(line, &key, &value))
+        return GEN_TABLE_READ;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (!gen__span_is(key, numbers[i].key))
+            continue;
+        if (!gen__parse_unsigned(value, numbers[i].value) || *numbers[i].value == 0)
+            return refuse(p, "%s is \"%.*s\", expected a number of at least 1", numbers[i].key,
+                          (int)(value.length < 40 ? value.length : 40), value.at);
+    }
+    if (gen__span_is(key, "class"))
+        snprintf(t->class_name, sizeof(t->class_name), "%.*s",
+                 (int)(value.length < 31 ? value.length : 31), value.at);
+    return GEN_TABLE_READ;
+}
+
+static enum gen_table_result check_header(struct parser *p, uint32_t format)
+{
+    struct gen_table *t = p->table;
+    if (format != 1)
+        return refuse(p, "table format %u, this runtime reads format 1", format);
+    const char *missing = !t->compute_capability ? "compute_capability"
+                          : !t->num_sms          ? "num_sms"
+                          : !t->memory_gbps      ? "memory_gbps"
+                          : !t->l2_bytes         ? "l2_bytes"
+                          : !t->class_name[0]    ? "class"
+                                                 : NULL;
+    if (missing)
+        return refuse(p, "the header has no \"# %s: ...\" line", missing);
+    char class[sizeof(t->class_name)];
+    snprintf(class, sizeof(class), "sm%u_%usm", t->compute_capability, t->num_sms);
+    if (strcmp(class, t->class_name) != 0)
+        return refuse(p, "the class is \"%s\", but compute_capability and num_sms say \"%s\"",
+                      t->class_name, class);
+    return GEN_TABLE_READ;
+}
+
+static enum gen_table_result read_columns(struct parser *p, struct gen__span line)
+{
+    struct gen__span fields[GEN__TABLE_MAX_COLUMNS];
+    p->num_columns = gen__table_fields(line, fields);
+    if (p->num_columns > GEN__TABLE_MAX_COLUMNS)
+        return refuse(p, "more than %d columns", GEN__TABLE_MAX_COLUMNS);
+    for (enum gen__column c = 0; c < GEN__NUM_COLUMNS; c++) {
+        p->position[c] = gen__table_column(fields, p->num_columns, c);
+        if (c < GEN__NUM_NEEDED_COLUMNS && p->position[c] < 0)
+            return refuse(p, "the line of column names has no \"%s\"", gen__table_columns[c]);
+    }
+    return GEN_TABLE_READ;
+}
+
+static enum gen_table_result read_header(struct parser *p)
+{
+    struct gen__span line;
+    uint32_t format = 0;
+    if (!gen__table_line(&p->text, &line) || !gen__span_is(line, GEN__TABLE_MAGIC))
+        return refuse(p, "the first line is not \"" GEN__TABLE_MAGIC "\"");
+    while (gen__table_line(&p->text, &line)) {
+        if (line.length == 0)
+            continue;
+        enum gen_table_result result;
+        if (line.at[0] == '#') {
+            result = read_header_line(p, line, &format);
+            if (result)
+                return result;
+            continue;
+        }
+        result = check_header(p, format);
+        return result ? result : read_columns(p, line);
+    }
+    return refuse(p, "the text ends before the line of column names");
+}
+
+/* ---- rows -------------------------------------------------------------- */
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static bool
+bad(struct parser *p, struct gen__span found, const char *format, ...)
+{
+    char text[80];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    snprintf(p->reason, sizeof(p->reason), "\"%.*s\": %s",
+             (int)(found.length < 40 ? found.length : 40), found.at, text);
+    return false;
+}
+
+/* Where the name stands among those of a list separated by commas; -1 where it does not. */
+static int position_in(const char *names, struct gen__span name)
+{
+    for (int i = 0; *names; i++) {
+        const size_t length = strcspn(names, ",");
+        if (length == name.length && !memcmp(names, name.at, length))
+            return i;
+        names += length + (names[length] == ',');
+    }
+    return -1;
+}
+
+static uint32_t count_names(const char *names)
+{
+    uint32_t count = *names != '\0';
+    for (; *names; names++)
+        count += *names == ',';
+    return count;
+}
+
+/* "states=4096", several separated by commas or spaces: every coordinate of the
+ * family once. */
+static bool parse_problem(struct parser *p, const struct gen_pack_family *family,
+                          struct gen__span text, float counts[GEN_PACK_MAX_COORDS])
+{
+    const char *at = text.at, *end = text.at + text.length;
+    const char *coords = p->view->strings + family->coords;
+    const char *family_name = p->view->strings + family->name;
+    uint32_t seen = 0;
+    for (int c = 0; c < GEN_PACK_MAX_COORDS; c++)
+        counts[c] = 1.0f;
+    while (at < end) {
+        const char *stop = at;
+        while (stop < end && *stop != ',' && *stop != ' ')
+            stop++;
+        const char *equals = memchr(at, '=', (size_t)(stop - at));
+        if (!equals)
+            return bad(p, text, "expected coordinate=value");
+        const struct gen__span name = {at, (size_t)(equals - at)};
+        const int c = position_in(coords, name);
+        if (c < 0 || c >= GEN_PACK_MAX_COORDS)
+            return bad(p, name, "not a coordinate of %.40s", family_name);
+        if (seen & 1u << c)
+            return bad(p, name, "the coordinate is given twice");
+        seen |= 1u << c;
+        double value;
+        const struct gen__span number = {equals + 1, (size_t)(stop - equals - 1)};
+        if (!gen__parse_number(number, &value) || value <= 0.0 || !isnormal((float)value))
+            return bad(p, number, "the coordinate is not a number > 0");
+        counts[c] = (float)value;
+        at = stop < end ? stop + 1 : end;
+    }
+    if (seen != (1u << count_names(coords)) - 1)
+        return bad(p, text, "a coordinate of %.40s is missing", family_name);
+    return true;
+}
+
+static bool parse_us(struct parser *p, struct gen__span text, float *us)
+{
+    double value;
+    if (!gen__parse_number(text, &value) || !isnormal((float)value))
+        return bad(p, text, "not a finite number of microseconds > 0");
+    *us = (float)value;
+    return true;
+}
+
+static struct gen__span field(const struct parser *p, const struct gen__span *fields,
+                              enum gen__column column)
+{
+    if (p->position[column] < 0)
+        return (struct gen__span){"", 0};
+    return fields[p->position[column]];
+}
+
+/* By name; num_variants where the product has none. */
+static uint32_t find_variant(struct parser *p, struct gen__span name)
+{
+    const struct gen_pack_view *view = p->view;
+    uint32_t *recent = &p->recent[gen_pack_hash(name.at, name.length) % RECENT];
+    if (*recent < view->num_variants &&
+        gen__span_is(name, view->strings + view->variants[*recent].name))
+        return *recent;
+    return *recent = gen_pack_find(view, name.at, name.length);
+}
+
+static bool parse_optional(struct parser *p, const struct gen__span *fields,
+                           struct gen_pack_row *row)
+{
+    double spread;
+    struct gen__span text = field(p, fields, GEN__COLUMN_SPREAD);
+    if (!gen__span_absent(text) && !gen__parse_number(text, &spread))
+        return bad(p, text, "the spread is not a number");
+    row->runner_up = p->view->num_variants;
+    row->runner_up_us = 0.0f;
+    text = field(p, fields, GEN__COLUMN_RUNNER_UP);
+    if (gen__span_absent(text))
+        return true;
+    /* A product may hold the winners of a table alone, so a runner-up that it
+     * lacks is no fault. */
+    row->runner_up = find_variant(p, text);
+    text = field(p, fields, GEN__COLUMN_RUNNER_UP_US);
+    return gen__span_absent(text) || parse_us(p, text, &row->runner_up_us);
+}
+
+/* A good row into *pending; else false with the reason, or with *expired. */
+static bool parse_row(struct parser *p, struct gen__span line, struct pending *pending,
+                      bool *expired)
+{
+    const struct gen_pack_view *view = p->view;
+    struct gen__span fields[GEN__TABLE_MAX_COLUMNS];
+    uint32_t count = gen__table_fields(line, fields);
+    if (count != p->num_columns)
+        return bad(p, line, "%u fields, expected %u", count, p->num_columns);
+
+    struct gen__span text = field(p, fields, GEN__COLUMN_VARIANT);
+    struct gen_pack_row *row = &pending->row;
+    row->variant = find_variant(p, text);
+    if (row->variant == view->num_variants)
+        return bad(p, text, "the product has no such variant");
+    const struct gen_pack_group *group = &view->groups[view->variants[row->variant].group];
+    const struct gen_pack_family *family = &view->families[group->family];
+    pending->group = group;
+    pending->values = view->strings + group->values;
+    text = field(p, fields, GEN__COLUMN_FAMILY);
+    if (!gen__span_is(text, view->strings + family->name))
+        return bad(p, text, "the variant is of family %.40s", view->strings + family->name);
+    text = field(p, fields, GEN__COLUMN_REQUIRED);
+    if (!gen__span_is(text, view->strings + group->name))
+        return bad(p, text, "not the required key of the row's variant");
+
+    uint64_t digest;
+    text = field(p, fields, GEN__COLUMN_DIGEST);
+    if (!parse_problem(p, family, field(p, fields, GEN__COLUMN_PROBLEM), row->counts) ||
+        !parse_us(p, field(p, fields, GEN__COLUMN_US), &row->us) || !parse_optional(p, fields, row))
+        return false;
+    if (!gen__parse_digest(text, &digest))
+        return bad(p, text, "the digest is not 16 hexadecimal digits");
+    *expired = digest != view->variants[row->variant].digest;
+    return !*expired;
+}
+
+/* ---- the table --------------------------------------------------------- */
+
+static bool append(struct parser *p, const struct pending *row)
+{
+    if (p->num_rows == p->capacity) {
+        const size_t capacity = p->capacity ? 2 * p->capacity : 256;
+        struct pending *rows = realloc(p->rows, capacity * sizeof(*rows));
+        if (!rows)
+            return false;
+        p->rows = rows;
+        p->capacity = capacity;
+    }
+    p->rows[p->num_rows++] = *row;
+    return true;
+}
+
+/* Is the row's variant PTX where the product has machine code for the class and the key? */
+static bool is_passed_over(const struct parser *p, const struct pending *pending)
+{
+    const struct gen_pack_view *view = p->view;
+    if (view->targets[pending->group->target].kind != GEN_PACK_PTX)
+        return false;
+    for (uint32_t g = 0; g < view->num_groups; g++) {
+        const struct gen_pack_group *group = &view->groups[g];
+        const struct gen_pack_target *target = &view->targets[group->target];
+        if (group->family == pending->group->family && target->kind != GEN_PACK_PTX &&
+            strcmp(view->strings + group->values, pending->values) == 0 &&
+            gen_pack_code_runs(target->kind, target->compute_capability,
+                               p->table->compute_capability))
+            return true;
+    }
+    return false;
+}
+
+int gen_table_order_keys(uint32_t family_a, const char *values_a, uint32_t family_b,
+                         const char *values_b)
+{
+    const int order = (family_a > family_b) - (family_a < family_b);
+    return order ? order : strcmp(values_a, values_b);
+}
+
+int gen_table_order_counts(const float *a, const float *b)
+{
+    int order = (a[0] > b[0]) - (a[0] < b[0]);
+    for (int c = 1; !order && c < GEN_PACK_MAX_COORDS; c++)
+        order = (a[c] < b[c]) - (a[c] > b[c]);
+    return order;
+}
+
+static int order_pending(const void *x, const void *y)
+{
+    const struct pending *a = x, *b = y;
+    int order = gen_table_order_keys(a->group->family, a->values, b->group->family, b->values);
+    if (!order)
+        order = gen_table_order_counts(a->row.counts, b->row.counts);
+    return order ? order : (a->line > b->line) - (a->line < b->line);
+}
+
+static enum gen_table_result read_rows(struct parser *p)
+{
+    struct gen_table *t = p->table;
+    struct gen__span line;
+    while (gen__table_line(&p->text, &line)) {
+        if (line.length == 0 || line.at[0] == '#')
+            continue;
+        struct pending pending = {.line = p->text.line};
+        bool expired = false;
+        if (parse_row(p, line, &pending, &expired)) {
+            if (is_passed_over(p, &pending))
+                t->num_ptx++;
+            else if (!append(p, &pending))
+                return GEN_TABLE_NO_MEMORY;
+        } else if (expired) {
+            t->num_expired++;
+        } else if (t->num_bad++ == 0) {
+            memcpy(t->reason, p->reason, sizeof(p->reason));
+            t->reason_line = p->text.line;
+        }
+    }
+    return GEN_TABLE_READ;
+}
+
+enum gen_table_result gen_table_read(const struct gen_pack_view *view, const char *text,
+                                     size_t size, struct gen_table *table)
+{
+    struct parser p = {.view = view, .table = table, .text = {text, text + size, 0}};
+    memset(table, 0, sizeof(*table));
+    memset(p.recent, 0xff, sizeof(p.recent));
+    enum gen_table_result result = read_header(&p);
+    if (result == GEN_TABLE_READ)
+        result = read_rows(&p);
+    if (result == GEN_TABLE_READ && p.num_rows) {
+        qsort(p.rows, p.num_rows, sizeof(*p.rows), order_pending);
+        table->rows = malloc(p.num_rows * sizeof(*table->rows));
+        result = table->rows ? result : GEN_TABLE_NO_MEMORY;
+        for (size_t i = 0; table->rows && i < p.num_rows; i++)
+            table->rows[table->num_rows++] = p.rows[i].row;
+    }
+    free(p.rows);
+    return result;
+}

@@ -1,0 +1,268 @@
+/* Laying tuning rows out, and finding the nearest ones. */
+#include "product/nearest.h"
+#include "core/mathf.h"
+
+#include <stdlib.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* A search sorts words that hold a distance above a row's index, so that one least number is both
+ * and of equal distances the first row is less. Rows beyond CHUNK are searched by themselves. */
+#define ROW_BITS 9
+#define CHUNK (1u << ROW_BITS)
+/* Distances from here on, 128 octaves, are no distances: of the rows that only fill up a block, and
+ * of those that are passed over. */
+#define TOO_FAR ((1u << (32 - ROW_BITS)) - 1)
+#define BLOCK 8u
+
+/* ---- the layout -------------------------------------------------------- */
+
+/* The slot of a variant, a new one where it has none yet. The last one is for all further variants
+ * and fits nothing. */
+static uint8_t slot_of(uint32_t variants[GEN__MAX_SLOTS], uint32_t *num_slots, uint32_t variant)
+{
+    uint32_t slot = 0;
+    while (slot < *num_slots && slot < GEN__MAX_SLOTS - 1 && variants[slot] != variant)
+        slot++;
+    if (slot == *num_slots)
+        variants[(*num_slots)++] = slot < GEN__MAX_SLOTS - 1 ? variant : UINT32_MAX;
+    return (uint8_t)slot;
+}
+
+struct gen__class_rows *
+gen__class_rows_new(const struct gen__family *family, const struct gen_pack_row *rows,
+                    uint32_t num_rows,
+                    const struct gen__facts *(*facts_of)(const void *context, uint32_t variant),
+                    const void *context)
+{
+    const size_t stride = ((size_t)num_rows + BLOCK - 1) / BLOCK * BLOCK;
+    uint32_t variants[GEN__MAX_SLOTS], num_slots = 0;
+    for (uint32_t i = 0; i < num_rows; i++)
+        slot_of(variants, &num_slots, rows[i].variant);
+    const size_t head = (sizeof(struct gen__class_rows) + 15) / 16 * 16;
+    const size_t logs_size = family->num_coords * stride * sizeof(int32_t);
+    const size_t facts_size = num_slots * sizeof(struct gen__facts *);
+    unsigned char *at =
+        calloc(1, head + logs_size + facts_size + stride * (sizeof(float) + sizeof(uint8_t)));
+    if (!at)
+        return NULL;
+    struct gen__class_rows *out = (struct gen__class_rows *)(void *)at;
+    int32_t *logs = (int32_t *)(void *)(at + head);
+    const struct gen__facts **facts = (const struct gen__facts **)(void *)(at + head + logs_size);
+    float *log2_us = (float *)(void *)(at + head + logs_size + facts_size);
+    uint8_t *slots = (uint8_t *)(log2_us + stride);
+    for (uint32_t i = 0; i < stride; i++) {
+        struct gen__position position = {{INT32_MIN / 2}};
+        if (i < num_rows)
+            position = gen__position_of(rows[i].counts, 1.0f);
+        for (uint32_t c = 0; c < family->num_coords; c++)
+            logs[c * stride + i] = position.logs[c];
+        if (i >= num_rows)
+            continue;
+        slots[i] = slot_of(variants, &num_slots, rows[i].variant);
+        log2_us[i] = gen__log2(rows[i].us);
+    }
+    for (uint32_t slot = 0; slot < num_slots; slot++)
+        facts[slot] = variants[slot] == UINT32_MAX ? NULL : facts_of(context, variants[slot]);
+    *out = (struct gen__class_rows){.family = family,
+                                    .rows = rows,
+                                    .logs = logs,
+                                    .log2_us = log2_us,
+                                    .slots = slots,
+                                    .facts = facts,
+                                    .num_rows = num_rows,
+                                    .stride = (uint32_t)stride,
+                                    .num_slots = num_slots};
+    return out;
+}
+
+/* ---- the search -------------------------------------------------------- */
+
+/* The two least words of up to CHUNK rows from `first` on. */
+struct words {
+    uint32_t least, second;
+};
+
+/* Anywhere. */
+static struct words search_plain(const struct gen__class_rows *rows, const struct gen__position *at,
+                                 const uint32_t *refused, uint32_t first, uint32_t end)
+{
+    struct words found = {UINT32_MAX, UINT32_MAX};
+    for (uint32_t i = first; i < end; i++) {
+        uint32_t sum = refused ? refused[rows->slots[i]] : 0;
+        for (uint32_t c = 0; c < rows->family->num_coords && sum < TOO_FAR; c++)
+            sum += (uint32_t)abs(rows->logs[(size_t)c * rows->stride + i] - at->logs[c]);
+        const uint32_t word = (sum < TOO_FAR ? sum : TOO_FAR) << ROW_BITS | (i - first);
+        if (word < found.least) {
+            found.second = found.least;
+            found.least = word;
+        } else if (word < found.second) {
+            found.second = word;
+        }
+    }
+    return found;
+}
+
+#if defined(__x86_64__)
+/* Of eight words each the two least of all. */
+__attribute__((target("avx2"))) static inline struct words least_of(__m256i least, __m256i second)
+{
+    __m256i other = _mm256_permute2x128_si256(least, least, 1);
+    second = _mm256_min_epu32(second, _mm256_permute2x128_si256(second, second, 1));
+    second = _mm256_min_epu32(second, _mm256_max_epu32(least, other));
+    least = _mm256_min_epu32(least, other);
+    other = _mm256_shuffle_epi32(least, _MM_SHUFFLE(1, 0, 3, 2));
+    second = _mm256_min_epu32(second, _mm256_shuffle_epi32(second, _MM_SHUFFLE(1, 0, 3, 2)));
+    second = _mm256_min_epu32(second, _mm256_max_epu32(least, other));
+    least = _mm256_min_epu32(least, other);
+    other = _mm256_shuffle_epi32(least, _MM_SHUFFLE(2, 3, 0, 1));
+    second = _mm256_min_epu32(second, _mm256_shuffle_epi32(second, _MM_SHUFFLE(2, 3, 0, 1)));
+    second = _mm256_min_epu32(second, _mm256_max_epu32(least, other));
+    least = _mm256_min_epu32(least, other);
+    return (struct words){(uint32_t)_mm256_cvtsi256_si32(least),
+                          (uint32_t)_mm256_cvtsi256_si32(second)};
+}
+
+__attribute__((target("avx2"), always_inline)) static inline struct words
+search_eight(const struct gen__class_rows *rows, uint32_t num_coords,
+             const struct gen__position *at, const uint32_t *refused, uint32_t first, uint32_t end)
+{
+    const __m256i too_far = _mm256_set1_epi32((int)TOO_FAR), step = _mm256_set1_epi32(BLOCK);
+    __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i least = _mm256_set1_epi32(-1), second = least, x[GEN__MAX_COORDS];
+    const int32_t *logs[GEN__MAX_COORDS];
+    for (uint32_t c = 0; c < num_coords; c++) {
+        x[c] = _mm256_set1_epi32(at->logs[c]);
+        logs[c] = rows->logs + (size_t)c * rows->stride;
+    }
+    for (uint32_t i = first; i < end; i += BLOCK) {
+        __m256i sum = _mm256_setzero_si256();
+        for (uint32_t c = 0; c < num_coords; c++) {
+            const __m256i y = _mm256_loadu_si256((const __m256i *)(const void *)(logs[c] + i));
+            sum = _mm256_add_epi32(sum, _mm256_abs_epi32(_mm256_sub_epi32(y, x[c])));
+        }
+        if (refused) {
+            const __m128i *slots = (const __m128i *)(const void *)(rows->slots + i);
+            sum = _mm256_or_si256(
+                sum, _mm256_i32gather_epi32((const int *)refused,
+                                            _mm256_cvtepu8_epi32(_mm_loadl_epi64(slots)), 4));
+        }
+        sum = _mm256_min_epu32(sum, too_far);
+        const __m256i word = _mm256_or_si256(_mm256_slli_epi32(sum, ROW_BITS), index);
+        second = _mm256_min_epu32(second, _mm256_max_epu32(least, word));
+        least = _mm256_min_epu32(least, word);
+        index = _mm256_add_epi32(index, step);
+    }
+    return least_of(least, second);
+}
+
+/* For each number of coordinates by itself, so that its loop is unrolled. */
+__attribute__((target("avx2"))) static struct words search_avx2(const struct gen__class_rows *rows,
+                                                                const struct gen__position *at,
+                                                                const uint32_t *refused,
+                                                                uint32_t first, uint32_t end)
+{
+    if (refused)
+        return search_eight(rows, rows->family->num_coords, at, refused, first, end);
+    switch (rows->family->num_coords) {
+    case 1:
+        return search_eight(rows, 1, at, NULL, first, end);
+    case 2:
+        return search_eight(rows, 2, at, NULL, first, end);
+    case 3:
+        return search_eight(rows, 3, at, NULL, first, end);
+    default:
+        return search_eight(rows, 4, at, NULL, first, end);
+    }
+}
+#endif
+
+static struct words search(const struct gen__class_rows *rows, const struct gen__position *at,
+                           const uint32_t *refused, uint32_t first, uint32_t end)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        return search_avx2(rows, at, refused, first, end);
+#endif
+    return search_plain(rows, at, refused, first, end);
+}
+
+static struct gen__nearest nearest_of(struct words words, uint32_t first)
+{
+    const uint32_t distance = words.least >> ROW_BITS, second = words.second >> ROW_BITS;
+    return (struct gen__nearest){
+        .row = distance < TOO_FAR ? first + (words.least & (CHUNK - 1)) : GEN__NO_ROW,
+        .second = second < TOO_FAR ? first + (words.second & (CHUNK - 1)) : GEN__NO_ROW,
+        .distance = distance,
+        .second_distance = second};
+}
+
+/* The two nearest of four, of which the later rows are in b. */
+static struct gen__nearest nearer_of(struct gen__nearest a, struct gen__nearest b)
+{
+    if (b.distance < a.distance) {
+        const bool second = b.second_distance < a.distance;
+        return (struct gen__nearest){b.row, second ? b.second : a.row, b.distance,
+                                     second ? b.second_distance : a.distance};
+    }
+    if (b.distance < a.second_distance) {
+        a.second = b.row;
+        a.second_distance = b.distance;
+    }
+    return a;
+}
+
+struct gen__nearest gen__nearest_rows(const struct gen__class_rows *rows,
+                                      const struct gen__position *at, const uint32_t *refused)
+{
+    const uint32_t stride = rows->stride;
+    struct gen__nearest found =
+        nearest_of(search(rows, at, refused, 0, stride < CHUNK ? stride : CHUNK), 0);
+    for (uint32_t first = CHUNK; first < stride; first += CHUNK) {
+        const uint32_t left = stride - first;
+        const struct words words =
+            search(rows, at, refused, first, first + (left < CHUNK ? left : CHUNK));
+        found = nearer_of(found, nearest_of(words, first));
+    }
+    return found;
+}
+
+/* ---- the time ---------------------------------------------------------- */
+
+/* So far on the way from the time of row a to that of row b. */
+static float between(const struct gen__class_rows *rows, uint32_t a, uint32_t b, float part)
+{
+    return rows->rows[a].us * gen__exp2_small(part * (rows->log2_us[b] - rows->log2_us[a]));
+}
+
+/* By the neighbours on both sides; of rows with the same coordinate the first counts. */
+static float time_on_line(const struct gen__class_rows *rows, int32_t x, uint32_t row)
+{
+    const int32_t *logs = rows->logs;
+    uint32_t below = row, above = row;
+    if (logs[row] <= x) {
+        while (above < rows->num_rows && logs[above] == logs[row])
+            above++;
+        if (above == rows->num_rows)
+            return rows->rows[row].us * gen__exp2((float)(x - logs[row]) / GEN__OCTAVE);
+    } else {
+        if (row == 0)
+            return rows->rows[row].us;
+        for (below = row - 1; below > 0 && logs[below - 1] == logs[below];)
+            below--;
+    }
+    const float part = (float)(x - logs[below]) / (float)(logs[above] - logs[below]);
+    return between(rows, below, above, part);
+}
+
+float gen__rows_time(const struct gen__class_rows *rows, const struct gen__position *at,
+                     const struct gen__nearest *nearest)
+{
+    if (rows->family->num_coords == 1)
+        return time_on_line(rows, at->logs[0], nearest->row);
+    if (nearest->second == GEN__NO_ROW || nearest->distance == 0)
+        return rows->rows[nearest->row].us;
+    const float near = (float)nearest->distance, far = (float)nearest->second_distance;
+    return between(rows, nearest->row, nearest->second, near / (near + far));
+}

@@ -1,0 +1,76 @@
+/*
+ * The tuning rows of one required key and one class of GPU, and the search for the two that are
+ * nearest to a problem: by the sum of |log2| distances of the coordinates, over all rows, eight at
+ * once. Of rows that are equally near the first counts.
+ */
+#ifndef GEN_NEAREST_H
+#define GEN_NEAREST_H
+
+#include "family/family.h"
+#include "core/simd.h"
+
+#include "format/product.h"
+
+#define GEN__NO_ROW UINT32_MAX
+#define GEN__OCTAVE 65536 /* distances are in so many parts of an octave */
+
+/* A row names its variant by a slot: a place in the list of the distinct variants of its class.
+ * Variants beyond that share the last slot and are not used. */
+#define GEN__MAX_SLOTS 256
+
+struct gen__class_rows {
+    struct gen__class_rows *next; /* of the same key: the next class */
+    const struct gen__family *family;
+    const struct gen_pack_row *rows; /* sorted by their coordinates */
+    const int32_t *logs;             /* of coordinate c: from c * stride on */
+    const float *log2_us;
+    const uint8_t *slots;                  /* by row */
+    const struct gen__facts *const *facts; /* by slot; NULL: its code does not run on the class */
+    uint32_t num_rows, stride, num_slots;
+    uint32_t table; /* that the rows come from */
+    uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
+};
+
+/* The rows of the family, laid out for the search, to be freed; NULL: out of memory.
+ * facts_of(variant, context) gives a slot's facts. */
+struct gen__class_rows *
+gen__class_rows_new(const struct gen__family *family, const struct gen_pack_row *rows,
+                    uint32_t num_rows,
+                    const struct gen__facts *(*facts_of)(const void *context, uint32_t variant),
+                    const void *context);
+
+/* Where in the space of coordinates a problem is. */
+struct gen__position {
+    int32_t logs[GEN__MAX_COORDS];
+};
+
+/* `scale` multiplies the first coordinate. */
+static inline struct gen__position gen__position_of(const float counts[GEN__MAX_COORDS],
+                                                    float scale)
+{
+    /* One by one, as they were just written: a load of all four would wait. */
+    const gen__lanes x = {counts[0] * scale, counts[1], counts[2], counts[3]};
+    struct gen__position at;
+    _Static_assert(sizeof(x) == GEN__MAX_COORDS * sizeof(*counts), "as many lanes as coordinates");
+    const gen__int_lanes logs = gen__lanes_log2(x);
+    memcpy(at.logs, &logs, sizeof(at.logs));
+    return at;
+}
+
+struct gen__nearest {
+    uint32_t row, second;               /* GEN__NO_ROW: there is none */
+    uint32_t distance, second_distance; /* in parts of an octave */
+};
+
+/* refused[slot] is UINT32_MAX for variants that are passed over, else 0; NULL: none is. */
+struct gen__nearest gen__nearest_rows(const struct gen__class_rows *rows,
+                                      const struct gen__position *at, const uint32_t *refused);
+
+/* The measured time at a position. With several coordinates it is the mean of the times of the two
+ * nearest rows, weighted by the inverse of their distances, all logarithmic. With one it is
+ * interpolated between the neighbours, constant below the first row, because there a launch is all
+ * there is, and proportional to the coordinate above the last. */
+float gen__rows_time(const struct gen__class_rows *rows, const struct gen__position *at,
+                     const struct gen__nearest *nearest);
+
+#endif /* GEN_NEAREST_H */
