@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct expansion;
 struct options;
 
 /* A header under templates/, named as #include lines name it. */
@@ -127,7 +128,8 @@ struct session {
     struct unserved *unserved;
     size_t num_unserved;
 
-    struct text output; /* of the expansion at hand */
+    struct text output;          /* of the expansion at hand */
+    struct expansion *expansion; /* NULL while no template runs */
 };
 
 #endif /* MODEL_H */
