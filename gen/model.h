@@ -89,6 +89,7 @@ struct variant {
     /* Of the compile. */
     enum variant_state state;
     bool cached;
+    bool lost; /* the compiler crashed or hung; not a property of the variant */
     const char *reason;
     const char *warnings; /* the compiler's, or NULL */
     struct report report;
