@@ -1,6 +1,7 @@
 /* The command line: help, options, exit statuses, sub-programs. */
 #include "support.h"
 
+#include <iconv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -223,6 +224,77 @@ static void json_is_json(void **state)
     outcome_free(&o);
 }
 
+/* Every string of `json` ends and holds no byte that JSON forbids, and all of it is UTF-8. */
+static void assert_json_strings(const char *json)
+{
+    bool inside = false;
+    for (const char *p = json; *p != '\0'; p++) {
+        if (inside && (unsigned char)*p < ' ')
+            fail_msg("a control character in:\n%s", json);
+        if (inside && *p == '\\') {
+            p++;
+            if (*p == 'u')
+                assert_int_equal(strspn(p + 1, "0123456789abcdef") >= 4, 1);
+            else
+                assert_non_null(strchr("\"\\/bfnrt", *p));
+        } else if (*p == '"') {
+            inside = !inside;
+        }
+    }
+    assert_false(inside);
+    iconv_t utf8 = iconv_open("UTF-16", "UTF-8");
+    assert_true(utf8 != (iconv_t)-1);
+    char *from = (char *)(uintptr_t)json, out[8192], *to = out;
+    size_t left = strlen(json), room = sizeof out;
+    if (iconv(utf8, &from, &left, &to, &room) == (size_t)-1)
+        fail_msg("no UTF-8 from byte %zu on:\n%s", (size_t)(from - json), json);
+    iconv_close(utf8);
+}
+
+/* What a family says may hold any byte. */
+static void json_of_any_byte(void **state)
+{
+    (void)state;
+    static const char *const sequences[] = {
+        "\xc2\x80 \xdf\xbf \xe0\xa0\x80 \xed\x9f\xbf \xee\x80\x80 \xf0\x90\x80\x80 "
+        "\xf4\x8f\xbf\xbf",
+        "\xc0\x80",
+        "\xc1\xbf",
+        "\xe0\x9f\xbf",
+        "\xed\xa0\x80",
+        "\xf0\x8f\xbf\xbf",
+        "\xf4\x90\x80\x80",
+        "\xf5\x80\x80\x80",
+        "\x80",
+        "\xc2",
+        "\xe2\x82",
+        "\xf0\x9f\x98",
+        "\xe2\x28\xa1",
+        "\xc2\"",
+    };
+    for (size_t i = 0; i < sizeof sequences / sizeof sequences[0] + 255; i++) {
+        char reason[64], line[256];
+        bool byte = i < 255;
+        snprintf(reason, sizeof reason, "%s",
+                 byte ? (char[]){(char)(i + 1), '\0'} : sequences[i - 255]);
+        copy_fixtures("j");
+        size_t used = (size_t)snprintf(line, sizeof line, "\"");
+        for (const char *p = reason; *p != '\0'; p++)
+            used += (size_t)snprintf(line + used, sizeof line - used, "\\%03d", (unsigned char)*p);
+        snprintf(line + used, sizeof line - used, "\"");
+        edit("j/tiny/family.lua", "\"the ring needs bulk copies\"", line);
+        struct outcome o =
+            attngen("why", "path=ring", "--templates", "j", "-t", "ptx", "--format", "json", NULL);
+        assert_run(o, 0);
+        assert_holds(o.out, "\"combinations\": 16");
+        assert_json_strings(o.out);
+        /* What is UTF-8 stays as it is. */
+        if (i == 255)
+            assert_holds(o.out, reason);
+        outcome_free(&o);
+    }
+}
+
 /* Runs a copy of the program from a made-up installation. */
 static struct outcome installed(const char *arguments)
 {
@@ -345,6 +417,7 @@ int main(void)
         cmocka_unit_test(own_targets_are_in_order),
         cmocka_unit_test(expand_to_a_folder),
         cmocka_unit_test(json_is_json),
+        cmocka_unit_test(json_of_any_byte),
         cmocka_unit_test(sub_programs),
         cmocka_unit_test(installed_templates_are_found),
         cmocka_unit_test(output_that_cannot_be_written),
