@@ -20,7 +20,7 @@ fail() {
 
 # search_path FILE: every element of its RPATH and RUNPATH is a folder from the root or $ORIGIN's.
 search_path() {
-    path=$(readelf -dW "$1" | sed -n 's/.*(R\(UN\)\{0,1\}PATH).*\[\(.*\)\]/\2/p')
+    path=$(readelf -dW "$1" 2>/dev/null | sed -n 's/.*(R\(UN\)\{0,1\}PATH).*\[\(.*\)\]/\2/p')
     [ -n "$path" ] || return 0
     case ":$path:" in
     *::*) fail "$1: its search path '$path' has an empty element: the current directory" ;;
