@@ -109,7 +109,7 @@ static void check_expression(struct session *session, const struct template *t, 
         char *chunk = arena_printf(&session->arena, "return %s%.*s%s", around[i][0], (int)size, p,
                                    around[i][1]);
         if (luaL_loadbufferx(session->L, chunk, strlen(chunk), "=x", "t") != LUA_OK) {
-            const char *message = lua_tostring(session->L, -1);
+            const char *message = syntax_message(session);
             const char *colon = strstr(message, ": ");
             fail(session, "%s:%d: ${%.*s} is no Lua expression: %s", t->path, line, (int)size, p,
                  colon != NULL ? colon + 2 : message);

@@ -135,14 +135,55 @@ void call_user(struct session *session, int nargs, int nresults, const char *pat
          about[0] != '\0' ? " (for " : "", about, about[0] != '\0' ? ")" : "");
 }
 
+static const char overflow[] = "C stack overflow";
+
+const char *syntax_message(struct session *session)
+{
+    const char *message = lua_tostring(session->L, -1);
+    if (message == NULL)
+        return "";
+    /* The handler of main() adds a traceback of the parser's own. */
+    const char *traceback = strstr(message, "\nstack traceback:");
+    size_t size = traceback != NULL ? (size_t)(traceback - message) : strlen(message);
+    return arena_copy(&session->arena, message, size);
+}
+
+static bool is_too_deep(struct session *session, const char *text, size_t size)
+{
+    bool deep = luaL_loadbufferx(session->L, text, size, "=x", "t") != LUA_OK &&
+                strcmp(syntax_message(session), overflow) == 0;
+    lua_pop(session->L, 1);
+    return deep;
+}
+
+/* Where brackets and blocks are too deep the parser says no line: it is that in which the
+ * shortest beginning of the text ends that is too deep already. */
+static int overflow_line(struct session *session, const char *text, size_t size)
+{
+    size_t least = 0, most = size;
+    while (least + 1 < most) {
+        size_t half = least + (most - least) / 2;
+        if (is_too_deep(session, text, half))
+            most = half;
+        else
+            least = half;
+    }
+    int line = 1;
+    for (size_t i = 0; i + 1 < most; i++)
+        line += text[i] == '\n';
+    return line;
+}
+
 void load_user(struct session *session, const char *text, size_t size, const char *path)
 {
     lua_State *L = session->L;
     const char *chunk = arena_printf(&session->arena, "@%s", path);
     if (luaL_loadbufferx(L, text, size, chunk, "t") == LUA_OK)
         return;
-    const char *message = lua_tostring(L, -1);
-    message = with_whole_path(session, message != NULL ? message : "", path);
+    const char *message = with_whole_path(session, syntax_message(session), path);
+    if (strcmp(message, overflow) == 0)
+        fail(session, "%s:%d: brackets or blocks are nested too deeply (%s)", path,
+             overflow_line(session, text, size), message);
     bool cited = strncmp(message, path, strlen(path)) == 0;
     fail(session, "%s%s%s", cited ? "" : path, cited ? "" : ": ", message);
 }

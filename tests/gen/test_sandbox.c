@@ -275,6 +275,41 @@ static void every_error_has_a_line(void **state)
     refused("local x = table.concat({ {} })", "box/box.cu.in:2: ");
 }
 
+/* The parser recurses, and says no line where that is too deep. */
+static void deep_nesting_has_a_line(void **state)
+{
+    (void)state;
+    char open[301], close[301], text[2048];
+    memset(open, '(', 300);
+    memset(close, ')', 300);
+    open[300] = close[300] = '\0';
+    static const struct {
+        const char *format, *message;
+    } cases[] = {
+        {"a\n$ local x = %s1%s\nb\n", "box/box.cu.in:2: brackets or blocks are nested too deeply"},
+        {"a\nb\n$ local x = {\n$ %s1\n$ %s}\n",
+         "box/box.cu.in:4: brackets or blocks are nested too deeply (C stack overflow)"},
+        {"a\n${%s1%s}\n", "is no Lua expression: C stack overflow"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        put("x/box/family.lua", family);
+        snprintf(text, sizeof text, cases[i].format, open, close);
+        put("x/box/box.cu.in", text);
+        struct outcome o =
+            attngen("expand", "--templates", "x", "-t", "sm_90a", "box__sm90a_1", NULL);
+        assert_run(o, 1);
+        assert_holds(o.err, cases[i].message);
+        assert_lacks(o.err, "traceback");
+        outcome_free(&o);
+    }
+    snprintf(text, sizeof text, "\n\nlocal x = %s1%s\n", open, close);
+    put("x/box/family.lua", text);
+    struct outcome o = attngen("list", "--templates", "x", "-t", "sm_90a", NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "box/family.lua:3: brackets or blocks are nested too deeply");
+    outcome_free(&o);
+}
+
 static void axes_have_a_limit(void **state)
 {
     (void)state;
@@ -344,6 +379,7 @@ int main(void)
         cmocka_unit_test(a_kept_function_writes_nothing),
         cmocka_unit_test(failures_stay_what_they_are),
         cmocka_unit_test(every_error_has_a_line),
+        cmocka_unit_test(deep_nesting_has_a_line),
         cmocka_unit_test(axes_have_a_limit),
         cmocka_unit_test(bytecode_is_no_template),
         cmocka_unit_test(family_files_are_in_it_too),
