@@ -150,12 +150,11 @@ static void what_is_within_the_limits_runs(void **state)
         "assert((\"\"):rep(1 << 62) == \"\" and (\"\"):rep(3, \"\") == \"\")",
         "assert((\"ab\"):rep(3, \",\") == \"ab,ab,ab\" and (\"x\"):rep(-1) == \"\")",
         "table.move({}, 1, 1 << 24, 2)",
-        "local t = { 1, 3 } table.insert(t, 2, 2) table.insert(t, 4) assert(table.concat(t, \",\") "
-        "== "
-        "\"1,2,3,4\" and table.remove(t, 1) == 1 and #t == 3)",
+        "local t = { 1, 3 } table.insert(t, 2, 2) table.insert(t, 4) assert(#t == 4 and t[2] == 2)",
+        "local t = { 1, 2 } assert(table.remove(t, 1) == 1 and table.concat(t, \",\") == \"2\")",
         "local n = 0 for w in (\"a b c\"):gmatch(\"%a\") do n = n + 1 end assert(n == 3)",
-        "assert((\"a1\"):find(\"%d\") == 2 and (\"a1\"):gsub(\"%d\", \"\") == \"a\" and "
-        "select(2, (\"k=v\"):match(\"(%w)=(%w)\")) == \"v\")",
+        "assert((\"a1\"):find(\"%d\") == 2 and (\"a1\"):gsub(\"%d\", \"\") == \"a\")",
+        "assert(select(2, (\"k=v\"):match(\"(%w)=(%w)\")) == \"v\")",
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         struct outcome o = run(lines[i]);
