@@ -29,6 +29,10 @@ if(exported)
             RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
             ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    if(TARGET attngen)
+        # The search path is the build tree's alone (gen/CMakeLists.txt gives it).
+        install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/attngen\")")
+    endif()
     install(EXPORT attngenTargets NAMESPACE attngen:: DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR})
 endif()
 

@@ -10,6 +10,7 @@
 #include "version.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <lauxlib.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,8 +179,18 @@ static int report_error(struct start *start)
     return 2;
 }
 
+/* Where one of them is closed, the next file opened would get its number and what is printed. A
+ * descriptor for the other direction makes every use of it an error. */
+static void open_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_files();
     struct start start = {.argc = argc, .argv = argv, .status = 2};
     lua_State *L = lua_newstate(allocate, &start);
     if (L == NULL) {

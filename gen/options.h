@@ -30,13 +30,13 @@ struct options {
     const char *command_name;
     struct strings words; /* what is no option */
 
-    const char *templates, *output, *catalog, *cache, *product, *from_table;
-    struct strings families, targets, only, tables;
+    const char *templates, *output, *catalog, *cache, *product;
+    struct strings families, targets, only, tables, from_tables;
     long jobs, timeout;
     uint64_t max_bytes;   /* 0: no limit */
     uint64_t cache_limit; /* 0: not given */
     enum output_format format;
-    bool no_line, line_info, quiet, help;
+    bool no_line, line_info, allow_lost, quiet, help;
 };
 
 /* argv[0] is the command's name. Mistakes are failures. */

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where the build and the installation put the product, seen from here. */
+/* Where the build and the installation put the product, seen from the program. Never the current
+ * folder's: a product is code for the GPU, and whoever can write there would choose it. */
 static const char *default_product(void)
 {
     static char found[4200];
@@ -22,14 +23,16 @@ static const char *default_product(void)
     ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(exe, '/');
-    if (slash)
+    if (slash) {
         *slash = '\0';
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(found, sizeof found, "%s/%s", exe, places[i]);
-        if (access(found, R_OK) == 0)
-            return found;
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            snprintf(found, sizeof found, "%s/%s", exe, places[i]);
+            if (access(found, R_OK) == 0)
+                return found;
+        }
     }
-    return access("build/attngen.fatbin", R_OK) == 0 ? "build/attngen.fatbin" : "attngen.fatbin";
+    die(1, "there is no product where the build or the installation of this program puts it; "
+           "--product FILE or ATTNGEN_PRODUCT names one");
 }
 
 void session_open_library(struct session *s)

@@ -14,9 +14,20 @@
 
 static const char *program = "bench";
 
+/* What is printed must arrive, or the status says so. */
+static void check_output(void)
+{
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return;
+    fprintf(stderr, "attngen-%s: standard output: %s\n", program, strerror(errno));
+    _exit(1);
+}
+
 void util_set_program(const char *name)
 {
     program = name;
+    if (atexit(check_output) != 0)
+        die(2, "host memory is exhausted");
 }
 
 void die(int status, const char *format, ...)

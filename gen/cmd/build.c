@@ -86,16 +86,6 @@ static void print_refused(struct session *session)
                 count - MOST);
 }
 
-/* Told whatever is quiet: the product lacks what another build would have. */
-static void print_crashed(const struct context *context)
-{
-    if (context->pool.crashed > 0)
-        fprintf(stderr,
-                "attngen: %zu variants are left out because the compiler crashed or hung; the same "
-                "command tries them again\n",
-                context->pool.crashed);
-}
-
 /* Every required key needs its fallback on every target. */
 static void check_keys(struct session *session)
 {
@@ -119,6 +109,27 @@ static void check_keys(struct session *session)
     const char *text = arena_string(&session->arena, message.data);
     text_free(&message);
     fail(session, "%s", text);
+}
+
+/* The product would lack what the same build has elsewhere. */
+static void check_lost(struct session *session, const struct context *context)
+{
+    const struct variant *first = NULL;
+    for (size_t i = 0; i < session->num_variants && first == NULL; i++)
+        if (session->variants[i]->lost)
+            first = session->variants[i];
+    if (first == NULL)
+        return;
+    if (!session->options->allow_lost)
+        fail(session,
+             "%zu variants are lost because the compiler crashed or hung; the first is %s: %s; the "
+             "same command tries them again, and with --allow-lost the product is made without "
+             "them",
+             context->pool.crashed, first->name, first->reason);
+    fprintf(stderr,
+            "attngen: %zu variants are left out because the compiler crashed or hung; the same "
+            "command tries them again\n",
+            context->pool.crashed);
 }
 
 static struct variant **built_variants(struct session *session, size_t *count)
@@ -237,8 +248,8 @@ int command_build(struct session *session)
         print_warnings(session);
         print_refused(session);
     }
-    print_crashed(&context);
     check_keys(session);
+    check_lost(session, &context);
     write_product(session, &context, &tables, &outcome);
     write_catalog(session, &context);
     prune_cache(session, &context, cache_limit, start_time);

@@ -53,7 +53,7 @@ int command_expand(struct session *session)
     space_open(session, true);
     space_enumerate(session);
     space_subset(session, false);
-    if (options->words.count == 0 && options->only.count == 0 && options->from_table == NULL)
+    if (options->words.count == 0 && options->only.count == 0 && options->from_tables.count == 0)
         fail(session, "expand: which variants? Give names or globs; `attngen list` shows them");
     check_words(session);
     size_t count = 0;

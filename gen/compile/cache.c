@@ -102,7 +102,7 @@ bool cache_put(const char *folder, const unsigned char key[HASH_BYTES],
     text_add(&text, entry->image, entry->image_size);
     check_sum(&head, key, text.data + sizeof head, head.check);
     memcpy(text.data, &head, sizeof head);
-    bool ok = file_write(path, text.data, text.size);
+    bool ok = file_write_unsynced(path, text.data, text.size);
     text_free(&text);
     return ok;
 }

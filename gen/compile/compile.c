@@ -89,7 +89,7 @@ static bool write_code(nvrtcProgram program, bool ptx, const char *file)
     if (code == NULL)
         return false;
     got = ptx ? nvrtcGetPTX(program, code) : nvrtcGetCUBIN(program, code);
-    bool ok = got == NVRTC_SUCCESS && file_write(file, code, ptx ? size - 1 : size);
+    bool ok = got == NVRTC_SUCCESS && file_write_unsynced(file, code, ptx ? size - 1 : size);
     free(code);
     return ok;
 }

@@ -203,6 +203,7 @@ static void refuse(struct crew *crew, struct worker *worker, const char *reason)
     struct variant *variant = crew->variants[worker->job];
     variant->state = VARIANT_REFUSED;
     variant->reason = reason;
+    variant->lost = true;
     crew->pool->crashed++;
     progress_step(&crew->progress, variant->name, 0);
 }

@@ -109,7 +109,7 @@ static void check_expression(struct session *session, const struct template *t, 
         char *chunk = arena_printf(&session->arena, "return %s%.*s%s", around[i][0], (int)size, p,
                                    around[i][1]);
         if (luaL_loadbufferx(session->L, chunk, strlen(chunk), "=x", "t") != LUA_OK) {
-            const char *message = lua_tostring(session->L, -1);
+            const char *message = syntax_message(session);
             const char *colon = strstr(message, ": ");
             fail(session, "%s:%d: ${%.*s} is no Lua expression: %s", t->path, line, (int)size, p,
                  colon != NULL ? colon + 2 : message);
@@ -201,39 +201,73 @@ static void sync_line(struct expansion *x, int line)
     }
 }
 
-static void end_line(struct expansion *x)
+/* Sources have some ten kilobytes; the compiler would take minutes for this. */
+enum { MOST_OUTPUT = 16 << 20 };
+
+static void add_output(struct expansion *x, int line, const char *data, size_t size)
+{
+    if (x->out->size > MOST_OUTPUT || size > MOST_OUTPUT - x->out->size)
+        fail(x->session, "%s:%d: the source has more than %d bytes: an endless loop?", x->t->path,
+             line, (int)MOST_OUTPUT);
+    text_add(x->out, data, size);
+}
+
+static void end_line(struct expansion *x, int line)
 {
     if (x->out->size > 0 && x->out->data[x->out->size - 1] != '\n')
-        text_add(x->out, "\n", 1);
+        add_output(x, line, "\n", 1);
+}
+
+/* The functions that write are values like others, which a template may call
+ * with numbers of its own and a family may keep: both are refused here. */
+static struct expansion *running_expansion(lua_State *L)
+{
+    struct expansion *x = (*(struct session **)lua_getextraspace(L))->expansion;
+    if (x == NULL)
+        luaL_error(L, "a line of a template is written while no template is expanded");
+    return x;
+}
+
+static int check_line(lua_State *L, const struct expansion *x, int argument, int least)
+{
+    lua_Integer line = luaL_checkinteger(L, argument);
+    if (line < least || line > x->t->num_lines)
+        luaL_error(L, "line %I is written; allowed: %d to %d", (LUAI_UACINT)line, least,
+                   x->t->num_lines);
+    return (int)line;
 }
 
 static int emit_text(lua_State *L)
 {
-    struct expansion *x = lua_touserdata(L, lua_upvalueindex(1));
-    int line = (int)luaL_checkinteger(L, 1), last = (int)luaL_checkinteger(L, 2);
+    struct expansion *x = running_expansion(L);
+    int line = check_line(L, x, 1, 1), last = check_line(L, x, 2, line);
     for (; line <= last; line++) {
         sync_line(x, line);
         if (x->next == line) { /* so are the lines that follow */
-            text_add(x->out, x->t->lines[line - 1],
-                     (size_t)(x->t->lines[last] - x->t->lines[line - 1]));
+            add_output(x, line, x->t->lines[line - 1],
+                       (size_t)(x->t->lines[last] - x->t->lines[line - 1]));
             x->next += last - line + 1;
             break;
         }
-        text_add(x->out, x->t->lines[line - 1],
-                 (size_t)(x->t->lines[line] - x->t->lines[line - 1]));
+        add_output(x, line, x->t->lines[line - 1],
+                   (size_t)(x->t->lines[line] - x->t->lines[line - 1]));
         x->next++;
     }
-    end_line(x);
+    end_line(x, last);
     return 0;
 }
 
-/* The text of expression `index` (from 0) of a line. */
+/* The text of expression `index` (from 0) of a line; "?" where the line has fewer. */
 static const char *expression_text(struct expansion *x, int line, int index, int *size)
 {
     const char *p = x->t->lines[line - 1], *end = x->t->lines[line];
     for (;;) {
         p = find_expression(p, end);
-        const char *close = expression_end(p + 2, end);
+        const char *close = p != NULL ? expression_end(p + 2, end) : NULL;
+        if (close == NULL) {
+            *size = 1;
+            return "?";
+        }
         if (index-- == 0) {
             *size = (int)(close - p) - 2;
             return p + 2;
@@ -257,9 +291,9 @@ static _Noreturn void wrong_value(struct expansion *x, lua_State *L, int line, i
 
 static int emit_line(lua_State *L)
 {
-    struct expansion *x = lua_touserdata(L, lua_upvalueindex(1));
-    int line = (int)luaL_checkinteger(L, 1), top = lua_gettop(L);
-    for (int i = 3; i < top; i += 2)
+    struct expansion *x = running_expansion(L);
+    int line = check_line(L, x, 1, 1), top = lua_gettop(L);
+    for (int i = 2; i <= top; i++)
         if (lua_type(L, i) != LUA_TSTRING && !lua_isinteger(L, i))
             wrong_value(x, L, line, i);
     sync_line(x, line);
@@ -269,9 +303,9 @@ static int emit_line(lua_State *L)
         const char *data = lua_tolstring(L, i, &size);
         if (memchr(data, '\0', size) != NULL)
             fail(x->session, "%s:%d: a value holds a NUL byte; allowed: text", x->t->path, line);
-        text_add(x->out, data, size);
+        add_output(x, line, data, size);
     }
-    text_add(x->out, "\n", 1);
+    add_output(x, line, "\n", 1);
     for (size_t i = start; i < x->out->size; i++)
         x->next += x->out->data[i] == '\n';
     return 0;
@@ -287,11 +321,11 @@ void expand_variant(struct session *session, struct variant *variant, bool line_
     lua_rawgeti(L, LUA_REGISTRYINDEX, t->chunk);
     spec_push_environment(session, variant);
     lua_setupvalue(L, -2, 1);
-    lua_pushlightuserdata(L, &x);
-    lua_pushcclosure(L, emit_text, 1);
-    lua_pushlightuserdata(L, &x);
-    lua_pushcclosure(L, emit_line, 1);
+    lua_pushcfunction(L, emit_text);
+    lua_pushcfunction(L, emit_line);
+    session->expansion = &x;
     call_user(session, 2, 0, t->path, 50000000, NULL);
+    session->expansion = NULL;
     variant->source = arena_copy(&session->arena, x.out->data, x.out->size);
     variant->source_size = x.out->size;
 }

@@ -1,12 +1,12 @@
 #include "expand/source.h"
 
 #include "expand/expand.h"
+#include "expand/includes.h"
 #include "util/error.h"
 #include "util/file.h"
 #include "options.h"
 #include "expand/tokens.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,56 +81,44 @@ static void add_header(struct session *session, struct header_list *list,
     list->items[list->count++] = header;
 }
 
-static const char *skip_blanks(const char *p)
-{
-    while (*p == ' ' || *p == '\t')
-        p++;
-    return p;
-}
-
-/* What follows `#include` at a line's start, or NULL. */
-static const char *included(const char *line)
-{
-    const char *p = skip_blanks(line);
-    if (*p != '#')
-        return NULL;
-    p = skip_blanks(p + 1);
-    return strncmp(p, "include", 7) == 0 ? skip_blanks(p + 7) : NULL;
-}
-
-/* The name in `#include "name"`, or NULL. */
-static const char *include_name(const char *p, size_t *size)
-{
-    if (*p != '"')
-        return NULL;
-    size_t n = strcspn(++p, "\"\n");
-    if (p[n] != '"' || n == 0)
-        return NULL;
-    *size = n;
-    return p;
-}
-
 static const struct header *find_header(struct session *session, const char *name, size_t size);
+
+static const char allowed[] = "allowed: #include \"FILE\" with a file below the templates folder, "
+                              "as \"lib/x.cuh\", or <FILE>, in a line by itself";
+
+/* Whether a name leads out of the templates folder. */
+static bool leads_out(const char *name, size_t size)
+{
+    if (name[0] == '/')
+        return true;
+    for (size_t i = 0; i < size;) {
+        size_t part = 0;
+        while (i + part < size && name[i + part] != '/')
+            part++;
+        if (part == 2 && name[i] == '.' && name[i + 1] == '.')
+            return true;
+        i += part + 1;
+    }
+    return false;
+}
 
 /* The headers that the text of `path` names. A name that templates/ does not
  * have is the compiler's to judge: the line may be under an #if that it skips.
- * But a path from the root it would read, and no digest would know. */
-static void scan_includes(struct session *session, const char *path, const char *text,
+ * What the compiler would read and no digest would know is refused. */
+static void scan_includes(struct session *session, const char *path, const char *text, size_t size,
                           struct header_list *list)
 {
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        const char *what = included(line);
-        if (what == NULL)
-            continue;
-        if ((what[0] == '"' || what[0] == '<') && what[1] == '/')
-            fail(session,
-                 "%s: #include %.*s: a path from the root; allowed: files below the templates "
-                 "folder, as \"lib/x.cuh\"",
-                 path, (int)strcspn(what, "\r\n"), what);
-        size_t size;
-        const char *name = include_name(what, &size);
-        const struct header *header = name != NULL ? find_header(session, name, size) : NULL;
+    struct includes includes;
+    struct include found;
+    includes_begin(&includes, text, size);
+    while (includes_next(&includes, &found)) {
+        const char *why = found.refusal;
+        if (why == NULL && leads_out(found.name, found.name_size))
+            why = "its path leads out of the templates folder";
+        if (why != NULL)
+            fail(session, "%s:%d: %.*s: %s; %s", path, found.line,
+                 (int)(found.size < 200 ? found.size : 200), found.text, why, allowed);
+        const struct header *header = find_header(session, found.name, found.name_size);
         if (header != NULL)
             add_header(session, list, header);
     }
@@ -166,8 +154,6 @@ static const struct header *find_header(struct session *session, const char *nam
     session->headers = arena_grow(&session->arena, session->headers, session->num_headers,
                                   session->num_headers + 1, sizeof(struct header *));
     session->headers[session->num_headers++] = header;
-    if (strstr(header->name, "..") != NULL)
-        return NULL;
     const char *path = arena_printf(&session->arena, "%s/%s", session->templates, header->name);
     header->text = file_read(&session->arena, path, &header->size);
     if (header->text == NULL)
@@ -178,7 +164,7 @@ static const struct header *find_header(struct session *session, const char *nam
     header->plain = tokens_of(header->text, header->size, tokens, &tokens_size);
     hash_text(header->name, tokens, tokens_size, header->meaning);
     struct header_list list = {0};
-    scan_includes(session, header->name, header->text, &list);
+    scan_includes(session, header->name, header->text, header->size, &list);
     header->includes = list.items;
     header->num_includes = list.count;
     return header;
@@ -192,7 +178,7 @@ static int by_name(const void *a, const void *b)
 void source_digest(struct session *session, struct variant *variant, const char *options)
 {
     struct header_list list = {0};
-    scan_includes(session, variant->template->path, variant->source, &list);
+    scan_includes(session, variant->template->path, variant->source, variant->source_size, &list);
     for (size_t i = 0; i < list.count; i++) /* grows as it goes */
         for (size_t j = 0; j < list.items[i]->num_includes; j++)
             add_header(session, &list, list.items[i]->includes[j]);

@@ -75,7 +75,7 @@ static void add_selection(struct session *session, struct text *out)
         text_printf(out, "%s%s", i == 0 ? " targets=" : ",", session->targets[i]->name);
     add_list(out, " only=", &options->only, ",");
     text_printf(out, "%s%s\n", options->line_info ? " line-info" : "",
-                options->from_table != NULL ? " from-table" : "");
+                options->from_tables.count > 0 ? " from-table" : "");
     text_string(out, "# regenerate: attngen build");
     add_list(out, " --families ", &options->families, ",");
     if (session->num_targets == num_archs)
@@ -85,7 +85,7 @@ static void add_selection(struct session *session, struct text *out)
     for (size_t i = 0; i < options->only.count; i++)
         text_printf(out, " --only '%s'", options->only.items[i]);
     text_printf(out, "%s%s --catalog FILE\n", options->line_info ? " --line-info" : "",
-                options->from_table != NULL ? " --from-table TABLE" : "");
+                options->from_tables.count > 0 ? " --from-table TABLE" : "");
 }
 
 static void add_row(struct session *session, const struct variant *v, struct text *out)

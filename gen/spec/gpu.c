@@ -21,7 +21,7 @@ static void find(void *library, const char *name, void *function)
 
 size_t gpu_query(int *ccs, size_t capacity)
 {
-    const char *path = getenv("GEN_LIBCUDA");
+    const char *path = secure_getenv("GEN_LIBCUDA"); /* it names code to run */
     void *library = dlopen(path != NULL && path[0] != '\0' ? path : "libcuda.so.1", RTLD_NOW);
     if (library == NULL)
         return 0;

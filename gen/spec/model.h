@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct expansion;
 struct options;
 
 /* A header under templates/, named as #include lines name it. */
@@ -89,6 +90,7 @@ struct variant {
     /* Of the compile. */
     enum variant_state state;
     bool cached;
+    bool lost; /* the compiler crashed or hung; not a property of the variant */
     const char *reason;
     const char *warnings; /* the compiler's, or NULL */
     struct report report;
@@ -128,7 +130,8 @@ struct session {
     struct unserved *unserved;
     size_t num_unserved;
 
-    struct text output; /* of the expansion at hand */
+    struct text output;          /* of the expansion at hand */
+    struct expansion *expansion; /* NULL while no template runs */
 };
 
 #endif /* MODEL_H */

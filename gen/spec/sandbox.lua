@@ -1,10 +1,10 @@
 -- The sandbox that templates and family files run in: no way to files, code or other chunks, and nothing whose result
 -- could differ from run to run. Embedded in the program; gen/spec/spec.c loads it and hands it to spec.lua.
-local core = ... -- from C: string_methods(t)
+local core = ... -- from C: string_methods(t), guard(name, function)
 
 local next, type, tostring, select, error = next, type, tostring, select, error
 local rawget, rawset, getmetatable, setmetatable = rawget, rawset, getmetatable, setmetatable
-local sort, format = table.sort, string.format
+local sort, format, find, gsub = table.sort, string.format, string.find, string.gsub
 
 local function key_less(a, b)
   local ta, tb = type(a), type(b)
@@ -140,24 +140,73 @@ function base.rawset(t, k, v)
   if contents(t) ~= t then error("rawset() of a read-only table", 2) end
   return rawset(t, k, v)
 end
-function base.setmetatable(t, meta)
-  if type(meta) == "table" and (rawget(meta, "__gc") ~= nil or rawget(meta, "__mode") ~= nil) then
-    error("a metatable with __gc or __mode would make the result depend on the collector", 2)
+
+-- Loops of C, which no count of instructions ends. There is no setmetatable either: a table's length is then its own, and
+-- nothing of the user's runs where the program reads a table.
+local MOST_BYTES, MOST_MOVED = 1 << 26, 1 << 24
+
+-- As C reads an argument: numbers in strings count, too.
+local function integer(x)
+  return math.tointeger(tonumber(x))
+end
+
+local function bounded_rep(rep)
+  return function(s, n, sep)
+    local count, size = integer(n), type(s) == "string" and #s or type(s) == "number" and #tostring(s)
+    if count and count > 0 and size then
+      size = size + (type(sep) == "string" and #sep or 0)
+      if size == 0 then return "" end
+      if count > MOST_BYTES // size then
+        error(format("string.rep() would make more than %d bytes", MOST_BYTES), 2)
+      end
+    end
+    return rep(s, n, sep)
   end
-  return setmetatable(t, meta)
+end
+
+-- A table's border may be any number, however few elements it has.
+local function check_moved(name, t)
+  if type(t) == "table" and #t > MOST_MOVED then
+    error(format("table.%s() of %d elements; allowed: at most %d", name, #t, MOST_MOVED), 3)
+  end
+end
+
+local function bounded_table()
+  local insert, remove, move = table.insert, table.remove, table.move
+  local tables = copy(table, {})
+  function tables.insert(t, ...)
+    check_moved("insert", t)
+    return insert(t, ...)
+  end
+  function tables.remove(t, ...)
+    check_moved("remove", t)
+    return remove(t, ...)
+  end
+  function tables.move(t, first, last, ...)
+    local from, to = integer(first), integer(last)
+    if from and to and to >= from and math.ult(MOST_MOVED - 1, to - from) then
+      error(format("table.move() of elements %d to %d; allowed: at most %d", from, to, MOST_MOVED), 2)
+    end
+    return move(t, first, last, ...)
+  end
+  tables.concat, tables.sort = core.guard("table.concat", table.concat), core.guard("table.sort", sort)
+  return tables
 end
 
 do
   local strings = copy(string, { dump = true })
+  strings.rep = bounded_rep(string.rep)
+  for _, name in ipairs({ "find", "match", "gsub" }) do strings[name] = core.guard("string." .. name, string[name]) end
+  function strings.gmatch(...) return core.guard("string.gmatch", string.gmatch(...)) end
   function strings.format(pattern, ...)
     for i = 1, select("#", ...) do printable((select(i, ...)), 2) end
-    if type(pattern) == "string" and pattern:gsub("%%%%", ""):find("%%[-+ #0-9.]*p") then
+    if type(pattern) == "string" and find(gsub(pattern, "%%%%", ""), "%%[-+ #0-9.]*p") then
       error("string.format() has no %p here: addresses differ from run to run", 2)
     end
     return format(pattern, ...)
   end
   base.string = read_only(strings, "string")
-  base.table = read_only(copy(table, {}), "table")
+  base.table = read_only(bounded_table(), "table")
   base.math = read_only(copy(math, { random = true, randomseed = true }), "math")
   -- ("x"):rep(3) goes through the metatable of strings.
   core.string_methods(strings)

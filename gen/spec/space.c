@@ -183,16 +183,16 @@ static void match_table(struct session *session, const char *path, bool *wanted)
 void space_subset(struct session *session, bool keep_fallbacks)
 {
     const struct options *options = session->options;
-    if (options->only.count == 0 && options->from_table == NULL)
+    if (options->only.count == 0 && options->from_tables.count == 0)
         return;
     size_t count = session->num_variants, kept = 0;
     bool *by_glob = arena_alloc(&session->arena, count),
          *by_row = arena_alloc(&session->arena, count);
     memset(by_glob, options->only.count == 0, count);
-    memset(by_row, options->from_table == NULL, count);
+    memset(by_row, options->from_tables.count == 0, count);
     match_globs(session, by_glob);
-    if (options->from_table != NULL)
-        match_table(session, options->from_table, by_row);
+    for (size_t i = 0; i < options->from_tables.count; i++)
+        match_table(session, options->from_tables.items[i], by_row);
     for (size_t i = 0, end; i < count; i = end) {
         const struct variant *first = session->variants[i];
         bool any = false;

@@ -1,9 +1,10 @@
 #include "spec/spec.h"
 
+#include "expand/source.h"
+#include "spec/watchdog.h"
 #include "util/error.h"
 #include "util/file.h"
 #include "util/glob.h"
-#include "expand/source.h"
 
 #include <errno.h>
 #include <lauxlib.h>
@@ -137,9 +138,11 @@ void spec_open(struct session *session)
                                     {"fail", core_fail},
                                     {"glob", core_glob},
                                     {"string_methods", core_string_methods},
+                                    {"guard", watchdog_guard},
                                     {NULL, NULL}};
     lua_State *L = session->L;
     *(struct session **)lua_getextraspace(L) = session;
+    watchdog_open(session);
     open_libraries(L);
     load_own(L, spec_lua, spec_lua_size, "=(spec)");
     luaL_newlib(L, core);

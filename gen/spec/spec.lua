@@ -9,8 +9,8 @@ local concat, sort, format = table.concat, table.sort, string.format
 local sorted_keys, read_only, copy = sandbox.sorted_keys, sandbox.read_only, sandbox.copy
 local nearest, names_of, environment, base = sandbox.nearest, sandbox.names_of, sandbox.environment, sandbox.base
 
--- Limits of gen/pack_format.h.
-local MAX_REQUIRED, MAX_FACTS, MAX_COORDS = 8, core.max_facts, core.max_coords
+-- Limits of runtime/format/product.h, and of what can be enumerated in minutes.
+local MAX_REQUIRED, MAX_FACTS, MAX_COORDS, MAX_COMBINATIONS = 8, core.max_facts, core.max_coords, 10000000
 
 -- ---- family files -----------------------------------------------------------------------------------------------------
 
@@ -152,6 +152,16 @@ local function check_family(family, given)
   if #family.required > MAX_REQUIRED then
     fail(family, field_line(family, "required"), "required holds %d axes; allowed: at most %d", #family.required,
       MAX_REQUIRED)
+  end
+  local combinations = 1
+  for _, list in ipairs({ family.required, family.free }) do
+    for _, axis in ipairs(list) do
+      combinations = combinations * #axis.values
+      if combinations > MAX_COMBINATIONS then
+        fail(family, axis.line, "axis %s: with it there are %d combinations; allowed: at most %d", axis.name, combinations,
+          MAX_COMBINATIONS)
+      end
+    end
   end
   family.facts = check_names(family, "facts", given.facts, MAX_FACTS)
   family.coords = check_names(family, "coords", given.coords or {}, MAX_COORDS)

@@ -24,4 +24,7 @@ void call_user(struct session *session, int nargs, int nresults, const char *pat
 /* Loads text as a chunk that cites `path`. A syntax error is a failure. */
 void load_user(struct session *session, const char *text, size_t size, const char *path);
 
+/* The message of a load that failed, which is on the stack's top. */
+const char *syntax_message(struct session *session);
+
 #endif /* ERROR_H */

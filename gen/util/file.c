@@ -102,7 +102,21 @@ static int open_temporary(const char *folder, char temporary[PATH_MAX])
     return fd;
 }
 
-bool file_write(const char *path, const void *data, size_t size)
+/* A rename is on the disk once its folder is. Where a folder cannot be opened or
+ * synchronized at all, nothing more can be done. */
+static bool sync_folder(const char *folder)
+{
+    int fd = open(folder[0] != '\0' ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == EACCES;
+    bool ok = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return ok;
+}
+
+static bool write_file(const char *path, const void *data, size_t size, bool sync)
 {
     char folder[PATH_MAX], temporary[PATH_MAX];
     struct stat st;
@@ -124,14 +138,31 @@ bool file_write(const char *path, const void *data, size_t size)
     if (fd < 0)
         return false;
     bool ok = file_write_all(fd, data, size);
-    ok = close(fd) == 0 && ok;
+    ok = ok && (!sync || fsync(fd) == 0);
+    int error = errno;
+    if (close(fd) != 0 && ok) {
+        error = errno;
+        ok = false;
+    }
+    errno = error;
     ok = ok && rename(temporary, path) == 0;
     if (!ok) {
-        int error = errno;
+        error = errno;
         unlink(temporary);
         errno = error;
+        return false;
     }
-    return ok;
+    return !sync || sync_folder(folder);
+}
+
+bool file_write(const char *path, const void *data, size_t size)
+{
+    return write_file(path, data, size, true);
+}
+
+bool file_write_unsynced(const char *path, const void *data, size_t size)
+{
+    return write_file(path, data, size, false);
 }
 
 bool file_write_changed(struct arena *arena, const char *path, const void *data, size_t size)

@@ -15,9 +15,12 @@
 /* The whole file, NUL-terminated behind its last byte. NULL with errno set. */
 char *file_read(struct arena *arena, const char *path, size_t *size);
 /* Makes the file appear whole or not at all (a temporary file beside it, then a
- * rename), creating its folder. False with errno set. */
+ * rename), creating its folder; it is on the disk when this returns. False with errno set. */
 bool file_write(const char *path, const void *data, size_t size);
-/* The same, but leaves an equal file alone. */
+/* The same without waiting for the disk: for files that prove themselves when they are
+ * read, or that nobody reads after this process. */
+bool file_write_unsynced(const char *path, const void *data, size_t size);
+/* Like file_write(), but leaves an equal file alone. */
 bool file_write_changed(struct arena *arena, const char *path, const void *data, size_t size);
 /* All of the data, whatever interrupts it. False with errno set. */
 bool file_write_all(int fd, const void *data, size_t size);

@@ -1,6 +1,7 @@
 #include "util/output_table.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +45,10 @@ void output_integer(struct output_table *rows, int64_t value)
 
 void output_decimal(struct output_table *rows, double value, int digits)
 {
-    add(rows, arena_printf(rows->arena, "%.*f", digits, value), true);
+    if (isfinite(value))
+        add(rows, arena_printf(rows->arena, "%.*f", digits, value), true);
+    else
+        add(rows, "null", true); /* JSON has no other number */
 }
 
 static void print_table(const struct output_table *rows)
@@ -79,17 +83,37 @@ static void print_tsv(const struct output_table *rows)
     }
 }
 
+/* The bytes of the character at p where it is well-formed UTF-8 beyond ASCII, else 0. */
+static size_t utf8_size(const unsigned char *p)
+{
+    size_t size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    if (p[0] < 0xc2 || p[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < size; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    /* Longer than need be, surrogates, beyond U+10FFFF. */
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0;
+    return size;
+}
+
+/* A byte that is no UTF-8 becomes the replacement character: JSON has no bytes. */
 static void print_json_string(const char *text)
 {
     putchar('"');
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            printf("\\%c", c);
-        else if (c < ' ')
-            printf("\\u%04x", c);
+    for (const unsigned char *p = (const unsigned char *)text; *p != '\0';) {
+        size_t size = *p < 0x80 ? 1 : utf8_size(p);
+        if (*p == '"' || *p == '\\')
+            printf("\\%c", *p);
+        else if (*p < ' ')
+            printf("\\u%04x", *p);
+        else if (size > 0)
+            fwrite(p, 1, size, stdout);
         else
-            putchar(c);
+            printf("\\ufffd");
+        p += size > 0 ? size : 1;
     }
     putchar('"');
 }

@@ -38,7 +38,7 @@ static enum gen_status find_symbols(struct gen__driver *driver, const char *path
 
 static enum gen_status open_locked(void)
 {
-    const char *path = getenv("GEN_LIBCUDA");
+    const char *path = secure_getenv("GEN_LIBCUDA"); /* it names code to run */
     if (!path || !*path)
         path = "libcuda.so.1";
     struct gen__driver driver = {0};

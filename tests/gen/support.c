@@ -172,6 +172,13 @@ static void redirect(const char *file, int to)
     close(fd);
 }
 
+static const char *program = ATTNGEN;
+
+void use_program(const char *path)
+{
+    program = path != NULL ? path : ATTNGEN;
+}
+
 static _Noreturn void child(char **argv)
 {
     setenv("ATTNGEN_CACHE", in_scratch("cache"), 1);
@@ -186,7 +193,7 @@ static _Noreturn void child(char **argv)
     redirect(in_scratch("out.%ld", (long)getpid()), STDOUT_FILENO);
     redirect(in_scratch("err.%ld", (long)getpid()), STDERR_FILENO);
     alarm(200); /* a hang is a failure, not a hang of the tests */
-    execv(ATTNGEN, argv);
+    execv(program, argv);
     _exit(127);
 }
 

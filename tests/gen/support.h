@@ -49,6 +49,8 @@ struct outcome attngen(const char *first, ...);
 int attngen_start(const char *first, ...);
 struct outcome attngen_wait(int process);
 void outcome_free(struct outcome *outcome);
+/* Another program for the runs that follow; NULL: attngen again. */
+void use_program(const char *path);
 /* Environment of the runs that follow; NULL value: unset. */
 void environment(const char *name, const char *value);
 

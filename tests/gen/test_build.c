@@ -147,6 +147,20 @@ static void from_a_table(void **state)
     assert_int_equal(built(&o), 3); /* the pick and two fallbacks */
     assert_holds(o.err, "pick.tsv: 1 rows name no variant of these families and targets");
     outcome_free(&o);
+    /* Several tables count together, in any order. */
+    put("pick2.tsv", "family\tvariant\ntiny\ttiny_fp32__sm90a_v2_w4_ring\n");
+    static const char *const orders[][2] = {{"pick.tsv", "pick2.tsv"}, {"pick2.tsv", "pick.tsv"}};
+    for (int i = 0; i < 2; i++) {
+        o = BUILD("-t", "sm_90a", "-o", "f.fatbin", "--format", "tsv", "--from-table", orders[i][0],
+                  "--from-table", orders[i][1]);
+        assert_run(o, 0);
+        assert_int_equal(built(&o), 4);
+        outcome_free(&o);
+    }
+    o = BUILD("-t", "sm_90a", "--from-table", "pick.tsv", "--from-table", "gone.tsv");
+    assert_run(o, 1);
+    assert_holds(o.err, "--from-table: gone.tsv: cannot read it: No such file");
+    outcome_free(&o);
     put("pick.tsv", "# attngen tuning table\nfamily\tname\nx\ty\n");
     o = BUILD("-t", "sm_90a", "--from-table", "pick.tsv");
     assert_run(o, 1);

@@ -1,6 +1,7 @@
 /* The command line: help, options, exit statuses, sub-programs. */
 #include "support.h"
 
+#include <iconv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,9 +48,9 @@ static void help_says_what_is_true_of_the_command(void **state)
         {"expand", "or 'all'; default: all\n"},
         {"check", "or 'all'; default: the catalog's, all without --catalog\n"},
         {"why", "or 'all'; default: all for a name; for AXIS=VALUE the GPU's own, sm_90a without"},
-        {"build", "table picks, and the fallback of every required key\n"},
-        {"expand", "variants that this tuning table picks\n"},
-        {"list", "variants that this tuning table picks\n"},
+        {"build", "table picks, and the fallback of every required key (repeatable)\n"},
+        {"expand", "variants that this tuning table picks (repeatable)\n"},
+        {"list", "variants that this tuning table picks (repeatable)\n"},
         {"build", "--cache DIR        compiled variants; default: $ATTNGEN_CACHE, "
                   "$XDG_CACHE_HOME/attngen, ~/.cache/attngen\n"},
         {"build", "$ATTNGEN_CACHE_LIMIT, 1G\n"},
@@ -223,6 +224,82 @@ static void json_is_json(void **state)
     outcome_free(&o);
 }
 
+/* Every string of `json` ends and holds no byte that JSON forbids, and all of it is UTF-8. */
+static void assert_json_strings(const char *json)
+{
+    bool inside = false;
+    for (const char *p = json; *p != '\0'; p++) {
+        if (inside && (unsigned char)*p < ' ')
+            fail_msg("a control character in:\n%s", json);
+        if (inside && *p == '\\') {
+            p++;
+            if (*p == 'u')
+                assert_int_equal(strspn(p + 1, "0123456789abcdef") >= 4, 1);
+            else
+                assert_non_null(strchr("\"\\/bfnrt", *p));
+        } else if (*p == '"') {
+            inside = !inside;
+        }
+    }
+    assert_false(inside);
+    iconv_t utf8 = iconv_open("UTF-16", "UTF-8");
+    assert_true(utf8 != (iconv_t)-1);
+    char *from = (char *)(uintptr_t)json, out[8192], *to = out;
+    size_t left = strlen(json), room = sizeof out;
+    if (iconv(utf8, &from, &left, &to, &room) == (size_t)-1)
+        fail_msg("no UTF-8 from byte %zu on:\n%s", (size_t)(from - json), json);
+    iconv_close(utf8);
+}
+
+/* What a family says may hold any byte. */
+static void json_of_any_byte(void **state)
+{
+    (void)state;
+    static const char *const sequences[] = {
+        /* The first and the last of each length, and what surrounds the surrogates. */
+        "\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xf0\x90\x80\x80\xf4\x8f\xbf\xbf",
+        "\xc0\x80",
+        "\xc1\xbf",
+        "\xe0\x9f\xbf",
+        "\xed\xa0\x80",
+        "\xf0\x8f\xbf\xbf",
+        "\xf4\x90\x80\x80",
+        "\xf5\x80\x80\x80",
+        "\x80",
+        "\xc2",
+        "\xe2\x82",
+        "\xf0\x9f\x98",
+        "\xe2\x28\xa1",
+        "\xc2\"",
+    };
+    enum { SEQUENCES = sizeof sequences / sizeof sequences[0], EACH = 16 };
+    for (size_t i = 0; i < SEQUENCES + 255;) {
+        /* Each stands by itself, the last one at the string's end. */
+        char line[1024];
+        size_t used = (size_t)snprintf(line, sizeof line, "\"");
+        for (size_t j = 0; j < EACH && i < SEQUENCES + 255; j++, i++) {
+            const char byte[] = {(char)(i - SEQUENCES + 1), '\0'};
+            for (const char *p = i < SEQUENCES ? sequences[i] : byte; *p != '\0'; p++)
+                used +=
+                    (size_t)snprintf(line + used, sizeof line - used, "\\%03d", (unsigned char)*p);
+            used +=
+                (size_t)snprintf(line + used, sizeof line - used, "%s", j + 1 < EACH ? " " : "");
+        }
+        snprintf(line + used, sizeof line - used, "\"");
+        copy_fixtures("j");
+        edit("j/tiny/family.lua", "\"the ring needs bulk copies\"", line);
+        struct outcome o =
+            attngen("why", "path=ring", "--templates", "j", "-t", "ptx", "--format", "json", NULL);
+        assert_run(o, 0);
+        assert_holds(o.out, "\"combinations\": 16");
+        assert_json_strings(o.out);
+        /* What is UTF-8 stays as it is. */
+        if (i == EACH)
+            assert_holds(o.out, sequences[0]);
+        outcome_free(&o);
+    }
+}
+
 /* Runs a copy of the program from a made-up installation. */
 static struct outcome installed(const char *arguments)
 {
@@ -290,13 +367,47 @@ static void installed_templates_are_found(void **state)
     outcome_free(&o);
 }
 
+/* Every command that prints, and how standard output may fail it. */
 static void output_that_cannot_be_written(void **state)
 {
     (void)state;
-    char command[1024];
-    snprintf(command, sizeof command, "%s list --templates %s -t all >/dev/full 2>/dev/null",
-             ATTNGEN, FIXTURES);
-    assert_int_equal(WEXITSTATUS(system(command)), 1);
+    static const char *const commands[] = {
+        "list --templates " FIXTURES " -t all",
+        "list targets --templates " FIXTURES,
+        "list axes --templates " FIXTURES " --format json",
+        "plan --templates " FIXTURES " -t sm_90a --only '*v1_w1*' --cache cache",
+        "expand tiny_fp32__sm90a_v1_w1_plain --templates " FIXTURES,
+        "build --templates " FIXTURES " -t sm_90a --only '*v1_w1*' --cache cache -o full.fatbin "
+        "--format tsv",
+        "check --templates " FIXTURES " --format tsv",
+        "why tiny_fp32__sm90a_v1_w1_plain --templates " FIXTURES " --cache cache",
+        "why path=ring --templates " FIXTURES,
+        "--help",
+        "--version",
+        "help list",
+        "build --help",
+    };
+    static const char *const ways[] = {">/dev/full", ">&-"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        for (size_t j = 0; j < 2; j++) {
+            char command[4096];
+            snprintf(command, sizeof command, "cd '%s' && '%s' %s %s 2>full.err", scratch(),
+                     ATTNGEN, commands[i], ways[j]);
+            int status = system(command);
+            if (WEXITSTATUS(status) != 1)
+                fail_msg("%s: status %d", command, WEXITSTATUS(status));
+            char *err = get(in_scratch("full.err"), NULL);
+            assert_holds(err, "attngen: standard output: ");
+            free(err);
+        }
+    /* What was closed is no file's number: the product is whole. */
+    char command[4096];
+    snprintf(command, sizeof command,
+             "cd '%s' && '%s' build --templates " FIXTURES
+             " -t sm_90a --only '*v1_w1*' --cache cache "
+             "-q -o open.fatbin && cmp open.fatbin full.fatbin",
+             scratch(), ATTNGEN);
+    assert_int_equal(system(command), 0);
 }
 
 int main(void)
@@ -311,6 +422,7 @@ int main(void)
         cmocka_unit_test(own_targets_are_in_order),
         cmocka_unit_test(expand_to_a_folder),
         cmocka_unit_test(json_is_json),
+        cmocka_unit_test(json_of_any_byte),
         cmocka_unit_test(sub_programs),
         cmocka_unit_test(installed_templates_are_found),
         cmocka_unit_test(output_that_cannot_be_written),

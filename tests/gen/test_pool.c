@@ -84,7 +84,18 @@ static void a_crash_costs_one_variant(void **state)
 {
     (void)state;
     environment("FAULT_CRASH", "tiny_fp32__sm90a_v2_w4_ring");
-    struct outcome o = BUILD("crash", "-j2");
+    put("p.fatbin", "the old one");
+    struct outcome o = BUILD("crash", "-j2", "-q");
+    assert_run(o, 1);
+    assert_holds(o.err,
+                 "attngen: 1 variants are lost because the compiler crashed or hung; the first "
+                 "is tiny_fp32__sm90a_v2_w4_ring: the compiler crashed: Aborted; the same "
+                 "command tries them again, and with --allow-lost the product is made");
+    outcome_free(&o);
+    char *old = get(in_scratch("p.fatbin"), NULL);
+    assert_string_equal(old, "the old one");
+    free(old);
+    o = BUILD("crash", "-j2", "--allow-lost");
     assert_run(o, 0);
     assert_holds(o.err, "refused: tiny_fp32__sm90a_v2_w4_ring: the compiler crashed: Aborted");
     assert_int_equal(number(&o, "variants"), 23);
@@ -124,7 +135,7 @@ static void a_crash_of_every_compile(void **state)
 {
     (void)state;
     environment("FAULT_CRASH", "tiny");
-    struct outcome o = BUILD("crash-all", "-j2");
+    struct outcome o = BUILD("crash-all", "-j2", "--allow-lost");
     assert_run(o, 1);
     assert_holds(o.err, "required key tiny_fp32 is left with no variant on sm_90a: "
                         "tiny_fp32__sm90a_v1_w4_plain was refused: the compiler crashed");
@@ -138,11 +149,16 @@ static void a_hang_costs_one_variant(void **state)
     (void)state;
     environment("FAULT_HANG", "tiny_fp64__sm90a_v8_w4_plain");
     struct outcome o = BUILD("hang", "-j2", "--timeout", "6", "-q");
+    assert_run(o, 1);
+    assert_holds(o.err, "1 variants are lost because the compiler crashed or hung; the first is "
+                        "tiny_fp64__sm90a_v8_w4_plain: the compiler ran for more than 6 s");
+    outcome_free(&o);
+    o = BUILD("hang", "-j2", "--timeout", "6", "-q", "--allow-lost");
     assert_run(o, 0);
     assert_string_equal(o.err, "attngen: 1 variants are left out because the compiler crashed or "
                                "hung; the same command tries them again\n");
     outcome_free(&o);
-    o = BUILD("hang", "-j2", "--timeout", "6");
+    o = BUILD("hang", "-j2", "--timeout", "6", "--allow-lost");
     assert_run(o, 0);
     assert_holds(o.err,
                  "refused: tiny_fp64__sm90a_v8_w4_plain: the compiler ran for more than 6 s");

@@ -279,15 +279,54 @@ static void an_include_from_the_root_is_refused(void **state)
     edit("d/tiny/tiny.cu.in", "// y", line);
     struct outcome o = attngen("check", "--templates", "d", NULL);
     assert_run(o, 1);
-    assert_holds(o.err, "tiny/tiny.cu.in: #include \"/");
-    assert_holds(o.err, "outside.cuh\": a path from the root; allowed: files below the templates "
-                        "folder, as \"lib/x.cuh\"");
+    assert_holds(o.err, "tiny/tiny.cu.in:1: #include \"/");
+    assert_holds(o.err, "outside.cuh\": its path leads out of the templates folder; allowed: "
+                        "#include \"FILE\" with a file below the templates folder, as "
+                        "\"lib/x.cuh\", or <FILE>, in a line by itself");
     outcome_free(&o);
+    static const char *const lines[][2] = {
+        {"# include </usr/include/math.h>", "its path leads out"},
+        {"#include \"lib/../../outside.cuh\"", "its path leads out"},
+        {"#include \"..\"", "its path leads out"},
+        {"#/**/include \"/usr/include/math.h\"", "a comment is within it"},
+        {"#define WHICH \"lib/x.cuh\"\n#include WHICH", "its file is not named in it"},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        char place[64];
+        copy_fixtures("d");
+        snprintf(line, sizeof line, "\n#pragma once\n%s", lines[i][0]);
+        edit("d/lib/scale.cuh", "#pragma once", line);
+        o = attngen("check", "--templates", "d", NULL);
+        assert_run(o, 1);
+        snprintf(place, sizeof place, "lib/scale.cuh:%d: ", i < 4 ? 3 : 4);
+        assert_holds(o.err, place);
+        assert_holds(o.err, lines[i][1]);
+        outcome_free(&o);
+    }
+    /* Names that only look like a way out. */
     copy_fixtures("d");
-    edit("d/lib/scale.cuh", "#pragma once", "#pragma once\n # include </usr/include/math.h>");
+    put("d/lib/..x", "");
+    edit("d/lib/scale.cuh", "#pragma once", "#pragma once\n#include \"lib/..x\"");
     o = attngen("check", "--templates", "d", NULL);
-    assert_run(o, 1);
-    assert_holds(o.err, "lib/scale.cuh: #include </usr/include/math.h>: a path from the root");
+    assert_run(o, 0);
+    outcome_free(&o);
+}
+
+/* A header named in angle brackets is read from the templates, too, and its text counts. */
+static void headers_in_angle_brackets_count(void **state)
+{
+    (void)state;
+    const char *folder = copy_fixtures("d");
+    edit("d/tiny/tiny.cu.in", "\"lib/scale.cuh\"", "<lib/scale.cuh>");
+    char *before = digest_of(folder);
+    edit("d/lib/scale.cuh", "* x", "* (x)");
+    char *after = digest_of(folder);
+    assert_string_not_equal(before, after);
+    free(before);
+    free(after);
+    struct outcome o = attngen("build", "--templates", "d", "-t", "sm_90a", "-q", "--only",
+                               "tiny_fp32*v1_w1_plain", "-o", "angle.fatbin", NULL);
+    assert_run(o, 0);
     outcome_free(&o);
 }
 
@@ -301,6 +340,7 @@ int main(void)
         cmocka_unit_test(product_digest_covers_the_launch),
         cmocka_unit_test(digest_follows_what_is_compiled),
         cmocka_unit_test(an_include_from_the_root_is_refused),
+        cmocka_unit_test(headers_in_angle_brackets_count),
     };
     return cmocka_run_group_tests(tests, NULL, remove_scratch);
 }
