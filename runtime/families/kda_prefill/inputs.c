@@ -22,8 +22,10 @@ static const double output_tolerance = 0.005, state_tolerance = 0.0075;
  * behind 8,192 tokens. */
 static const double correlated_tolerance = 0.01;
 /* Where keys are much alike and nothing decays, each token's update takes back most of the last
- * one's, and what is rounded to 16 bits is rounded of the greater numbers. */
-static const double alike_tolerance = 0.0095, constant_tolerance = 0.015;
+ * one's, and what is rounded to 16 bits is rounded of the greater numbers. Of the verify list,
+ * uniform_keys has 0.0087 and constant_beta 0.0095; an inverse whose entries are rounded by
+ * themselves gave 0.0093 and 0.048. */
+static const double alike_tolerance = 0.009, constant_tolerance = 0.015;
 
 #define TENSOR(...) GEN__TENSOR(gen_kda_prefill_args, __VA_ARGS__)
 
