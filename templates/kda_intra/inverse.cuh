@@ -25,9 +25,10 @@ template <bool carried> __device__ __forceinline__ void pack_column(const float 
     float2 carry = make_float2(0.f, 0.f);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const float lo = fmaf(x[2 * i], beta, carry.x), hi = fmaf(x[2 * i + 1], beta, carry.y);
+        const float lo = carried ? fmaf(x[2 * i], beta, carry.x) : x[2 * i] * beta;
+        const float hi = carried ? fmaf(x[2 * i + 1], beta, carry.y) : x[2 * i + 1] * beta;
         word[i] = pack2<element>(lo, hi);
-        if constexpr (carried && element::is_bf16) {
+        if constexpr (carried) {
             const float2 rounded = to_float2<element>(word[i]);
             carry = make_float2(lo - rounded.x, hi - rounded.y);
         }
@@ -61,7 +62,7 @@ template <bool wide> __device__ __forceinline__ void invert_diagonal(const block
         for (int i = 0; i < 8; i++)
             word[i] = pack2<factor<wide>>(x[2 * i], x[2 * i + 1]);
     else
-        pack_column<!wide>(x, beta, word);
+        pack_column<element::is_bf16 && !wide>(x, beta, word);
     const unsigned to = b.base + (lane < 16 ? lower : inverse);
     store_shared_16(chunk_at(to, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
     store_shared_16(chunk_at(to, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
