@@ -329,6 +329,22 @@ static void check_tolerance(const struct gen__tensor *tensor, const struct sums 
                (unsigned long long)s->worst_index, actual, expected);
 }
 
+/* Errors that add up, as sums of the output would. */
+static void check_bias(const struct verify_case *c, uint32_t t, struct verify_result *result)
+{
+    const struct gen__tensor *tensor = &c->buffers.tensor[t];
+    const void *actual = c->actual + buffers_at(&c->buffers, 0, t);
+    double error = 0, magnitude = 0;
+    for (uint64_t i = 0; i < tensor->count; i++) {
+        const double r = verify_expected(c, t, i);
+        error += dtype_get(tensor->dtype, actual, i) - r;
+        magnitude += fabs(r);
+    }
+    if (!(fabs(error) <= tensor->bias * magnitude))
+        reject(result, "%s: errors add up to %.3g of all magnitudes, allowed %.3g", tensor->name,
+               error / magnitude, tensor->bias);
+}
+
 static void compare_values(const struct verify_case *c, uint32_t t, struct verify_result *result)
 {
     const struct gen__tensor *tensor = &c->buffers.tensor[t];
@@ -356,6 +372,8 @@ static void compare_values(const struct verify_case *c, uint32_t t, struct verif
         return;
     }
     check_tolerance(tensor, &s, found, wanted, result);
+    if (tensor->bias > 0)
+        check_bias(c, t, result);
     if (tensor->row)
         check_rows(c, t, result);
 }

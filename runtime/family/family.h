@@ -138,6 +138,7 @@ struct gen__tensor {
      * each element by itself. */
     double tolerance, row_tolerance, absolute;
     uint32_t row;
+    double bias; /* Of 16 bits: the most that all errors add up to, of all magnitudes; 0: any. */
     bool rounded_once; /* of 16 bits: each within one rounding of what exact() gives */
     /* A view: lies in the memory of tensor view_of - 1, from element view_at on. */
     uint32_t view_of;

@@ -29,6 +29,15 @@ __device__ __forceinline__ unsigned rest_at(unsigned from, int row, int chunk)
     return from + row * 32 + chunk * 16;
 }
 
+// Adds what rounding to T takes from an entry of the inverse's column to the entry two rows below (kda_intra/inverse.cuh,
+// pack_column(), says why).
+template <class T> __device__ __forceinline__ void carry_rounding(float (&x)[16])
+{
+#pragma unroll
+    for (int i = 0; i < 14; i++)
+        x[i + 2] += x[i] - to_float<T>(from_float<T>(x[i]));
+}
+
 // The r-th diagonal block of A stands at `from`, transposed, fp32. Its inverse goes to `lower`, transposed, as a factor, and to
 // `inverse`. A lane has a column, and the warp's halves have the same.
 template <class T, bool wide>
@@ -66,6 +75,8 @@ __device__ __forceinline__ void invert_diagonal(unsigned from, unsigned lower, u
             store_shared_16(rest_at(from, column, 1), word[4], word[5], word[6], word[7]);
         }
     } else {
+        if constexpr (T::is_bf16 && !wide)
+            carry_rounding<T>(x);
 #pragma unroll
         for (int i = 0; i < 16; i++)
             store_shared_half(chunk_at(inverse, 16 * r + i, 2 * r + column / 8) + column % 8 * 2, from_float<T>(x[i]));

@@ -17,6 +17,24 @@ __device__ __forceinline__ unsigned rest_at(const block_work &b, int r, int row,
     return b.base + sums + r * 1024 + row * 32 + chunk * 16;
 }
 
+// A column of X, times beta, as an operand. Where keys are alike and nothing decays, the entries of a diagonal of X are equal,
+// so rounding moves them all one way and the state drifts. `carried` adds what rounding took from an entry to the entry two
+// rows below, so a column's errors cancel. fp16 rounds no more than the factors of X already are.
+template <bool carried> __device__ __forceinline__ void pack_column(const float (&x)[16], float beta, unsigned (&word)[8])
+{
+    float2 carry = make_float2(0.f, 0.f);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float lo = carried ? fmaf(x[2 * i], beta, carry.x) : x[2 * i] * beta;
+        const float hi = carried ? fmaf(x[2 * i + 1], beta, carry.y) : x[2 * i + 1] * beta;
+        word[i] = pack2<element>(lo, hi);
+        if constexpr (carried) {
+            const float2 rounded = to_float2<element>(word[i]);
+            carry = make_float2(lo - rounded.x, hi - rounded.y);
+        }
+    }
+}
+
 // Inverts the r-th diagonal block. A lane has a column, and the warp's halves have the same.
 template <bool wide> __device__ __forceinline__ void invert_diagonal(const block_work &b, int r)
 {
@@ -44,9 +62,7 @@ template <bool wide> __device__ __forceinline__ void invert_diagonal(const block
         for (int i = 0; i < 8; i++)
             word[i] = pack2<factor<wide>>(x[2 * i], x[2 * i + 1]);
     else
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            word[i] = pack2<element>(x[2 * i] * beta, x[2 * i + 1] * beta);
+        pack_column<element::is_bf16 && !wide>(x, beta, word);
     const unsigned to = b.base + (lane < 16 ? lower : inverse);
     store_shared_16(chunk_at(to, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
     store_shared_16(chunk_at(to, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);

@@ -10,6 +10,7 @@
 
 #include "common/buffers.h"
 #include "families/attn_fwd/attn_fwd.h"
+#include "families/kda/stage.h"
 #include "make_product.h"
 #include "common/problems.h"
 #include "core/half.h"
@@ -341,6 +342,49 @@ static void a_bias_is_refused(void **state)
     free(bytes);
 }
 
+/* Constant keys and one beta: an inverse of KDA whose entries are rounded by themselves is refused,
+ * for all entries of a diagonal are rounded one way; one whose columns carry what rounding takes
+ * from an entry to the entry two rows below passes. */
+static void roundings_that_add_up_are_refused(void **state)
+{
+    static const char *const widths[] = {"head_dim=64", "head_dim=128"};
+    void *bytes;
+    gen_library *library = open_any(&bytes);
+    (void)state;
+    for (int w = 0; w < 2; w++) {
+        struct shape_list list = {0};
+        struct verify_case c;
+        struct verify_result result;
+        char words[128];
+        snprintf(words, sizeof words,
+                 "batch=1 seq_len=128 num_qk_heads=1 dtype=bf16 %s @form=constant_beta", widths[w]);
+        assert_true(
+            shapes_parse(&list, gen__family_by_name("kda_chunk_intra"), SHAPES_VERIFIED, words));
+        assert_true(verify_prepare(&c, &list.item[0], list.item[0].controls, library));
+        memcpy(c.actual, c.expected, c.buffers.total_bytes);
+        verify_compare(&c, &result);
+        assert_false(result.ok);
+        assert_non_null(strstr(result.reason, "a_kk: errors add up to"));
+
+        const double *exact = c.exact[KDA_CHUNK_INTRA_A_KK];
+        uint16_t *out = (uint16_t *)(c.actual + buffers_at(&c.buffers, 0, KDA_CHUNK_INTRA_A_KK));
+        for (int column = 0; column < 64; column++) {
+            double carry[2] = {0};
+            for (int row = 0; row < 128; row++) {
+                const double x = exact[row * 64 + column] + carry[row % 2];
+                out[row * 64 + column] = gen__bf16_from_double(x);
+                carry[row % 2] = x - gen__bf16_to_double(out[row * 64 + column]);
+            }
+        }
+        verify_compare(&c, &result);
+        assert_true(result.ok);
+        verify_free(&c, NULL);
+        shapes_free(&list);
+    }
+    gen_close(library);
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +396,7 @@ int main(void)
         cmocka_unit_test(nothing_decays_where_keys_are_alike),
         cmocka_unit_test(poison_is_of_one_head),
         cmocka_unit_test(a_bias_is_refused),
+        cmocka_unit_test(roundings_that_add_up_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -324,6 +324,9 @@ void gen__kda_no_gates(const struct gen__kda_hard *t);
 void gen__kda_uniform_keys(const struct gen__kda_hard *t);
 /* All rows of keys the same, and values with a mean; no gates. */
 void gen__kda_constant_keys(const struct gen__kda_hard *t);
+/* All rows of keys the same, every beta 0.99, q and v uniform between 0 and 1; no gates. Entries on
+ * a diagonal of a chunk's inverse are equal, so their roundings are, and a state adds them up. */
+void gen__kda_constant_beta(const struct gen__kda_hard *t);
 /* No norm, every element of the keys 24, every beta 0.9, no gates: in three rows or more of 128
  * elements a key is coupled to the one before by more than fp16 holds. Few tokens, for with each
  * one the state grows as much. False where numbers do not hold that. */

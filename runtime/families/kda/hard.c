@@ -80,6 +80,13 @@ void gen__kda_constant_keys(const struct gen__kda_hard *t)
     gen__kda_no_gates(t);
 }
 
+void gen__kda_constant_beta(const struct gen__kda_hard *t)
+{
+    gen__kda_uniform_keys(t);
+    of_family(t->k, 1);
+    of_family(t->beta, 0.99);
+}
+
 bool gen__kda_large_keys(const int32_t *d, const struct gen__kda_hard *t)
 {
     of_family(t->k, 24);

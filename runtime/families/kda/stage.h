@@ -14,6 +14,26 @@
 enum kda_stage_fact { KDA_STAGE_DEPENDENT };
 #define KDA_STAGE_FACTS "dependent"
 
+/* The tensors of kda_chunk_intra. */
+enum gen__kda_chunk_intra_tensor {
+    KDA_CHUNK_INTRA_Q,
+    KDA_CHUNK_INTRA_K,
+    KDA_CHUNK_INTRA_V,
+    KDA_CHUNK_INTRA_GK,
+    KDA_CHUNK_INTRA_BETA,
+    KDA_CHUNK_INTRA_CU_SEQLENS,
+    KDA_CHUNK_INTRA_A_QK,
+    KDA_CHUNK_INTRA_A_KK,
+    KDA_CHUNK_INTRA_W,
+    KDA_CHUNK_INTRA_U,
+    KDA_CHUNK_INTRA_KG,
+    KDA_CHUNK_INTRA_QG,
+    KDA_CHUNK_INTRA_NUM_TENSORS
+};
+enum gen_status gen__kda_chunk_intra_reference(const gen_plan *plan, const gen_args *args);
+enum gen_status gen__kda_chunk_intra_exact(const gen_plan *plan, const gen_args *args,
+                                           double *const *exact);
+
 enum { KDA_STAGE_NUM_FIELDS = 10 };
 extern const struct gen__field gen__kda_stage_fields[];
 extern const char *const gen__kda_stage_coords[]; /* one: tiles */

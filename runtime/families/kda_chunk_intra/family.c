@@ -7,8 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-enum gen_status gen__kda_chunk_intra_reference(const gen_plan *plan, const gen_args *args);
-
 static const char family[] = "kda_chunk_intra";
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
@@ -130,8 +128,8 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
  * operator allow.
  */
 static const double score_tolerance = 0.006, product_tolerance = 0.006, operand_tolerance = 0.004;
-
-enum tensor { Q, K, V, GK, BETA, CU_SEQLENS, A_QK, A_KK, W, U, KG, QG, NUM_TENSORS };
+/* What a state adds up where keys are constant: rounding each entry by itself gives 0.0007. */
+static const double inverse_bias = 0.0003;
 
 #define TENSOR(...) GEN__TENSOR(gen_kda_chunk_intra_args, __VA_ARGS__)
 
@@ -146,7 +144,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
     const enum gen_dtype beta = (enum gen_dtype)dims[KDA_BETA_DTYPE];
     const double unit = 1.0 / sqrt((double)dims[KDA_HEAD_DIM]); /* rows as the norm leaves them */
     const uint32_t row = (uint32_t)(KDA_CHUNK * gen__kda_v_width(dims)); /* about a chunk */
-    const struct gen__tensor list[NUM_TENSORS] = {
+    const struct gen__tensor list[KDA_CHUNK_INTRA_NUM_TENSORS] = {
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, unit, qk), .cold = true},
         {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, unit, qk), .cold = true},
         {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
@@ -167,7 +165,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
          .cold = true},
     };
     memcpy(tensors, list, sizeof list);
-    return NUM_TENSORS;
+    return KDA_CHUNK_INTRA_NUM_TENSORS;
 }
 
 #undef TENSOR
@@ -196,14 +194,17 @@ static enum gen_status fill(const gen_problem *base, const gen_args *args,
                             const struct gen__tensor *list, const struct gen__fill_options *options,
                             void *const *data)
 {
-    const struct gen__kda_stage_inputs inputs = {
-        .cu_tensor = &list[CU_SEQLENS], .cu_seqlens = data[CU_SEQLENS], .gk = data[GK]};
+    const struct gen__kda_stage_inputs inputs = {.cu_tensor = &list[KDA_CHUNK_INTRA_CU_SEQLENS],
+                                                 .cu_seqlens = data[KDA_CHUNK_INTRA_CU_SEQLENS],
+                                                 .gk = data[KDA_CHUNK_INTRA_GK]};
     (void)args;
     gen__kda_stage_fill(gen__kda_stage_dims(base), options, &inputs);
-    gen__kda_fill_hard(gen__kda_stage_dims(base), options->seed, &list[K], data[K], &list[BETA],
-                       data[BETA]);
-    if (data[GK] && list[GK].amount > 0)
-        fill_gates(gen__kda_stage_dims(base), data[CU_SEQLENS], log2(list[GK].amount), data[GK]);
+    gen__kda_fill_hard(gen__kda_stage_dims(base), options->seed, &list[KDA_CHUNK_INTRA_K],
+                       data[KDA_CHUNK_INTRA_K], &list[KDA_CHUNK_INTRA_BETA],
+                       data[KDA_CHUNK_INTRA_BETA]);
+    if (data[KDA_CHUNK_INTRA_GK] && list[KDA_CHUNK_INTRA_GK].amount > 0)
+        fill_gates(gen__kda_stage_dims(base), data[KDA_CHUNK_INTRA_CU_SEQLENS],
+                   log2(list[KDA_CHUNK_INTRA_GK].amount), data[KDA_CHUNK_INTRA_GK]);
     return GEN_OK;
 }
 
@@ -221,51 +222,68 @@ enum form {
     FORM_MIXED_KEYS,
     FORM_STEEP_KEYS,
     FORM_SMALL_BETA,
+    FORM_CONSTANT_BETA,
     NUM_FORMS
 };
-static const char *const forms[NUM_FORMS] = {
-    "scores", "qg", "strides", "loose", "large_keys", "mixed_keys", "steep_keys", "small_beta"};
+static const char *const forms[NUM_FORMS] = {"scores",     "qg",         "strides",
+                                             "loose",      "large_keys", "mixed_keys",
+                                             "steep_keys", "small_beta", "constant_beta"};
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
     gen_kda_chunk_intra_args *a = (gen_kda_chunk_intra_args *)args;
     const int32_t *dims = gen__kda_stage_dims(base);
     struct gen__tensor none = {0};
-    const struct gen__kda_hard hard = {&t[Q], &t[K], &t[V], &none, &t[BETA], &none, &none};
+    const struct gen__kda_hard hard = {&t[KDA_CHUNK_INTRA_Q],
+                                       &t[KDA_CHUNK_INTRA_K],
+                                       &t[KDA_CHUNK_INTRA_V],
+                                       &none,
+                                       &t[KDA_CHUNK_INTRA_BETA],
+                                       &none,
+                                       &none};
     switch ((enum form)index) {
     case FORM_SCORES:
-        t[V].count = t[W].count = t[U].count = t[KG].count = 0;
+        t[KDA_CHUNK_INTRA_V].count = t[KDA_CHUNK_INTRA_W].count = t[KDA_CHUNK_INTRA_U].count =
+            t[KDA_CHUNK_INTRA_KG].count = 0;
         return true;
     case FORM_QG:
-        t[QG].count = t[KG].count;
+        t[KDA_CHUNK_INTRA_QG].count = t[KDA_CHUNK_INTRA_KG].count;
         return true;
     case FORM_STRIDES: {
         const struct gen__kda_strides s = gen__kda_stride_form(dims);
         a->q_stride = a->k_stride = a->v_stride = s.qkv;
         a->beta_stride = s.beta;
-        t[Q].count = t[K].count = s.qk_count;
-        t[V].count = s.v_count;
-        t[BETA].count = s.beta_count;
+        t[KDA_CHUNK_INTRA_Q].count = t[KDA_CHUNK_INTRA_K].count = s.qk_count;
+        t[KDA_CHUNK_INTRA_V].count = s.v_count;
+        t[KDA_CHUNK_INTRA_BETA].count = s.beta_count;
         return true;
     }
     case FORM_LOOSE:
-        return gen__kda_loose_form(dims, &t[CU_SEQLENS]);
+        return gen__kda_loose_form(dims, &t[KDA_CHUNK_INTRA_CU_SEQLENS]);
     case FORM_LARGE_KEYS:
-        t[GK].amount = 1;
+        t[KDA_CHUNK_INTRA_GK].amount = 1;
         return gen__kda_large_keys(dims, &hard);
     case FORM_MIXED_KEYS:
-        t[GK].amount = 1;
+        t[KDA_CHUNK_INTRA_GK].amount = 1;
         return gen__kda_mixed_keys(dims, &hard);
     case FORM_STEEP_KEYS:
-        t[GK].amount = exp(-5.0);
+        t[KDA_CHUNK_INTRA_GK].amount = exp(-5.0);
         return gen__kda_steep_keys(dims, &hard);
     case FORM_SMALL_BETA: /* every other token's rows of w and u are as small, and right by
                              themselves */
-        t[GK].amount = 1;
-        t[BETA].fill = GEN__FILL_FAMILY;
-        t[BETA].amount = -0x1p-30;
-        t[W].row = t[U].row = (uint32_t)dims[KDA_HEAD_DIM];
+        t[KDA_CHUNK_INTRA_GK].amount = 1;
+        t[KDA_CHUNK_INTRA_BETA].fill = GEN__FILL_FAMILY;
+        t[KDA_CHUNK_INTRA_BETA].amount = -0x1p-30;
+        t[KDA_CHUNK_INTRA_W].row = t[KDA_CHUNK_INTRA_U].row = (uint32_t)dims[KDA_HEAD_DIM];
         return dims[KDA_DTYPE] == GEN_DTYPE_BF16;
+    case FORM_CONSTANT_BETA:
+        gen__kda_constant_beta(&hard);
+        t[KDA_CHUNK_INTRA_K].amount = 1.0 / sqrt((double)dims[KDA_HEAD_DIM]);
+        t[KDA_CHUNK_INTRA_GK].amount = 1;
+        t[KDA_CHUNK_INTRA_V].count = t[KDA_CHUNK_INTRA_W].count = t[KDA_CHUNK_INTRA_U].count =
+            t[KDA_CHUNK_INTRA_KG].count = 0;
+        t[KDA_CHUNK_INTRA_A_KK].bias = inverse_bias;
+        return true;
     case NUM_FORMS:
         break;
     }
@@ -292,6 +310,7 @@ const struct gen__family gen__family_kda_chunk_intra = {
     .plan = plan,
     .params = params,
     .reference = gen__kda_chunk_intra_reference,
+    .exact = gen__kda_chunk_intra_exact,
     .tensors = tensors,
     .default_args = default_args,
     .fill = fill,

@@ -8,11 +8,11 @@
 #include "families/kda/reference_stage.h"
 
 #include <stdlib.h>
-
-enum gen_status gen__kda_chunk_intra_reference(const gen_plan *plan, const gen_args *args);
+#include <string.h>
 
 struct chunk {
     const gen_kda_chunk_intra_args *a;
+    double *const *exact; /* outputs before they are rounded, NULL where not wanted */
     double q[KDA_CHUNK][KDA_MAX_HEAD_DIM], k[KDA_CHUNK][KDA_MAX_HEAD_DIM];
     double v[KDA_CHUNK][KDA_MAX_HEAD_DIM], gk[KDA_CHUNK][KDA_MAX_HEAD_DIM];
     double w[KDA_CHUNK][KDA_MAX_HEAD_DIM], u[KDA_CHUNK][KDA_MAX_HEAD_DIM];
@@ -66,6 +66,17 @@ static void work_out(struct chunk *c, int64_t count, int64_t d)
     }
 }
 
+static void store(const int32_t *dims, const struct chunk *c,
+                  enum gen__kda_chunk_intra_tensor tensor, void *to, int64_t token, int64_t head,
+                  int64_t width, const double *row)
+{
+    double *const exact = c->exact[tensor];
+    gen__kda_store_row(dims, to, token, head, width, row);
+    if (exact)
+        memcpy(exact + (token * dims[KDA_V_HEADS] + head) * width, row,
+               (size_t)width * sizeof *row);
+}
+
 static void one_chunk(const int32_t *dims, const struct gen__kda_place *at, void *context)
 {
     struct chunk *c = context;
@@ -80,26 +91,34 @@ static void one_chunk(const int32_t *dims, const struct gen__kda_place *at, void
             kg[n] = c->k[i][n] * exp2(c->gk[last][n] - c->gk[i][n]);
             qg[n] = c->q[i][n] * exp2(c->gk[i][n]);
         }
-        gen__kda_store_row(dims, a->a_qk, token, at->head, KDA_CHUNK, c->a_qk[i]);
-        gen__kda_store_row(dims, a->a_kk, token, at->head, KDA_CHUNK, c->a_kk[i]);
+        store(dims, c, KDA_CHUNK_INTRA_A_QK, a->a_qk, token, at->head, KDA_CHUNK, c->a_qk[i]);
+        store(dims, c, KDA_CHUNK_INTRA_A_KK, a->a_kk, token, at->head, KDA_CHUNK, c->a_kk[i]);
         if (a->w) {
-            gen__kda_store_row(dims, a->w, token, at->head, d, c->w[i]);
-            gen__kda_store_row(dims, a->u, token, at->head, d, c->u[i]);
-            gen__kda_store_row(dims, a->kg, token, at->head, d, kg);
+            store(dims, c, KDA_CHUNK_INTRA_W, a->w, token, at->head, d, c->w[i]);
+            store(dims, c, KDA_CHUNK_INTRA_U, a->u, token, at->head, d, c->u[i]);
+            store(dims, c, KDA_CHUNK_INTRA_KG, a->kg, token, at->head, d, kg);
         }
         if (a->qg)
-            gen__kda_store_row(dims, a->qg, token, at->head, d, qg);
+            store(dims, c, KDA_CHUNK_INTRA_QG, a->qg, token, at->head, d, qg);
     }
 }
 
-enum gen_status gen__kda_chunk_intra_reference(const gen_plan *plan, const gen_args *base)
+enum gen_status gen__kda_chunk_intra_exact(const gen_plan *plan, const gen_args *base,
+                                           double *const *exact)
 {
     struct chunk *c = calloc(1, sizeof *c);
     if (!c)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "kda_chunk_intra: no %zu bytes for a chunk",
                          sizeof *c);
     c->a = (const gen_kda_chunk_intra_args *)base;
+    c->exact = exact;
     gen__kda_each_chunk(plan->dims, c->a->cu_seqlens, one_chunk, c);
     free(c);
     return GEN_OK;
+}
+
+enum gen_status gen__kda_chunk_intra_reference(const gen_plan *plan, const gen_args *base)
+{
+    double *const none[KDA_CHUNK_INTRA_NUM_TENSORS] = {NULL};
+    return gen__kda_chunk_intra_exact(plan, base, none);
 }

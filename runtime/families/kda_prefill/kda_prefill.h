@@ -31,7 +31,7 @@ void gen__kda_prefill_cost(const gen_problem *base, double *bytes, double *flops
 void gen__kda_prefill_case_name(const gen_problem *base, char *text, size_t capacity);
 void gen__kda_prefill_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS]);
 
-enum { GEN__KDA_PREFILL_NUM_FORMS = 17 };
+enum { GEN__KDA_PREFILL_NUM_FORMS = 18 };
 extern const char *const gen__kda_prefill_forms[GEN__KDA_PREFILL_NUM_FORMS];
 bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *args,
                            struct gen__tensor *t);
