@@ -9,7 +9,7 @@
 # not looked at; nor are merges.
 set -eu
 cd "$(dirname "$0")/.."
-BASE=${BASE:-ab79563}
+BASE=${BASE:-5e385e4}
 
 if [ $# -gt 0 ]; then
     range=$1
