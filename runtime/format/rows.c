@@ -27,8 +27,8 @@ struct parser {
     struct gen__table_text text;
     uint32_t num_columns;
     int position[GEN__NUM_COLUMNS]; /* of a column in a row; -1: not there */
-    char reason[128];          /* why the last row was bad */
-    uint32_t recent[RECENT];   /* UINT32_MAX: none */
+    char reason[128];               /* why the last row was bad */
+    uint32_t recent[RECENT];        /* UINT32_MAX: none */
 };
 
 /* ---- the header -------------------------------------------------------- */

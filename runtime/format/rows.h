@@ -1,5 +1,5 @@
-/* Reading one tuning table: text in, sorted rows of a product out. The generator does it when it packs a
- * product, the runtime for the tables that a caller brings. */
+/* Reading one tuning table: text in, sorted rows of a product out. The generator does it when it
+ * packs a product, the runtime for the tables that a caller brings. */
 #ifndef GEN_FORMAT_ROWS_H
 #define GEN_FORMAT_ROWS_H
 

@@ -47,7 +47,7 @@ enum gen__log { GEN__LOG_SELECT = 1, GEN__LOG_LOAD = 2 };
 
 struct gen_library {
     struct gen__pack pack;
-    uint64_t identity;                         /* of this opening: no other in the process has it; never 0 */
+    uint64_t identity; /* of this opening: no other in the process has it; never 0 */
     uint8_t family_places[GEN__FAMILY_PLACES]; /* of this runtime's families, by tag */
     uint32_t *entry_places;                    /* entry_mask + 1, of entries */
     uint64_t entry_mask;
