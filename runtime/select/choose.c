@@ -16,7 +16,7 @@
  *   FALLBACK  the group's fallback, where the family has no estimate
  *
  * PTX is never preferred to machine code: no row names it where the product has
- * machine code for the row's class and key (product/table.c drops such rows), and of
+ * machine code for the row's class and key (format/rows.c drops such rows), and of
  * targets text is the last, which MODEL and FALLBACK reach where no variant of the
  * others is eligible. The driver would have to compile it when it is first used.
  *
@@ -100,6 +100,11 @@ static bool workspace_allowed(const struct gen__ask *ask, const struct gen__fact
     return plan.workspace_bytes <= (uint64_t)ask->problem->max_workspace_mib << 20;
 }
 
+static bool shared_fits(const struct gen__ask *ask, const struct gen__facts *facts)
+{
+    return (uint64_t)facts->shared_dynamic + facts->shared_static <= ask->device->shared_per_block;
+}
+
 /* Everything but target and shared memory. */
 static enum gen__reject others_fit(const struct gen__ask *ask, const struct gen__facts *facts,
                                    const char **why)
@@ -121,7 +126,7 @@ enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, con
                           ask->device->compute_capability))
         return GEN__REJECT_TARGET;
     const struct gen__facts *facts = gen__facts_of(ask->library, variant);
-    if ((uint64_t)facts->shared_dynamic + facts->shared_static > ask->device->shared_per_block)
+    if (!shared_fits(ask, facts))
         return GEN__REJECT_SHARED;
     const enum gen__reject reject = others_fit(ask, facts, &reason);
     if (why)
@@ -133,8 +138,7 @@ enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, con
 static bool runs_here(const struct gen__ask *ask, const struct gen__facts *facts)
 {
     const char *why;
-    return facts->shared_dynamic + facts->shared_static <= ask->device->shared_per_block &&
-           others_fit(ask, facts, &why) == GEN__FITS;
+    return shared_fits(ask, facts) && others_fit(ask, facts, &why) == GEN__FITS;
 }
 
 /* ---- tables ------------------------------------------------------------ */

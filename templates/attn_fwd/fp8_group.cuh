@@ -11,7 +11,7 @@ namespace {
 
 // What a group keeps of a tile; the rest it reads again at the end.
 struct group_tile {
-    unsigned slot; // where the tile is told
+    unsigned slot; // where the tile is published
     int first;     // of its blocks of keys
     int kv_len;
     int edge;      // of the group's first row: keys from here on are masked, but for the length
@@ -27,7 +27,7 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
     hide_keys(p, w.kv_len, w.edge, s, key);
 }
 
-// The tile that is told at `told`, of which the group leaves out the last `out` blocks; returns the block that it begins with.
+// The tile that is published at `told`, of which the group leaves out the last `out` blocks; returns the block that it begins with.
 __device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, int out, group_tile &w)
 {
     const attn_tile &t = b.c->told.tile[told.place()];
