@@ -3,7 +3,7 @@
 #
 #   bench/run_all.sh [STEP...]
 #
-# Steps, in this order (default: all): verify sanitize tune tune-80 peers bench bench-80 columns numerics host regret ncu report
+# Steps, in this order (default: all): verify sanitize tune tune-80 peers bench bench-80 columns numerics host regret python ncu report
 #
 # PRODUCT   the product (default: attngen.fatbin in the build folder)
 # BIN       the programs attngen-* (default: libexec/attngen in the build folder)
@@ -38,11 +38,11 @@ for file in "$here"/peers/*_recorded.tsv; do
     [ "$to" -ef "$file" ] || cp "$file" "$to"
 done
 
-all="verify sanitize tune tune-80 peers bench bench-80 columns numerics host regret ncu report"
+all="verify sanitize tune tune-80 peers bench bench-80 columns numerics host regret python ncu report"
 steps=${*:-$all}
 for step in $steps; do
     case $step in
-    verify | sanitize | tune | tune-80 | peers | bench | bench-80 | columns | numerics | host | regret | ncu | report) ;;
+    verify | sanitize | tune | tune-80 | peers | bench | bench-80 | columns | numerics | host | regret | python | ncu | report) ;;
     *)
         echo "run_all.sh: unknown step '$step'; allowed: $all" >&2
         exit 1
@@ -122,6 +122,10 @@ run() {
         ;;
     host) "$BIN/attngen-bench" host --results "$results" --commit "$COMMIT" $device $(tables) ;;
     regret) "$BIN/attngen-bench" regret $families --rest 20 --results "$results" --commit "$COMMIT" $device $(tables) ;;
+    python)
+        python3 -c 'import attngen, fla, torch' || { echo "run_all.sh: no Python with attngen, fla, torch" >&2; return 1; }
+        python3 "$here/python/python_calls.py" --results "$results" --commit "$COMMIT"
+        ;;
     ncu)
         class=$("$BIN/attngen-bench" header $device | sed -n 's/^# gpu: .*(\(sm[0-9]*_[0-9]*sm\))$/\1/p')
         [ -n "$class" ] || return 1

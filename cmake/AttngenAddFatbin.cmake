@@ -3,7 +3,9 @@
 #                    [TARGETS <name>...]     sm_90a sm_80 ... compute_80; default: the generator's
 #                    [ONLY <glob>...]        variant names to keep; default: all
 #                    [TABLES <file>...]      tuning tables to embed; default: those installed
+#                    [WINNERS]               keep what the tables pick and every fallback, no more
 #                    [OUTPUT <file>]         default: <target>.fatbin in the binary folder
+#                    [FULL]                  also variants that no tuning table picks
 #                    [EXCLUDE_FROM_ALL])
 #
 # Adds a target that runs the generator and makes one product file. It runs
@@ -14,11 +16,11 @@
 #
 # Reads attngen_TEMPLATES_DIR and attngen_TUNING_DIR.
 function(attngen_add_fatbin name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "EXCLUDE_FROM_ALL" "OUTPUT"
+    cmake_parse_arguments(PARSE_ARGV 1 arg "EXCLUDE_FROM_ALL;FULL;WINNERS" "OUTPUT"
                           "FAMILIES;TARGETS;ONLY;TABLES")
     if(arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "attngen_add_fatbin(${name}): '${arg_UNPARSED_ARGUMENTS}' is no "
-                            "argument; allowed: FAMILIES TARGETS ONLY TABLES OUTPUT EXCLUDE_FROM_ALL")
+                            "argument; allowed: FAMILIES TARGETS ONLY TABLES WINNERS OUTPUT FULL EXCLUDE_FROM_ALL")
     endif()
     if(arg_KEYWORDS_MISSING_VALUES)
         message(FATAL_ERROR "attngen_add_fatbin(${name}): no value for ${arg_KEYWORDS_MISSING_VALUES}")
@@ -44,7 +46,8 @@ function(attngen_add_fatbin name)
     endif()
     file(GLOB_RECURSE templates CONFIGURE_DEPENDS
          "${attngen_TEMPLATES_DIR}/*.lua" "${attngen_TEMPLATES_DIR}/*.in"
-         "${attngen_TEMPLATES_DIR}/*.cuh" "${attngen_TEMPLATES_DIR}/*.h")
+         "${attngen_TEMPLATES_DIR}/*.cuh" "${attngen_TEMPLATES_DIR}/*.h"
+         "${attngen_TEMPLATES_DIR}/*.txt")
 
     set(options --templates "${attngen_TEMPLATES_DIR}" --output "${output}")
     if(arg_FAMILIES)
@@ -55,11 +58,17 @@ function(attngen_add_fatbin name)
         list(JOIN arg_TARGETS "," list)
         list(APPEND options --targets "${list}")
     endif()
+    if(arg_FULL)
+        list(APPEND options --full)
+    endif()
     foreach(glob IN LISTS arg_ONLY)
         list(APPEND options --only "${glob}")
     endforeach()
     foreach(table IN LISTS tables)
         list(APPEND options --table "${table}")
+        if(arg_WINNERS)
+            list(APPEND options --from-table "${table}")
+        endif()
     endforeach()
     if(NOT DEFINED ENV{ATTNGEN_CACHE} AND NOT IS_DIRECTORY "$ENV{HOME}")
         list(APPEND options --cache "${CMAKE_BINARY_DIR}/attngen-cache")

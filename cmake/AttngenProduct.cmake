@@ -1,6 +1,7 @@
 # The targets that the generator makes: `product`, the file that is installed,
 # and `regen`, which refreshes what is generated and committed: the catalog of
-# all targets, and the tables of README.md and of the benchmark's report.
+# all targets, the digests in the tuning tables, and the tables of README.md and
+# of the benchmark's report.
 add_executable(attngen::generator ALIAS attngen)
 set(attngen_TEMPLATES_DIR ${PROJECT_SOURCE_DIR}/templates)
 set(attngen_TUNING_DIR ${PROJECT_SOURCE_DIR}/generated/tuning)
@@ -17,17 +18,25 @@ foreach(option families targets)
         list(APPEND product_options ${keyword} ${product_${option}})
     endif()
 endforeach()
+if(ATTNGEN_FULL)
+    list(APPEND product_options FULL)
+endif()
 if(ATTNGEN_ONLY)
     list(APPEND product_options ONLY ${ATTNGEN_ONLY})
 endif()
-if(NOT ATTNGEN_PRODUCT)
+if(ATTNGEN_WINNERS)
+    list(APPEND product_options WINNERS)
+endif()
+if(NOT ATTNGEN_PRODUCT OR ATTNGEN_PREBUILT)
     list(APPEND product_options EXCLUDE_FROM_ALL)
 endif()
 attngen_add_fatbin(product OUTPUT ${ATTNGEN_PRODUCT_FILE} ${product_options})
 
 add_custom_target(regen
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/default_space.py
     COMMAND attngen build --templates ${attngen_TEMPLATES_DIR} --targets all
-            --catalog ${ATTNGEN_CATALOG} --output ${PROJECT_BINARY_DIR}/all-targets.fatbin
+            --catalog ${ATTNGEN_CATALOG} --refresh
+    COMMAND attngen rekey --catalog ${ATTNGEN_CATALOG} --tables ${attngen_TUNING_DIR}
     COMMAND ${PROJECT_SOURCE_DIR}/bench/report.py --no-plots
-    COMMENT "Compiling every variant for every target: generated/catalog.tsv, the documents' tables"
+    COMMENT "Compiling what has changed, for every target: generated/catalog.tsv, the digests of generated/tuning, the documents' tables"
     USES_TERMINAL VERBATIM)

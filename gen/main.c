@@ -106,6 +106,10 @@ static int run_command(struct session *session, enum command command)
         return command_check(session);
     case COMMAND_WHY:
         return command_why(session);
+    case COMMAND_TRY:
+        return command_try(session);
+    case COMMAND_REKEY:
+        return command_rekey(session);
     }
     return 2;
 }

@@ -11,8 +11,9 @@
 #include <string.h>
 #include <strings.h>
 
-#define ANY \
-    (COMMAND_LIST | COMMAND_PLAN | COMMAND_EXPAND | COMMAND_BUILD | COMMAND_CHECK | COMMAND_WHY)
+#define ANY                                                                                       \
+    (COMMAND_LIST | COMMAND_PLAN | COMMAND_EXPAND | COMMAND_BUILD | COMMAND_CHECK | COMMAND_WHY | \
+     COMMAND_TRY)
 #define COMPILING (COMMAND_PLAN | COMMAND_BUILD)
 
 enum kind { TEXT, LIST, COMMAS, NUMBER, BYTES, FLAG, FORMAT };
@@ -38,7 +39,7 @@ static const struct option table[] = {
      "families, comma-separated; default: all"},
     {"families", 'f', "LIST", COMMAS, AT(families), COMMAND_CHECK,
      "families, comma-separated; default: the catalog's, all without --catalog"},
-    {"targets", 't', "LIST", COMMAS, AT(targets), COMPILING,
+    {"targets", 't', "LIST", COMMAS, AT(targets), COMPILING | COMMAND_TRY,
      TARGETS "the GPU's own, sm_90a without one"},
     {"targets", 't', "LIST", COMMAS, AT(targets), COMMAND_LIST,
      TARGETS "the GPU's own, sm_90a without one; all for families, targets and axes"},
@@ -55,23 +56,30 @@ static const struct option table[] = {
      "variants that this tuning table picks, and the fallback of every required key (repeatable)"},
     {"from-table", 0, "FILE", LIST, AT(from_tables), COMMAND_LIST | COMMAND_EXPAND,
      "variants that this tuning table picks (repeatable)"},
+    {"full", 0, NULL, FLAG, AT(full), COMPILING | COMMAND_LIST | COMMAND_CHECK,
+     "also the variants that no tuning table picks: what a new GPU is tuned with"},
     {"output", 'o', "PATH", TEXT, AT(output), COMMAND_BUILD,
      "the product; default: attngen.fatbin"},
     {"output", 'o', "PATH", TEXT, AT(output), COMMAND_EXPAND,
      "a folder, a file for each variant; default: one variant to standard output"},
     {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_BUILD, "also write the catalog"},
+    {"refresh", 0, NULL, FLAG, AT(refresh), COMMAND_BUILD,
+     "with --catalog: keep the rows that stand, compile the others, make no product"},
     {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_CHECK,
      "compare this catalog with the templates"},
+    {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_REKEY, "the catalog that has the digests"},
     {"product", 0, "FILE", TEXT, AT(product), COMMAND_CHECK,
      "compare this product with the templates"},
     {"tables", 0, "PATH", LIST, AT(tables), COMPILING,
      "tuning tables to embed, a file or a folder of *.tsv (repeatable)"},
+    {"tables", 0, "PATH", LIST, AT(tables), COMMAND_REKEY,
+     "tuning tables to rewrite, a file or a folder of *.tsv (repeatable)"},
     {"table", 0, "PATH", LIST, AT(tables), COMPILING, NULL},
     {"max-bytes", 0, "SIZE", BYTES, AT(max_bytes), COMPILING,
      "the greatest product allowed, e.g. 20M or 64KiB"},
-    {"jobs", 'j', "N", NUMBER, AT(jobs), COMPILING,
+    {"jobs", 'j', "N", NUMBER, AT(jobs), COMPILING | COMMAND_TRY,
      "compiler processes; default: one per CPU, fewer where memory is short"},
-    {"timeout", 0, "SECONDS", NUMBER, AT(timeout), COMPILING,
+    {"timeout", 0, "SECONDS", NUMBER, AT(timeout), COMPILING | COMMAND_TRY,
      "time one variant may take to compile; default: 120"},
     {"allow-lost", 0, NULL, FLAG, AT(allow_lost), COMMAND_BUILD,
      "leave out variants that the compiler crashed or hung on, instead of failing"},
@@ -79,17 +87,21 @@ static const struct option table[] = {
      "compile with source lines for profilers (another digest)"},
     {"line-info", 0, NULL, FLAG, AT(line_info), COMMAND_CHECK | COMMAND_WHY,
      "the digests of a build with --line-info"},
-    {"cache", 0, "DIR", TEXT, AT(cache), COMPILING | COMMAND_WHY,
+    {"cache", 0, "DIR", TEXT, AT(cache), COMPILING | COMMAND_WHY | COMMAND_TRY,
      "compiled variants; default: $ATTNGEN_CACHE, $XDG_CACHE_HOME/attngen, ~/.cache/attngen"},
     {"cache-limit", 0, "SIZE", BYTES, AT(cache_limit), COMMAND_BUILD,
      "drop what was used longest ago above it; default: $ATTNGEN_CACHE_LIMIT, " CACHE_LIMIT},
+    {"against", 0, "REV", TEXT, AT(against), COMMAND_TRY,
+     "the commit whose templates these are held against, or 'none'; default: HEAD"},
+    {"no-run", 0, NULL, FLAG, AT(no_run), COMMAND_TRY, "compile and compare, run nothing"},
     {"no-line", 0, NULL, FLAG, AT(no_line), COMMAND_EXPAND, "leave #line directives out"},
-    {"format", 0, "FORMAT", FORMAT, AT(format), ANY & ~(unsigned)COMMAND_EXPAND,
+    {"format", 0, "FORMAT", FORMAT, AT(format), (ANY | COMMAND_REKEY) & ~(unsigned)COMMAND_EXPAND,
      "table, tsv or json; default: table"},
     {"templates", 0, "DIR", TEXT, AT(templates), ANY,
      "the templates; default: those that belong to the program, then ./templates"},
-    {"quiet", 'q', NULL, FLAG, AT(quiet), COMPILING, "no progress, no summary on standard error"},
-    {"help", 'h', NULL, FLAG, AT(help), ANY, "this text"},
+    {"quiet", 'q', NULL, FLAG, AT(quiet), COMPILING | COMMAND_TRY,
+     "no progress, no summary on standard error"},
+    {"help", 'h', NULL, FLAG, AT(help), ANY | COMMAND_REKEY, "this text"},
 };
 enum { NUM_OPTIONS = sizeof table / sizeof table[0] };
 
@@ -120,6 +132,18 @@ static const struct command_text commands[] = {
      "orphans (no such variant any more). Nothing is compiled.\n"},
     {COMMAND_WHY, "why", "why NAME|GLOB|AXIS=VALUE... [OPTION...]",
      "what a variant is, or why a combination does not exist", NULL},
+    {COMMAND_TRY, "try", "try GLOB... [KEY=VALUE...] [OPTION...]",
+     "variants of the tree beside those of a commit: registers, spills, instructions, time",
+     "Expands and compiles the matching variants of these templates and of the commit's, and\n"
+     "prints what ptxas made of both; a spill or another gate is a verdict here, not an error.\n"
+     "Then it runs them: on a GPU each is verified against the reference and both are timed in\n"
+     "turns, on the problem KEY=VALUE... or on those of the family's shape file; without one,\n"
+     "in a build tree, the emulation verifies this tree's.\n"},
+    {COMMAND_REKEY, "rekey", "rekey --catalog FILE --tables PATH... [OPTION...]",
+     "bring the digests in tuning tables up to date",
+     "A row that knows its source alone gets the digest of the code that the catalog's toolkit\n"
+     "makes of it; a row of the catalog's code gets the digest of today's source. Others stay as\n"
+     "they are, and no measured value is touched.\n"},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -278,8 +302,8 @@ static const struct option *find_option(const struct options *options, const cha
         const struct option *o = &table[i];
         if ((o->commands & options->command) == 0)
             continue;
-        if (letter != 0 ? o->letter == letter
-                        : strlen(o->name) == size && memcmp(o->name, name, size) == 0)
+        if (name == NULL ? o->letter == letter
+                         : strlen(o->name) == size && memcmp(o->name, name, size) == 0)
             return o;
     }
     return NULL;
@@ -311,7 +335,7 @@ static int parse_option(struct session *session, struct options *options, int ar
                  o->argument);
         value = argv[++i];
     }
-    store(session, options, o, value);
+    store(session, options, o, value != NULL ? value : "");
     return i;
 }
 

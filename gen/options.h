@@ -17,7 +17,9 @@ enum command {
     COMMAND_EXPAND = 1 << 2,
     COMMAND_BUILD = 1 << 3,
     COMMAND_CHECK = 1 << 4,
-    COMMAND_WHY = 1 << 5
+    COMMAND_WHY = 1 << 5,
+    COMMAND_TRY = 1 << 6,
+    COMMAND_REKEY = 1 << 7
 };
 
 struct strings {
@@ -30,13 +32,13 @@ struct options {
     const char *command_name;
     struct strings words; /* what is no option */
 
-    const char *templates, *output, *catalog, *cache, *product;
+    const char *templates, *output, *catalog, *cache, *product, *against;
     struct strings families, targets, only, tables, from_tables;
     long jobs, timeout;
     uint64_t max_bytes;   /* 0: no limit */
     uint64_t cache_limit; /* 0: not given */
     enum output_format format;
-    bool no_line, line_info, allow_lost, quiet, help;
+    bool no_line, line_info, allow_lost, full, refresh, no_run, quiet, help;
 };
 
 /* argv[0] is the command's name. Mistakes are failures. */

@@ -2,7 +2,7 @@
  * gen.h - the runtime of attngen: pick an ahead-of-time compiled attention
  * kernel for a problem on a GPU and launch it.
  *
- * Five calls make the road: gen_open() maps a product file, gen_device_query()
+ * Five calls make the road: gen_open() opens a product file, gen_device_query()
  * describes a GPU, gen_select() turns a problem into a plan, gen_preload()
  * loads its kernels, gen_launch() puts them on a stream. The problem and
  * argument structs of each family are in <family>.h beside this header.
@@ -12,6 +12,10 @@
  * the environment variable GEN_LOG asks), never exits, has no global state but
  * the opened driver's functions and what each thread keeps: its last error
  * message, its last plans and tensor maps.
+ *
+ * The caller sets `size` of every struct before the call, of those that a call
+ * fills (gen_device, gen_library_info, gen_variant_info, gen_plan) too: another
+ * size than this library's is INVALID_ARGUMENT, and nothing is written.
  */
 #ifndef GEN_H
 #define GEN_H
@@ -46,7 +50,7 @@ extern "C" {
     X(FORMAT, "a file is not what it should be")                             \
     X(OUT_OF_MEMORY, "host memory is exhausted")                             \
     X(WORKSPACE, "the workspace is missing, misaligned or too small")        \
-    X(MISMATCH, "the plan was not made by this library")
+    X(MISMATCH, "the plan is not one that this library made")
 
 enum gen_status {
 #define GEN_STATUS_ENUM(name, text) GEN_STATUS_##name,
@@ -111,16 +115,19 @@ typedef struct gen_open_options {
     uint32_t size;    /* sizeof(gen_open_options) */
     uint32_t flags;   /* 0 */
     const char *path; /* product file; or: */
-    const void *data; /* product bytes, which must outlive the library */
+    const void *data; /* product bytes, 8-byte aligned, which must outlive the library */
     size_t data_size;
     const char *const *table_paths; /* tuning tables read before the built-in
                                        ones; the first to hold a row wins */
     size_t num_table_paths;
 } gen_open_options;
 
-/* Maps a product. Reads no GPU, needs no driver. On failure *library is
- * untouched. Errors: INVALID_ARGUMENT, IO, FORMAT, OUT_OF_MEMORY; UNSUPPORTED on
- * an x86-64 processor without SSE 4.1. */
+/* Opens a product: reads its index, and of the rest only what a launch loads,
+ * which is checked then. The file stays open, not mapped: one that shrinks or
+ * changes meanwhile makes loads fail (IO, FORMAT) and nothing else. Needs no GPU
+ * and no driver. On failure *library is untouched. Errors: INVALID_ARGUMENT, IO
+ * (also for what is no regular file), FORMAT, OUT_OF_MEMORY; UNSUPPORTED on an
+ * x86-64 processor without SSE 4.1. */
 GEN_API enum gen_status gen_open(const gen_open_options *options, gen_library **library);
 
 /* Unloads the kernels and frees the library; no launch may be in flight and no
@@ -128,14 +135,15 @@ GEN_API enum gen_status gen_open(const gen_open_options *options, gen_library **
 GEN_API void gen_close(gen_library *library);
 
 typedef struct gen_library_info {
-    uint32_t size;
+    uint32_t size; /* sizeof(gen_library_info) */
     uint32_t num_variants;
     uint32_t num_families;       /* known to this runtime */
     uint32_t num_tables;         /* read */
     uint32_t num_rows;           /* in use */
     uint32_t num_rows_bad;       /* malformed, or naming an unknown variant;
                                     a refused built-in table counts as one */
-    uint32_t num_rows_expired;   /* measured on a kernel that has changed since */
+    uint32_t num_rows_expired;   /* measured on a kernel that has changed since, as its machine
+                                    code and its source both say */
     uint32_t num_rows_ptx;       /* naming PTX where the product has machine code for the class
                                     and the required key: passed over */
     uint32_t num_groups_skipped; /* of families this runtime does not know, or
@@ -148,7 +156,7 @@ typedef struct gen_library_info {
 GEN_API enum gen_status gen_library_info_get(const gen_library *library, gen_library_info *info);
 
 typedef struct gen_variant_info {
-    uint32_t size;
+    uint32_t size;    /* sizeof(gen_variant_info) */
     const char *name; /* <family>_<required>__<target>_<free> */
     const char *family;
     const char *required;                   /* the name's part left of the double underscore */
@@ -158,7 +166,8 @@ typedef struct gen_variant_info {
     uint32_t registers;                     /* per thread */
     uint32_t cluster;                       /* blocks */
     uint32_t is_fallback;
-    uint64_t digest; /* of the expanded source and the options */
+    uint64_t digest;      /* of the expanded source and the options */
+    uint64_t code_digest; /* of the machine code; rows of tables are kept as long as it stays */
 } gen_variant_info;
 
 /* Variant `index` of [0, num_variants), in the order of names. The strings
@@ -168,7 +177,7 @@ GEN_API enum gen_status gen_variant_get(const gen_library *library, uint32_t ind
 
 /* ---- problems, plans --------------------------------------------------- */
 
-/* Wishes that any problem may carry. */
+/* Hints that any problem may carry. */
 enum gen_problem_flag {
     /* Results bit-equal from run to run on one device. */
     GEN_DETERMINISTIC = 1u << 0,
@@ -228,10 +237,11 @@ typedef struct gen_plan_launch {
 } gen_plan_launch;
 
 /* Plain data: keep it, copy it, reuse it for every launch of the same problem
- * on the same class of device. Every byte is set, so that equal plans are equal
- * in memory too. */
+ * on the same class of device, but do not change it: gen_launch() refuses a plan
+ * that is not as it was made. Every byte is set, so that equal plans are equal in
+ * memory too. */
 typedef struct gen_plan {
-    uint32_t size;
+    uint32_t size; /* sizeof(gen_plan) */
     uint32_t family;
     uint32_t backend;      /* enum gen_backend */
     uint32_t why;          /* enum gen_why */
@@ -243,6 +253,7 @@ typedef struct gen_plan {
     /* The family's own copy of the problem, and what 32 bits do not hold of it. */
     int64_t wide[GEN_PLAN_MAX_WIDE];
     int32_t dims[GEN_PLAN_MAX_DIMS];
+    uint64_t seal[2]; /* a checksum of the rest */
 } gen_plan;
 
 /* Picks the variants for a problem on a device. Pure: no CUDA call, no
@@ -272,7 +283,7 @@ GEN_API enum gen_status gen_explain(const gen_library *library, const gen_device
 /* Loads the plan's kernels, for every device of the machine that can run them.
  * Do it outside stream capture; once is enough. Thread-safe. Errors:
  * INVALID_ARGUMENT, MISMATCH, NO_DRIVER, NO_DEVICE, DRIVER, FORMAT (a damaged
- * image). */
+ * image), IO and OUT_OF_MEMORY (while the image is read). */
 GEN_API enum gen_status gen_preload(const gen_library *library, const gen_plan *plan);
 
 /* Launches a plan on a stream of the current context (or, for a CPU plan, runs

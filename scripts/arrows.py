@@ -30,6 +30,7 @@ ARROWS = {
     "bench/common/": ["runtime/", "templates/"],
     "bench/verify/": ["bench/common/", "runtime/", "templates/"],
     "bench/tune/": ["bench/common/", "bench/verify/", "runtime/", "templates/"],
+    "python/": [],
     "tests/emul/": ["tests/emul/"],
     "tests/emul/kernels/": ["tests/emul/kernels/", "templates/lib/"],
     "tests/gen/": ["tests/gen/", "gen/", "runtime/format/"],
@@ -41,8 +42,10 @@ SEARCH = {
     "runtime": ["runtime", "templates"],
     "templates": ["templates", "runtime"],
     "bench": ["bench", "runtime", "templates"],
+    "python": [],
     "tests/emul": ["tests/emul", "templates"],
     "tests/gen": ["gen", "runtime"],
+    "tests/fuzz": ["tests/runtime", "tests/oracle", "runtime", "templates"],
     "tests": ["tests/runtime", "tests/emul", "bench", "runtime", "templates"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
@@ -56,7 +59,7 @@ def longest(path, table):
 
 
 def sources(tree):
-    for folder in ("gen", "runtime", "templates", "bench", "tests"):
+    for folder in ("gen", "runtime", "templates", "bench", "python", "tests"):
         for path in sorted((tree / folder).rglob("*")):
             if path.suffix in (".c", ".h", ".cu", ".cuh") and "fixtures" not in path.parts and "consumer" not in path.parts:
                 yield path.relative_to(tree).as_posix()

@@ -3,7 +3,7 @@
 # does nothing where all of it is there, and prints the CUDA toolkit's folder.
 #
 #     scripts/setup.sh            compiler, CMake, Ninja, Lua 5.4, cmocka, Python
-#     scripts/setup.sh clang      clang and clang-format as well
+#     scripts/setup.sh clang      clang, clang-format and clang-tidy as well; python: what a virtual environment needs
 #
 # The CUDA toolkit itself is not installed: it is looked for in $CUDA_HOME,
 # $CUDA_PATH, beside nvcc on PATH and in /usr/local/cuda*.
@@ -34,8 +34,10 @@ for extra in "$@"; do
     clang)
         need clang command -v clang
         need clang-format command -v clang-format
+        need clang-tidy command -v clang-tidy
         ;;
-    *) fail "unknown argument '$extra': allowed is clang" ;;
+    python) need python3-venv python3 -c 'import ensurepip, venv' ;;
+    *) fail "unknown argument '$extra': allowed are clang, python" ;;
     esac
 done
 

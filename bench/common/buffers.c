@@ -161,13 +161,13 @@ static void pad_slots(int32_t *slots, uint64_t count, int32_t pool)
 
 static void fill_normal(const struct gen__tensor *t, struct rng *rng, void *data, uint64_t count)
 {
-    const bool common = t->common != 0; // NOLINT: set or not
+    const bool common = t->common < 0 || t->common > 0;
     double *row = common ? xmalloc(t->width * sizeof *row) : NULL;
-    for (uint32_t i = 0; common && i < t->width; i++)
+    for (uint32_t i = 0; row && i < t->width; i++)
         row[i] = t->common * rng_normal(rng);
     for (uint64_t i = 0; i < count; i++) {
         const double x = t->mean + t->amount * rng_normal(rng);
-        dtype_put(t->dtype, data, i, common ? x + row[i % t->width] : x);
+        dtype_put(t->dtype, data, i, row ? x + row[i % t->width] : x);
     }
     free(row);
 }
@@ -239,12 +239,12 @@ static void fill_tensor(const struct buffers *b, uint32_t t, const struct fill_o
 static void fill_by_family(const struct buffers *b, const struct fill_options *options,
                            void *const *data)
 {
-    const struct gen__fill_options wishes = {.seed = options->seed,
-                                             .padding = options->padding,
-                                             .non_finite = options->non_finite,
-                                             .poisoned = options->poisoned,
-                                             .ordered = options->ordered};
-    if (b->family->fill && b->family->fill(b->problem, b->args, b->tensor, &wishes, data) != GEN_OK)
+    const struct gen__fill_options hints = {.seed = options->seed,
+                                            .padding = options->padding,
+                                            .non_finite = options->non_finite,
+                                            .poisoned = options->poisoned,
+                                            .ordered = options->ordered};
+    if (b->family->fill && b->family->fill(b->problem, b->args, b->tensor, &hints, data) != GEN_OK)
         die(2, "%s", gen_last_error());
 }
 

@@ -156,6 +156,7 @@ enum gen_status gpu_open(struct gpu *gpu, int ordinal, long sms)
 {
     static struct gpu_api api;
     memset(gpu, 0, sizeof *gpu);
+    gpu->device.size = sizeof gpu->device;
     enum gen_status status = gen_device_query(ordinal, &gpu->device);
     if (status == GEN_OK)
         status = gen__driver_open(&gpu->driver);

@@ -24,7 +24,9 @@ static bool find(const char *file, uint64_t total, const char *variant, struct p
         return false;
     memcpy(&footer, file + total - sizeof footer, sizeof footer);
     if (memcmp(footer.magic, GEN_PACK_MAGIC, sizeof footer.magic) != 0 ||
-        footer.version != GEN_PACK_VERSION || !inside(footer.index_offset, sizeof index, total))
+        footer.version != GEN_PACK_VERSION || footer.index_size < sizeof index ||
+        !inside(footer.index_offset, footer.index_size, total - sizeof footer) ||
+        gen_pack_seal(&footer, file + footer.index_offset) != footer.hash)
         return false;
     memcpy(&index, file + footer.index_offset, sizeof index);
     if (!inside(index.variants_offset,
@@ -36,7 +38,8 @@ static bool find(const char *file, uint64_t total, const char *variant, struct p
         struct gen_pack_variant v;
         memcpy(&v, file + index.variants_offset + i * sizeof v, sizeof v);
         if (strcmp(string_of(strings, index.strings_size, v.name), variant) != 0 ||
-            !inside(v.image_offset, v.image_size, total))
+            v.image_size > total || !inside(v.image_offset, gen_pack_room(v.image_size), total) ||
+            gen_pack_hash(file + v.image_offset, gen_pack_room(v.image_size)) != v.image_hash)
             continue;
         image->size = v.image_size;
         image->data = xmalloc(v.image_size);

@@ -105,7 +105,7 @@ static void apply_controls(struct shape *s)
         s->problem->flags |= GEN_SERIAL_LAUNCH;
     if (invariant)
         s->problem->flags |= GEN_BATCH_INVARIANT;
-    (void)s->family->check(s->problem, &s->key); /* the coordinates hang on it */
+    (void)s->family->check(s->problem, &s->key); /* the coordinates depend on it */
     snprintf(s->name + length, sizeof s->name - length, "%s%s%s", scattered ? "-scattered" : "",
              serial ? "-serial" : "", invariant ? "-invariant" : "");
 }

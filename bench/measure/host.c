@@ -23,11 +23,10 @@ static const char method[] =
     "select: a million calls over 4096 random problems and all required keys on one core, the "
     "problem copied to the stack before each, as a caller has just filled it in, and each timed "
     "alone by the time-stamp counter less the counter's own cost; select_8_threads: the same calls "
-    "shared out to eight threads that start together on one library; select_launch and "
-    "cuLaunchKernel: one kernel, the same problem and buffers, one call of each in turn, each "
-    "timed "
-    "alone, the stream drained every 50 of each; select_launch_FAMILY and cuLaunchKernel_FAMILY: "
-    "the "
+    "shared out to eight threads that start together on one library; select_launch, "
+    "cuLaunchKernel and cuLaunchKernelEx: one kernel, the same problem and buffers, one call of "
+    "each in turn, each timed alone, the stream drained every 50 of each, cuLaunchKernelEx as a "
+    "programmatic dependent launch where the plan's is one; select_launch_FAMILY and so on: the "
     "same for the smallest problem of each family and all kernels of its plan; open: gen_open in "
     "one process; first_launch and "
     "bare_first_launch: in fresh processes, from a context, a stream and buffers to the end of the "
@@ -99,13 +98,25 @@ static enum gen_status bare_load(struct launcher *l, const struct gpu *gpu)
     return GEN_OK;
 }
 
-static int bare_launch(const struct launcher *l, const struct gpu *gpu)
+/* `dependent`: with the attribute that the plan's launches have. */
+static int bare_launch(const struct launcher *l, const struct gpu *gpu, bool dependent)
 {
     int result = 0;
     for (uint32_t i = 0; !result && i < l->plan.num_launches; i++) {
         const struct bare *b = &l->bare[i];
         const gen_plan_launch *p = b->launch;
         void *params[] = {b->params};
+        struct gen__launch_attribute attribute = {.id = GEN__LAUNCH_DEPENDENT, .value.allowed = 1};
+        const struct gen__launch_config config = {.grid = {p->grid[0], p->grid[1], p->grid[2]},
+                                                  .block = {p->threads, 1, 1},
+                                                  .shared = p->shared,
+                                                  .stream = gpu->stream,
+                                                  .attributes = &attribute,
+                                                  .num_attributes = 1};
+        if (dependent && p->dependent) {
+            result = gpu->driver->cuLaunchKernelEx(&config, b->function, params, NULL);
+            continue;
+        }
         result =
             gpu->driver->cuLaunchKernel(b->function, p->grid[0], p->grid[1], p->grid[2], p->threads,
                                         1, 1, p->shared, gpu->stream, params, NULL);
@@ -126,7 +137,9 @@ static void bare_open(const struct session *s, struct launcher *l, uint32_t i)
     b->opt_in = b->launch->shared + variant.shared_static > 48 * 1024;
     if (!product_image_read(s->product, variant.name, &b->image))
         die(1, "%s: cannot find the image of %s", s->product, variant.name);
-    b->params = xmalloc(GEN__MAX_PARAMS);
+    b->params = aligned_alloc(GEN__PARAMS_ALIGNMENT, GEN__MAX_PARAMS);
+    if (!b->params)
+        die(2, "no memory for a kernel's parameters");
     if (l->shape->family->params(&l->plan, i, l->stage.args[0], workspace_of(l), b->params) !=
         GEN_OK)
         die(1, "%s", gen_last_error());
@@ -185,51 +198,55 @@ static uint64_t timed_ours(struct bench_options *o, struct launcher *l)
     return after - before;
 }
 
-static uint64_t timed_bare(struct bench_options *o, struct launcher *l)
+static uint64_t timed_bare(struct bench_options *o, struct launcher *l, bool dependent)
 {
     uint64_t before = ticks();
-    int result = bare_launch(l, &o->session.gpu);
+    int result = bare_launch(l, &o->session.gpu, dependent);
     uint64_t after = ticks();
     if (result)
         die(1, "cuLaunchKernel returned %d", result);
     return after - before;
 }
 
+static void launch_row(struct text *text, const char *what, const char *suffix, double *sample,
+                       size_t count, const struct launcher *l, const char *how)
+{
+    char name[80], note[200];
+    snprintf(name, sizeof name, "%s%s", what, suffix);
+    snprintf(note, sizeof note, "%zu calls; %s; launches: %" PRIu32 "; %s", count, l->shape->name,
+             l->plan.num_launches, how);
+    host_row(text, name, sample, count, note);
+}
+
 /* The rows of one launcher; `suffix` is "" or "_FAMILY". */
 static void time_launches(struct bench_options *o, const struct tick_clock *clock,
                           struct launcher *l, const char *suffix, struct text *text)
 {
+    enum { OURS, BARE, DEPENDENT, WAYS };
     struct session *s = &o->session;
     const size_t count = o->quick ? LAUNCHES / 20 : LAUNCHES;
-    double *ours = xmalloc(count * sizeof *ours), *bare = xmalloc(count * sizeof *bare);
-    char note[200], what[80];
+    double *sample[WAYS];
+    for (int way = 0; way < WAYS; way++)
+        sample[way] = xmalloc(count * sizeof *sample[way]);
     if (gen_preload(s->library, &l->plan) != GEN_OK || bare_load(l, &s->gpu) != GEN_OK)
         die(1, "%s", gen_last_error());
     for (size_t i = 0; i < count; i++) {
-        uint64_t a, b;
-        if (i & 1) { /* each goes first every other time */
-            a = timed_ours(o, l);
-            b = timed_bare(o, l);
-        } else {
-            b = timed_bare(o, l);
-            a = timed_ours(o, l);
+        for (size_t turn = 0; turn < WAYS; turn++) { /* each goes first every third time */
+            const size_t way = (i + turn) % WAYS;
+            const uint64_t t = way == OURS ? timed_ours(o, l) : timed_bare(o, l, way == DEPENDENT);
+            sample[way][i] = tick_ns(clock, 0, t);
         }
-        ours[i] = tick_ns(clock, 0, a);
-        bare[i] = tick_ns(clock, 0, b);
         if ((i + 1) % LAUNCHES_PER_SYNC == 0 && gpu_sync(&s->gpu) != GEN_OK)
             die(1, "%s", gen_last_error());
     }
     (void)gpu_sync(&s->gpu);
-    snprintf(note, sizeof note, "%zu calls; %s; gen_select and gen_launch", count, l->shape->name);
-    snprintf(what, sizeof what, "select_launch%s", suffix);
-    host_row(text, what, ours, count, note);
-    snprintf(note, sizeof note,
-             "%zu calls; the same kernels and parameters (launches: %" PRIu32 ")", count,
-             l->plan.num_launches);
-    snprintf(what, sizeof what, "cuLaunchKernel%s", suffix);
-    host_row(text, what, bare, count, note);
-    free(ours);
-    free(bare);
+    launch_row(text, "select_launch", suffix, sample[OURS], count, l, "gen_select and gen_launch");
+    launch_row(text, "cuLaunchKernel", suffix, sample[BARE], count, l,
+               "the same kernels and parameters");
+    launch_row(text, "cuLaunchKernelEx", suffix, sample[DEPENDENT], count, l,
+               "the same as dependent launches where the plan's are");
+    for (int way = 0; way < WAYS; way++)
+        free(sample[way]);
 }
 
 static void bench_launch(struct bench_options *o, const struct tick_clock *clock, struct text *text)
@@ -295,7 +312,7 @@ static double cold_start(struct bench_options *o, bool bare)
     enum gen_status status = GEN_OK;
     if (bare) {
         status = bare_load(&l, &s->gpu);
-        if (status == GEN_OK && bare_launch(&l, &s->gpu))
+        if (status == GEN_OK && bare_launch(&l, &s->gpu, false))
             status = gen__fail(GEN_STATUS_DRIVER, "cuLaunchKernel failed");
     } else {
         status = gen_open(&options, &library);
@@ -341,6 +358,7 @@ static int host_pretended(struct bench_options *o)
 {
     struct text rows = {0};
     session_open_library(&o->session);
+    o->session.gpu.device.size = sizeof o->session.gpu.device;
     if (gen_device_named(o->pretend, &o->session.gpu.device) != GEN_OK)
         die(1, "--pretend: %s", gen_last_error());
     const struct tick_clock clock = tick_clock();

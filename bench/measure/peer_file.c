@@ -36,7 +36,7 @@ static void add_note(struct peer_list *list, struct peer_note *note)
 
 static int read_line(struct peer_list *list, char *line, const char *family)
 {
-    char *field[5];
+    char *field[5] = {line, line, line, line, line};
     int n = 0;
     for (char *p = line; p && n < 5; n++) {
         field[n] = p;
@@ -53,7 +53,7 @@ static int read_line(struct peer_list *list, char *line, const char *family)
         if (end == field[2] || *end || !(t.ms > 0))
             return 1;
     }
-    if (n == 4 && *field[3] && strcmp(field[3], "-")) {
+    if (n == 4 && *field[3] && strcmp(field[3], "-") != 0) {
         t.err = strtod(field[3], &end);
         if (end == field[3] || *end || !(t.err >= 0))
             return 1;

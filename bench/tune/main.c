@@ -21,7 +21,7 @@ static const char usage[] =
     "Measures every variant that this GPU can run on many problems and writes the table that\n"
     "the runtime selects by. Each variant is verified against the reference first; those\n"
     "that fail are comments in the table, with the reason. Buckets that the file already holds\n"
-    "for the same kernel, toolkit and driver are kept, so that an interrupted run goes on.\n";
+    "for the same machine code and driver are kept, so that an interrupted run goes on.\n";
 
 static struct {
     struct session session;
@@ -125,19 +125,29 @@ static const struct table_row *row_of(struct table *table, const struct shape *s
     return table_find(table, shape->family->name, required, coords);
 }
 
-/* Is the bucket's row (NULL: none) for the same kernel, toolkit and driver, and of a variant that
- * selection takes? */
+/* Was the row measured on this machine code? A row that does not say: on this source, compiled by
+ * this toolkit? */
+static bool is_same_kernel(const struct table *table, const struct table_row *row,
+                           const gen_variant_info *v)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, v->code_digest);
+    if (strcmp(row->code, "-") != 0)
+        return strcmp(row->code, text) == 0;
+    snprintf(text, sizeof text, "%016" PRIx64, v->digest);
+    return strcmp(row->digest, text) == 0 && strcmp(row->toolkit, table->identity.toolkit) == 0;
+}
+
+/* Is the bucket's row (NULL: none) for the same kernel and driver, and of a variant that selection
+ * takes? */
 static bool is_fresh(struct session *s, const struct table *table, const struct shape *shape,
                      const struct table_row *row)
 {
-    char digest[17];
-    gen_variant_info v;
+    gen_variant_info v = {.size = sizeof v};
     if (!row || !session_find_variant(s, row->variant, &v) ||
         session_passes_over(s, shape->problem, &v))
         return false;
-    snprintf(digest, sizeof digest, "%016" PRIx64, v.digest);
-    return strcmp(row->digest, digest) == 0 && strcmp(row->toolkit, table->identity.toolkit) == 0 &&
-           strcmp(row->driver, table->identity.driver) == 0;
+    return is_same_kernel(table, row, &v) && strcmp(row->driver, table->identity.driver) == 0;
 }
 
 /* Is this one of the buckets that are not measured? Counts it then. */

@@ -96,9 +96,10 @@ static bool verify_candidates(struct tuner *tuner, struct race *c, const struct 
 static void put_row(struct tuner *tuner, const struct race *c, int winner, int runner_up)
 {
     gen_variant_info v = session_variant(tuner->session, c->candidate[winner].variant);
-    char coords[128], digest[17];
+    char coords[128], digest[17], code[17];
     coords_format(c->shape->family, &c->shape->key, coords, sizeof coords);
     snprintf(digest, sizeof digest, "%016" PRIx64, v.digest);
+    snprintf(code, sizeof code, "%016" PRIx64, v.code_digest);
     struct table_row row = {
         .family = c->shape->family->name,
         .required = v.required,
@@ -112,6 +113,7 @@ static void put_row(struct tuner *tuner, const struct race *c, int winner, int r
         .driver = tuner->table->identity.driver,
     };
     memcpy(row.digest, digest, sizeof row.digest);
+    memcpy(row.code, code, sizeof row.code);
     table_put(tuner->table, &row);
 }
 
@@ -171,7 +173,7 @@ enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
  * with its row, and could be a glob. */
 static const char *name_of(const struct tuner *tuner, const char *variant)
 {
-    gen_variant_info info;
+    gen_variant_info info = {.size = sizeof(info)};
     const bool known = session_find_variant(tuner->session, variant, &info);
     return known && glob_match_any(tuner->only, info.name) ? info.name : NULL;
 }
@@ -180,7 +182,7 @@ void tune_pair(const struct tuner *tuner, const struct shape *shape, const struc
                struct option_list *pair)
 {
     const char *const names[] = {row->variant, row->runner_up};
-    gen_variant_info v;
+    gen_variant_info v = {.size = sizeof(v)};
     pair->count = 0;
     for (int i = 0; i < 2; i++) {
         const char *name = name_of(tuner, names[i]);

@@ -7,9 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char columns[] = "family\trequired\tproblem\tvariant\tus\tspread\trunner_up\trunner_"
-                              "up_us\tdigest\ttoolkit\tdriver";
-#define NUM_COLUMNS 11
+/* The columns in the order in which they are written. */
+static const enum gen__column columns[] = {
+    GEN__COLUMN_FAMILY, GEN__COLUMN_REQUIRED, GEN__COLUMN_PROBLEM,   GEN__COLUMN_VARIANT,
+    GEN__COLUMN_US,     GEN__COLUMN_SPREAD,   GEN__COLUMN_RUNNER_UP, GEN__COLUMN_RUNNER_UP_US,
+    GEN__COLUMN_DIGEST, GEN__COLUMN_CODE,     GEN__COLUMN_TOOLKIT,   GEN__COLUMN_DRIVER};
+#define NUM_COLUMNS (sizeof columns / sizeof *columns)
+
+/* Where a file has each column; -1: nowhere. */
+struct layout {
+    uint32_t count; /* 0: not read yet */
+    int at[GEN__NUM_COLUMNS];
+};
 
 void table_identify(struct table *table, const struct gpu *gpu, const gen_library *library,
                     const char *commit)
@@ -150,23 +159,48 @@ static char *terminated(struct gen__span span)
     return at;
 }
 
-static bool read_row(struct table *table, struct gen__span line)
+/* Every column but that of codes must be there: tables of before have none. */
+static bool read_columns(struct layout *layout, struct gen__span line)
 {
     struct gen__span field[GEN__TABLE_MAX_COLUMNS];
-    struct table_row row = {0};
-    uint64_t digest;
-    if (gen__table_fields(line, field) != NUM_COLUMNS || !gen__parse_number(field[4], &row.us) ||
-        !gen__parse_number(field[5], &row.spread) ||
-        !gen__parse_number(field[7], &row.runner_up_us) || !gen__parse_digest(field[8], &digest))
+    uint32_t count = gen__table_fields(line, field);
+    if (count > GEN__TABLE_MAX_COLUMNS)
         return false;
-    row.family = terminated(field[0]);
-    row.required = terminated(field[1]);
-    row.problem = terminated(field[2]);
-    row.variant = terminated(field[3]);
-    row.runner_up = terminated(field[6]);
-    memcpy(row.digest, terminated(field[8]), sizeof row.digest);
-    row.toolkit = terminated(field[9]);
-    row.driver = terminated(field[10]);
+    for (enum gen__column c = 0; c < GEN__NUM_COLUMNS; c++) {
+        layout->at[c] = gen__table_column(field, count, c);
+        if (layout->at[c] < 0 && c != GEN__COLUMN_CODE)
+            return false;
+    }
+    layout->count = count;
+    return true;
+}
+
+static bool read_row(struct table *table, const struct layout *layout, struct gen__span line)
+{
+    struct gen__span found[GEN__TABLE_MAX_COLUMNS], field[GEN__NUM_COLUMNS];
+    struct table_row row = {.code = "-"};
+    uint64_t digest;
+    if (gen__table_fields(line, found) != layout->count)
+        return false;
+    for (int c = 0; c < GEN__NUM_COLUMNS; c++)
+        field[c] = layout->at[c] >= 0 ? found[layout->at[c]] : (struct gen__span){"", 0};
+    const bool has_code = !gen__span_absent(field[GEN__COLUMN_CODE]);
+    if (!gen__parse_number(field[GEN__COLUMN_US], &row.us) ||
+        !gen__parse_number(field[GEN__COLUMN_SPREAD], &row.spread) ||
+        !gen__parse_number(field[GEN__COLUMN_RUNNER_UP_US], &row.runner_up_us) ||
+        !gen__parse_digest(field[GEN__COLUMN_DIGEST], &digest) ||
+        (has_code && !gen__parse_digest(field[GEN__COLUMN_CODE], &digest)))
+        return false;
+    row.family = terminated(field[GEN__COLUMN_FAMILY]);
+    row.required = terminated(field[GEN__COLUMN_REQUIRED]);
+    row.problem = terminated(field[GEN__COLUMN_PROBLEM]);
+    row.variant = terminated(field[GEN__COLUMN_VARIANT]);
+    row.runner_up = terminated(field[GEN__COLUMN_RUNNER_UP]);
+    memcpy(row.digest, terminated(field[GEN__COLUMN_DIGEST]), sizeof row.digest);
+    if (has_code)
+        memcpy(row.code, terminated(field[GEN__COLUMN_CODE]), sizeof row.code);
+    row.toolkit = terminated(field[GEN__COLUMN_TOOLKIT]);
+    row.driver = terminated(field[GEN__COLUMN_DRIVER]);
     table_put(table, &row);
     return true;
 }
@@ -195,7 +229,7 @@ int table_read(struct table *table, const char *path)
     size_t size;
     char *data = file_read(path, &size);
     int bad = 0;
-    bool header = false;
+    struct layout layout = {0};
     if (!data)
         return errno == ENOENT ? 0 : -1;
     table->found = *data != '\0';
@@ -205,9 +239,9 @@ int table_read(struct table *table, const char *path)
             continue;
         if (line.at[0] == '#')
             bad += !read_comment(table, line);
-        else if (!header && gen__span_is(line, columns))
-            header = true;
-        else if (!header || !read_row(table, line))
+        else if (!layout.count && read_columns(&layout, line))
+            continue;
+        else if (!layout.count || !read_row(table, &layout, line))
             bad++;
     }
     free(data);
@@ -276,7 +310,8 @@ static void add_header(struct text *text, const struct gpu_identity *id)
     text_add(text, "# toolkit: %s\n", id->toolkit);
     text_add(text, "# commit: %s\n", id->commit);
     text_add(text, "# rest_ms: %ld\n", id->rest_ms);
-    text_add(text, "%s\n", columns);
+    for (size_t i = 0; i < NUM_COLUMNS; i++)
+        text_add(text, "%s%c", gen__table_columns[columns[i]], i + 1 < NUM_COLUMNS ? '\t' : '\n');
 }
 
 bool table_write(struct table *table, const char *path)
@@ -289,9 +324,9 @@ bool table_write(struct table *table, const char *path)
     add_header(&text, &table->identity);
     for (size_t i = 0; i < table->num_rows; i++) {
         const struct table_row *r = &table->row[i];
-        text_add(&text, "%s\t%s\t%s\t%s\t%.3f\t%.4f\t%s\t%.3f\t%s\t%s\t%s\n", r->family,
+        text_add(&text, "%s\t%s\t%s\t%s\t%.3f\t%.4f\t%s\t%.3f\t%s\t%s\t%s\t%s\n", r->family,
                  r->required, r->problem, r->variant, r->us, r->spread, r->runner_up,
-                 r->runner_up_us, r->digest, r->toolkit, r->driver);
+                 r->runner_up_us, r->digest, *r->code ? r->code : "-", r->toolkit, r->driver);
     }
     for (size_t i = 0; i < table->num_failures; i++)
         text_add(&text, "# failed: %s: %s\n", table->failure[i].variant, table->failure[i].reason);

@@ -8,7 +8,7 @@
  *     # class: sm90_132sm
  *     ...
  *     family  required  problem  variant  us  spread  runner_up  runner_up_us
- *     digest  toolkit  driver        (one line, tabs between)
+ *     digest  code  toolkit  driver        (one line, tabs between)
  */
 #ifndef BENCH_TUNING_TABLE_H
 #define BENCH_TUNING_TABLE_H
@@ -21,7 +21,8 @@ struct table_row {
     double us, spread;     /* device microseconds; interquartile range over median */
     const char *runner_up; /* "-": none */
     double runner_up_us;
-    char digest[17]; /* of the variant */
+    char digest[17]; /* of the variant's source */
+    char code[17];   /* of its machine code; "-": the row is older than this column */
     const char *toolkit, *driver;
 };
 

@@ -1,7 +1,9 @@
 #define _GNU_SOURCE
 #include "verify/verify.h"
 #include "verify/compare.h"
+#include "verify/controls.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -36,62 +38,6 @@ static uint8_t *new_block(uint64_t size)
     return block;
 }
 
-static int form_named(const struct gen__family *family, const char *name, size_t length)
-{
-    for (uint32_t i = 0; i < family->num_forms; i++)
-        if (strlen(family->forms[i]) == length && memcmp(family->forms[i], name, length) == 0)
-            return (int)i;
-    die(1, "%s has no form '%.*s' of its arguments", family->name, (int)length, name);
-}
-
-/* What the words say, beside a fill's options. */
-struct controls {
-    int form;
-    enum gen__data data;
-    int steps;
-};
-
-static enum gen__data data_named(const char *name, size_t length)
-{
-    for (int i = 0; i < GEN__NUM_DATA; i++)
-        if (strlen(gen__data_names[i]) == length && memcmp(gen__data_names[i], name, length) == 0)
-            return (enum gen__data)i;
-    die(1, "no data is called '%.*s'", (int)length, name);
-}
-
-static struct controls read_controls(const struct gen__family *family, const char *controls,
-                                     struct fill_options *fill)
-{
-    struct controls c = {BUFFERS_DEFAULT_FORM, GEN__DATA_NORMAL, 1};
-    for (const char *p = controls; *p;) {
-        p += strspn(p, " ");
-        size_t length = strcspn(p, " ");
-        if (length == 4 && memcmp(p, "@pad", 4) == 0)
-            fill->padding = true;
-        else if (length == 4 && memcmp(p, "@nan", 4) == 0)
-            fill->non_finite = true;
-        else if (length == 7 && memcmp(p, "@poison", 7) == 0)
-            fill->poisoned = true;
-        else if (length == 5 && memcmp(p, "@tiny", 5) == 0)
-            ; /* for the caller: cheap enough to run under a sanitizer */
-        else if (length == 10 && memcmp(p, "@invariant", 10) == 0)
-            ; /* a flag of the problem */
-        else if (length > 6 && memcmp(p, "@form=", 6) == 0)
-            c.form = form_named(family, p + 6, length - 6);
-        else if (length > 6 && memcmp(p, "@data=", 6) == 0)
-            c.data = data_named(p + 6, length - 6);
-        else if (length > 7 && memcmp(p, "@steps=", 7) == 0)
-            c.steps = atoi(p + 7); /* a number from 1, or the list would have been refused */
-        else if (length)
-            die(1,
-                "unknown control '%.*s'; allowed: @pad, @nan, @poison, @tiny, @invariant, "
-                "@form=NAME, @data=KIND, @steps=N",
-                (int)length, p);
-        p += length;
-    }
-    return c;
-}
-
 /* Room for the outputs that the reference gives before it rounds them. What it
  * does not write keeps the poison, as in the output itself. */
 static void new_exact(struct verify_case *c)
@@ -111,7 +57,7 @@ static void new_exact(struct verify_case *c)
 static enum gen_status run_reference(struct verify_case *c, const gen_library *library)
 {
     const struct gen__family *family = c->buffers.family;
-    gen_device cpu;
+    gen_device cpu = {.size = sizeof(cpu)};
     gen_plan plan = {.size = sizeof plan};
     gen_args *args = xmalloc(c->buffers.family->args_size);
     memset(&cpu, 0, sizeof cpu);
@@ -141,7 +87,7 @@ bool verify_prepare(struct verify_case *c, const struct shape *shape, const char
     struct fill_options fill = {.seed = 1};
     memset(c, 0, sizeof *c);
     c->shape = shape;
-    const struct controls words = read_controls(shape->family, controls, &fill);
+    const struct controls words = controls_read(shape->family, controls, &fill);
     c->steps = words.steps;
     if (!buffers_init(&c->buffers, shape->family, shape->problem, words.form, 1, true))
         return false;
@@ -221,10 +167,10 @@ static void check_guards(const struct verify_case *c, uint32_t t, struct verify_
     const char *name = c->buffers.tensor[t].name;
     for (uint64_t i = 1; i <= BUFFERS_GUARD; i++)
         if (data[-(int64_t)i] != BUFFERS_CANARY)
-            reject(result, "wrote %llu bytes before %s", (unsigned long long)i, name);
+            reject(result, "wrote %" PRIu64 " bytes before %s", i, name);
     for (uint64_t i = 0; i < BUFFERS_GUARD; i++)
         if (end[i] != BUFFERS_CANARY)
-            reject(result, "wrote %llu bytes behind %s", (unsigned long long)(i + 1), name);
+            reject(result, "wrote %" PRIu64 " bytes behind %s", i + 1, name);
 }
 
 /* Runs that the reference left alone. */

@@ -16,7 +16,7 @@
 #include <time.h>
 
 struct outcome {
-    size_t built, refused, compiled, cached, crashed;
+    size_t built, refused, compiled, cached, kept, crashed;
     double cpu_seconds, cpu_seconds_total, wall_seconds;
     uint64_t bytes;
     const char *output;
@@ -196,11 +196,17 @@ static void prune_cache(struct session *session, const struct context *context, 
 static void print_outcome(struct session *session, const struct outcome *o)
 {
     static const char *const columns[] = {
-        "variants",    "compiled",          "cached",       "refused", "crashed",
-        "cpu_seconds", "cpu_seconds_total", "wall_seconds", "bytes",   "output"};
+        "variants",    "compiled",          "cached",       "kept",  "refused", "crashed",
+        "cpu_seconds", "cpu_seconds_total", "wall_seconds", "bytes", "output"};
     const struct options *options = session->options;
     if (options->format == OUTPUT_TABLE) {
-        if (!options->quiet)
+        if (!options->quiet && options->refresh)
+            fprintf(stderr,
+                    "%s: %zu variants; kept %zu rows, compiled %zu, cached %zu, refused %zu; %.1f "
+                    "CPU-seconds, %.1f s\n",
+                    o->output, o->built, o->kept, o->compiled, o->cached, o->refused,
+                    o->cpu_seconds, o->wall_seconds);
+        else if (!options->quiet)
             fprintf(stderr,
                     "%s: %zu variants, %" PRIu64 " bytes; compiled %zu, cached %zu, refused %zu; "
                     "%.1f CPU-seconds (the whole set: %.1f), %.1f s\n",
@@ -213,6 +219,7 @@ static void print_outcome(struct session *session, const struct outcome *o)
     output_integer(&rows, (int64_t)o->built);
     output_integer(&rows, (int64_t)o->compiled);
     output_integer(&rows, (int64_t)o->cached);
+    output_integer(&rows, (int64_t)o->kept);
     output_integer(&rows, (int64_t)o->refused);
     output_integer(&rows, (int64_t)o->crashed);
     output_decimal(&rows, o->cpu_seconds, 2);
@@ -221,6 +228,29 @@ static void print_outcome(struct session *session, const struct outcome *o)
     output_integer(&rows, (int64_t)o->bytes);
     output_text(&rows, o->output);
     output_print(&rows, options->format);
+}
+
+/* Of a catalog that is there and of this format: another is made anew, of all. */
+static size_t keep_rows(struct session *session, const struct context *context)
+{
+    struct catalog catalog;
+    const char *path = session->options->catalog;
+    if (!session->options->refresh || !catalog_is_current(session, path))
+        return 0;
+    catalog_read(session, path, &catalog);
+    return catalog_keep(session, &catalog, context->toolkit.name);
+}
+
+static void check_words(struct session *session)
+{
+    const struct options *options = session->options;
+    if (options->words.count > 0)
+        fail(session, "build: unexpected word '%s'; allowed: options", options->words.items[0]);
+    if (options->refresh && options->catalog == NULL)
+        fail(session, "--refresh: which catalog? Give --catalog FILE");
+    if (options->refresh && options->output != NULL)
+        fail(session, "--refresh makes no product, found --output %s; allowed: one of them",
+             options->output);
 }
 
 int command_build(struct session *session)
@@ -233,8 +263,9 @@ int command_build(struct session *session)
     struct pack_tables tables = {0};
     struct outcome outcome = {.output =
                                   options->output != NULL ? options->output : "attngen.fatbin"};
-    if (options->words.count > 0)
-        fail(session, "build: unexpected word '%s'; allowed: options", options->words.items[0]);
+    check_words(session);
+    if (options->refresh)
+        outcome.output = options->catalog;
     space_open(session, false);
     space_enumerate(session);
     space_subset(session, true);
@@ -242,6 +273,7 @@ int command_build(struct session *session)
     pack_read_tables(session, options->tables.items, options->tables.count, &tables);
     context_open(session, &context);
     context_check(session, &context);
+    outcome.kept = keep_rows(session, &context);
     check_plan(session, &context);
     compile(session, &context);
     if (!options->quiet) {
@@ -250,13 +282,16 @@ int command_build(struct session *session)
     }
     check_keys(session);
     check_lost(session, &context);
-    write_product(session, &context, &tables, &outcome);
+    if (!options->refresh)
+        write_product(session, &context, &tables, &outcome);
     write_catalog(session, &context);
     prune_cache(session, &context, cache_limit, start_time);
     outcome.compiled = context.pool.compiled;
     outcome.crashed = context.pool.crashed;
     outcome.cached = context.cached;
-    outcome.refused = session->num_variants - outcome.built;
+    for (size_t i = 0; i < session->num_variants; i++)
+        outcome.refused += session->variants[i]->state == VARIANT_REFUSED;
+    outcome.built = session->num_variants - outcome.refused;
     outcome.cpu_seconds = context.pool.cpu_seconds;
     for (size_t i = 0; i < session->num_variants; i++)
         outcome.cpu_seconds_total += session->variants[i]->seconds;

@@ -187,7 +187,7 @@ static void compare(struct findings *f, struct catalog *catalog, bool partial)
             continue;
         }
         row->seen = true;
-        if (row->digest != v->digest)
+        if (row->source_digest != v->source_digest)
             found(f, true, catalog->path,
                   arena_printf(&session->arena, "stale: %s has changed since", v->name));
         compare_plan(f, catalog, row, v);
@@ -211,6 +211,7 @@ static void adopt_selection(struct session *session, const struct catalog *catal
         options_add_commas(session, &options->targets, catalog->targets);
     if (options->only.count == 0 && catalog->only != NULL)
         options_add_commas(session, &options->only, catalog->only);
+    options->full = options->full || catalog->full;
     options->line_info = options->line_info || catalog->line_info;
     session->options = options;
 }
@@ -238,6 +239,7 @@ int command_check(struct session *session)
     space_subset(session, true);
     space_expand(session);
     lint_twins(&f);
+    space_default(session);
     if (options->catalog != NULL)
         compare(&f, &catalog, catalog.partial);
     if (options->product != NULL)

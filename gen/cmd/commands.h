@@ -14,6 +14,8 @@ int command_expand(struct session *session);
 int command_build(struct session *session);
 int command_check(struct session *session);
 int command_why(struct session *session);
+int command_try(struct session *session);
+int command_rekey(struct session *session);
 
 /* What plan, build and why share: variants expanded, the toolkit found, and
  * what the cache holds taken. */

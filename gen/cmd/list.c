@@ -131,6 +131,7 @@ int command_list(struct session *session)
     if (!targets && !axes) {
         /* A list may well be empty. */
         spec_enumerate(session);
+        space_default(session);
         if (session->num_variants > 0)
             space_subset(session, false);
     }

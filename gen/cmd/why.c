@@ -41,6 +41,7 @@ static void add_compiled(struct session *session, struct output_table *rows,
     field(rows, "compiled", v->state == VARIANT_BUILT ? "yes, in the cache" : "refused");
     if (v->state != VARIANT_BUILT)
         field(rows, "reason", v->reason);
+    field(rows, "code digest", arena_printf(&session->arena, "%016" PRIx64, v->code_digest));
     number(session, rows, "registers", v->report.registers);
     number(session, rows, "shared static", v->report.shared_static);
     number(session, rows, "image bytes", (int64_t)v->image_size);
@@ -65,8 +66,10 @@ static void print_variant(struct session *session, struct variant *v)
     field(&rows, "required", v->required);
     field(&rows, "free", v->free);
     field(&rows, "fallback", v->fallback ? "yes" : "no");
+    field(&rows, "default space",
+          v->extra ? "no: no tuning table picks it; --full builds it" : "yes");
     field(&rows, "template", v->template->path);
-    field(&rows, "digest", arena_printf(&session->arena, "%016" PRIx64, v->digest));
+    field(&rows, "digest", arena_printf(&session->arena, "%016" PRIx64, v->source_digest));
     number(session, &rows, "threads", v->threads);
     number(session, &rows, "shared dynamic", v->shared);
     number(session, &rows, "cluster", v->cluster);

@@ -15,10 +15,10 @@ struct head {
     char magic[16];
     unsigned char check[HASH_BYTES]; /* of the key and all that follows it */
     double seconds;
-    uint64_t log_size, image_size;
+    uint64_t log_size, image_size, code_digest;
 };
 
-static const char magic[16] = "attngen cache 1";
+static const char magic[16] = CACHE_FORMAT;
 
 /* The time of a file's last change says when its entry was last used, give or
  * take half an hour: marking each at each build would write as many inodes. An
@@ -83,6 +83,7 @@ enum cache_found cache_get(struct arena *arena, const char *folder,
     entry->log_size = (size_t)head.log_size - 1; /* the NUL is stored */
     entry->image = data + sizeof head + head.log_size;
     entry->image_size = (size_t)head.image_size;
+    entry->code_digest = head.code_digest;
     return CACHE_HIT;
 }
 
@@ -93,7 +94,8 @@ bool cache_put(const char *folder, const unsigned char key[HASH_BYTES],
     entry_path(folder, key, path);
     struct head head = {.seconds = entry->seconds,
                         .log_size = entry->log_size + 1,
-                        .image_size = entry->image_size};
+                        .image_size = entry->image_size,
+                        .code_digest = entry->code_digest};
     memcpy(head.magic, magic, sizeof magic);
     struct text text = {0};
     text_add(&text, (const char *)&head, sizeof head);
@@ -171,7 +173,7 @@ size_t cache_prune(struct arena *arena, const char *folder, uint64_t limit, time
     for (size_t i = 0; names != NULL && i < count; i++)
         if (is_hex(names[i], 2))
             add_folder(arena, arena_printf(arena, "%s/%s", folder, names[i]), start, &entries);
-    if (entries.size <= limit)
+    if (entries.items == NULL || entries.size <= limit)
         return 0;
     qsort(entries.items, entries.count, sizeof *entries.items, by_use);
     for (size_t i = 0; i < entries.count && entries.size > limit; i++) {

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <time.h>
 
 struct cache_entry {
@@ -19,7 +20,12 @@ struct cache_entry {
     size_t log_size;
     const void *image;
     size_t image_size;
+    uint64_t code_digest; /* digest of the machine code in the image */
 };
+
+/* A part of every key, so that programs of either side of a change of the format
+ * may share a cache. */
+#define CACHE_FORMAT "attngen cache 2"
 
 enum cache_found { CACHE_MISS, CACHE_HIT, CACHE_CORRUPT };
 

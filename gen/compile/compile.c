@@ -1,5 +1,7 @@
 #include "compile/compile.h"
 
+#include "compile/sass.h"
+#include "compile/code_digest.h"
 #include "util/file.h"
 #include "expand/source.h"
 
@@ -78,8 +80,9 @@ static void read_log(nvrtcProgram program, struct text *log)
     free(text);
 }
 
-/* The machine code, or the PTX text, into `file`. */
-static bool write_code(nvrtcProgram program, bool ptx, const char *file)
+/* The machine code, or the PTX text, into `file`; its digest into *digest. */
+static bool write_code(nvrtcProgram program, bool ptx, const char *symbol, const char *file,
+                       uint64_t *digest)
 {
     size_t size = 0;
     nvrtcResult got = ptx ? nvrtcGetPTXSize(program, &size) : nvrtcGetCUBINSize(program, &size);
@@ -89,12 +92,15 @@ static bool write_code(nvrtcProgram program, bool ptx, const char *file)
     if (code == NULL)
         return false;
     got = ptx ? nvrtcGetPTX(program, code) : nvrtcGetCUBIN(program, code);
-    bool ok = got == NVRTC_SUCCESS && file_write_unsynced(file, code, ptx ? size - 1 : size);
+    size -= ptx; /* the NUL */
+    bool ok = got == NVRTC_SUCCESS && file_write_unsynced(file, code, size);
+    if (ok)
+        *digest = code_digest(code, size, ptx, symbol);
     free(code);
     return ok;
 }
 
-/* fatbinary writes neither names nor times into its file: the bytes hang on the
+/* fatbinary writes neither names nor times into its file: the bytes depend on the
  * code alone. */
 static bool wrap(const struct arch *arch, const struct toolkit *toolkit, const char *code,
                  const char *fatbin)
@@ -137,7 +143,7 @@ static void make_image(nvrtcProgram program, const struct variant *variant,
 {
     bool ptx = variant->arch->kind == GEN_PACK_PTX;
     const char *code = ptx ? "code.ptx" : "code.cubin", *fatbin = "image.fatbin";
-    if (!write_code(program, ptx, code))
+    if (!write_code(program, ptx, variant->symbol, code, &result->code_digest))
         fail_result(result, "the compiler's output cannot be kept", strerror(errno));
     else if (!wrap(variant->arch, toolkit, code, fatbin))
         fail_result(result, toolkit->fatbinary, "it failed");
@@ -145,6 +151,19 @@ static void make_image(nvrtcProgram program, const struct variant *variant,
         fail_result(result, "fatbinary's output cannot be read", strerror(errno));
     unlink(code);
     unlink(fatbin);
+}
+
+/* A line of the log, as ptxas writes them: the log is what the cache keeps. */
+static void add_instructions(nvrtcProgram program, struct text *log)
+{
+    size_t size = 0;
+    if (nvrtcGetCUBINSize(program, &size) != NVRTC_SUCCESS || size == 0)
+        return;
+    char *code = calloc(size, 1);
+    if (code != NULL && nvrtcGetCUBIN(program, code) == NVRTC_SUCCESS)
+        text_printf(log, "ptxas info    : %d SASS instructions, as attngen counts them\n",
+                    sass_count(code, size));
+    free(code);
 }
 
 void compile_variant(const struct variant *variant, const struct toolkit *toolkit,
@@ -179,6 +198,8 @@ void compile_variant(const struct variant *variant, const struct toolkit *toolki
         fail_result(result, "nvrtcCompileProgram", nvrtcGetErrorString(got));
     else
         make_image(program, variant, toolkit, result);
+    if (result->status == COMPILE_OK)
+        add_instructions(program, &result->log);
     nvrtcDestroyProgram(&program);
     result->seconds = cpu_seconds() - start;
 }

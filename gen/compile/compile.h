@@ -16,8 +16,9 @@ enum compile_status {
 struct compile_result {
     enum compile_status status;
     struct text log;
-    struct text image; /* a fatbin of one image */
-    double seconds;    /* CPU time of this process and its children */
+    struct text image;    /* a fatbin of one image */
+    uint64_t code_digest; /* code_digest() of what is in it */
+    double seconds;       /* CPU time of this process and its children */
 };
 
 /* The options for a target, separated by blanks; part of every digest. */

@@ -61,7 +61,8 @@ static void add_stratum(const struct stratum *s, struct estimate *e)
             continue;
         have++;
         seconds += v->seconds;
-        bytes += v->state == VARIANT_BUILT ? (double)((v->image_size + 15) / 16 * 16) : 0;
+        const size_t aligned = (v->image_size + 15) / 16 * 16;
+        bytes += v->state == VARIANT_BUILT ? (double)aligned : 0;
     }
     double scale = have > 0 ? (double)s->count / (double)have : 0;
     e->variants += s->count;

@@ -93,7 +93,8 @@ static void keep_result(const struct pool *pool, const struct variant *variant,
                                 .log = result->log.data,
                                 .log_size = result->log.size,
                                 .image = result->image.data,
-                                .image_size = result->image.size};
+                                .image_size = result->image.size,
+                                .code_digest = result->code_digest};
     if (result->status != COMPILE_OK || cache_put(pool->cache, variant->key, &entry))
         return;
     result->status = COMPILE_FAILED;
@@ -271,6 +272,7 @@ static void judge(struct session *session, struct variant *variant, const struct
     variant->seconds = entry->seconds;
     variant->image = entry->image;
     variant->image_size = entry->image_size;
+    variant->code_digest = entry->code_digest;
     variant->warnings = ptxas_log_messages(&session->arena, entry->log);
     ptxas_log_parse(entry->log, &variant->report);
     if (variant->report.entries != 1 || strcmp(variant->report.entry, variant->symbol) != 0) {
@@ -394,11 +396,14 @@ static long own_cpus(void)
 int pool_default_jobs(void)
 {
     long jobs = own_cpus(), kib = 0;
+    static const char available[] = "MemAvailable:";
     FILE *file = fopen("/proc/meminfo", "re");
     char line[128];
     while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        if (sscanf(line, "MemAvailable: %ld kB", &kib) == 1)
+        if (strncmp(line, available, sizeof available - 1) == 0) {
+            kib = strtol(line + sizeof available - 1, NULL, 10);
             break;
+        }
     if (file != NULL)
         fclose(file);
     if (kib > 0 && kib / 1024 / MEMORY_PER_JOB_MIB < jobs)

@@ -7,6 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of ptxas, which writes none that an int cannot hold. */
+static int parse(const char *digits)
+{
+    return (int)strtol(digits, NULL, 10);
+}
+
 /* The number before `what` on the line, or 0. */
 static int number_before(const char *line, const char *end, const char *what)
 {
@@ -17,7 +23,7 @@ static int number_before(const char *line, const char *end, const char *what)
         p--;
     while (p > line && isdigit((unsigned char)p[-1]))
         p--;
-    return atoi(p);
+    return parse(p);
 }
 
 static int number_after(const char *line, const char *end, const char *what)
@@ -25,7 +31,7 @@ static int number_after(const char *line, const char *end, const char *what)
     const char *p = strstr(line, what);
     if (p == NULL || p >= end)
         return 0;
-    return atoi(p + strlen(what));
+    return parse(p + strlen(what));
 }
 
 static int greatest(int a, int b)
@@ -50,6 +56,8 @@ static void parse_line(const char *line, const char *end, struct report *report)
         greatest(report->spill_loads, number_before(line, end, "bytes spill loads"));
     report->registers = greatest(report->registers, number_after(line, end, "Used "));
     report->shared_static = greatest(report->shared_static, number_before(line, end, "bytes smem"));
+    report->instructions =
+        greatest(report->instructions, number_before(line, end, "SASS instructions"));
     /* C7508, C7510, ...: "wgmma.mma_async instructions are serialized due to ..." */
     const char *remark = strstr(line, "(C75");
     if (remark != NULL && remark < end)

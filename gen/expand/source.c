@@ -86,8 +86,7 @@ static const struct header *find_header(struct session *session, const char *nam
 static const char allowed[] = "allowed: #include \"FILE\" with a file below the templates folder, "
                               "as \"lib/x.cuh\", or <FILE>, in a line by itself";
 
-/* Whether a name leads out of the templates folder. */
-static bool leads_out(const char *name, size_t size)
+bool source_leads_out(const char *name, size_t size)
 {
     if (name[0] == '/')
         return true;
@@ -113,7 +112,7 @@ static void scan_includes(struct session *session, const char *path, const char 
     includes_begin(&includes, text, size);
     while (includes_next(&includes, &found)) {
         const char *why = found.refusal;
-        if (why == NULL && leads_out(found.name, found.name_size))
+        if (why == NULL && source_leads_out(found.name, found.name_size))
             why = "its path leads out of the templates folder";
         if (why != NULL)
             fail(session, "%s:%d: %.*s: %s; %s", path, found.line,
@@ -187,8 +186,8 @@ void source_digest(struct session *session, struct variant *variant, const char 
     variant->headers = list.items;
     variant->num_headers = list.count;
 
-    /* The image hangs on the text, with --line-info down to the lines: that is the cache's key.
-     * What was measured hangs on what the code does: its digest is that of the tokens. */
+    /* The image depends on the text, with --line-info down to the lines: that is the cache's key.
+     * What was measured depends on what the code does: its digest is that of the tokens. */
     char *tokens = room_for_tokens(session, variant->source_size);
     size_t size;
     bool plain = tokens_of(variant->source, variant->source_size, tokens, &size);
@@ -210,5 +209,5 @@ void source_digest(struct session *session, struct variant *variant, const char 
     hash_field(&meaning, plain ? tokens : variant->source, plain ? size : variant->source_size);
     hash_end(&key, variant->key);
     hash_end(&meaning, digest);
-    variant->digest = hash_short(digest);
+    variant->source_digest = hash_short(digest);
 }

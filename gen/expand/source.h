@@ -7,7 +7,7 @@
 
 #include "spec/model.h"
 
-/* Paths that the compiler sees; constant, so that images do not hang on where
+/* Paths that the compiler sees; constant, so that images do not depend on where
  * the sources lie. */
 #define VIRTUAL_TEMPLATES "/attngen/templates/"
 
@@ -15,6 +15,9 @@
  * asked for it. */
 const struct template *source_template(struct session *session, const char *path,
                                        const struct family *family);
+
+/* Whether a name leads out of the templates folder. */
+bool source_leads_out(const char *name, size_t size);
 
 /* Finds the headers that the variant's expanded source includes, directly or
  * not, and from them, the source and `options` the variant's digest. */

@@ -61,13 +61,41 @@ static void new_line(struct scan *s)
     s->gap = false;
 }
 
+/* Whether the output ends in a number, as the preprocessor reads one: with letters and points. */
+static bool ends_in_number(const struct scan *s)
+{
+    const char *first = s->to;
+    while (first > s->start && (is_name(first[-1]) || first[-1] == '.'))
+        first--;
+    return first < s->to && isdigit((unsigned char)*first);
+}
+
+/* Whether the last character and this one would make one token where blanks stand between them. */
+static bool would_join(const struct scan *s, char c)
+{
+    static const char pairs[] = "++ -- << >> <= >= == != && || += -= *= /= %= &= |= ^= -> :: ## .* "
+                                ".. // /* <: :> <% %> %:";
+    const char last = s->to[-1], pair[] = {last, c, '\0'};
+    const bool quotes = last == '"' || last == '\'', quote = c == '"' || c == '\'';
+    if ((is_name(last) && (is_name(c) || quote)) || (quotes && is_name(c)))
+        return true;
+    if (ends_in_number(s) && (c == '.' || c == '\'' || (strchr("eEpP", last) && strchr("+-", c))))
+        return true;
+    if (last == '.' && isdigit((unsigned char)c))
+        return true;
+    if (last == '>' && c == '*' && s->to - s->start >= 2 && s->to[-2] == '-')
+        return true;
+    /* NAME(x) in a #define is another macro than NAME (x). */
+    return strstr(pairs, pair) != NULL || (s->directive && c == '(');
+}
+
 static void put(struct scan *s, char c)
 {
     if (s->fresh && c == '#') {
         new_line(s);
         s->directive = true;
     }
-    if (s->gap && s->to > s->start && s->to[-1] != '\n')
+    if (s->gap && s->to > s->start && s->to[-1] != '\n' && would_join(s, c))
         *s->to++ = ' ';
     s->gap = s->fresh = false;
     *s->to++ = c;
@@ -125,7 +153,9 @@ static bool step(struct scan *s)
         s->gap = true;
         s->at++;
     } else if (c == '"' || c == '\'') {
-        const char before = s->to > s->start && !s->gap ? s->to[-1] : ' ';
+        char before = ' ';
+        if (s->to > s->start && !s->gap)
+            before = s->to[-1];
         if (c == '\'' && in_number(s)) {
             put(s, c);
             s->at++;

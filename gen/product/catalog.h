@@ -31,7 +31,9 @@ extern const char *const planned_names[NUM_PLANNED];
 
 struct catalog_row {
     const char *name;
-    uint64_t digest;
+    const char *line, *reason; /* the row of a built variant; why one is refused */
+    uint64_t source_digest;
+    uint64_t code_digest;             /* 0: not known */
     const char *planned[NUM_PLANNED]; /* NULL: the file does not say */
     bool seen;
 };
@@ -46,12 +48,18 @@ struct catalog {
     size_t count;
     /* How it was chosen; NULL where it does not say. */
     const char *families, *targets, *only;
-    bool line_info;
+    const char *toolkit; /* that compiled it */
+    bool full, line_info;
     bool partial; /* chosen by a table: missing rows are no mistake */
 };
 
+/* Is there such a file, of this format? */
+bool catalog_is_current(struct session *session, const char *path);
 /* Damaged files are failures. */
 void catalog_read(struct session *session, const char *path, struct catalog *catalog);
+/* Gives variants that are neither compiled nor refused yet their rows of the catalog, where source
+ * and plan are the same and so is the toolkit; returns how many. They have no image. */
+size_t catalog_keep(struct session *session, const struct catalog *catalog, const char *toolkit);
 void catalog_read_product(struct session *session, const char *path, struct catalog *catalog);
 
 #endif /* CATALOG_H */

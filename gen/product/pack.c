@@ -28,6 +28,7 @@ static void add_table(struct session *session, struct pack_tables *tables, const
     if (!has_suffix(base, ".tsv"))
         fail(session, "--tables: %s is no table; allowed: files named <class>.tsv, folders of them",
              path);
+    table.path = path;
     table.name = arena_copy(&session->arena, base, strlen(base) - 4);
     table.text = file_read(&session->arena, path, &table.size);
     if (table.text == NULL)
@@ -104,7 +105,7 @@ static uint32_t strings_add(struct strings_area *area, const char *string)
 
 static void align(struct text *out, size_t to)
 {
-    static const char zeros[16];
+    static const char zeros[GEN_PACK_IMAGE_ALIGNMENT];
     text_add(out, zeros, (to - out->size % to) % to);
 }
 
@@ -180,7 +181,8 @@ static void pack_group(struct packer *p, size_t first, size_t end)
     p->index.num_groups++;
 }
 
-static void pack_variant(struct packer *p, const struct variant *v, uint64_t image_offset)
+static void pack_variant(struct packer *p, const struct variant *v, uint64_t image_offset,
+                         uint64_t image_hash)
 {
     struct gen_pack_variant row = {
         .name = strings_add(&p->strings, v->name),
@@ -191,9 +193,11 @@ static void pack_variant(struct packer *p, const struct variant *v, uint64_t ima
         .shared_static = (uint32_t)v->report.shared_static,
         .registers = (uint32_t)v->report.registers,
         .cluster = (uint32_t)v->cluster,
-        .digest = v->digest,
+        .source_digest = v->source_digest,
+        .code_digest = v->code_digest,
         .image_offset = image_offset,
         .image_size = v->image_size,
+        .image_hash = image_hash,
     };
     memcpy(row.facts, v->facts, sizeof row.facts);
     text_add(&p->variant_rows, (const char *)&row, sizeof row);
@@ -275,7 +279,6 @@ static void finish(struct packer *p, const char *toolkit, uint64_t digest, struc
     memcpy(footer.magic, GEN_PACK_MAGIC, sizeof footer.magic);
     p->index.num_variants = (uint32_t)p->count;
     p->index.toolkit = strings_add(&p->strings, toolkit);
-    align(out, 8);
     footer.index_offset = out->size;
     uint64_t at = out->size + sizeof p->index;
     p->index.families_offset = place(&at, &p->families);
@@ -295,8 +298,8 @@ static void finish(struct packer *p, const char *toolkit, uint64_t digest, struc
     add_part(out, &p->table_rows);
     add_part(out, &p->strings.text);
     footer.index_size = out->size - footer.index_offset;
-    footer.index_hash = gen_pack_hash(out->data + footer.index_offset, footer.index_size);
     footer.product_digest = digest;
+    footer.hash = gen_pack_seal(&footer, out->data + footer.index_offset);
     text_add(out, (const char *)&footer, sizeof footer);
 }
 
@@ -314,9 +317,10 @@ void pack_make(struct session *session, struct variant *const *variants, size_t 
             continue;
         pack_group(p, first, end);
         for (size_t i = first; i < end; i++) {
-            align(out, 16);
-            pack_variant(p, variants[i], out->size);
+            const uint64_t at = out->size;
             text_add(out, variants[i]->image, variants[i]->image_size);
+            align(out, GEN_PACK_IMAGE_ALIGNMENT);
+            pack_variant(p, variants[i], at, gen_pack_hash(out->data + at, out->size - at));
         }
     }
     uint64_t digest = product_digest(p);

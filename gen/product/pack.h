@@ -7,6 +7,7 @@
 #include "spec/model.h"
 
 struct pack_table {
+    const char *path;
     const char *name; /* "sm90_132sm" */
     const char *text;
     size_t size;
@@ -22,7 +23,7 @@ void pack_read_tables(struct session *session, const char *const *paths, size_t 
                       struct pack_tables *tables);
 
 /* Appends the product of `variants` (sorted by name, each VARIANT_BUILT, or, to
- * learn the size of all but the images, any). Its bytes hang on nothing else. */
+ * learn the size of all but the images, any). Its bytes depend on nothing else. */
 void pack_make(struct session *session, struct variant *const *variants, size_t count,
                const struct pack_tables *tables, const char *toolkit, struct text *out);
 

@@ -56,6 +56,7 @@ struct report {
     int entries;                          /* kernels in the image */
     int registers, shared_static;         /* per thread; bytes */
     int stack, spill_stores, spill_loads; /* bytes */
+    int instructions;                     /* 0: not counted */
     bool serialized;                      /* a C75xx remark */
     char entry[256];                      /* the first kernel's name */
 };
@@ -77,26 +78,29 @@ struct variant {
     int threads, shared, cluster, max_registers;
     int32_t facts[GEN_PACK_MAX_FACTS];
     bool fallback;
-    int spec; /* Lua registry */
+    bool extra; /* outside of the default space (default_space.h) */
+    int spec;   /* Lua registry */
 
     /* Of the expansion. */
     const char *source;
     size_t source_size;
     const struct header **headers; /* the closure, sorted by name */
     size_t num_headers;
-    uint64_t digest;               /* of what the compiler is told, without comments and layout */
+    uint64_t source_digest;        /* of what the compiler is told, without comments and layout */
     unsigned char key[HASH_BYTES]; /* of the cache entry: of the text itself */
 
     /* Of the compile. */
     enum variant_state state;
     bool cached;
-    bool lost; /* the compiler crashed or hung; not a property of the variant */
+    bool lost;       /* the compiler crashed or hung; not a property of the variant */
+    const char *row; /* of a catalog, where that says what compiling it would: no image then */
     const char *reason;
     const char *warnings; /* the compiler's, or NULL */
     struct report report;
     double seconds; /* of CPU time it took to compile */
     const void *image;
     size_t image_size;
+    uint64_t code_digest; /* digest of the machine code, or of the PTX */
 };
 
 /* A required key that a family does not serve on a target, and why. */
@@ -127,6 +131,7 @@ struct session {
     size_t tokens_room;
     struct variant **variants; /* sorted by name */
     size_t num_variants;
+    size_t num_extra; /* left out: not in the default space */
     struct unserved *unserved;
     size_t num_unserved;
 

@@ -1,6 +1,6 @@
--- The sandbox that templates and family files run in: no way to files, code or other chunks, and nothing whose result
+-- The sandbox that templates and family files run in: no way to files or code but include(), and nothing whose result
 -- could differ from run to run. Embedded in the program; gen/spec/spec.c loads it and hands it to spec.lua.
-local core = ... -- from C: string_methods(t), guard(name, function)
+local core = ... -- from C: string_methods(t), guard(name, function), load(source, chunk, env), read(name)
 
 local next, type, tostring, select, error = next, type, tostring, select, error
 local rawget, rawset, getmetatable, setmetatable = rawget, rawset, getmetatable, setmetatable
@@ -241,7 +241,24 @@ local function environment(given)
   })
 end
 
+-- include("kda/space.lua") for chunks of this environment: runs the file in it, once, and returns what it returns.
+local function includer(env)
+  local results, running = {}, {}
+  return function(name)
+    if type(name) ~= "string" then error("include() wants a file's name, such as \"kda/space.lua\", not a " .. type(name), 2) end
+    if running[name] then error(format("include(%q) is within itself", name), 2) end
+    if not results[name] then
+      local source, message = core.read(name)
+      if not source then error(message, 2) end
+      running[name] = true
+      results[name] = { core.load(source, name, env)() }
+      running[name] = nil
+    end
+    return results[name][1]
+  end
+end
+
 return {
-  sorted_keys = sorted_keys, read_only = read_only, copy = copy, nearest = nearest, names_of = names_of, base = base,
+  includer = includer, sorted_keys = sorted_keys, read_only = read_only, copy = copy, nearest = nearest, names_of = names_of, base = base,
   environment = environment,
 }

@@ -1,10 +1,12 @@
 #include "spec/space.h"
 
+#include "compile/cache.h"
 #include "compile/compile.h"
 #include "expand/expand.h"
 #include "util/error.h"
 #include "util/file.h"
 #include "util/glob.h"
+#include "spec/default_space.h"
 #include "spec/gpu.h"
 #include "format/table.h"
 #include "compile/pool.h"
@@ -103,9 +105,18 @@ void space_open(struct session *session, bool all_by_default)
     spec_load_families(session, session->options->families.items, session->options->families.count);
 }
 
+void space_default(struct session *session)
+{
+    if (!session->options->full && session->options->from_tables.count == 0)
+        default_space_keep(session);
+}
+
 void space_enumerate(struct session *session)
 {
+    const enum command by_name = COMMAND_EXPAND | COMMAND_CHECK | COMMAND_WHY | COMMAND_TRY;
     spec_enumerate(session);
+    if ((session->options->command & by_name) == 0)
+        space_default(session);
     if (session->num_variants > 0)
         return;
     const char *reason = session->num_unserved > 0 ? session->unserved[0].reason : "none is legal";
@@ -136,8 +147,9 @@ static void match_globs(struct session *session, bool *wanted)
                 found++;
             }
         if (found == 0)
-            fail(session, "--only: '%s' matches none of %zu variants, such as %s", globs->items[g],
-                 session->num_variants, session->variants[0]->name);
+            fail(session, "--only: '%s' matches none of %zu variants, such as %s%s",
+                 globs->items[g], session->num_variants, session->variants[0]->name,
+                 session->num_extra > 0 ? "; --full adds those that no table picks" : "");
     }
 }
 
@@ -267,6 +279,7 @@ size_t space_look_up(struct session *session, const struct toolkit *toolkit, con
         hash_begin(&hash);
         hash_add(&hash, variant->key, HASH_BYTES);
         hash_string(&hash, toolkit->identity);
+        hash_string(&hash, CACHE_FORMAT);
         hash_end(&hash, variant->key);
         variant->cached = pool_from_cache(session, cache, variant);
         found += variant->cached;

@@ -12,8 +12,11 @@
 /* Fills session->families and ->targets. `all_by_default`: without --targets,
  * every target rather than the GPU's own. */
 void space_open(struct session *session, bool all_by_default);
-/* Enumerates the variants. */
+/* Enumerates the variants: those of the default space, but where --full, a table or
+ * names that are spelled out ask for others. */
 void space_enumerate(struct session *session);
+/* Takes away what is outside of the default space, unless --full. */
+void space_default(struct session *session);
 /* Leaves the variants that --only and --from-table choose. `keep_fallbacks`
  * keeps the fallback of every required key that has one of them. */
 void space_subset(struct session *session, bool keep_fallbacks);

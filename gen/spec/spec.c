@@ -1,6 +1,7 @@
 #include "spec/spec.h"
 
 #include "expand/source.h"
+#include "spec/default_space.h"
 #include "spec/watchdog.h"
 #include "util/error.h"
 #include "util/file.h"
@@ -33,12 +34,41 @@ static int core_load(lua_State *L)
     return 1;
 }
 
+/* The text of a Lua file below the templates folder; else nil and why not. */
+static int core_read(lua_State *L)
+{
+    struct session *session = session_of(L);
+    const char *name = luaL_checkstring(L, 1), *why = "it is no file that ends in .lua";
+    size_t size, length = strlen(name);
+    const char *text = NULL;
+    if (source_leads_out(name, length)) {
+        why = "its path leads out of the templates folder";
+    } else if (length > 4 && strcmp(name + length - 4, ".lua") == 0) {
+        text = file_read(&session->arena,
+                         arena_printf(&session->arena, "%s/%s", session->templates, name), &size);
+        why = text == NULL ? strerror(errno) : NULL;
+    }
+    if (text != NULL) {
+        lua_pushlstring(L, text, size);
+        return 1;
+    }
+    lua_pushnil(L);
+    lua_pushfstring(L, "include(\"%s\"): %s; allowed: a Lua file below the templates folder", name,
+                    why);
+    return 2;
+}
+
+/* The line of a function in the file `path`; "file:line" where it is in another. */
 static int core_line_of(lua_State *L)
 {
     lua_Debug ar;
     lua_pushvalue(L, 1);
     lua_getinfo(L, ">S", &ar);
-    lua_pushinteger(L, ar.linedefined > 0 ? ar.linedefined : 1);
+    int line = ar.linedefined > 0 ? ar.linedefined : 1;
+    if (ar.source[0] != '@' || strcmp(ar.source + 1, luaL_checkstring(L, 2)) == 0)
+        lua_pushinteger(L, line);
+    else
+        lua_pushfstring(L, "%s:%d", ar.source + 1, line);
     return 1;
 }
 
@@ -133,13 +163,10 @@ static void load_own(lua_State *L, const unsigned char *text, size_t size, const
 
 void spec_open(struct session *session)
 {
-    static const luaL_Reg core[] = {{"load", core_load},
-                                    {"line_of", core_line_of},
-                                    {"fail", core_fail},
-                                    {"glob", core_glob},
-                                    {"string_methods", core_string_methods},
-                                    {"guard", watchdog_guard},
-                                    {NULL, NULL}};
+    static const luaL_Reg core[] = {
+        {"load", core_load},       {"read", core_read}, {"line_of", core_line_of},
+        {"fail", core_fail},       {"glob", core_glob}, {"string_methods", core_string_methods},
+        {"guard", watchdog_guard}, {NULL, NULL}};
     lua_State *L = session->L;
     *(struct session **)lua_getextraspace(L) = session;
     watchdog_open(session);
@@ -375,6 +402,7 @@ void spec_enumerate(struct session *session)
     if (session->num_variants > 0)
         qsort(session->variants, session->num_variants, sizeof *session->variants, by_name);
     check_names(session);
+    default_space_mark(session);
 }
 
 /* ---- questions ---------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 -- The specialization space: family files read and checked, their variants enumerated and named. Embedded in the program;
 -- gen/spec/spec.c is the only caller.
-local core, sandbox = ... -- from C: glob(pattern, name), load(source, chunk, env), line_of(function), fail(message)
+local core, sandbox = ... -- from C: glob(pattern, name), load(source, chunk, env), line_of(function, path), fail(message)
 local spec = {}
 
 local next, type, tostring, select, error = next, type, tostring, select, error
@@ -15,7 +15,13 @@ local MAX_REQUIRED, MAX_FACTS, MAX_COORDS, MAX_COMBINATIONS = 8, core.max_facts,
 -- ---- family files -----------------------------------------------------------------------------------------------------
 
 local function fail(family, line, message, ...)
-  core.fail(format("%s:%d: %s", family.path, line, format(message, ...)))
+  local where = type(line) == "string" and line or format("%s:%d", family.path, line)
+  core.fail(format("%s: %s", where, format(message, ...)))
+end
+
+-- Where a function stands: a line of the family's file, or "file:line" of one that it includes.
+local function line_of(family, fn)
+  return core.line_of(fn, family.path)
 end
 
 -- The line that spells `pattern`, at or after `from`: where a mistake in a field is best shown.
@@ -172,8 +178,9 @@ end
 
 function spec.load_family(name, source, path)
   local family = { name = name, source = source, path = path, line = 1 }
-  local handle
-  local env = environment({
+  local handle, env
+  env = environment({
+    include = function(...) return family.include(...) end,
     family = function(given)
       -- A tail call leaves no frame to ask, so the text says where it is.
       family.line = line_with(family, "%f[%w_]family%f[^%w_]%s*[({%w]", 1)
@@ -184,6 +191,7 @@ function spec.load_family(name, source, path)
       return handle
     end,
   })
+  family.include = sandbox.includer(env)
   local result = core.load(source, path, env)()
   if handle == nil or result ~= handle then
     fail(family, family.line, "the file returns %s; allowed: return family { ... }", shown(result))
@@ -275,7 +283,7 @@ local function check_plan_facts(family, line, name, facts)
 end
 
 local function check_plan(family, arch, name, plan)
-  local line = core.line_of(family.plan)
+  local line = line_of(family, family.plan)
   if type(plan) ~= "table" then fail(family, line, "plan of %s is %s; allowed: a table", name, shown(plan)) end
   for _, k in ipairs(sorted_keys(plan, 1)) do
     if not plan_fields[k] and k ~= "facts" then
@@ -308,16 +316,16 @@ local function make_variant(family, arch, values, v)
   local facts = check_plan(family, arch, name, plan)
   local template = family.template(v, arch.shown)
   if type(template) ~= "string" or not template:find("^%w[%w_.-]*$") then
-    fail(family, core.line_of(family.template), "template of %s is %s; allowed: the name of a file in the folder", name,
+    fail(family, line_of(family, family.template), "template of %s is %s; allowed: the name of a file in the folder", name,
       shown(template))
   end
   local prefix = family.symbol and family.symbol(v) or ""
   if type(prefix) ~= "string" or not prefix:find("^[%a_]?[%w_]*$") then
-    fail(family, core.line_of(family.symbol), "symbol of %s is %s; allowed: the start of a C name", name, shown(prefix))
+    fail(family, line_of(family, family.symbol), "symbol of %s is %s; allowed: the start of a C name", name, shown(prefix))
   end
   local fallback = family.fallback(v)
   if type(fallback) ~= "boolean" then
-    fail(family, core.line_of(family.fallback), "fallback of %s is %s; allowed: true or false", name, shown(fallback))
+    fail(family, line_of(family, family.fallback), "fallback of %s is %s; allowed: true or false", name, shown(fallback))
   end
   return {
     family = family, arch = arch, values = copy(values, {}), name = name, symbol = prefix .. name,
@@ -348,7 +356,7 @@ end
 local function check_reason(family, fn, what, answer)
   if answer == true then return nil end
   if type(answer) ~= "string" or answer == "" then
-    fail(family, core.line_of(fn), "%s() returned %s for %s; allowed: true, or a sentence that says why not", what,
+    fail(family, line_of(family, fn), "%s() returned %s for %s; allowed: true, or a sentence that says why not", what,
       shown(answer), spec.context())
   end
   return answer
@@ -368,7 +376,7 @@ end
 
 local function check_key(family, arch, group, variants, first, reasons)
   if #variants < first then
-    fail(family, core.line_of(family.legal), "legal() leaves %s with no variant on %s; most often: %s", group,
+    fail(family, line_of(family, family.legal), "legal() leaves %s with no variant on %s; most often: %s", group,
       arch.values.name, most_frequent(reasons) or "no combination at all")
   end
   local names = {}
@@ -376,7 +384,7 @@ local function check_key(family, arch, group, variants, first, reasons)
     if variants[i].fallback then names[#names + 1] = variants[i].name end
   end
   if #names ~= 1 then
-    fail(family, core.line_of(family.fallback), "%s on %s has %d fallback variants%s; allowed: exactly one", group,
+    fail(family, line_of(family, family.fallback), "%s on %s has %d fallback variants%s; allowed: exactly one", group,
       arch.values.name, #names, #names > 0 and " (" .. list_text({ names[1], names[2] }) .. ", ...)" or "")
   end
 end
@@ -518,7 +526,7 @@ function spec.template_environment(variant)
   local family, arch = variant.family, variant.arch
   local given = {
     NAME = variant.symbol, THREADS = variant.threads, SHARED = variant.shared, CLUSTER = variant.cluster,
-    MAX_REGISTERS = variant.max_registers, ARCH = arch.shown, f32 = base.f32,
+    MAX_REGISTERS = variant.max_registers, ARCH = arch.shown, f32 = base.f32, include = true,
   }
   for name, value in next, variant.values do
     local upper = name:upper()
@@ -530,7 +538,7 @@ function spec.template_environment(variant)
     asked = function() return variant.name end
     local constants = family.constants(view(values, axis_names(family.required, family.free)), arch.shown)
     asked = nil
-    local line = core.line_of(family.constants)
+    local line = line_of(family, family.constants)
     if type(constants) ~= "table" then
       fail(family, line, "constants of %s is %s; allowed: a table of names", variant.name, shown(constants))
     end
@@ -544,7 +552,9 @@ function spec.template_environment(variant)
       given[k] = constants[k]
     end
   end
-  return environment(given)
+  local env = environment(given)
+  given.include = sandbox.includer(env)
+  return env
 end
 
 return spec

@@ -15,7 +15,7 @@
 
 char *file_read(struct arena *arena, const char *path, size_t *size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a FIFO's writer */
     if (fd < 0)
         return NULL;
     struct stat st;

@@ -112,9 +112,9 @@ uint64_t hash_short(const unsigned char digest[HASH_BYTES])
 void hash_hex(const unsigned char digest[HASH_BYTES], char hex[2 * HASH_BYTES + 1])
 {
     static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < HASH_BYTES; i++) {
+    for (size_t i = 0; i < HASH_BYTES; i++) {
         hex[2 * i] = digits[digest[i] >> 4];
         hex[2 * i + 1] = digits[digest[i] & 15];
     }
-    hex[2 * HASH_BYTES] = '\0';
+    hex[(size_t)2 * HASH_BYTES] = '\0';
 }

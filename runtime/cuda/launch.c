@@ -7,8 +7,10 @@
  */
 #include "cuda/driver.h"
 #include "product/library.h"
+#include "product/plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Beyond this a kernel's shared memory, static and dynamic together, must be opted into. */
@@ -39,8 +41,13 @@ COLD static enum gen_status bad_plan(const gen_library *library, const gen_plan 
     if (plan->backend > GEN_BACKEND_CPU)
         return gen__fail(GEN_STATUS_MISMATCH, "plan->backend is %u, allowed are 0 and 1",
                          plan->backend);
-    return gen__fail(GEN_STATUS_MISMATCH, "plan->num_launches is %u, allowed are 0 to %d",
-                     plan->num_launches, GEN_PLAN_MAX_LAUNCHES);
+    if (plan->num_launches > GEN_PLAN_MAX_LAUNCHES)
+        return gen__fail(GEN_STATUS_MISMATCH, "plan->num_launches is %u, allowed are 0 to %d",
+                         plan->num_launches, GEN_PLAN_MAX_LAUNCHES);
+    return gen__fail(GEN_STATUS_MISMATCH,
+                     "the plan of %s is not as gen_select() made it (its seal differs); copy plans "
+                     "whole, and select again for another problem or device",
+                     gen__family_by_tag(plan->family)->name);
 }
 
 COLD static enum gen_status bad_launch(const gen_library *library, const gen_plan *plan,
@@ -55,16 +62,15 @@ COLD static enum gen_status bad_launch(const gen_library *library, const gen_pla
                      l->grid[2], l->threads, l->dependent);
 }
 
-/* The plan's family; NULL, and the message, where it is not a plan of this
- * library. */
+/* The plan's family; NULL, and the message, where it is not a plan that this library made. */
 static inline const struct gen__family *check_plan(const gen_library *library, const gen_plan *plan,
                                                    enum gen_status *status)
 {
     const struct gen__family *family = NULL;
     if (library && plan && plan->size == sizeof(*plan) &&
         plan->library_digest == library->pack.digest && plan->backend <= GEN_BACKEND_CPU &&
-        plan->num_launches <= GEN_PLAN_MAX_LAUNCHES)
-        family = gen__family_by_tag(plan->family);
+        plan->num_launches <= GEN_PLAN_MAX_LAUNCHES && gen__plan_sealed(plan))
+        family = gen__family_find(library, plan->family);
     if (!family)
         *status = bad_plan(library, plan);
     return family;
@@ -148,15 +154,15 @@ static enum gen_status load_locked(const gen_library *library, uint32_t variant,
     enum gen_status status = gen__driver_open(&driver);
     if (status)
         return status;
-    if (!gen__pack_image_ok(pack, variant))
-        return gen__fail(GEN_STATUS_FORMAT,
-                         "the image of variant %s is not a CUDA fatbin: the "
-                         "product is damaged",
-                         name);
-    void *image_library = NULL;
-    int result =
-        driver->cuLibraryLoadData(&image_library, pack->data + pack->variants[variant].image_offset,
-                                  NULL, NULL, 0, NULL, NULL, 0);
+    const void *image;
+    void *owned, *image_library = NULL;
+    status = gen__pack_image(pack, variant, &image, &owned);
+    int result = 0;
+    if (!status) /* copies the image, as it is not told that it may keep it */
+        result = driver->cuLibraryLoadData(&image_library, image, NULL, NULL, 0, NULL, NULL, 0);
+    free(owned);
+    if (status)
+        return status;
     if (result)
         return gen__driver_fail(driver, result, "cuLibraryLoadData", name);
     result = driver->cuLibraryGetKernel(kernel, image_library,
@@ -315,23 +321,6 @@ COLD static enum gen_status run_reference(const struct gen__family *family, cons
     return status ? status : family->reference(plan, args);
 }
 
-/* Everything that can fail before the first launch of several does so here,
- * lest half of an operator runs. */
-COLD static enum gen_status prepare_all(const gen_library *library,
-                                        const struct gen__family *family, const gen_plan *plan,
-                                        const gen_args *args, void *workspace, gen_stream stream)
-{
-    enum gen_status status = check_launches(library, family, plan);
-    for (uint32_t i = 0; !status && i < plan->num_launches; i++) {
-        const uint32_t variant = plan->launch[i].variant;
-        status = family->params(plan, i, args, workspace, NULL);
-        if (!status &&
-            !atomic_load_explicit(&library->loader->kernels[variant], memory_order_acquire))
-            status = load_for_launch(library, variant, stream);
-    }
-    return status;
-}
-
 /* The launch may begin while the kernel before it drains; family code asks for
  * this only of kernels that wait for it on the device. */
 static int launch_dependent(const struct gen__driver *driver, void *kernel,
@@ -347,32 +336,40 @@ static int launch_dependent(const struct gen__driver *driver, void *kernel,
     return driver->cuLaunchKernelEx(&config, kernel, list, NULL);
 }
 
-static inline enum gen_status launch_one(const gen_library *library,
+/* A launch of a plan, ready to be made. */
+struct ready {
+    _Alignas(GEN__PARAMS_ALIGNMENT) unsigned char params[GEN__MAX_PARAMS];
+    void *kernel;
+};
+
+static inline enum gen_status make_ready(const gen_library *library,
                                          const struct gen__family *family, const gen_plan *plan,
                                          uint32_t index, const gen_args *args, void *workspace,
-                                         gen_stream stream)
+                                         gen_stream stream, struct ready *ready)
 {
-    const gen_plan_launch *l = &plan->launch[index];
-    if (__builtin_expect(!launch_ok(library, family, l), 0))
-        return bad_launch(library, plan, index);
-    _Alignas(64) unsigned char params[GEN__MAX_PARAMS];
-    enum gen_status status = family->params(plan, index, args, workspace, params);
+    const uint32_t variant = plan->launch[index].variant;
+    enum gen_status status = family->params(plan, index, args, workspace, ready->params);
     if (__builtin_expect(status != GEN_OK, 0))
         return status;
-    struct gen__loader *loader = library->loader;
-    void *kernel = atomic_load_explicit(&loader->kernels[l->variant], memory_order_acquire);
-    if (__builtin_expect(!kernel, 0)) {
-        status = load_for_launch(library, l->variant, stream);
-        if (status)
-            return status;
-        kernel = atomic_load_explicit(&loader->kernels[l->variant], memory_order_acquire);
+    _Atomic(void *) *kernel = &library->loader->kernels[variant];
+    ready->kernel = atomic_load_explicit(kernel, memory_order_acquire);
+    if (__builtin_expect(!ready->kernel, 0)) {
+        status = load_for_launch(library, variant, stream);
+        ready->kernel = atomic_load_explicit(kernel, memory_order_acquire);
     }
-    void *list[1] = {params};
+    return status;
+}
+
+static inline enum gen_status launch_one(const gen_library *library, const gen_plan_launch *l,
+                                         struct ready *ready, gen_stream stream)
+{
+    const struct gen__driver *driver = library->loader->driver;
+    void *list[1] = {ready->params};
     /* A CUkernel stands for the function of whichever context is current. */
-    const int result = l->dependent ? launch_dependent(loader->driver, kernel, l, stream, list)
-                                    : loader->driver->cuLaunchKernel(kernel, l->grid[0], l->grid[1],
-                                                                     l->grid[2], l->threads, 1, 1,
-                                                                     l->shared, stream, list, NULL);
+    const int result =
+        l->dependent ? launch_dependent(driver, ready->kernel, l, stream, list)
+                     : driver->cuLaunchKernel(ready->kernel, l->grid[0], l->grid[1], l->grid[2],
+                                              l->threads, 1, 1, l->shared, stream, list, NULL);
     return __builtin_expect(result, 0) ? launch_failed(library, l, result) : GEN_OK;
 }
 
@@ -396,12 +393,13 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
         return bad_workspace(plan, workspace);
     if (plan->backend == GEN_BACKEND_CPU)
         return run_reference(family, plan, args, workspace);
-    if (plan->num_launches > 1) {
-        status = prepare_all(library, family, plan, args, workspace, stream);
-        if (status)
-            return status;
-    }
+    /* All that can fail before a launch does so before the first one, lest half of an operator
+     * runs. */
+    struct ready ready[GEN_PLAN_MAX_LAUNCHES];
+    status = check_launches(library, family, plan);
     for (uint32_t i = 0; !status && i < plan->num_launches; i++)
-        status = launch_one(library, family, plan, i, args, workspace, stream);
+        status = make_ready(library, family, plan, i, args, workspace, stream, &ready[i]);
+    for (uint32_t i = 0; !status && i < plan->num_launches; i++)
+        status = launch_one(library, &plan->launch[i], &ready[i], stream);
     return status;
 }

@@ -1,5 +1,5 @@
 /*
- * Tensor maps: a tensor in global memory as the copy engine sees it, 128 bytes of a
+ * Tensor maps: a tensor in global memory as TMA sees it, 128 bytes of a
  * launch's parameters that the driver encodes.
  */
 #ifndef GEN_TENSOR_MAP_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* Four dimensions, the first one's elements side by side. What lies outside of the extents is
- * zeros. Compared as bytes: no padding. */
+ * zeros. */
 struct gen__boxed {
     const void *memory;
     uint64_t extent[4];    /* elements */
@@ -19,13 +19,12 @@ struct gen__boxed {
     uint32_t box[4];       /* elements that come at once */
     int32_t type, swizzle; /* enum gen__driver_tensor_map */
 };
-_Static_assert(sizeof(struct gen__boxed) == 8 + 32 + 24 + 16 + 8, "no padding");
 
 /* The driver, if it has tensor maps; else GEN_STATUS_NO_DRIVER, with a message. */
 enum gen_status gen__tensor_maps_open(const char *family, const struct gen__driver **driver);
 
 /* Writes the map; 0, or the driver's result. A thread keeps some of the maps that it made last, for
- * who launches again on the same buffers: a map hangs on what is in struct gen__boxed and on
+ * who launches again on the same buffers: a map depends on what is in struct gen__boxed and on
  * nothing else. */
 int gen__tensor_map(const struct gen__driver *driver, const struct gen__boxed *tensor,
                     unsigned long long map[16]);

@@ -17,6 +17,10 @@
 #include <stdbool.h>
 #include <string.h>
 
+/* Something just written, read by itself. Compilers join reads of neighbours into a wide one, which
+ * waits until the narrow stores before it have left the core: as long as a short search takes. */
+#define GEN__FRESH(x) (*(const volatile __typeof__(x) *)&(x))
+
 /* A required axis: its name in family.lua and the values this runtime knows.
  * A value's position is its code. */
 struct gen__axis {
@@ -30,6 +34,7 @@ struct gen__axis {
 #define GEN__MAX_FACTS 12
 #define GEN__MAX_TENSORS 24
 #define GEN__MAX_PARAMS 1024
+#define GEN__PARAMS_ALIGNMENT 64 /* as tensor maps have it */
 #define GEN__MAX_PART_PROBLEM 128
 
 /* A field of the problem struct as text names it: "batch=64 dtype=bf16". */
@@ -62,7 +67,7 @@ static inline void gen__set_codes(struct gen__key *key, uint32_t a, uint32_t b, 
     memcpy(key->codes, &required.word, sizeof key->codes);
 }
 
-/* A tuning coordinate in doublings. */
+/* A tuning coordinate in octaves. */
 static inline float gen__key_log2(const struct gen__key *key, uint32_t coord)
 {
     return key->empty ? 0.0f : log2f(key->counts[coord]);
@@ -70,7 +75,7 @@ static inline float gen__key_log2(const struct gen__key *key, uint32_t coord)
 
 /* What a variant takes of an SM: most of gen__blocks_per_sm(), done ahead. */
 struct gen__occupancy {
-    uint32_t shared;   /* bytes a block is charged; 0: not worked out */
+    uint32_t shared;   /* bytes a block is charged; 0: not computed */
     uint8_t blocks[4]; /* by threads and registers, for each kind of SM */
 };
 
@@ -207,9 +212,10 @@ struct gen__family {
                       struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
     const uint32_t *part_families; /* every tag that parts() may name */
     uint32_t num_part_families;
-    /* Checks the arguments, whose size and family were checked, for a plan that
-     * is not empty; where `params` is not NULL, also fills launch
-     * `launch`'s kernel parameters (params_size bytes, passed by value). */
+    /* Checks the arguments, whose size and family were checked, for a plan that is not empty: at
+     * launch 0, which is asked for before the others, those of all. Where `params` is not NULL,
+     * also fills launch `launch`'s kernel parameters (params_size bytes, passed by value), aligned
+     * to GEN__PARAMS_ALIGNMENT. */
     enum gen_status (*params)(const gen_plan *plan, uint32_t launch, const gen_args *args,
                               void *workspace, void *params);
     /* The operator on host memory, accumulating in double. Arguments were
@@ -225,7 +231,7 @@ struct gen__family {
      * fixed order, and the argument struct without its pointers. */
     uint32_t (*tensors)(const gen_problem *problem, struct gen__tensor tensors[GEN__MAX_TENSORS]);
     void (*default_args)(const gen_problem *problem, gen_args *args);
-    /* Writes the tensors of GEN__FILL_FAMILY, and what hangs on them in the others, which were
+    /* Writes the tensors of GEN__FILL_FAMILY, and what depends on them in the others, which were
      * filled before. data[t] is tensor t on the host: NULL where it is not there, being empty or on
      * a device alone. The same for the same options. NULL: the family has no such tensors. */
     enum gen_status (*fill)(const gen_problem *problem, const gen_args *args,
@@ -243,7 +249,7 @@ struct gen__family {
      * keys that the shape file has. NULL: 1 each, and all keys. */
     const uint8_t *grid_steps;
     /* Gives a copy of a problem of the shape file other counts (as in gen__key), as nearly as its
-     * fields can. NULL: the tuner finds the field that each hangs on. */
+     * fields can. NULL: the tuner finds the field that each depends on. */
     void (*set_counts)(gen_problem *problem, const float counts[GEN__MAX_COORDS]);
 
     /* Other legal ways to pass the same problem (strides, shorter forms), for

@@ -119,8 +119,8 @@ static void fill_named(const struct gpu *gpu, uint32_t num_sms, gen_device *devi
     device->backend = GEN_BACKEND_CUDA;
     device->compute_capability = gpu->compute_capability;
     device->num_sms = num_sms;
-    device->shared_per_block = arch->shared_per_block;
-    device->shared_per_sm = arch->shared_per_sm;
+    device->shared_per_block = arch ? arch->shared_per_block : 0;
+    device->shared_per_sm = arch ? arch->shared_per_sm : 0;
     device->l2_bytes = gpu->l2_bytes;
     device->memory_gbps = gpu->memory_gbps;
     device->ordinal = -1;
@@ -176,6 +176,9 @@ enum gen_status gen_device_named(const char *name, gen_device *device)
 {
     if (!name || !device)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", name ? "device" : "name");
+    const enum gen_status status = GEN__CHECK_SIZE(device, gen_device);
+    if (status)
+        return status;
     if (!strcasecmp(name, "cpu")) {
         memset(device, 0, sizeof(*device));
         device->size = sizeof(*device);

@@ -2,8 +2,9 @@
  * The product file attngen.fatbin: what the generator writes and the runtime
  * maps. This header is the one thing both sides share.
  *
- *     [image 0] [image 1] ...   each a standard CUDA fatbin of one kernel,
- *                               16-byte aligned, as cuLibraryLoadData takes it
+ *     [image 0] [image 1] ...   each a standard CUDA fatbin of one kernel, as
+ *                               cuLibraryLoadData takes it, filled up with
+ *                               zeros to a multiple of 16 bytes
  *     [index]                   struct gen_pack_index and what it points at:
  *                               families, targets, groups, variants, tuning
  *                               tables and their rows, strings
@@ -14,7 +15,9 @@
  * uint32_t offset into the string area, NUL-terminated; offset 0 is "".
  * Variants are sorted by name (strcmp order), so the variants of a group (one
  * family, required key and target) are neighbours; groups are in the order of
- * their first variant.
+ * their first variant. Images stand in the order of variants, without a gap
+ * from the file's first byte to the index, so every byte of the file belongs
+ * to an image, the index or the footer, and a hash covers each of them.
  */
 #ifndef GEN_PACK_FORMAT_H
 #define GEN_PACK_FORMAT_H
@@ -25,7 +28,8 @@
 #include <string.h>
 
 #define GEN_PACK_MAGIC "ATTNGEN\n"
-#define GEN_PACK_VERSION 3u
+#define GEN_PACK_VERSION 5u
+#define GEN_PACK_IMAGE_ALIGNMENT 16u
 #define GEN_PACK_MAX_FACTS 12
 #define GEN_PACK_MAX_COORDS 4
 
@@ -35,7 +39,7 @@ struct gen_pack_footer {
     uint32_t reserved;
     uint64_t index_offset;
     uint64_t index_size;
-    uint64_t index_hash;     /* gen_pack_hash() of the index bytes */
+    uint64_t hash;           /* gen_pack_seal(): of the index and of this footer */
     uint64_t product_digest; /* of the families, targets, groups and variants: of
                                 what a plan depends on, but not of the tables */
 };
@@ -94,10 +98,12 @@ struct gen_pack_variant {
     uint32_t threads;
     uint32_t shared_dynamic, shared_static; /* bytes */
     uint32_t registers;
-    uint32_t cluster; /* blocks, >= 1 */
-    uint64_t digest;
+    uint32_t cluster;       /* blocks, >= 1 */
+    uint64_t source_digest; /* of the source without comments and layout, and the options */
+    uint64_t code_digest;   /* of the machine code, or of PTX; 0: not known */
     uint64_t image_offset;
-    uint64_t image_size;
+    uint64_t image_size;               /* without the zeros behind it */
+    uint64_t image_hash;               /* gen_pack_hash() of gen_pack_room(image_size) bytes */
     int32_t facts[GEN_PACK_MAX_FACTS]; /* in the order of the family's names */
 };
 
@@ -180,7 +186,7 @@ static inline uint64_t gen_pack_hash(const void *data, uint64_t size)
     const unsigned char *p = (const unsigned char *)data;
     uint64_t h = 0x9e3779b97f4a7c15ull ^ size, four[4] = {h, h + 1, h + 2, h + 3}, i = 0;
     for (; size - i >= sizeof(four); i += sizeof(four))
-        for (int k = 0; k < 4; k++) {
+        for (uint64_t k = 0; k < 4; k++) {
             uint64_t w;
             memcpy(&w, p + i + 8 * k, 8);
             four[k] = gen_pack_mix(four[k], w);
@@ -193,6 +199,34 @@ static inline uint64_t gen_pack_hash(const void *data, uint64_t size)
         h = gen_pack_mix(h, w);
     }
     return h;
+}
+
+/* The bytes that an image takes in the file. */
+static inline uint64_t gen_pack_room(uint64_t image_size)
+{
+    return (image_size + GEN_PACK_IMAGE_ALIGNMENT - 1) / GEN_PACK_IMAGE_ALIGNMENT *
+           GEN_PACK_IMAGE_ALIGNMENT;
+}
+
+/* Does the variant's image begin at *at, where the one before it ends, and end in front of `end`,
+ * the index? Then *at becomes its own end. */
+static inline bool gen_pack_image_follows(const struct gen_pack_variant *variant, uint64_t end,
+                                          uint64_t *at)
+{
+    if (variant->image_offset != *at || *at > end || variant->image_size > end - *at ||
+        gen_pack_room(variant->image_size) > end - *at)
+        return false;
+    *at += gen_pack_room(variant->image_size);
+    return true;
+}
+
+/* What the footer's `hash` must be, for the index that it names. */
+static inline uint64_t gen_pack_seal(const struct gen_pack_footer *footer, const void *index)
+{
+    uint64_t h = gen_pack_hash(index, footer->index_size);
+    h = gen_pack_mix(h, footer->version | (uint64_t)footer->reserved << 32);
+    h = gen_pack_mix(h, footer->index_offset);
+    return gen_pack_mix(h, footer->product_digest);
 }
 
 #endif /* GEN_PACK_FORMAT_H */

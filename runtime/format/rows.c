@@ -256,6 +256,22 @@ static bool parse_optional(struct parser *p, const struct gen__span *fields,
     return gen__span_absent(text) || parse_us(p, text, &row->runner_up_us);
 }
 
+/* A row holds as long as its variant's machine code stays, whatever becomes of the source, and
+ * where another toolkit compiled the same source: what is fast there is fast here as a rule. */
+static bool parse_digests(struct parser *p, const struct gen__span *fields,
+                          const struct gen_pack_variant *variant, bool *expired)
+{
+    uint64_t source, code = 0;
+    struct gen__span text = field(p, fields, GEN__COLUMN_DIGEST);
+    if (!gen__parse_digest(text, &source))
+        return bad(p, text, "the digest is not 16 hexadecimal digits");
+    text = field(p, fields, GEN__COLUMN_CODE);
+    if (!gen__span_absent(text) && !gen__parse_digest(text, &code))
+        return bad(p, text, "the code's digest is not 16 hexadecimal digits");
+    *expired = source != variant->source_digest && (!code || code != variant->code_digest);
+    return !*expired;
+}
+
 /* A good row into *pending; else false with the reason, or with *expired. */
 static bool parse_row(struct parser *p, struct gen__span line, struct pending *pending,
                       bool *expired)
@@ -282,15 +298,10 @@ static bool parse_row(struct parser *p, struct gen__span line, struct pending *p
     if (!gen__span_is(text, view->strings + group->name))
         return bad(p, text, "not the required key of the row's variant");
 
-    uint64_t digest;
-    text = field(p, fields, GEN__COLUMN_DIGEST);
     if (!parse_problem(p, family, field(p, fields, GEN__COLUMN_PROBLEM), row->counts) ||
         !parse_us(p, field(p, fields, GEN__COLUMN_US), &row->us) || !parse_optional(p, fields, row))
         return false;
-    if (!gen__parse_digest(text, &digest))
-        return bad(p, text, "the digest is not 16 hexadecimal digits");
-    *expired = digest != view->variants[row->variant].digest;
-    return !*expired;
+    return parse_digests(p, fields, &view->variants[row->variant], expired);
 }
 
 /* ---- the table --------------------------------------------------------- */

@@ -61,8 +61,6 @@ struct gen_library {
     uint32_t num_rows_bad, num_rows_expired, num_rows_ptx, num_groups_skipped;
     uint32_t log; /* enum gen__log */
     struct gen__loader *loader;
-    void *mapping; /* of the file, or NULL */
-    size_t mapping_size;
 };
 
 static inline uint64_t gen__key_codes(const struct gen__key *key)

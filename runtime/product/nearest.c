@@ -15,6 +15,8 @@
  * of those that are passed over. */
 #define TOO_FAR ((1u << (32 - ROW_BITS)) - 1)
 #define BLOCK 8u
+/* Of so many rows or fewer all are searched. */
+#define WINDOWED 96u
 
 /* ---- the layout -------------------------------------------------------- */
 
@@ -28,6 +30,13 @@ static uint8_t slot_of(uint32_t variants[GEN__MAX_SLOTS], uint32_t *num_slots, u
     if (slot == *num_slots)
         variants[(*num_slots)++] = slot < GEN__MAX_SLOTS - 1 ? variant : UINT32_MAX;
     return (uint8_t)slot;
+}
+
+/* Of a first coordinate, counted from 1 on; what is beyond counts to the last. */
+static uint32_t octave_of(int32_t log)
+{
+    const int32_t octave = log / GEN__OCTAVE - 127;
+    return octave < 0 ? 0 : octave < GEN__OCTAVES ? (uint32_t)octave : GEN__OCTAVES - 1;
 }
 
 struct gen__class_rows *
@@ -74,6 +83,11 @@ gen__class_rows_new(const struct gen__family *family, const struct gen_pack_row 
                                     .num_rows = num_rows,
                                     .stride = (uint32_t)stride,
                                     .num_slots = num_slots};
+    for (uint32_t octave = 0, row = 0; octave <= GEN__OCTAVES; octave++) {
+        while (row < num_rows && octave_of(logs[row]) < octave)
+            row++;
+        out->octave_begins[octave] = row;
+    }
     return out;
 }
 
@@ -213,19 +227,35 @@ static struct gen__nearest nearer_of(struct gen__nearest a, struct gen__nearest 
     return a;
 }
 
+static struct gen__nearest search_range(const struct gen__class_rows *rows,
+                                        const struct gen__position *at, const uint32_t *refused,
+                                        uint32_t first, uint32_t end)
+{
+    struct gen__nearest found = nearest_of(
+        search(rows, at, refused, first, end - first < CHUNK ? end : first + CHUNK), first);
+    for (first += CHUNK; __builtin_expect(first < end, 0); first += CHUNK) {
+        const uint32_t next = end - first < CHUNK ? end : first + CHUNK;
+        found = nearer_of(found, nearest_of(search(rows, at, refused, first, next), first));
+    }
+    return found;
+}
+
 struct gen__nearest gen__nearest_rows(const struct gen__class_rows *rows,
                                       const struct gen__position *at, const uint32_t *refused)
 {
-    const uint32_t stride = rows->stride;
-    struct gen__nearest found =
-        nearest_of(search(rows, at, refused, 0, stride < CHUNK ? stride : CHUNK), 0);
-    for (uint32_t first = CHUNK; first < stride; first += CHUNK) {
-        const uint32_t left = stride - first;
-        const struct words words =
-            search(rows, at, refused, first, first + (left < CHUNK ? left : CHUNK));
-        found = nearer_of(found, nearest_of(words, first));
-    }
-    return found;
+    if (rows->stride <= WINDOWED)
+        return search_range(rows, at, refused, 0, rows->stride);
+    /* Rows outside of so many octaves to both sides are farther than that. With more coordinates
+     * the second nearest row is farther, too. */
+    const uint32_t reach = (rows->family->num_coords + 1) / 2;
+    const uint32_t octave = octave_of(at->logs[0]);
+    const uint32_t last = octave + reach < GEN__OCTAVES ? octave + reach + 1 : GEN__OCTAVES;
+    const uint32_t first = octave > reach ? rows->octave_begins[octave - reach] / BLOCK * BLOCK : 0;
+    const struct gen__nearest found =
+        search_range(rows, at, refused, first, rows->octave_begins[last]);
+    return found.second_distance <= reach * GEN__OCTAVE
+               ? found
+               : search_range(rows, at, refused, 0, rows->stride);
 }
 
 /* ---- the time ---------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /*
  * The tuning rows of one required key and one class of GPU, and the search for the two that are
- * nearest to a problem: by the sum of |log2| distances of the coordinates, over all rows, eight at
- * once. Of rows that are equally near the first counts.
+ * nearest to a problem: by the sum of |log2| distances of the coordinates, eight rows at once. Of
+ * rows that are equally near the first counts.
  */
 #ifndef GEN_NEAREST_H
 #define GEN_NEAREST_H
@@ -18,6 +18,9 @@
  * Variants beyond that share the last slot and are not used. */
 #define GEN__MAX_SLOTS 256
 
+/* Octaves of the first coordinate that are told apart, from 1 on. */
+#define GEN__OCTAVES 40
+
 struct gen__class_rows {
     struct gen__class_rows *next; /* of the same key: the next class */
     const struct gen__family *family;
@@ -29,6 +32,7 @@ struct gen__class_rows {
     uint32_t num_rows, stride, num_slots;
     uint32_t table; /* that the rows come from */
     uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
+    uint32_t octave_begins[GEN__OCTAVES + 1]; /* its first row, by the first coordinate */
 };
 
 /* The rows of the family, laid out for the search, to be freed; NULL: out of memory.
@@ -48,8 +52,8 @@ struct gen__position {
 static inline struct gen__position gen__position_of(const float counts[GEN__MAX_COORDS],
                                                     float scale)
 {
-    /* One by one, as they were just written: a load of all four would wait. */
-    const gen__lanes x = {counts[0] * scale, counts[1], counts[2], counts[3]};
+    const gen__lanes x = {GEN__FRESH(counts[0]) * scale, GEN__FRESH(counts[1]),
+                          GEN__FRESH(counts[2]), GEN__FRESH(counts[3])};
     struct gen__position at;
     _Static_assert(sizeof(x) == GEN__MAX_COORDS * sizeof(*counts), "as many lanes as coordinates");
     const gen__int_lanes logs = gen__lanes_log2(x);

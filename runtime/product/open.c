@@ -2,39 +2,8 @@
 #include "product/library.h"
 #include "family/occupancy.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static enum gen_status map_file(gen_library *library, const char *path)
-{
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return gen__fail(GEN_STATUS_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    struct stat about;
-    enum gen_status status = GEN_OK;
-    if (fstat(file, &about) != 0) {
-        status = gen__fail(GEN_STATUS_IO, "%s: %s", path, strerror(errno));
-    } else if (!S_ISREG(about.st_mode)) {
-        status = gen__fail(GEN_STATUS_IO, "%s: not a regular file", path);
-    } else if (about.st_size <= 0) {
-        status = gen__fail(GEN_STATUS_FORMAT, "%s: the file is empty", path);
-    } else {
-        void *mapping = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-        if (mapping == MAP_FAILED) {
-            status = gen__fail(GEN_STATUS_IO, "%s: cannot be mapped: %s", path, strerror(errno));
-        } else {
-            library->mapping = mapping;
-            library->mapping_size = (size_t)about.st_size;
-        }
-    }
-    close(file);
-    return status;
-}
 
 /* Is `text` these names, separated by commas? */
 static bool same_names(const char *text, const char *const *names, uint32_t count)
@@ -169,17 +138,11 @@ static enum gen_status check_options(const gen_open_options *options, gen_librar
 static enum gen_status open_library(gen_library *library, const gen_open_options *options)
 {
     const char *label = options->path ? options->path : "(product in memory)";
-    const void *data = options->data;
-    size_t size = options->data_size;
-    enum gen_status status;
-    if (options->path) {
-        status = map_file(library, options->path);
-        if (status)
-            return status;
-        data = library->mapping;
-        size = library->mapping_size;
-    }
-    status = gen__pack_open(data, size, label, &library->pack);
+    struct gen__source *source = &library->pack.source;
+    *source = (struct gen__source){options->data, options->data_size, -1};
+    enum gen_status status = options->path ? gen__source_open(options->path, source) : GEN_OK;
+    if (!status)
+        status = gen__pack_open(label, &library->pack);
     if (status)
         return status;
     if (!allocate(library))
@@ -250,8 +213,7 @@ void gen_close(gen_library *library)
     free(library->group_order);
     free(library->group_entry);
     free(library->families);
-    if (library->mapping)
-        munmap(library->mapping, library->mapping_size);
+    gen__pack_close(&library->pack);
     free(library);
 }
 
@@ -259,6 +221,9 @@ enum gen_status gen_library_info_get(const gen_library *library, gen_library_inf
 {
     if (!library || !info)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "info" : "library");
+    const enum gen_status status = GEN__CHECK_SIZE(info, gen_library_info);
+    if (status)
+        return status;
     uint32_t num_tables = 0;
     for (uint32_t i = 0; i < library->num_tables; i++)
         num_tables += !library->tables[i].read.refused;
@@ -282,6 +247,9 @@ enum gen_status gen_variant_get(const gen_library *library, uint32_t index, gen_
 {
     if (!library || !info)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "info" : "library");
+    const enum gen_status status = GEN__CHECK_SIZE(info, gen_variant_info);
+    if (status)
+        return status;
     const struct gen__pack *pack = &library->pack;
     if (index >= pack->index->num_variants)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -301,7 +269,8 @@ enum gen_status gen_variant_get(const gen_library *library, uint32_t index, gen_
         .registers = v->registers,
         .cluster = v->cluster,
         .is_fallback = g->fallback_variant == index,
-        .digest = v->digest,
+        .digest = v->source_digest,
+        .code_digest = v->code_digest,
     };
     return GEN_OK;
 }

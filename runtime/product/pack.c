@@ -3,6 +3,7 @@
 #include "format/rows.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The header of a CUDA fatbin: a magic number, a version, the header's own
@@ -22,28 +23,51 @@ static enum gen_status bad(const char *label, const char *what)
     return gen__fail(GEN_STATUS_FORMAT, "%s: %s; rebuild it with `attngen build`", label, what);
 }
 
-static enum gen_status open_index(const char *label, struct gen__pack *pack)
+/* The footer, if the index that it names fills the file up to it. */
+static enum gen_status read_footer(const struct gen__source *source, const char *label,
+                                   struct gen_pack_footer *footer)
 {
-    struct gen_pack_footer footer;
-    if (pack->size < sizeof(footer) + sizeof(struct gen_pack_index))
+    if (source->size < sizeof(*footer) + sizeof(struct gen_pack_index))
         return gen__fail(GEN_STATUS_FORMAT, "%s: %llu bytes are too few for a product file", label,
-                         (unsigned long long)pack->size);
-    const uint64_t end = pack->size - sizeof(footer);
-    memcpy(&footer, pack->data + end, sizeof(footer));
-    if (memcmp(footer.magic, GEN_PACK_MAGIC, sizeof(footer.magic)) != 0)
+                         (unsigned long long)source->size);
+    const uint64_t end = source->size - sizeof(*footer);
+    const void *bytes;
+    void *owned;
+    const enum gen_status status =
+        gen__source_read(source, end, sizeof(*footer), label, &bytes, &owned);
+    if (!status)
+        memcpy(footer, bytes, sizeof(*footer));
+    free(owned);
+    if (status)
+        return status;
+    if (memcmp(footer->magic, GEN_PACK_MAGIC, sizeof(footer->magic)) != 0)
         return bad(label, "not an attngen product, or its end is missing (no footer found)");
-    if (footer.version != GEN_PACK_VERSION)
+    if (footer->version != GEN_PACK_VERSION)
         return gen__fail(GEN_STATUS_FORMAT,
                          "%s: product format %u, this runtime reads format %u; `attngen build` of "
                          "this version makes it",
-                         label, footer.version, GEN_PACK_VERSION);
-    if (footer.index_size < sizeof(struct gen_pack_index) ||
-        !inside(footer.index_offset, footer.index_size, 1, 0, end))
-        return bad(label, "the index lies outside the file");
-    if (gen_pack_hash(pack->data + footer.index_offset, footer.index_size) != footer.index_hash)
-        return bad(label, "the index is damaged (its hash differs)");
+                         label, footer->version, GEN_PACK_VERSION);
+    if (footer->index_size < sizeof(struct gen_pack_index) || footer->index_size > end ||
+        footer->index_offset % 8 != 0 || footer->index_offset != end - footer->index_size)
+        return bad(label, "the index does not lie between the images and the footer");
+    return GEN_OK;
+}
+
+static enum gen_status open_index(const char *label, struct gen__pack *pack, uint64_t *images_end)
+{
+    struct gen_pack_footer footer;
+    const void *bytes = NULL;
+    enum gen_status status = read_footer(&pack->source, label, &footer);
+    if (!status)
+        status = gen__source_read(&pack->source, footer.index_offset, footer.index_size, label,
+                                  &bytes, &pack->owned);
+    if (status)
+        return status;
+    if (gen_pack_seal(&footer, bytes) != footer.hash)
+        return bad(label, "the index or the footer is damaged (their hash differs)");
+    *images_end = footer.index_offset;
     pack->digest = footer.product_digest;
-    pack->index = (const struct gen_pack_index *)(const void *)(pack->data + footer.index_offset);
+    pack->index = bytes;
 
     const struct gen_pack_index *index = pack->index;
     const uint64_t first = footer.index_offset + sizeof(*index);
@@ -51,7 +75,8 @@ static enum gen_status open_index(const char *label, struct gen__pack *pack)
 #define ARRAY(field, count)                                                       \
     if (!inside(index->field##_offset, count, sizeof(*pack->field), first, last)) \
         return bad(label, "the list of " #field " lies outside the index");       \
-    pack->field = (const void *)(pack->data + index->field##_offset);
+    pack->field =                                                                 \
+        (const void *)((const char *)bytes + (index->field##_offset - footer.index_offset));
     ARRAY(families, index->num_families)
     ARRAY(targets, index->num_targets)
     ARRAY(groups, index->num_groups)
@@ -108,6 +133,7 @@ static enum gen_status check_variants(const char *label, const struct gen__pack 
     const struct gen_pack_index *index = pack->index;
     const uint64_t strings = index->strings_size;
     const char *before = "";
+    uint64_t at = 0;
     for (uint32_t i = 0; i < index->num_variants; i++) {
         const struct gen_pack_variant *v = &pack->variants[i];
         if (v->name >= strings || v->symbol >= strings)
@@ -130,13 +156,14 @@ static enum gen_status check_variants(const char *label, const struct gen__pack 
                              "%s: variant %.160s has %u registers and %u + %u bytes of shared "
                              "memory, more than any GPU has",
                              label, name, v->registers, v->shared_dynamic, v->shared_static);
-        if (v->image_offset % 16 != 0 || v->image_offset > images_end ||
-            v->image_size < FATBIN_HEADER || v->image_size > images_end - v->image_offset)
+        if (v->image_size < FATBIN_HEADER || !gen_pack_image_follows(v, images_end, &at))
             return gen__fail(GEN_STATUS_FORMAT,
-                             "%s: the image of variant %.160s lies outside the "
-                             "file",
+                             "%s: the image of variant %.160s does not follow the one before it "
+                             "within the file",
                              label, name);
     }
+    if (at != images_end)
+        return bad(label, "there are bytes that no image has");
     return GEN_OK;
 }
 
@@ -191,35 +218,57 @@ static enum gen_status check_tables(const char *label, const struct gen__pack *p
     return GEN_OK;
 }
 
-enum gen_status gen__pack_open(const void *data, uint64_t size, const char *label,
-                               struct gen__pack *pack)
+enum gen_status gen__pack_open(const char *label, struct gen__pack *pack)
 {
-    if ((uintptr_t)data % 8 != 0)
+    if ((uintptr_t)pack->source.data % 8 != 0)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: the data at %p is not 8-byte aligned",
-                         label, data);
-    memset(pack, 0, sizeof(*pack));
-    pack->data = data;
-    pack->size = size;
-    enum gen_status status = open_index(label, pack);
-    if (status)
-        return status;
-    const uint64_t images_end = (uint64_t)((const unsigned char *)pack->index - pack->data);
-    status = check_lists(label, pack);
+                         label, (const void *)pack->source.data);
+    uint64_t images_end = 0;
+    enum gen_status status = open_index(label, pack, &images_end);
+    if (!status)
+        status = check_lists(label, pack);
     if (!status)
         status = check_variants(label, pack, images_end);
     return status ? status : check_tables(label, pack);
 }
 
-bool gen__pack_image_ok(const struct gen__pack *pack, uint32_t variant)
+void gen__pack_close(struct gen__pack *pack)
 {
-    const struct gen_pack_variant *v = &pack->variants[variant];
-    const unsigned char *image = pack->data + v->image_offset;
+    free(pack->owned);
+    gen__source_close(&pack->source);
+}
+
+/* Is it a CUDA fatbin of the size that the index gives? */
+static bool is_fatbin(const unsigned char *image, uint64_t size)
+{
     uint32_t magic;
     uint16_t header;
     uint64_t bytes;
     memcpy(&magic, image, sizeof(magic));
     memcpy(&header, image + 6, sizeof(header));
     memcpy(&bytes, image + 8, sizeof(bytes));
-    return magic == FATBIN_MAGIC && header >= FATBIN_HEADER && header <= v->image_size &&
-           bytes <= v->image_size - header;
+    return magic == FATBIN_MAGIC && header >= FATBIN_HEADER && header <= size &&
+           bytes <= size - header;
+}
+
+enum gen_status gen__pack_image(const struct gen__pack *pack, uint32_t variant, const void **image,
+                                void **owned)
+{
+    const struct gen_pack_variant *v = &pack->variants[variant];
+    const char *name = gen__variant_name(pack, variant);
+    const uint64_t room = gen_pack_room(v->image_size);
+    const enum gen_status status =
+        gen__source_read(&pack->source, v->image_offset, room, name, image, owned);
+    if (status)
+        return status;
+    if (gen_pack_hash(*image, room) != v->image_hash)
+        return gen__fail(GEN_STATUS_FORMAT,
+                         "the image of variant %s is damaged (its hash differs): `attngen check "
+                         "--product` finds all such images, `attngen build` makes the product anew",
+                         name);
+    if (!is_fatbin(*image, v->image_size))
+        return gen__fail(GEN_STATUS_FORMAT,
+                         "the image of variant %s is not a CUDA fatbin: the product is damaged",
+                         name);
+    return GEN_OK;
 }

@@ -4,11 +4,12 @@
 
 #include "format/product.h"
 #include "family/family.h"
+#include "product/source.h"
 
 struct gen__pack {
-    const unsigned char *data; /* the file */
-    uint64_t size;
-    uint64_t digest; /* of the product */
+    struct gen__source source; /* that gen__pack_close() closes */
+    uint64_t digest;           /* of the product */
+    void *owned;               /* the index, where it was read from a file */
     const struct gen_pack_index *index;
     const struct gen_pack_family *families;
     const struct gen_pack_target *targets;
@@ -19,16 +20,18 @@ struct gen__pack {
     const char *strings;
 };
 
-/* Checks `size` bytes at `data` (8-byte aligned) and points into them; `label`
- * names the file in messages. After GEN_OK every index and string of the pack
- * may be followed without a check. The images themselves are looked at when
- * they are loaded, so that opening costs the same whatever their number of
- * bytes. Errors: FORMAT, INVALID_ARGUMENT. */
-enum gen_status gen__pack_open(const void *data, uint64_t size, const char *label,
-                               struct gen__pack *pack);
+/* Checks the index of pack->source (8-byte aligned where it is in memory) and
+ * points into it; `label` names the file in messages. After GEN_OK every index
+ * and string of the pack may be followed without a check. The images themselves
+ * are looked at when they are loaded, so that opening costs the same whatever
+ * their number of bytes. Errors: FORMAT, INVALID_ARGUMENT, IO, OUT_OF_MEMORY. */
+enum gen_status gen__pack_open(const char *label, struct gen__pack *pack);
+void gen__pack_close(struct gen__pack *pack);
 
-/* Is the variant's image a CUDA fatbin of the size that the index gives? */
-bool gen__pack_image_ok(const struct gen__pack *pack, uint32_t variant);
+/* The variant's image, after its hash was checked; *owned is to be freed, also after a failure.
+ * Errors: FORMAT, IO, OUT_OF_MEMORY. */
+enum gen_status gen__pack_image(const struct gen__pack *pack, uint32_t variant, const void **image,
+                                void **owned);
 
 static inline const char *gen__pack_string(const struct gen__pack *pack, uint32_t offset)
 {

@@ -1,83 +1,57 @@
 /* Reading all tables of a library and giving its required keys their rows. */
 #include "product/library.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define MAX_TABLE_BYTES (64u << 20)
 
-static enum gen_status read_stream(FILE *file, const char *path, char **text, size_t *size)
+static enum gen_status read_file(const char *path, const void **text, size_t *size, void **owned)
 {
-    struct stat about;
-    size_t capacity = 1u << 16;
-    /* Room at once for what is likely to come, and to see that no more does. */
-    if (fstat(fileno(file), &about) == 0 && about.st_size >= 0 && about.st_size < MAX_TABLE_BYTES)
-        capacity = (size_t)about.st_size + 1;
-    char *buffer = malloc(capacity);
-    size_t length = 0;
-    while (buffer) {
-        length += fread(buffer + length, 1, capacity - length, file);
-        if (length < capacity)
-            break;
-        if (capacity >= MAX_TABLE_BYTES) {
-            free(buffer);
-            return gen__fail(GEN_STATUS_FORMAT, "%s: longer than %u bytes, no tuning table", path,
-                             MAX_TABLE_BYTES);
-        }
-        capacity *= 2;
-        char *larger = realloc(buffer, capacity);
-        if (!larger)
-            free(buffer);
-        buffer = larger;
-    }
-    if (!buffer)
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to read it", path);
-    if (ferror(file)) {
-        free(buffer);
-        return gen__fail(GEN_STATUS_IO, "%s: cannot be read: %s", path, strerror(errno));
-    }
-    *text = buffer;
-    *size = length;
-    return GEN_OK;
-}
-
-static enum gen_status read_file(const char *path, char **text, size_t *size)
-{
-    FILE *file = fopen(path, "rbe");
-    if (!file)
-        return gen__fail(GEN_STATUS_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    enum gen_status status = read_stream(file, path, text, size);
-    fclose(file);
+    struct gen__source source;
+    enum gen_status status = gen__source_open(path, &source);
+    if (status)
+        return status;
+    *size = (size_t)source.size;
+    if (source.size > MAX_TABLE_BYTES)
+        status = gen__fail(GEN_STATUS_FORMAT, "%s: longer than %u bytes, no tuning table", path,
+                           MAX_TABLE_BYTES);
+    else
+        status = gen__source_read(&source, 0, source.size, path, text, owned);
+    gen__source_close(&source);
     return status;
 }
 
-/* The next table of the library, without rows. */
-static enum gen_status add_table(gen_library *library, const char *name, struct gen__table **table)
+/* The next table of the library, without rows; NULL, with the message set, without memory. */
+static struct gen__table *add_table(gen_library *library, const char *name)
 {
-    char *copy = strdup(name);
-    if (!copy)
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to read it", name);
-    *table = &library->tables[library->num_tables++];
-    (*table)->name = copy;
-    return GEN_OK;
+    struct gen__table *table = &library->tables[library->num_tables];
+    table->name = strdup(name);
+    if (!table->name) {
+        (void)gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to read it", name);
+        return NULL;
+    }
+    library->num_tables++;
+    return table;
 }
 
 static enum gen_status read_user(gen_library *library, const char *path)
 {
     const struct gen_pack_view view = gen__pack_view(&library->pack);
-    struct gen__table *table = NULL;
-    char *text = NULL;
+    struct gen__table *table = add_table(library, path);
+    const void *text = NULL;
+    void *owned = NULL;
     size_t size = 0;
-    enum gen_status status = add_table(library, path, &table);
-    if (!status)
-        status = read_file(path, &text, &size);
-    if (status)
+    if (!table)
+        return GEN_STATUS_OUT_OF_MEMORY;
+    const enum gen_status status = read_file(path, &text, &size, &owned);
+    if (status) {
+        free(owned);
         return status;
+    }
     const enum gen_table_result result = gen_table_read(&view, text, size, &table->read);
-    free(text);
+    free(owned);
     if (result == GEN_TABLE_REFUSED)
         return gen__fail(GEN_STATUS_FORMAT, "%s:%u: %s", path, table->read.reason_line,
                          table->read.reason);
@@ -89,10 +63,9 @@ static enum gen_status read_user(gen_library *library, const char *path)
 static enum gen_status take_builtin(gen_library *library, const struct gen_pack_table *packed)
 {
     const struct gen__pack *pack = &library->pack;
-    struct gen__table *table = NULL;
-    const enum gen_status status = add_table(library, gen__pack_string(pack, packed->name), &table);
-    if (status)
-        return status;
+    struct gen__table *table = add_table(library, gen__pack_string(pack, packed->name));
+    if (!table)
+        return GEN_STATUS_OUT_OF_MEMORY;
     table->builtin = true;
     table->read = (struct gen_table){
         .reason_line = packed->reason_line,

@@ -9,7 +9,7 @@
  *             sum of |log2| distances of the coordinates, if it is within the family's max_distance
  *   NEAREST   the nearest measured class of the same compute capability, by the sum of |log2|
  *             ratios of SMs, bandwidth and L2, that has a row within max_distance. The first
- *             coordinate counts the work that there is to share out, so the row is looked up where
+ *             coordinate counts the work that there is to partition, so the row is looked up where
  *             as much of it falls to an SM as here
  *   MODEL     the least estimate of the family, over the variants of the best target that has an
  *             eligible one
@@ -60,9 +60,6 @@ enum gen_status gen__ask_family(const gen_library *library, const gen_device *de
                                 const gen_problem *problem, const struct gen__family *family,
                                 struct gen__ask *ask)
 {
-    enum gen_status status = gen__device_check(device);
-    if (status)
-        return status;
     if (problem->size != family->problem_size || problem->flags & ~GEN__PROBLEM_FLAGS)
         return wrong_problem(family, problem);
     ask->library = library;
@@ -71,7 +68,7 @@ enum gen_status gen__ask_family(const gen_library *library, const gen_device *de
     ask->family = family;
     ask->untimed = false;
     ask->key = (struct gen__key){{0}, {0}, false};
-    status = family->check(problem, &ask->key);
+    const enum gen_status status = family->check(problem, &ask->key);
     if (!status)
         ask->entry = gen__entry_find(library, family, gen__key_codes(&ask->key));
     return status;
@@ -83,11 +80,12 @@ enum gen_status gen__ask(const gen_library *library, const gen_device *device,
     if (!library || !problem)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
                          library ? "problem" : "library");
-    const struct gen__family *family = gen__family_find(library, problem->family);
-    if (family)
-        return gen__ask_family(library, device, problem, family, ask);
     const enum gen_status status = gen__device_check(device);
-    return status ? status : unknown_family(problem);
+    if (status)
+        return status;
+    const struct gen__family *family = gen__family_find(library, problem->family);
+    return family ? gen__ask_family(library, device, problem, family, ask)
+                  : unknown_family(problem);
 }
 
 /* ---- eligibility ------------------------------------------------------- */

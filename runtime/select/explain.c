@@ -90,10 +90,10 @@ static void put_rule(struct gen__text *out, const struct gen__ask *ask,
         for (uint32_t c = 0; c < ask->family->num_coords; c++)
             gen__text_add(out, "%s%s=%.0f", c ? "," : "", ask->family->coords[c],
                           (double)choice->row->counts[c]);
-        gen__text_add(out, ", %.2f doublings away", (double)choice->octaves);
+        gen__text_add(out, ", %.2f octaves away", (double)choice->octaves);
     } else if (isfinite(ask->family->max_distance) && ask->entry->classes &&
                choice->why == GEN_WHY_MODEL) {
-        gen__text_add(out, ": no row is within %.2g doublings", (double)ask->family->max_distance);
+        gen__text_add(out, ": no row is within %.2g octaves", (double)ask->family->max_distance);
     }
     gen__text_add(out, "\n");
 }

@@ -3,7 +3,10 @@
  * made lately is copied (memo.h); else the rules of choose.c decide. Nothing here allocates, locks,
  * calls the system or writes but to *plan and the memo.
  */
+#include "family/gpus.h"
 #include "select/select.h"
+
+#include "product/plan.h"
 
 #include <string.h>
 
@@ -22,8 +25,63 @@ static void make_plan(const struct gen__ask *ask, const struct gen__facts *facts
     ask->family->plan(ask->problem, ask->device, facts, plan);
 }
 
-/* The same with the launches that the family leaves to others (parts.c); *plan is left alone where
- * one of them cannot be done. */
+/* ---- launches that are left to other families --------------------------- */
+
+uint32_t gen__parts(const struct gen__ask *ask, const struct gen__facts *facts,
+                    const gen_plan *plan, struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
+{
+    return ask->family->parts ? ask->family->parts(ask->problem, ask->device, facts, plan, parts)
+                              : 0;
+}
+
+/* The launch of the best variant for a part's problem. Errors: UNSUPPORTED, and *launch is left
+ * alone. */
+static enum gen_status choose_part(const struct gen__ask *whole, const struct gen__part *part,
+                                   gen_plan_launch *launch)
+{
+    struct gen__ask ask;
+    struct gen__choice choice;
+    enum gen_status status = gen__part_ask(whole, part, &ask);
+    ask.untimed = true;
+    if (!status && !gen__choose(&ask, &choice))
+        status = gen__unsupported(&ask);
+    if (status)
+        return status;
+    gen_plan plan;
+    make_plan(&ask, choice.facts, choice.why, choice.us, &plan);
+    if (plan.num_launches != 1 || plan.workspace_bytes)
+        return gen__fail(GEN_STATUS_UNSUPPORTED,
+                         "%.200s takes %u launches and %llu bytes of workspace; allowed for a part "
+                         "of a plan: 1 and 0",
+                         gen__variant_name(&ask.library->pack, choice.facts->index),
+                         plan.num_launches, (unsigned long long)plan.workspace_bytes);
+    const gen_plan_launch *l = &plan.launch[0];
+    *launch = (gen_plan_launch){
+        .variant = GEN__FRESH(l->variant),
+        .grid = {GEN__FRESH(l->grid[0]), GEN__FRESH(l->grid[1]), GEN__FRESH(l->grid[2])},
+        .shared = GEN__FRESH(l->shared),
+        .threads = GEN__FRESH(l->threads),
+        .dependent = GEN__FRESH(l->dependent)};
+    return GEN_OK;
+}
+
+/* Fills them. Errors: UNSUPPORTED, and the launch is named. */
+static enum gen_status add_parts(const struct gen__ask *ask, const struct gen__facts *facts,
+                                 gen_plan *plan)
+{
+    struct gen__part parts[GEN_PLAN_MAX_LAUNCHES];
+    const uint32_t count = gen__parts(ask, facts, plan, parts);
+    for (uint32_t i = 0; i < count; i++) {
+        const enum gen_status status = choose_part(ask, &parts[i], &plan->launch[parts[i].launch]);
+        if (status)
+            return gen__fail(status, "%s, launch %u: %s", ask->family->name, parts[i].launch,
+                             gen_last_error());
+    }
+    return GEN_OK;
+}
+
+/* The plan with the launches that the family leaves to others, each a question of its own that is
+ * answered by the rules of any selection; *plan is left alone where one of them cannot be done. */
 static enum gen_status finish_plan(const struct gen__ask *ask, const struct gen__facts *facts,
                                    enum gen_why why, float us, gen_plan *plan)
 {
@@ -36,7 +94,7 @@ static enum gen_status finish_plan(const struct gen__ask *ask, const struct gen_
     gen_plan before;
     gen__plan_copy(&before, plan);
     make_plan(ask, facts, why, us, plan);
-    const enum gen_status status = gen__add_parts(ask, facts, plan);
+    const enum gen_status status = add_parts(ask, facts, plan);
     if (status)
         gen__plan_copy(plan, &before);
     return status;
@@ -81,12 +139,17 @@ static enum gen_status select_checked(const gen_library *library, const gen_devi
                                       const gen_problem *problem, gen_plan *plan)
 {
     struct gen__ask ask;
-    const enum gen_status status = gen__ask(library, device, problem, &ask);
+    enum gen_status status = gen__ask(library, device, problem, &ask);
     if (status)
         return status;
     if (!plan)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "plan is NULL");
-    return select_by_rules(&ask, plan);
+    status = GEN__CHECK_SIZE(plan, gen_plan);
+    if (!status)
+        status = select_by_rules(&ask, plan);
+    if (!status)
+        gen__plan_seal(plan);
+    return status;
 }
 
 enum gen_status gen_select(const gen_library *library, const gen_device *device,
@@ -95,16 +158,20 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     struct gen__memo_key key;
     struct gen__ask ask;
     const struct gen__family *family = readable(library, device, problem);
-    if (!family || !plan)
+    if (!family || !plan || plan->size != sizeof(*plan))
         return select_checked(library, device, problem, plan);
     if (gen__memo_get(&key, library->identity, device, problem, plan))
         return GEN_OK;
-    enum gen_status status = gen__ask_family(library, device, problem, family, &ask);
+    enum gen_status status = gen__device_check(device);
+    if (!status)
+        status = gen__ask_family(library, device, problem, family, &ask);
     if (!status)
         status = select_by_rules(&ask, plan);
-    if (!status)
-        gen__memo_put(&key, plan);
-    return status;
+    if (status)
+        return status;
+    gen__plan_seal(plan);
+    gen__memo_put(&key, plan);
+    return GEN_OK;
 }
 
 enum gen_status gen_select_variant(const gen_library *library, const gen_device *device,
@@ -116,6 +183,9 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
         return status;
     if (!variant || !plan)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", variant ? "plan" : "variant");
+    status = GEN__CHECK_SIZE(plan, gen_plan);
+    if (status)
+        return status;
     const struct gen__pack *pack = &library->pack;
     const struct gen_pack_view view = gen__pack_view(pack);
     const uint32_t index = gen_pack_find(&view, variant, strlen(variant));
@@ -139,7 +209,10 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
     }
     status = finish_plan(&ask, gen__facts_of(library, index), GEN_WHY_ASKED,
                          gen__predict(&ask, index), plan);
-    if (!status && ask.key.empty)
+    if (status)
+        return status;
+    if (ask.key.empty)
         plan->num_launches = 0;
-    return status;
+    gen__plan_seal(plan);
+    return GEN_OK;
 }

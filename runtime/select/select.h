@@ -42,7 +42,7 @@ struct gen__choice {
 };
 
 /* Checks the arguments and finds the entry. Errors: INVALID_ARGUMENT. gen__ask_family() is the same
- * where the pointers are not NULL and the family and the sizes of both structs are known. */
+ * of a device that was checked and a problem whose family is known. */
 enum gen_status gen__ask_family(const gen_library *library, const gen_device *device,
                                 const gen_problem *problem, const struct gen__family *family,
                                 struct gen__ask *ask);
@@ -64,11 +64,11 @@ uint32_t gen__parts(const struct gen__ask *ask, const struct gen__facts *facts,
 static inline enum gen_status gen__part_ask(const struct gen__ask *whole,
                                             const struct gen__part *part, struct gen__ask *ask)
 {
-    return gen__ask(whole->library, whole->device, &part->problem.base, ask);
+    const gen_problem *problem = &part->problem.base;
+    const struct gen__family *family = gen__family_find(whole->library, problem->family);
+    return family ? gen__ask_family(whole->library, whole->device, problem, family, ask)
+                  : gen__ask(whole->library, whole->device, problem, ask);
 }
-/* Fills them. Errors: UNSUPPORTED, and the launch is named. */
-enum gen_status gen__add_parts(const struct gen__ask *ask, const struct gen__facts *facts,
-                               gen_plan *plan);
 
 /* The family's estimate in microseconds; 0 where it has none. */
 float gen__predict(const struct gen__ask *ask, uint32_t variant);

@@ -12,12 +12,14 @@
 
 #include "kda_chunk_h/args.h"
 #include "kda_chunk_intra/tile.cuh"
+#include "lib/ptx/ldst.cuh"
 #include "lib/transpose.cuh"
 #include "lib/wgmma_regs.cuh"
 
 template <class element, int head_dim, bool wgmma> struct kda_states {
     static constexpr int rows = kda_stage::rows, cell = kda_stage::cell, tile = head_dim / 64 * cell;
-    static constexpr int threads = 128;                      // that compute, and that load and store: the same or others
+    // That compute, and that load and store: the same or others.
+    static constexpr int threads = 128;
     static constexpr int part = 64, parts = head_dim / part; // columns of V of a block; blocks of a head
 
     // A stage holds the operands of a chunk; the results, S and v_new, are rounded. Without stmatrix both results lie
@@ -50,14 +52,18 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     // ---- operands ----
 
     // A chunk's, to a stage.
-    static __device__ __forceinline__ void ask(const gen_kda_chunk_h_params &p, const work &b, int chunk, unsigned stage)
+    static __device__ __forceinline__ void ask(const gen_kda_chunk_h_params &p, const work &b, int chunk,
+                                               unsigned stage)
     {
         constexpr int count = rows / (threads / 32);
         const int row = threadIdx.x % threads / 32 * count, valid = b.sequence.length - chunk * rows;
         const long long at = (b.sequence.first + static_cast<long long>(chunk) * rows) * b.stride + b.head * head_dim;
-        kda_stage::copy_rows<head_dim, count>(stage + w, static_cast<const unsigned short *>(p.w) + at, b.stride, row, valid);
-        kda_stage::copy_rows<part, count>(stage + u, static_cast<const unsigned short *>(p.u) + at + b.first_v, b.stride, row, valid);
-        kda_stage::copy_rows<head_dim, count>(stage + kg, static_cast<const unsigned short *>(p.kg) + at, b.stride, row, valid);
+        kda_stage::copy_rows<head_dim, count>(stage + w, static_cast<const unsigned short *>(p.w) + at, b.stride, row,
+                                              valid);
+        kda_stage::copy_rows<part, count>(stage + u, static_cast<const unsigned short *>(p.u) + at + b.first_v,
+                                          b.stride, row, valid);
+        kda_stage::copy_rows<head_dim, count>(stage + kg, static_cast<const unsigned short *>(p.kg) + at, b.stride, row,
+                                              valid);
     }
 
     // The chunk's last row of the cumulated gates, a thread's channel.
@@ -65,7 +71,9 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     {
         static_assert(threads >= head_dim, "a thread to a channel");
         const int channel = threadIdx.x % threads, last = min((chunk + 1) * rows, b.sequence.length) - 1;
-        return channel < head_dim && last >= chunk * rows ? load_global(p.gk + (b.sequence.first + last) * b.stride + b.head * head_dim + channel) : 0.f;
+        return channel < head_dim && last >= chunk * rows
+                   ? load_global(p.gk + (b.sequence.first + last) * b.stride + b.head * head_dim + channel)
+                   : 0.f;
     }
 
     static __device__ __forceinline__ void put_decay(unsigned to, float gate)
@@ -79,7 +87,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
 
     // Copies `count` rows of a tile of `columns`, `stride` elements apart, of which the first `valid` exist.
     // (kda_stage::copy_out has 64 rows and one load of a thread in flight, and waits for each.)
-    template <int columns, int count> static __device__ __forceinline__ void copy_out(void *to, unsigned from, long long stride, int valid)
+    template <int columns, int count>
+    static __device__ __forceinline__ void copy_out(void *to, unsigned from, long long stride, int valid)
     {
         constexpr int chunks = columns / 8, at_once = threads / chunks, batch = 4;
         static_assert(count % (at_once * batch) == 0, "no rest");
@@ -91,7 +100,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
 #pragma unroll
             for (int i = 0; i < batch; i++) {
                 const int line = row + first + i * at_once; // of 64 columns a cell has any number of rows
-                load_shared_16(columns > 64 ? kda_stage::chunk_at(from, line, chunk) : swizzled<128>(from, line, chunk), word[i][0], word[i][1], word[i][2], word[i][3]);
+                load_shared_16(columns > 64 ? kda_stage::chunk_at(from, line, chunk) : swizzled<128>(from, line, chunk),
+                               word[i][0], word[i][1], word[i][2], word[i][3]);
             }
 #pragma unroll
             for (int i = 0; i < batch; i++, x += at_once * stride)
@@ -101,7 +111,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     }
 
     // A tile of 64 rows (columns of V), transposed: `count` rows of 64 elements, `stride` apart, the first `valid` of them.
-    template <int count> static __device__ __forceinline__ void store_turned(void *to, unsigned from, long long stride, int valid)
+    template <int count>
+    static __device__ __forceinline__ void store_turned(void *to, unsigned from, long long stride, int valid)
     {
         constexpr int warps = threads / 32;
         const int lane = threadIdx.x % 32;
@@ -120,7 +131,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     }
 
     // `count` rows of 64 columns of V.
-    template <int count> static __device__ __forceinline__ void store_rows(void *to, unsigned from, long long stride, int valid)
+    template <int count>
+    static __device__ __forceinline__ void store_rows(void *to, unsigned from, long long stride, int valid)
     {
         if constexpr (wgmma)
             copy_out<part, count>(to, from, stride, valid);
@@ -129,14 +141,19 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     }
 
     // What a chunk has made.
-    static __device__ __forceinline__ void store_chunk(const gen_kda_chunk_h_params &p, const work &b, int chunk, unsigned made)
+    static __device__ __forceinline__ void store_chunk(const gen_kda_chunk_h_params &p, const work &b, int chunk,
+                                                       unsigned made)
     {
         const long long token = b.sequence.first + static_cast<long long>(chunk) * rows;
-        store_rows<rows>(static_cast<unsigned short *>(p.v_new) + token * b.stride + b.head * head_dim + b.first_v, made + new_values, b.stride, b.sequence.length - chunk * rows);
+        store_rows<rows>(static_cast<unsigned short *>(p.v_new) + token * b.stride + b.head * head_dim + b.first_v,
+                         made + new_values, b.stride, b.sequence.length - chunk * rows);
         const int number = b.first_chunk + chunk;
-        if (static_cast<unsigned>(number) >= static_cast<unsigned>(p.num_chunks)) // sums of wrong lengths can be negative
+        // Sums of wrong lengths can be negative.
+        if (static_cast<unsigned>(number) >= static_cast<unsigned>(p.num_chunks))
             return;
-        unsigned short *const h = static_cast<unsigned short *>(p.h) + (static_cast<long long>(number) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
+        unsigned short *const h =
+            static_cast<unsigned short *>(p.h) +
+            (static_cast<long long>(number) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
         if (p.state_vk)
             copy_out<head_dim, part>(h + b.first_v * head_dim, made, head_dim, part);
         else
@@ -146,7 +163,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     // ---- the state and its products ----
 
     // f(element of the accumulator, where it is in its state).
-    template <class F> static __device__ __forceinline__ void each_element(const gen_kda_chunk_h_params &p, const work &b, F f)
+    template <class F>
+    static __device__ __forceinline__ void each_element(const gen_kda_chunk_h_params &p, const work &b, F f)
     {
         const int lane = threadIdx.x % 32, k = lane % 4 * 2, v = b.first_v + threadIdx.x / 32 % 4 * 16 + lane / 4;
         const int first = p.state_vk ? v * head_dim + k : k * head_dim + v;
@@ -166,7 +184,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
         return (static_cast<long long>(blockIdx.y) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
     }
 
-    static __device__ __forceinline__ void load_state(const gen_kda_chunk_h_params &p, const work &b, float (&s)[head_dim / 2])
+    static __device__ __forceinline__ void load_state(const gen_kda_chunk_h_params &p, const work &b,
+                                                      float (&s)[head_dim / 2])
     {
 #pragma unroll
         for (int i = 0; i < head_dim / 2; i++)
@@ -175,14 +194,16 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
             each_element(p, b, [&](int i, int at) { s[i] = load_global(from + state_of(p, b) + at); });
     }
 
-    static __device__ __forceinline__ void store_state(const gen_kda_chunk_h_params &p, const work &b, const float (&s)[head_dim / 2])
+    static __device__ __forceinline__ void store_state(const gen_kda_chunk_h_params &p, const work &b,
+                                                       const float (&s)[head_dim / 2])
     {
         if (float *const to = p.final_state)
             each_element(p, b, [&](int i, int at) { to[state_of(p, b) + at] = s[i]; });
     }
 
     // An accumulator rounded, or what it is the negative of: the left operand of the next product ...
-    template <bool negative, int steps> static __device__ __forceinline__ void round_all(const float (&d)[8 * steps], unsigned (&x)[steps][4])
+    template <bool negative, int steps>
+    static __device__ __forceinline__ void round_all(const float (&d)[8 * steps], unsigned (&x)[steps][4])
     {
 #pragma unroll
         for (int k = 0; k < steps; k++)
@@ -192,20 +213,24 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     }
 
     // ... and a tile, its 64 rows columns of V, or transposed.
-    template <int steps> static __device__ __forceinline__ void put(unsigned to, const unsigned (&x)[steps][4], bool turned)
+    template <int steps>
+    static __device__ __forceinline__ void put(unsigned to, const unsigned (&x)[steps][4], bool turned)
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 #pragma unroll
         for (int k = 0; k < steps; k++) {
             if constexpr (wgmma) { // matrix i: columns 8 (i / 2) of the step's, rows 8 (i % 2) of the warp's
                 if (turned)
-                    stmatrix_x4_trans(swizzled<128>(to, 16 * k + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2), x[k]);
+                    stmatrix_x4_trans(swizzled<128>(to, 16 * k + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2),
+                                      x[k]);
                 else
                     stmatrix_x4(kda_stage::chunk_at(to, 16 * warp + lane % 16, 2 * k + lane / 16), x[k]);
             } else {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    store_shared(kda_stage::chunk_at(to, 16 * warp + lane / 4 + i % 2 * 8, 2 * k + i / 2) + lane % 4 * 4, x[k][i]);
+                    store_shared(kda_stage::chunk_at(to, 16 * warp + lane / 4 + i % 2 * 8, 2 * k + i / 2) +
+                                     lane % 4 * 4,
+                                 x[k][i]);
             }
         }
     }
@@ -231,8 +256,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     {
 #pragma unroll
         for (int n = 0; n < head_dim / 8; n++) {
-            float2 x;
-            asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from + (8 * n + threadIdx.x % 4 * 2) * 4) : "memory");
+            const float2 x = ld_shared_v2_f32(from + (8 * n + threadIdx.x % 4 * 2) * 4);
             s[4 * n] *= x.x, s[4 * n + 1] *= x.y;
             s[4 * n + 2] *= x.x, s[4 * n + 3] *= x.y;
         }
@@ -261,7 +285,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     }
 
     // d += a b, b with 64 rows, head_dim columns.
-    static __device__ __forceinline__ void times_columns(float (&d)[head_dim / 2], const unsigned (&a)[4][4], unsigned b)
+    static __device__ __forceinline__ void times_columns(float (&d)[head_dim / 2], const unsigned (&a)[4][4],
+                                                         unsigned b)
     {
         if constexpr (wgmma) {
             const unsigned long long matrix = wgmma_descriptor(b, cell, 1024);
@@ -283,7 +308,9 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     }
 
     // Columns 8 t to 8 t + 15.
-    template <int size> static __device__ __forceinline__ void multiply(float (&d)[size], int t, const unsigned (&a)[4], const unsigned (&x)[4])
+    template <int size>
+    static __device__ __forceinline__ void multiply(float (&d)[size], int t, const unsigned (&a)[4],
+                                                    const unsigned (&x)[4])
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -307,7 +334,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     }
 
     // A chunk that is there: S', and what goes out to `made`.
-    static __device__ __forceinline__ void step(unsigned stage, unsigned decays, unsigned made, bool vk, float (&s)[head_dim / 2])
+    static __device__ __forceinline__ void step(unsigned stage, unsigned decays, unsigned made, bool vk,
+                                                float (&s)[head_dim / 2])
     {
         unsigned left[head_dim / 16][4], new_left[4][4];
         float vn[32];

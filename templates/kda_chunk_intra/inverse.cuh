@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kda_chunk_intra/tile.cuh"
+#include "kda_intra/limits.cuh"
 
 namespace kda_stage {
 
@@ -15,6 +16,7 @@ template <> struct factor_of<true> {
     using type = bf16;
 };
 template <bool wide> using factor = typename factor_of<wide>::type;
+template <bool wide> constexpr float factor_scale = wide ? 1.f : narrow_scale;
 
 // What two floats' first parts leave of them.
 __device__ __forceinline__ unsigned rest2(unsigned first, float lo, float hi)
@@ -47,7 +49,7 @@ __device__ __forceinline__ void invert_diagonal(unsigned from, unsigned lower, u
     float x[16];
 #pragma unroll
     for (int i = 0; i < 16; i++)
-        x[i] = i == column ? 1.f : 0.f;
+        x[i] = i == column ? (lane < 16 ? factor_scale<wide> : 1.f) : 0.f;
 #pragma unroll
     for (int l = 0; l < 15; l++)
 #pragma unroll
@@ -83,14 +85,14 @@ __device__ __forceinline__ void invert_diagonal(unsigned from, unsigned lower, u
     }
 }
 
-// 16 x 16 of a product's sums as the next one's left operand; `rest` where it is wide.
+// 16 x 16 of a product's sums as the next one's left operand, with one of their two scales; `rest` where it is wide.
 template <bool wide, bool negated>
 __device__ __forceinline__ void as_left(const float (&d)[2][4], unsigned (&x)[4], unsigned (&rest)[4])
 {
+    constexpr float scale = (negated ? -1.f : 1.f) / factor_scale<wide>;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const float first = d[i / 2][i % 2 * 2], second = d[i / 2][i % 2 * 2 + 1];
-        const float lo = negated ? -first : first, hi = negated ? -second : second;
+        const float lo = d[i / 2][i % 2 * 2] * scale, hi = d[i / 2][i % 2 * 2 + 1] * scale;
         x[i] = pack2<factor<wide>>(lo, hi);
         if constexpr (wide)
             rest[i] = rest2(x[i], lo, hi);
@@ -118,6 +120,7 @@ template <class T, bool wide, int c>
 __device__ __forceinline__ void invert_column(unsigned lower, unsigned inverse, unsigned diagonals)
 {
     const int lane = threadIdx.x % 32;
+    constexpr float scale = -1.f / (factor_scale<wide> * factor_scale<wide>);
     unsigned x[4][4], x_rest[4][4]; // X_mc', as the left operand
     load_rows_first(x[c], lower, 16 * c, 2 * c);
     if constexpr (wide)
@@ -145,8 +148,8 @@ __device__ __forceinline__ void invert_column(unsigned lower, unsigned inverse, 
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int i = 16 * r + 8 * n + lane % 4 * 2, j = 16 * c + lane / 4 + 8 * h;
-                store_shared_half(chunk_at(inverse, i, j / 8) + j % 8 * 2, from_float<T>(-y[n][2 * h]));
-                store_shared_half(chunk_at(inverse, i + 1, j / 8) + j % 8 * 2, from_float<T>(-y[n][2 * h + 1]));
+                store_shared_half(chunk_at(inverse, i, j / 8) + j % 8 * 2, from_float<T>(y[n][2 * h] * scale));
+                store_shared_half(chunk_at(inverse, i + 1, j / 8) + j % 8 * 2, from_float<T>(y[n][2 * h + 1] * scale));
             }
     }
 }

@@ -109,7 +109,8 @@ struct kda_place {
         return p.state + (static_cast<long long>(of_slot) * p.num_v_heads + v_head) * (head_dim * head_dim);
     }
 
-    template <int head_dim> __device__ __forceinline__ unsigned short *o(const gen_kda_decode_params &p, int token) const
+    template <int head_dim>
+    __device__ __forceinline__ unsigned short *o(const gen_kda_decode_params &p, int token) const
     {
         return static_cast<unsigned short *>(p.o) + (first + token) * p.o_stride + v_head * head_dim;
     }
@@ -177,7 +178,10 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
     static __device__ __forceinline__ unsigned warp() { return threadIdx.x / 32; }
     static __device__ __forceinline__ unsigned lane() { return threadIdx.x % 32; }
     static __device__ __forceinline__ unsigned channel() { return threadIdx.x % HEAD_DIM; }
-    static __device__ __forceinline__ int gate_token(int n) { return n * (THREADS / HEAD_DIM) + threadIdx.x / HEAD_DIM; }
+    static __device__ __forceinline__ int gate_token(int n)
+    {
+        return n * (THREADS / HEAD_DIM) + threadIdx.x / HEAD_DIM;
+    }
     static __device__ __forceinline__ int v_token(int n) { return n * (THREADS / EXTENT) + threadIdx.x / EXTENT; }
     static __device__ __forceinline__ int qk_token(int n) { return n * WARPS + warp(); }
     // Does each token's state go to a slot of its own?
@@ -186,7 +190,10 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
         return p.write == GEN_KDA_DECODE_WRITE_EACH && p.slots;
     }
     // One lane a token, of the warp that has fewest of q and k.
-    static __device__ __forceinline__ bool is_scalar(int count) { return warp() == WARPS - 1 && static_cast<int>(lane()) < count; }
+    static __device__ __forceinline__ bool is_scalar(int count)
+    {
+        return warp() == WARPS - 1 && static_cast<int>(lane()) < count;
+    }
 
     __device__ __forceinline__ void ask(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column)
     {
@@ -196,7 +203,8 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
         for (int n = 0; n < GATES; n++) {
             gate[n] = 0;
             if (gate_token(n) < count)
-                gate[n] = load_bits(p.gate, (first + gate_token(n)) * p.gate_stride + v_start + channel(), p.gate_dtype);
+                gate[n] =
+                    load_bits(p.gate, (first + gate_token(n)) * p.gate_stride + v_start + channel(), p.gate_dtype);
         }
         bias = p.dt_bias ? load_global(p.dt_bias + v_start + channel()) : 0.f;
         a_log = p.a_log ? load_global(p.a_log + place.v_head) : 0.f;
@@ -204,16 +212,18 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
         for (int n = 0; n < QKS; n++)
             if (qk_token(n) < count) {
                 const long long token = first + qk_token(n);
-                const unsigned short *const q_row = static_cast<const unsigned short *>(p.q) + token * p.q_stride + qk_start;
-                const unsigned short *const k_row = static_cast<const unsigned short *>(p.k) + token * p.k_stride + qk_start;
+                const unsigned short *const q_row =
+                    static_cast<const unsigned short *>(p.q) + token * p.q_stride + qk_start;
+                const unsigned short *const k_row =
+                    static_cast<const unsigned short *>(p.k) + token * p.k_stride + qk_start;
                 ask_row(q[n], q_row);
                 ask_row(k[n], k_row);
             }
 #pragma unroll
         for (int n = 0; n < VS; n++)
             if (v_token(n) < count)
-                v[n] = load_global(static_cast<const unsigned short *>(p.v) + (first + v_token(n)) * p.v_stride + v_start +
-                                   first_column + threadIdx.x % EXTENT);
+                v[n] = load_global(static_cast<const unsigned short *>(p.v) + (first + v_token(n)) * p.v_stride +
+                                   v_start + first_column + threadIdx.x % EXTENT);
         if (is_scalar(count)) {
             beta = load_bits(p.beta, (first + static_cast<int>(lane())) * p.beta_stride + place.v_head, p.beta_dtype);
             if (own_slots(p))
@@ -222,7 +232,8 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
     }
 
     template <class Shared>
-    __device__ __forceinline__ void settle(const gen_kda_decode_params &p, const kda_place &place, const Shared &shared) const
+    __device__ __forceinline__ void settle(const gen_kda_decode_params &p, const kda_place &place,
+                                           const Shared &shared) const
     {
         const int count = place.count;
 #pragma unroll
@@ -243,7 +254,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
         }
     }
 
-private:
+  private:
     static __device__ __forceinline__ void ask_row(unsigned (&words)[WORDS], const unsigned short *row)
     {
         if constexpr (WORDS == 2) {
@@ -257,8 +268,9 @@ private:
 
     // A warp: q and k of one token.
     template <class Shared>
-    __device__ __forceinline__ void settle_qk(const gen_kda_decode_params &p, int token, const unsigned (&q_words)[WORDS],
-                                              const unsigned (&k_words)[WORDS], const Shared &shared) const
+    __device__ __forceinline__ void settle_qk(const gen_kda_decode_params &p, int token,
+                                              const unsigned (&q_words)[WORDS], const unsigned (&k_words)[WORDS],
+                                              const Shared &shared) const
     {
         float2 qs[WORDS], ks[WORDS];
         float qq = 0.f, kk = 0.f, qk = 0.f;
@@ -296,13 +308,13 @@ __device__ __forceinline__ void store_four(unsigned short *o, float4 x, int type
 {
     const unsigned low = rounded(x.x, type) | static_cast<unsigned>(rounded(x.y, type)) << 16;
     const unsigned high = rounded(x.z, type) | static_cast<unsigned>(rounded(x.w, type)) << 16;
-    asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(o), "r"(low), "r"(high) : "memory");
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(o), "r"(low), "r"(high) : "memory");
 }
 
 // The slice's outputs leave together, as whole sectors. After a barrier.
 template <int HEAD_DIM, int EXTENT, int THREADS, class Shared>
-__device__ __forceinline__ void store_outputs(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column,
-                                              const Shared &shared)
+__device__ __forceinline__ void store_outputs(const gen_kda_decode_params &p, const kda_place &place,
+                                              unsigned first_column, const Shared &shared)
 {
     const unsigned i = threadIdx.x % EXTENT;
 #pragma unroll 1
@@ -311,7 +323,8 @@ __device__ __forceinline__ void store_outputs(const gen_kda_decode_params &p, co
 }
 
 template <int HEAD_DIM, int EXTENT, int THREADS>
-__device__ __forceinline__ void zero_outputs(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column)
+__device__ __forceinline__ void zero_outputs(const gen_kda_decode_params &p, const kda_place &place,
+                                             unsigned first_column)
 {
     const unsigned i = threadIdx.x % EXTENT;
 #pragma unroll 1

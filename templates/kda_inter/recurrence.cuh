@@ -18,6 +18,7 @@
 #include "lib/half.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
+#include "lib/ptx/ldst.cuh"
 #include "lib/store.cuh"
 #include "lib/swizzle.cuh"
 #include "lib/tma.cuh"
@@ -39,7 +40,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 
     // Of kda_scan: what a segment adds, of 64 columns of V; its transition, in two 16-bit parts, which a stage holds.
     // Behind it are the segment's decays.
-    static constexpr int added_floats = 64 * head_dim, transition_bytes = head_dim / 64 * 2 * tile, segment_decay = transition_bytes;
+    static constexpr int added_floats = 64 * head_dim, transition_bytes = head_dim / 64 * 2 * tile,
+                         segment_decay = transition_bytes;
     static_assert(segment_decay + head_dim * 4 <= stage_bytes, "a stage holds a transition");
 
     struct work {
@@ -73,7 +75,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     }
 
     // One lane issues the copies of a chunk's operands.
-    static __device__ __forceinline__ void ask(const gen_kda_inter_params &p, const work &b, int chunk, int s, unsigned long long policy)
+    static __device__ __forceinline__ void ask(const gen_kda_inter_params &p, const work &b, int chunk, int s,
+                                               unsigned long long policy)
     {
         const long long record = b.record(p, chunk);
         const unsigned to = b.stage(s), full = b.full(s);
@@ -136,7 +139,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     // ---- products ----
 
     // d += a b', b with 64 rows, `steps` times 16 columns: K-major.
-    template <int steps> static __device__ __forceinline__ void times_rows(float (&d)[32], const unsigned (&a)[steps][4], unsigned b)
+    template <int steps>
+    static __device__ __forceinline__ void times_rows(float (&d)[32], const unsigned (&a)[steps][4], unsigned b)
     {
         if constexpr (wgmma) {
             const unsigned long long matrix = wgmma_descriptor(b, 0, 1024);
@@ -159,7 +163,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 
     // d += a b, b with 64 rows, head_dim columns: MN-major. Of a, four times 16 columns from step `first` on.
     template <int first, int steps>
-    static __device__ __forceinline__ void times_columns(float (&d)[head_dim / 2], const unsigned (&a)[steps][4], unsigned b)
+    static __device__ __forceinline__ void times_columns(float (&d)[head_dim / 2], const unsigned (&a)[steps][4],
+                                                         unsigned b)
     {
         if constexpr (wgmma) {
             const unsigned long long matrix = wgmma_descriptor(b, cell, 1024);
@@ -182,7 +187,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 
     // Tiles t and t + 1 of 8 columns.
     template <int size>
-    static __device__ __forceinline__ void multiply(float (&d)[size], int t, const unsigned (&a)[4], const unsigned (&b)[4])
+    static __device__ __forceinline__ void multiply(float (&d)[size], int t, const unsigned (&a)[4],
+                                                    const unsigned (&b)[4])
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -198,7 +204,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     }
 
     // An accumulator as the left operand.
-    template <int steps, int size> static __device__ __forceinline__ void as_operand(const float (&d)[size], unsigned (&a)[steps][4])
+    template <int steps, int size>
+    static __device__ __forceinline__ void as_operand(const float (&d)[size], unsigned (&a)[steps][4])
     {
         static_assert(size == steps * 8, "all of it");
 #pragma unroll
@@ -217,7 +224,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         return state * (head_dim * head_dim) + (p.state_vk ? v * head_dim + k : k * head_dim + v);
     }
 
-    static __device__ __forceinline__ void load_state(const gen_kda_inter_params &p, const work &b, int row, float (&s)[head_dim / 2])
+    static __device__ __forceinline__ void load_state(const gen_kda_inter_params &p, const work &b, int row,
+                                                      float (&s)[head_dim / 2])
     {
 #pragma unroll
         for (int i = 0; i < head_dim / 2; i++)
@@ -226,10 +234,12 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             return;
 #pragma unroll
         for (int i = 0; i < head_dim / 2; i++)
-            s[i] = load_global(p.initial_state + state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2));
+            s[i] = load_global(p.initial_state +
+                               state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2));
     }
 
-    static __device__ __forceinline__ void store_state(const gen_kda_inter_params &p, const work &b, int row, const float (&s)[head_dim / 2])
+    static __device__ __forceinline__ void store_state(const gen_kda_inter_params &p, const work &b, int row,
+                                                       const float (&s)[head_dim / 2])
     {
         if (!p.final_state)
             return;
@@ -240,7 +250,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 
     // Stores the state before a chunk, rounded as the left operand has it, from row `row` on. A chunk number out of range, which
     // follows from wrong cu_seqlens and can be negative, is skipped.
-    static __device__ __forceinline__ void store_states(const gen_kda_inter_params &p, const work &b, int chunk, int row, const unsigned (&a)[head_dim / 16][4])
+    static __device__ __forceinline__ void store_states(const gen_kda_inter_params &p, const work &b, int chunk,
+                                                        int row, const unsigned (&a)[head_dim / 16][4])
     {
         if (static_cast<unsigned>(chunk) >= static_cast<unsigned>(p.num_states))
             return;
@@ -280,9 +291,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         const int lane = threadIdx.x % 32;
 #pragma unroll
         for (int t = 0; t < head_dim / 8; t++) {
-            float2 factor;
-            asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                         : "=f"(factor.x), "=f"(factor.y) : "r"(from + (8 * t + lane % 4 * 2) * 4) : "memory");
+            const float2 factor = ld_shared_v2_f32(from + (8 * t + lane % 4 * 2) * 4);
             s[4 * t] *= factor.x, s[4 * t + 1] *= factor.y;
             s[4 * t + 2] *= factor.x, s[4 * t + 3] *= factor.y;
         }
@@ -314,7 +323,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     }
 
     // s = diag(D) s + added, both from global memory.
-    static __device__ __forceinline__ void decay_and_add(const float *decay, const float *from, float (&s)[head_dim / 2])
+    static __device__ __forceinline__ void decay_and_add(const float *decay, const float *from,
+                                                         float (&s)[head_dim / 2])
     {
 #pragma unroll
         for (int t = 0; t < head_dim / 8; t++) {
@@ -329,7 +339,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 
     // What the first 16 bits leave of an accumulator, in another 16.
     template <int steps, int size>
-    static __device__ __forceinline__ void rest_as_operand(const float (&d)[size], const unsigned (&a)[steps][4], unsigned (&rest)[steps][4])
+    static __device__ __forceinline__ void rest_as_operand(const float (&d)[size], const unsigned (&a)[steps][4],
+                                                           unsigned (&rest)[steps][4])
     {
 #pragma unroll
         for (int k = 0; k < steps; k++)
@@ -343,7 +354,9 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     // S' = S' diag(D) + S' R' (kda_scan/args.h). What only decays is multiplied in fp32. The rest is as exact as
     // products of 16-bit numbers allow: both factors are sums of two, and the product of the lesser parts is left out.
     // R' has rows of K in 64s, each first part followed by its rest; D lies behind them.
-    static __device__ __forceinline__ void pass(const unsigned (&a)[head_dim / 16][4], const unsigned (&rest)[head_dim / 16][4], unsigned m, float (&s)[head_dim / 2])
+    static __device__ __forceinline__ void pass(const unsigned (&a)[head_dim / 16][4],
+                                                const unsigned (&rest)[head_dim / 16][4], unsigned m,
+                                                float (&s)[head_dim / 2])
     {
         start();
         times_columns<0>(s, a, m);
@@ -358,14 +371,16 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     }
 
     // The state before the block's first chunk.
-    static __device__ __forceinline__ void begin_state(const gen_kda_inter_params &p, const work &b, int group, int row, float (&s)[head_dim / 2])
+    static __device__ __forceinline__ void begin_state(const gen_kda_inter_params &p, const work &b, int group, int row,
+                                                       float (&s)[head_dim / 2])
     {
         if (!segmented || b.count <= 1) {
             load_state(p, b, row, s);
             return;
         }
         const int columns = b.part * groups + group;
-        if (b.number == 0) { // kda_scan has put it by, for whoever has the last segment may have written the final state over it
+        // kda_scan has put it by, for whoever has the last segment may have written the final state over it.
+        if (b.number == 0) {
             if (p.initial_state)
                 load_added(added_of(p, b, b.count - 1, columns), s);
             else
@@ -418,8 +433,9 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         if constexpr (wgmma) {
 #pragma unroll
             for (int t = 0; t < 8; t += 2) { // matrices: rows 0 and 8 of the warp's of tile t, of tile t + 1
-                const unsigned x[4] = {pack2<element>(o[4 * t], o[4 * t + 1]), pack2<element>(o[4 * t + 2], o[4 * t + 3]),
-                                       pack2<element>(o[4 * t + 4], o[4 * t + 5]), pack2<element>(o[4 * t + 6], o[4 * t + 7])};
+                const unsigned x[4] = {
+                    pack2<element>(o[4 * t], o[4 * t + 1]), pack2<element>(o[4 * t + 2], o[4 * t + 3]),
+                    pack2<element>(o[4 * t + 4], o[4 * t + 5]), pack2<element>(o[4 * t + 6], o[4 * t + 7])};
                 stmatrix_x4_trans(swizzled<128>(to, 8 * t + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2), x);
             }
         } else {
@@ -427,17 +443,19 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             for (int i = 0; i < 32; i++) {
                 const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
                 const unsigned at = swizzled<128>(to, token, 2 * warp + i / 2 % 2) + lane / 4 * 2;
-                asm volatile("st.shared.u16 [%0], %1;" :: "r"(at), "h"(from_float<element>(o[i])) : "memory");
+                st_shared_u16(at, from_float<element>(o[i]));
             }
         }
     }
 
-    static __device__ __forceinline__ void store_output(const gen_kda_inter_params &p, const work &b, unsigned from, int group, int chunk)
+    static __device__ __forceinline__ void store_output(const gen_kda_inter_params &p, const work &b, unsigned from,
+                                                        int group, int chunk)
     {
         const int line = threadIdx.x % 128 / 8, column = threadIdx.x % 8;
         const int count = b.sequence.length - chunk * rows;
         const long long first = b.sequence.first + chunk * rows;
-        unsigned short *const to = static_cast<unsigned short *>(p.o) + b.head * head_dim + (b.part * groups + group) * 64 + column * 8;
+        unsigned short *const to =
+            static_cast<unsigned short *>(p.o) + b.head * head_dim + (b.part * groups + group) * 64 + column * 8;
 #pragma unroll
         for (int row = line; row < rows; row += 16) {
             unsigned x[4];
@@ -467,7 +485,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             unsigned a[head_dim / 16][4];
             as_operand(s, a);
             if (p.states)
-                store_states(p, b, load_shared_int(chunks_before) + chunk, row, a);
+                store_states(p, b, ld_shared_s32(chunks_before) + chunk, row, a);
             if constexpr (wgmma)
                 mbarrier_wait(b.full(step % stages), step / stages & 1);
             else
@@ -489,7 +507,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             times_rows(o, x, from + a_qk);
             landed<0>(s);
             landed<0>(o);
-            if constexpr (wgmma) // every lane arrives, since racecheck does not see that one lane's arrival orders the others' reads
+            // Every lane arrives, since racecheck does not see that one lane's arrival orders the others' reads.
+            if constexpr (wgmma)
                 mbarrier_arrive(b.empty(step % stages));
             // Two places in alternation: a writer has passed the barrier behind which the others had read the place.
             const unsigned place = b.base + outputs + (group * turns + step % turns) * cell;
@@ -536,28 +555,14 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         if (n < s.batch) {
             int before = 0;
             for (int i = 0; i < s.batch; i++) {
-                const int other = load_shared_int(lengths + i * 4);
+                const int other = ld_shared_s32(lengths + i * 4);
                 before += other > length || (other == length && i < n);
             }
             if (before == rank)
                 store_shared(chosen, static_cast<unsigned>(n));
         }
         __syncthreads();
-        return load_shared_int(chosen);
-    }
-
-    static __device__ __forceinline__ float load_shared_float(unsigned from)
-    {
-        float x;
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
-        return x;
-    }
-
-    static __device__ __forceinline__ int load_shared_int(unsigned from)
-    {
-        int x;
-        asm volatile("ld.shared.s32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
-        return x;
+        return ld_shared_s32(chosen);
     }
 
     static __device__ __forceinline__ void run(const gen_kda_inter_params &p, unsigned char *memory)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kda_intra/args.h"
+#include "kda_intra/limits.cuh"
 #include "kda_intra/sequences.cuh"
 #include "lib/approx.cuh"
 #include "lib/half.cuh"
@@ -203,18 +204,13 @@ template <> struct factor_of<true> {
     using type = bf16;
 };
 template <bool wide> using factor = typename factor_of<wide>::type;
+template <bool wide> constexpr float factor_scale = wide ? 1.f : narrow_scale;
 
 // What two floats' first parts leave of them.
 __device__ __forceinline__ unsigned rest2(unsigned first, float lo, float hi)
 {
     const float2 both = to_float2<bf16>(first);
     return pack2<bf16>(lo - both.x, hi - both.y);
-}
-
-// Whether beta couples rows as that of normalised keys does (kda_intra.cu.in); 0 couples none.
-__device__ __forceinline__ bool usual_beta(float beta)
-{
-    return beta == 0.f || (fabsf(beta) >= 0x1p-12f && fabsf(beta) <= 4.f);
 }
 
 // What a block works on.
@@ -280,9 +276,9 @@ __device__ __forceinline__ float load_beta(const gen_kda_intra_params &p, const 
                        : to_float<element>(load_global(static_cast<const unsigned short *>(p.beta) + at));
 }
 
-// 1 / |row| of the warp's rows of q and k, that of row i in lane 4 i + i / 2: the diagonals of q q' and k k'. Where rows are
-// checked, returns true in a lane whose row of k is to stay as it is and is not near a normalised one, or zeros.
-template <bool checked> __device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, float &k)
+// 1 / |row| of the warp's rows of q and k, that of row i in lane 4 i + i / 2: the diagonals of q q' and k k'. Returns true in a lane
+// whose row is not usual.
+__device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, float &k)
 {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * own + lane % 8;
     const unsigned from = base + (lane / 8 % 2 ? k_in : q_in); // of the four matrices: q, k, and the next chunks'
@@ -298,7 +294,7 @@ template <bool checked> __device__ __forceinline__ bool norms(unsigned base, boo
     q = wanted ? rsqrt_fast((odd ? qq[1] : qq[0]) + 1e-6f) : 1.f;
     const float square = odd ? kk[3] : kk[2];
     k = wanted ? rsqrt_fast(square + 1e-6f) : 1.f;
-    return checked & !wanted & (lane / 8 == lane % 4) & !((square == 0.f) | ((square >= 0.25f) & (square <= 4.f)));
+    return element::is_bf16 && lane / 8 == lane % 4 && !usual_row(wanted ? 1.f : square, load_shared_float(base + betas + row * 4));
 }
 
 } // namespace

@@ -42,7 +42,7 @@ template <bool wide> __device__ __forceinline__ void invert_diagonal(const block
     float x[16];
 #pragma unroll
     for (int i = 0; i < 16; i++)
-        x[i] = i == column ? 1.f : 0.f;
+        x[i] = i == column ? (lane < 16 ? factor_scale<wide> : 1.f) : 0.f;
 #pragma unroll
     for (int l = 0; l < 15; l++) {
         const unsigned from = b.base + sums + r * 1024 + l * 64;
@@ -78,14 +78,14 @@ template <bool wide> __device__ __forceinline__ void invert_diagonal(const block
     }
 }
 
-// 16 x 16 of a product's sums as the next one's left operand; `rest` where it is wide.
+// 16 x 16 of a product's sums as the next one's left operand, with one of their two scales; `rest` where it is wide.
 template <bool wide, bool negated>
 __device__ __forceinline__ void as_left(const float (&d)[2][4], unsigned (&x)[4], unsigned (&rest)[4])
 {
+    constexpr float scale = (negated ? -1.f : 1.f) / factor_scale<wide>;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const float first = d[i / 2][i % 2 * 2], second = d[i / 2][i % 2 * 2 + 1];
-        const float lo = negated ? -first : first, hi = negated ? -second : second;
+        const float lo = d[i / 2][i % 2 * 2] * scale, hi = d[i / 2][i % 2 * 2 + 1] * scale;
         x[i] = pack2<factor<wide>>(lo, hi);
         if constexpr (wide)
             rest[i] = rest2(x[i], lo, hi);
@@ -112,7 +112,8 @@ template <bool wide, int c> __device__ __forceinline__ void invert_column(const 
 {
     const int lane = threadIdx.x % 32;
     unsigned x[4][4], x_rest[4][4]; // X_mc', as the left operand
-    const float beta[2] = {rounded_beta(b, 16 * c + lane / 4), rounded_beta(b, 16 * c + lane / 4 + 8)};
+    constexpr float scale = -1.f / (factor_scale<wide> * factor_scale<wide>);
+    const float beta[2] = {scale * rounded_beta(b, 16 * c + lane / 4), scale * rounded_beta(b, 16 * c + lane / 4 + 8)};
     load_rows_first(x[c], b.base + lower, 16 * c, 2 * c);
     if constexpr (wide)
         ldmatrix_x4(x_rest[c], rest_at(b, c, lane % 16, lane / 16));
@@ -139,7 +140,7 @@ template <bool wide, int c> __device__ __forceinline__ void invert_column(const 
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 store_shared(chunk_at(b.base + inverse, 16 * c + lane / 4 + 8 * h, 2 * r + n) + lane % 4 * 4,
-                             pack2<element>(-y[n][2 * h] * beta[h], -y[n][2 * h + 1] * beta[h]));
+                             pack2<element>(y[n][2 * h] * beta[h], y[n][2 * h + 1] * beta[h]));
     }
 }
 

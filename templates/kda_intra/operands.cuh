@@ -102,13 +102,12 @@ __device__ __forceinline__ void exchange_sums(const gen_kda_intra_params &p, con
 }
 
 // Operands of the scores to shared memory; qg and kg are done; what w is made of stays in kb. Returns what norms() does.
-template <bool checked>
-__device__ __forceinline__ bool make_operands(const gen_kda_intra_params &p, const block_work &b, const float (&g)[own][channels],
-                                              const gate_sums &s, lane_channels (&kb)[own])
+__device__ __forceinline__ bool make_operands(const gen_kda_intra_params &p, const block_work &b,
+                                              const float (&g)[own][channels], const gate_sums &s, lane_channels (&kb)[own])
 {
     const unsigned offset = lane_offset();
     float q_norms, k_norms;
-    const bool unusual = norms<checked>(b.base, p.l2_norm != 0, q_norms, k_norms);
+    const bool unusual = norms(b.base, p.l2_norm != 0, q_norms, k_norms);
     __syncwarp(); // who is ahead writes over what others read
     float before[channels], behind[channels], q_before[channels];
 #pragma unroll

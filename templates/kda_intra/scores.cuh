@@ -82,11 +82,11 @@ __device__ __forceinline__ void score_block(const gen_kda_intra_params &p, const
             const int j = column + 8 * n;
             const float x = j <= i ? aq[n][2 * h] * p.scale : 0.f, y = j + 1 <= i ? aq[n][2 * h + 1] * p.scale : 0.f;
             store_shared(chunk_at(b.base + scores, i, j / 8) + j % 8 * 2, pack2<element>(x, y));
-            const float l = j < i ? ak[n][2 * h] * beta : 0.f, m = j + 1 < i ? ak[n][2 * h + 1] * beta : 0.f;
             if (r == s) {
-                store_shared_float(diagonal + ((j % 16) * 16 + i % 16) * 4, l);
-                store_shared_float(diagonal + ((j % 16 + 1) * 16 + i % 16) * 4, m);
+                store_shared_float(diagonal + ((j % 16) * 16 + i % 16) * 4, j < i ? ak[n][2 * h] * beta : 0.f);
+                store_shared_float(diagonal + ((j % 16 + 1) * 16 + i % 16) * 4, j + 1 < i ? ak[n][2 * h + 1] * beta : 0.f);
             } else {
+                const float l = ak[n][2 * h] * (beta * factor_scale<wide>), m = ak[n][2 * h + 1] * (beta * factor_scale<wide>);
                 const unsigned word = pack2<factor<wide>>(l, m);
                 store_shared(chunk_at(b.base + lower, i, j / 8) + j % 8 * 2, word);
                 if constexpr (wide) // in the place of block (s, r)

@@ -34,7 +34,8 @@ typedef struct gen_kda_prefill_problem {
     int32_t batch;        /* sequences; 0 is legal and launches nothing */
     int32_t seq_len;      /* tokens of each sequence; with num_tokens the most of any */
     int32_t num_tokens;   /* 0: every sequence has seq_len tokens, one behind the other;
-                             else cu_seqlens tells, and this is their sum */
+                             else cu_seqlens tells, and this is their sum. A batch whose
+                             sequences are all empty has seq_len 0 and num_tokens 0 */
     int32_t num_qk_heads; /* 1 to 65536 */
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536 */
     int32_t head_dim;     /* K = V: 64 or 128 */
@@ -59,7 +60,8 @@ typedef struct gen_kda_prefill_args {
     const void *beta;          /* [tokens, num_v_heads], aligned to its type */
     const float *A_log;        /* [num_v_heads], 4-byte aligned; NULL: as in kda_intra */
     const float *dt_bias;      /* [num_v_heads, head_dim]; NULL: 0 */
-    const int32_t *cu_seqlens; /* [batch + 1], 4-byte aligned; NULL where num_tokens is 0 */
+    const int32_t *cu_seqlens; /* [batch + 1], 4-byte aligned; NULL where num_tokens is 0
+                                  and seq_len is not */
     /* The same on the host, or NULL. It is checked before the launch; without it a wrong
      * cu_seqlens makes wrong results, though no wrong access. */
     const int32_t *cu_seqlens_host;

@@ -25,7 +25,7 @@ __device__ __forceinline__ unsigned cluster_address(unsigned shared, unsigned ra
 // One arrival at a barrier of any block of the cluster (cluster_address()).
 __device__ __forceinline__ void mbarrier_arrive_cluster(unsigned address)
 {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(address) : "memory");
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
 }
 
 // The same wait as mbarrier_wait(), for what other blocks of the cluster did before they arrived.
@@ -36,7 +36,9 @@ __device__ __forceinline__ void mbarrier_wait_cluster(unsigned barrier, unsigned
                  "again:\n\t"
                  "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
                  "@!done bra again;\n\t"
-                 "}" :: "r"(barrier), "r"(parity) : "memory");
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
 }
 
 // Reads from any block's shared memory (cluster_address()).
@@ -49,5 +51,8 @@ __device__ __forceinline__ float load_cluster(unsigned address)
 
 __device__ __forceinline__ void load_cluster_16(unsigned address, unsigned &a, unsigned &b, unsigned &c, unsigned &d)
 {
-    asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+    asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(address)
+                 : "memory");
 }

@@ -27,7 +27,9 @@ template <class T> __device__ __forceinline__ void e4m3_pairs(unsigned x, unsign
             "mov.b32 {lo, hi}, y;\n\t"
             "cvt.rn.f16x2.e4m3x2 %0, lo;\n\t"
             "cvt.rn.f16x2.e4m3x2 %1, hi;\n\t"
-            "}" : "=r"(ac), "=r"(bd) : "r"(x));
+            "}"
+            : "=r"(ac), "=r"(bd)
+            : "r"(x));
         return;
     }
 #endif

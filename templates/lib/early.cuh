@@ -6,13 +6,13 @@
 template <class T> __device__ __forceinline__ void touch(const T &parameter)
 {
     if constexpr (sizeof(T) == 8)
-        asm volatile("" :: "l"(parameter));
+        asm volatile("" ::"l"(parameter));
     else
-        asm volatile("" :: "r"(parameter));
+        asm volatile("" ::"r"(parameter));
 }
 
 // Brings a line to L2.
 __device__ __forceinline__ void prefetch_global(const void *p)
 {
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(p) : "memory");
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory");
 }

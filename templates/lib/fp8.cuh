@@ -17,7 +17,9 @@ __device__ __forceinline__ unsigned pack4_e4m3(float a, float b, float c, float 
         "cvt.rn.satfinite.e4m3x2.f32 lo, %2, %1;\n\t"
         "cvt.rn.satfinite.e4m3x2.f32 hi, %4, %3;\n\t"
         "mov.b32 %0, {lo, hi};\n\t"
-        "}" : "=r"(x) : "f"(a), "f"(b), "f"(c), "f"(d));
+        "}"
+        : "=r"(x)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
     return x;
 }
 
@@ -34,7 +36,9 @@ template <class T> __device__ __forceinline__ void fp8_to_fp16(unsigned x, unsig
             "mov.b32 {lo, hi}, %2;\n\t"
             "cvt.rn.f16x2.e4m3x2 %0, lo;\n\t"
             "cvt.rn.f16x2.e4m3x2 %1, hi;\n\t"
-            "}" : "=r"(ab), "=r"(cd) : "r"(x));
+            "}"
+            : "=r"(ab), "=r"(cd)
+            : "r"(x));
 #else
         // The bits below the sign are those of an fp16 times 2^-8, subnormals too, one place above; NaN, all ones, would
         // become 480.

@@ -11,26 +11,33 @@
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
 }
 
 __device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], unsigned address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
 }
 
 __device__ __forceinline__ void ldmatrix_x2(unsigned (&r)[2], unsigned address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(address)
+                 : "memory");
 }
 
 // The way back; sm_90 and later.
 __device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&r)[4])
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-                 :: "r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]),
+                 "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
 }
 
 // ---- d += a b: 16 x 8 fp32, 16 x 16 and 16 x 8 of T ----
@@ -72,19 +79,20 @@ __device__ __forceinline__ float exp2_fast(float x)
 // 16 bytes by cp.async, past L1; zeros where not `valid`, and then `global` is not read.
 __device__ __forceinline__ void cp_async_16_or_zero(unsigned shared, const void *global, bool valid)
 {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-                 :: "r"(shared), "l"(global), "r"(valid ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
 }
 
 // ---- named barriers: `threads` of the block, a multiple of 32; `id` 1 to 15 (0 is __syncthreads()) ----
 
 __device__ __forceinline__ void barrier_sync(int id, int threads)
 {
-    asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // Arrives and goes on.
 __device__ __forceinline__ void barrier_arrive(int id, int threads)
 {
-    asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -12,5 +12,5 @@ __device__ __forceinline__ int load_past_l1(const int *p)
 // Brings a run of bytes to L2: 16-byte aligned, a multiple of 16 long. One thread issues all of it.
 __device__ __forceinline__ void prefetch_run(const void *p, unsigned bytes)
 {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(p), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
 }

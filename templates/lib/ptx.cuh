@@ -45,21 +45,25 @@ template <bool stream> __device__ __forceinline__ float4 load_global_16(const fl
     float4 x;
     if constexpr (stream)
         asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(p) : "memory");
+                     : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                     : "l"(p)
+                     : "memory");
     else
         asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(p) : "memory");
+                     : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                     : "l"(p)
+                     : "memory");
     return x;
 }
 
 template <bool stream> __device__ __forceinline__ void store_global_16(float *p, float4 x)
 {
     if constexpr (stream)
-        asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};"
-                     :: "l"(p), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+        asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                     : "memory");
     else
-        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
-                     :: "l"(p), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                     : "memory");
 }
 
 // ---- shared memory, 16 bytes ----
@@ -68,14 +72,16 @@ __device__ __forceinline__ float4 load_shared(unsigned address)
 {
     float4 x;
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address) : "memory");
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address)
+                 : "memory");
     return x;
 }
 
 __device__ __forceinline__ void store_shared(unsigned address, float4 x)
 {
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
-                 :: "r"(address), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
 }
 
 // ---- cp.async (sm_80) ----
@@ -92,10 +98,11 @@ template <bool stream>
 __device__ __forceinline__ void cp_async_16(unsigned shared, const void *global, unsigned long long policy)
 {
     if constexpr (stream)
-        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
-                     :: "r"(shared), "l"(global), "l"(policy) : "memory");
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+                     "l"(policy)
+                     : "memory");
     else
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(shared), "l"(global) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
 
 __device__ __forceinline__ void cp_async_commit()
@@ -106,14 +113,14 @@ __device__ __forceinline__ void cp_async_commit()
 // Waits until at most `pending` of the thread's youngest groups are still in flight.
 template <int pending> __device__ __forceinline__ void cp_async_wait()
 {
-    asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
 // ---- mbarriers and bulk copies (sm_90): TMA moves a contiguous run of bytes, a multiple of 16 ----
 
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, unsigned arrivals)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Makes initialised barriers visible to TMA.
@@ -125,7 +132,7 @@ __device__ __forceinline__ void fence_mbarrier_init()
 // Arrives once and announces `bytes` that copies will bring.
 __device__ __forceinline__ void mbarrier_expect(unsigned barrier, unsigned bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
 // Waits until the phase with this parity is over.
@@ -136,7 +143,9 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity)
                  "again:\n\t"
                  "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
                  "@!done bra again;\n\t"
-                 "}" :: "r"(barrier), "r"(parity) : "memory");
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
 }
 
 template <bool stream>
@@ -145,22 +154,27 @@ __device__ __forceinline__ void bulk_load(unsigned shared, const void *global, u
 {
     if constexpr (stream)
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                     " [%0], [%1], %2, [%3], %4;"
-                     :: "r"(shared), "l"(global), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+                     " [%0], [%1], %2, [%3], %4;" ::"r"(shared),
+                     "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
+                     : "memory");
     else
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                     :: "r"(shared), "l"(global), "r"(bytes), "r"(barrier) : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+            "l"(global), "r"(bytes), "r"(barrier)
+            : "memory");
 }
 
 template <bool stream>
 __device__ __forceinline__ void bulk_store(void *global, unsigned shared, unsigned bytes, unsigned long long policy)
 {
     if constexpr (stream)
-        asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;"
-                     :: "l"(global), "r"(shared), "r"(bytes), "l"(policy) : "memory");
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(global),
+                     "r"(shared), "r"(bytes), "l"(policy)
+                     : "memory");
     else
-        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-                     :: "l"(global), "r"(shared), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared),
+                     "r"(bytes)
+                     : "memory");
 }
 
 __device__ __forceinline__ void bulk_commit()
@@ -171,7 +185,7 @@ __device__ __forceinline__ void bulk_commit()
 // Waits until all of the thread's bulk stores but the `pending` youngest groups have read their shared memory.
 template <int pending> __device__ __forceinline__ void bulk_wait_read()
 {
-    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(pending) : "memory");
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
 
 // Orders this thread's ordinary writes to shared memory before what TMA reads next.

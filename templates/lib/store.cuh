@@ -5,29 +5,31 @@
 
 __device__ __forceinline__ void store_shared(unsigned address, unsigned x)
 {
-    asm volatile("st.shared.u32 [%0], %1;" :: "r"(address), "r"(x) : "memory");
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
 
 __device__ __forceinline__ void store_shared_16(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d)
 {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
 __device__ __forceinline__ void load_shared_16(unsigned address, unsigned &a, unsigned &b, unsigned &c, unsigned &d)
 {
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(address)
+                 : "memory");
 }
 
 __device__ __forceinline__ void store_global_8(float *p, float x, float y)
 {
-    asm volatile("st.global.v2.f32 [%0], {%1, %2};" :: "l"(p), "f"(x), "f"(y) : "memory");
+    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(x), "f"(y) : "memory");
 }
 
 __device__ __forceinline__ void store_global_16(void *p, const unsigned (&x)[4])
 {
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
-                 :: "l"(p), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
 }
 
 // Lane q of four neighbours gives word i to lane i, as its word q.

@@ -23,7 +23,9 @@ __device__ __forceinline__ void open_tickets(unsigned long long *word, unsigned 
 {
     if (found >> 32 != ticket_mark >> 32)
         asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %0, %2;"
-                     : "+l"(found) : "l"(word), "l"(ticket_mark) : "memory");
+                     : "+l"(found)
+                     : "l"(word), "l"(ticket_mark)
+                     : "memory");
 }
 
 __device__ __forceinline__ unsigned take_ticket(unsigned long long *word)
@@ -36,5 +38,5 @@ __device__ __forceinline__ unsigned take_ticket(unsigned long long *word)
 // No block takes another number.
 __device__ __forceinline__ void close_tickets(unsigned long long *word)
 {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(word), "l"(0ull) : "memory");
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(0ull) : "memory");
 }

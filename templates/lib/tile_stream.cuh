@@ -24,9 +24,9 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
     static_assert(RING || STORE == store_path::st, "a bulk store starts from the ring");
 
     float4 held[RING ? 1 : STAGES][LOADS][VECTORS]; // register path: the tiles themselves
-    unsigned ring;     // shared address of this warp's stages
-    unsigned barriers; // shared address of this warp's mbarriers, one a stage
-    unsigned phases;   // bit s: parity of stage s' next completion
+    unsigned ring;                                  // shared address of this warp's stages
+    unsigned barriers;                              // shared address of this warp's mbarriers, one a stage
+    unsigned phases;                                // bit s: parity of stage s' next completion
     unsigned long long policy;
 
     static __device__ __forceinline__ unsigned lane() { return threadIdx.x & 31; }

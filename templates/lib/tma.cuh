@@ -10,7 +10,7 @@ struct alignas(64) tensor_map {
 
 __device__ __forceinline__ void prefetch_tensor_map(const tensor_map *map)
 {
-    asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 // True for one lane of a whole warp, which the compiler then knows to be one.
@@ -34,27 +34,29 @@ __device__ __forceinline__ void tensor_load_4d(unsigned shared, const tensor_map
                                                unsigned barrier, unsigned long long policy)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                 " [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
-                 :: "r"(shared), "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier), "l"(policy) : "memory");
+                 " [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared),
+                 "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier), "l"(policy)
+                 : "memory");
 }
 
 // The same box to L2 alone.
 __device__ __forceinline__ void tensor_prefetch_4d(const tensor_map *map, int c0, int c1, int c2, int c3)
 {
-    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
-                 :: "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(map), "r"(c0), "r"(c1),
+                 "r"(c2), "r"(c3)
+                 : "memory");
 }
 
 // One arrival.
 __device__ __forceinline__ void mbarrier_arrive(unsigned barrier)
 {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // One arrival when the thread's cp.async copies so far are complete; counted among the barrier's arrivals.
 __device__ __forceinline__ void cp_async_mbarrier_arrive(unsigned barrier)
 {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(barrier) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 // Has the phase with this parity ended? Waits a little before it says no.
@@ -65,6 +67,9 @@ __device__ __forceinline__ bool mbarrier_try_wait(unsigned barrier, unsigned par
                  ".reg .pred p;\n\t"
                  "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
                  "selp.u32 %0, 1, 0, p;\n\t"
-                 "}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+                 "}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
     return done != 0;
 }

@@ -43,11 +43,12 @@ enum gen_mla_cache {
 
 typedef struct gen_mla_decode_problem {
     gen_problem base;   /* size, GEN_MLA_DECODE, flags */
-    int32_t batch;      /* requests; 0 is legal and launches nothing */
+    int32_t batch;      /* requests, up to 2^24; 0 is legal and launches nothing */
     int32_t num_heads;  /* on this device: 1 to 128 */
-    int32_t q_len;      /* query tokens of a request, the most of any: 1 to 1024 */
-    int32_t kv_len;     /* cache rows of a request, the mean: what selection goes by.
-                           The lengths themselves are read on the device */
+    int32_t q_len;      /* query tokens of a request, the most of any: 1 to 1024, and times batch
+                           at most 2^31 - 1 */
+    int32_t kv_len;     /* cache rows of a request, the mean: 0 to max_kv_len, what selection
+                           goes by. The lengths themselves are read on the device */
     int32_t max_kv_len; /* the most of any request, 1 to 2^24, and times batch at most 2^35;
                            longer lengths are cut to it */
     int32_t page_size;  /* rows of a page: 1 to 65536 */
@@ -88,7 +89,8 @@ typedef struct gen_mla_decode_args {
     int64_t kpe_page_stride, kpe_row_stride;
     int64_t o_token_stride, o_head_stride;
     int64_t lse_token_stride, lse_head_stride; /* any; 0: packed */
-    int64_t page_table_stride;                 /* entries; for page_indptr NULL */
+    int64_t page_table_stride; /* entries, with page_indptr NULL: at least those of a request of
+                                  max_kv_len, ceil(max_kv_len / page_size); 0: so many */
     int32_t num_pages;                         /* >= 1 */
     int32_t lse_base_2;                        /* 1: lse in base 2; 0: natural */
     float scale;                /* of the logits; 1/sqrt(192) for DeepSeek's models */

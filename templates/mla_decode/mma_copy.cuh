@@ -72,7 +72,8 @@ __device__ __forceinline__ void mla_permute_query(const float4 (&from)[2], float
 
 // Two chunks of a query's row, permuted; zeros where not `valid`.
 template <int pitch>
-__device__ __forceinline__ void mla_copy_permuted(unsigned to, unsigned row, unsigned chunk, const unsigned short *from, bool valid)
+__device__ __forceinline__ void mla_copy_permuted(unsigned to, unsigned row, unsigned chunk, const unsigned short *from,
+                                                  bool valid)
 {
     float4 x[2] = {make_float4(0.f, 0.f, 0.f, 0.f), make_float4(0.f, 0.f, 0.f, 0.f)}, y[2];
     if (valid) {
@@ -86,7 +87,8 @@ __device__ __forceinline__ void mla_copy_permuted(unsigned to, unsigned row, uns
 
 // The queries of a piece, zeros where the tile has no row. Asynchronous but for 8-bit caches.
 template <class S>
-__device__ __forceinline__ void mla_copy_queries(const gen_mla_decode_params &p, const mla_work &w, unsigned thread, unsigned memory)
+__device__ __forceinline__ void mla_copy_queries(const gen_mla_decode_params &p, const mla_work &w, unsigned thread,
+                                                 unsigned memory)
 {
     const unsigned lane = thread % 8;
     const unsigned rope = memory + S::q_rope_at;
@@ -121,7 +123,8 @@ template <class S> struct mla_tile_pages {
     int page[passes]; // of the thread's rows; none: -1
 
     // Of the tile that starts at cache row `first`; behind the work's end there are none.
-    __device__ __forceinline__ void find(const gen_mla_decode_params &p, const mla_work &work, unsigned thread, int first)
+    __device__ __forceinline__ void find(const gen_mla_decode_params &p, const mla_work &work, unsigned thread,
+                                         int first)
     {
         const int *const indices = work.pages;
         const int end = work.end;
@@ -140,7 +143,8 @@ template <class S, int groups> struct mla_tile_copy {
     using pages = mla_tile_pages<S>;
     static constexpr int lanes = pages::lanes, passes = pages::passes;
     static constexpr int rope_chunks = S::rope_pitch / 16, chunks = S::pitch / 16 / lanes;
-    static constexpr int each = chunks > groups ? chunks / groups : 1, busy = chunks / each; // a group's chunks of a row
+    // A group's chunks of a row.
+    static constexpr int each = chunks > groups ? chunks / groups : 1, busy = chunks / each;
     static_assert(rope_chunks <= lanes && busy * each == chunks && busy <= groups, "groups share a row evenly");
 
     const unsigned char *latents[passes], *rotary_keys[passes];
@@ -183,7 +187,7 @@ template <class S, int groups> struct mla_tile_copy {
     {
         if (busy < groups && group >= busy)
             return;
-        // A multiple of eight chunks further, the swizzle is the same.
+            // A multiple of eight chunks further, the swizzle is the same.
 #pragma unroll
         for (int i = 0; i < passes * each; i++)
             if (i * slices / (passes * each) == slice)

@@ -55,7 +55,8 @@ __device__ __forceinline__ void mla_store_probabilities(const mla_warp<S> &w, un
 #pragma unroll
     for (int n = 0; n < S::own_tiles; n++) {
         // Every eighth row has the same swizzle.
-        const unsigned to = swizzled<S::p_pitch>(memory + S::exchange_at, w.row + w.lane / 4, w.column / 8 + n) + w.lane % 4 * 4;
+        const unsigned to =
+            swizzled<S::p_pitch>(memory + S::exchange_at, w.row + w.lane / 4, w.column / 8 + n) + w.lane % 4 * 4;
 #pragma unroll
         for (int h = 0; h < 2; h++)
             store_shared(to + (its_row - w.row + 8 * h) * S::p_pitch, packed[n][h]);
@@ -71,7 +72,8 @@ template <class S> struct mla_output_fragments {
         if constexpr (S::shard)
             p = swizzled<S::p_pitch>(memory + S::exchange_at, w.slab * S::slab + w.lane % 16, w.lane / 16);
         // Matrices: rows 0-7 and 8-15 of one chunk of columns, then of the next.
-        v = swizzled<S::pitch>(0, w.lane % 16, w.output_group * (S::output_columns * S::element_bytes / 16) + w.lane / 16);
+        v = swizzled<S::pitch>(0, w.lane % 16,
+                               w.output_group * (S::output_columns * S::element_bytes / 16) + w.lane / 16);
     }
 
     __device__ __forceinline__ void load_probabilities(int step, unsigned (&a)[S::slab_tiles][4]) const
@@ -145,8 +147,8 @@ __device__ __forceinline__ void mla_multiply_values(const mla_warp<S> &w, unsign
 
 // A row's log-sum-exp: to the output, or in base 2 to the piece's slot.
 template <class S>
-__device__ __forceinline__ void mla_write_lse(const gen_mla_decode_params &p, const mla_work &work, int row, float reference,
-                                              float sum)
+__device__ __forceinline__ void mla_write_lse(const gen_mla_decode_params &p, const mla_work &work, int row,
+                                              float reference, float sum)
 {
     if (row >= work.num_rows)
         return;
@@ -160,8 +162,8 @@ __device__ __forceinline__ void mla_write_lse(const gen_mla_decode_params &p, co
 
 // 32 columns of a row, 16 bits each: 16 bytes a lane, all of a sector. n is the first tile.
 template <class S, class T>
-__device__ __forceinline__ void mla_write_columns(unsigned short *to, const float (&o)[S::output_tiles][4], int n, int h,
-                                                  float factor, unsigned lane, bool mine)
+__device__ __forceinline__ void mla_write_columns(unsigned short *to, const float (&o)[S::output_tiles][4], int n,
+                                                  int h, float factor, unsigned lane, bool mine)
 {
     unsigned run[4];
     if constexpr (S::e4m3) {
@@ -193,8 +195,8 @@ __device__ __forceinline__ void mla_write_columns(unsigned short *to, const floa
 // The warp's columns of a row of a partial result.
 template <class S>
 __device__ __forceinline__ void mla_write_partial(const gen_mla_decode_params &p, const mla_work &work,
-                                                  const float (&o)[S::output_tiles][4], unsigned column, int h, int packed,
-                                                  float factor, unsigned lane, bool mine)
+                                                  const float (&o)[S::output_tiles][4], unsigned column, int h,
+                                                  int packed, float factor, unsigned lane, bool mine)
 {
     const long long index = static_cast<long long>(work.piece.slot) * (p.q_len * p.num_heads) + packed;
     unsigned short *const to = p.partial + index * MLA_LATENT + column;
@@ -216,8 +218,9 @@ __device__ __forceinline__ void mla_write_partial(const gen_mla_decode_params &p
 
 // The warp's output times a factor a row.
 template <class S>
-__device__ __forceinline__ void mla_write_output(const gen_mla_decode_params &p, const mla_work &work, const mla_warp<S> &w,
-                                                 const mla_output<S> &x, const float (&factor)[S::slab_tiles][2])
+__device__ __forceinline__ void mla_write_output(const gen_mla_decode_params &p, const mla_work &work,
+                                                 const mla_warp<S> &w, const mla_output<S> &x,
+                                                 const float (&factor)[S::slab_tiles][2])
 {
     const unsigned column = w.output_group * S::output_columns;
 #pragma unroll
@@ -231,7 +234,8 @@ __device__ __forceinline__ void mla_write_output(const gen_mla_decode_params &p,
                 unsigned short *const to = mla_row(p, work.tokens, packed).o(p) + column;
 #pragma unroll
                 for (int n = 0; n < S::output_tiles; n += 4)
-                    mla_write_columns<S, typename S::element>(to, x.o[m], n, h, S::e4m3 ? factor[m][h] * p.out_scale : factor[m][h], w.lane, mine);
+                    mla_write_columns<S, typename S::element>(
+                        to, x.o[m], n, h, S::e4m3 ? factor[m][h] * p.out_scale : factor[m][h], w.lane, mine);
             } else {
                 mla_write_partial<S>(p, work, x.o[m], column, h, packed, factor[m][h], w.lane, mine);
             }

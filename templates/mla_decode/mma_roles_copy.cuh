@@ -61,7 +61,8 @@ template <class S> struct mla_role_source {
         const unsigned to_rope = swizzled<S::rope_pitch>(stage + S::rope_at, line, chunk);
 #pragma unroll
         for (unsigned u = 0; u < passes; u++) {
-            const bool valid = page[u] < static_cast<unsigned>(p.num_pages) && static_cast<int>(u * lines + line) < rows;
+            const bool valid =
+                page[u] < static_cast<unsigned>(p.num_pages) && static_cast<int>(u * lines + line) < rows;
             const unsigned its = valid ? page[u] : 0;
             const unsigned char *latent = latents + its * latent_page, *rotary = rotary_keys + its * rotary_page;
             if (p.page_size > 1) {

@@ -20,8 +20,8 @@ __device__ __forceinline__ void mla_role_store_probabilities(const mla_warp<S> &
     for (int m = 0; m < S::row_tiles; m++)
 #pragma unroll
         for (int n = 0; n < S::own_tiles; n += 2)
-            store_shared_16(to + mla_probabilities_at<S>(m, n / 2), packed[m][n][0], packed[m][n][1], packed[m][n + 1][0],
-                            packed[m][n + 1][1]);
+            store_shared_16(to + mla_probabilities_at<S>(m, n / 2), packed[m][n][0], packed[m][n][1],
+                            packed[m][n + 1][0], packed[m][n + 1][1]);
 }
 
 // Where an output warp's fragments start.
@@ -52,7 +52,7 @@ __device__ __forceinline__ void mla_role_values(mla_role_output_fragments<S> f, 
     const auto load_probabilities = [&](int step) {
 #pragma unroll
         for (int m = 0; m < S::slab_tiles; m++) {
-            unsigned (&to)[4] = a[step % 2][m];
+            unsigned(&to)[4] = a[step % 2][m];
             load_shared_16(f.p + mla_probabilities_at<S>(m, step), to[0], to[1], to[2], to[3]);
         }
     };
@@ -71,7 +71,8 @@ __device__ __forceinline__ void mla_role_values(mla_role_output_fragments<S> f, 
             for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int m = 0; m < S::slab_tiles; m++)
-                    mma_m16n8k16<typename S::element>(x.o[m][2 * n + i], a[step % 2][m], b[n % 2][2 * i], b[n % 2][2 * i + 1]);
+                    mma_m16n8k16<typename S::element>(x.o[m][2 * n + i], a[step % 2][m], b[n % 2][2 * i],
+                                                      b[n % 2][2 * i + 1]);
         }
     }
 }

@@ -15,7 +15,8 @@ template <class S> struct mla_role_fragments {
 
     // `from` and `rotary_from` are where the latent columns and the rotary ones are.
     __device__ __forceinline__ mla_role_fragments(unsigned from, unsigned rotary_from, unsigned row, unsigned chunk)
-        : latent(swizzled<S::q_pitch>(from, row, chunk)), rotary(S::rope ? swizzled<S::q_rope_pitch>(rotary_from, row, chunk) : 0)
+        : latent(swizzled<S::q_pitch>(from, row, chunk)),
+          rotary(S::rope ? swizzled<S::q_rope_pitch>(rotary_from, row, chunk) : 0)
     {
         static_assert(S::q_pitch == S::pitch && S::q_rope_pitch == S::rope_pitch, "keys lie as queries do");
     }
@@ -40,7 +41,8 @@ template <class S> struct mla_role_fragments {
 };
 
 // Matrices: rows 0-7 and 8-15 of columns 0-7, then of 8-15.
-template <class S> __device__ __forceinline__ mla_role_fragments<S> mla_query_fragments(const mla_warp<S> &w, unsigned memory)
+template <class S>
+__device__ __forceinline__ mla_role_fragments<S> mla_query_fragments(const mla_warp<S> &w, unsigned memory)
 {
     return {memory, memory + S::q_rope_at, w.row + w.lane % 16, w.lane / 16};
 }
@@ -66,7 +68,8 @@ template <class S> struct mla_kept_queries {
 };
 
 template <class S>
-__device__ __forceinline__ void mla_role_products(const unsigned (&a)[S::row_tiles][4], const unsigned (&b)[S::loads][4], mla_sums<S> &s)
+__device__ __forceinline__ void mla_role_products(const unsigned (&a)[S::row_tiles][4],
+                                                  const unsigned (&b)[S::loads][4], mla_sums<S> &s)
 {
 #pragma unroll
     for (int n = 0; n < S::column_tiles; n++)

@@ -17,7 +17,8 @@ template <class S> struct mla_score_fragments {
 
     __device__ __forceinline__ mla_score_fragments(const mla_warp<S> &w, unsigned memory, unsigned stage)
     {
-        const unsigned line = w.lane % 16, chunk = w.lane / 16; // matrices: rows 0-7 and 8-15 of columns 0-7, then of 8-15
+        // Matrices: rows 0-7 and 8-15 of columns 0-7, then of 8-15.
+        const unsigned line = w.lane % 16, chunk = w.lane / 16;
 #pragma unroll
         for (int m = 0; m < S::row_tiles; m++) {
             const unsigned row = w.row_group * S::rows + w.row_tile(m) * 16 + line;
@@ -29,9 +30,11 @@ template <class S> struct mla_score_fragments {
         const unsigned deep = one ? w.lane / 8 : w.lane / 8 % 2;
 #pragma unroll
         for (int n = 0; n < S::loads; n++) {
-            const unsigned row = w.column_group * S::columns + w.column_tile(one ? 0 : 2 * n + w.lane / 16) * 8 + w.lane % 8;
+            const unsigned row =
+                w.column_group * S::columns + w.column_tile(one ? 0 : 2 * n + w.lane / 16) * 8 + w.lane % 8;
             k[n] = swizzled<S::pitch>(stage, row, w.part * (S::latent_steps * key_bytes / 16) + deep);
-            k_rope[n] = swizzled<S::rope_pitch>(stage + S::rope_at, row, w.part * (S::rope_steps * key_bytes / 16) + deep);
+            k_rope[n] =
+                swizzled<S::rope_pitch>(stage + S::rope_at, row, w.part * (S::rope_steps * key_bytes / 16) + deep);
         }
     }
 
@@ -80,7 +83,8 @@ template <class S> struct mla_score_fragments {
 template <class S> using mla_sums = float[S::chains][S::row_tiles][S::column_tiles][4];
 
 // Both column tiles of a load at one step of its span, as the b operands of two products.
-template <class S> __device__ __forceinline__ void mla_key_operands(const unsigned (&load)[4], int step, unsigned (&b)[2][2])
+template <class S>
+__device__ __forceinline__ void mla_key_operands(const unsigned (&load)[4], int step, unsigned (&b)[2][2])
 {
     if constexpr (S::e4m3) {
         e4m3_pairs<typename S::element>(load[step % 2], b[0][0], b[0][1]);
@@ -148,9 +152,9 @@ __device__ __forceinline__ void mla_multiply_keys(int step, const unsigned (&a)[
 
 // The steps along 128 bytes of latent keys, group `g` of them. Behind the `last` ones nothing is loaded.
 template <class S, class Copy>
-__device__ __forceinline__ void mla_scores_of_group(int g, bool last, mla_score_fragments<S> &f, unsigned (&a)[2][S::row_tiles][4],
-                                                    unsigned (&b)[2][S::loads][4], mla_sums<S> &s,
-                                                    unsigned (&nan)[S::column_tiles], Copy &copy)
+__device__ __forceinline__ void mla_scores_of_group(int g, bool last, mla_score_fragments<S> &f,
+                                                    unsigned (&a)[2][S::row_tiles][4], unsigned (&b)[2][S::loads][4],
+                                                    mla_sums<S> &s, unsigned (&nan)[S::column_tiles], Copy &copy)
 {
 #pragma unroll
     for (int step = 0; step < S::group; step++) {
@@ -172,7 +176,8 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
                                            mla_sums<S> &s, Copy &copy)
 {
     constexpr int span = S::span, rope_steps = S::rope_steps, groups = S::groups;
-    constexpr int odd = rope_steps / span % 2; // the buffer of keys that rotary steps begin with: latent ones begin with 0
+    // The buffer of keys that rotary steps begin with: latent ones begin with 0.
+    constexpr int odd = rope_steps / span % 2;
     unsigned a[2][S::row_tiles][4], b[2][S::loads][4], nan[S::column_tiles];
 #pragma unroll
     for (int n = 0; n < S::column_tiles; n++)
@@ -196,7 +201,8 @@ __device__ __forceinline__ void mla_scores(const mla_warp<S> &w, mla_score_fragm
             copy.rotary(step, rope_steps);
             mla_multiply_keys<S>(step, a[step % 2], b[(step / span + odd) % 2], s, nan);
         }
-        if (S::overlay) // part 0 will write over the rotary keys. Both meet, for racecheck does not follow one that goes on.
+        // Part 0 will write over the rotary keys. Both meet, for racecheck does not follow one that goes on.
+        if (S::overlay)
             barrier_sync(mla_overlay_barrier + w.column_group, 128);
         if (S::e4m3)
 #pragma unroll
@@ -233,8 +239,7 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
     if (S::by_rows || S::column_tiles > 1 || w.part == 1) {
 #pragma unroll
         for (int n = 0; n < tiles; n++) {
-            const float (&x)[4] = S::by_rows ? s[0][S::row_tiles - 1][n]
-                                             : s[0][0][S::column_tiles > 1 ? tiles + n : 0];
+            const float(&x)[4] = S::by_rows ? s[0][S::row_tiles - 1][n] : s[0][0][S::column_tiles > 1 ? tiles + n : 0];
             store_shared(out + n * 512, make_float4(x[0], x[1], x[2], x[3]));
         }
     }
@@ -302,7 +307,10 @@ template <class S> struct mla_own_sums {
         }
     }
 
-    __device__ __forceinline__ float rounded(int h) const { return by_ones[2 * h]; }
+    __device__ __forceinline__ float rounded(int h) const
+    {
+        return by_ones[2 * h];
+    }
 
     __device__ __forceinline__ float exact(int h) const
     {
@@ -346,8 +354,8 @@ template <class S> __device__ __forceinline__ void mla_greatest(const float (&s)
 
 // Scores to base 2, -infinity where they do not count, and the greatest ones.
 template <class S>
-__device__ __forceinline__ void mla_scale(const gen_mla_decode_params &p, const mla_work &work, const mla_warp<S> &w, int first,
-                                          float (&s)[S::column_tiles][4], float (&top)[2])
+__device__ __forceinline__ void mla_scale(const gen_mla_decode_params &p, const mla_work &work, const mla_warp<S> &w,
+                                          int first, float (&s)[S::column_tiles][4], float (&top)[2])
 {
 #pragma unroll
     for (int n = 0; n < S::own_tiles; n++)
@@ -410,7 +418,8 @@ __device__ __forceinline__ void mla_exponentials(const float (&s)[S::column_tile
 
 // The same of scores that are still to be multiplied by `scale`; the exact sums are added to `sums`.
 template <class S>
-__device__ __forceinline__ void mla_scaled_exponentials(const float (&s)[S::column_tiles][4], float scale, const float (&reference)[2],
+__device__ __forceinline__ void mla_scaled_exponentials(const float (&s)[S::column_tiles][4], float scale,
+                                                        const float (&reference)[2],
                                                         unsigned (&packed)[S::own_tiles][2], float (&sums)[2])
 {
 #pragma unroll
@@ -419,7 +428,8 @@ __device__ __forceinline__ void mla_scaled_exponentials(const float (&s)[S::colu
         float sum[2] = {0.f, 0.f};
 #pragma unroll
         for (int n = 0; n < S::own_tiles; n++) {
-            const float a = exp2_fast(fmaf(s[n][2 * h], scale, -minus)), b = exp2_fast(fmaf(s[n][2 * h + 1], scale, -minus));
+            const float a = exp2_fast(fmaf(s[n][2 * h], scale, -minus)),
+                        b = exp2_fast(fmaf(s[n][2 * h + 1], scale, -minus));
             packed[n][h] = pack2<typename S::element>(a, b);
             sum[0] += a;
             sum[1] += b;

@@ -15,7 +15,7 @@ template <class A> struct mla_shape {
     static constexpr int q = A::q, kv = A::kv, stages = A::stages, slab = A::slab;
     static constexpr bool shard = A::shard, e4m3 = A::e4m3, rope = A::rope;
     static constexpr bool overlay = A::overlay; // half of the scores that travel lie over the tile's rotary keys
-    static constexpr bool roles = A::roles; // mla_decode_mma_roles.cu.in
+    static constexpr bool roles = A::roles;     // mla_decode_mma_roles.cu.in
     static constexpr int warps = 8, output_threads = 32 * warps; // these copy, too
     static constexpr int score_threads = roles ? 128 : output_threads, threads = roles ? 384 : output_threads;
 
@@ -36,19 +36,23 @@ template <class A> struct mla_shape {
     static constexpr int rows = q / row_groups, columns = kv / column_groups; // of a warp
     static constexpr int row_tiles = rows / 16, column_tiles = columns / 8;
     static constexpr int rope_steps = rope ? MLA_ROPE / 16 / parts : 0, latent_steps = MLA_LATENT / 16 / parts;
-    static constexpr int group = 128 / (16 * element_bytes), groups = latent_steps / group; // steps along 128 bytes of keys
-    static constexpr int chains = row_tiles * column_tiles < 4 ? 2 : 1; // sums in turn, lest each product waits for the last
+    // Steps along 128 bytes of keys.
+    static constexpr int group = 128 / (16 * element_bytes), groups = latent_steps / group;
+    // Sums in turn, lest each product waits for the last.
+    static constexpr int chains = row_tiles * column_tiles < 4 ? 2 : 1;
     static constexpr int span = e4m3 || column_tiles == 1 ? 2 : 1; // steps that one ldmatrix of keys covers
     static constexpr int loads = (column_tiles + 1) / 2;           // of them a span
 
     // Of these a warp owns one row tile (with roles, all) of `own_tiles` column tiles: its first ones, as it numbers them.
-    static constexpr bool by_rows = parts == 2 && row_tiles == 2; // the parts share the row tiles, else the column tiles
+    // The parts share the row tiles, else the column tiles.
+    static constexpr bool by_rows = parts == 2 && row_tiles == 2;
     static constexpr int own_tiles = parts == 1 || by_rows ? column_tiles : (column_tiles > 1 ? column_tiles / 2 : 1);
     static constexpr int owners = shard ? kv / (8 * own_tiles) : 1; // of a row
 
     // Output.
     static constexpr int slabs = q / slab, output_groups = warps / slabs;
-    static constexpr int slab_tiles = slab / 16, output_columns = MLA_LATENT / output_groups, output_tiles = output_columns / 8;
+    static constexpr int slab_tiles = slab / 16, output_columns = MLA_LATENT / output_groups,
+                         output_tiles = output_columns / 8;
     static constexpr int output_span = e4m3 ? 4 : 2; // tiles that one ldmatrix of values covers
     static constexpr int p_pitch = kv * 2;
 
@@ -86,7 +90,8 @@ template <class S> struct mla_warp {
             owns = true;
             row = row_group * S::rows;
         } else if constexpr (S::shard) {
-            part = warp / 4; // warps w and w + 4 share a scheduler: where one part has nothing to own, the other has it all
+            // Warps w and w + 4 share a scheduler: where one part has nothing to own, the other has it all.
+            part = warp / 4;
             pair = warp % 4;
             row_group = pair % S::row_groups;
             column_group = pair / S::row_groups;

@@ -25,7 +25,8 @@ struct mla_row {
 
     __device__ __forceinline__ const unsigned short *q_nope(const gen_mla_decode_params &p) const
     {
-        return static_cast<const unsigned short *>(p.q_nope) + token * p.q_nope_token_stride + head * p.q_nope_head_stride;
+        return static_cast<const unsigned short *>(p.q_nope) + token * p.q_nope_token_stride +
+               head * p.q_nope_head_stride;
     }
 
     __device__ __forceinline__ const unsigned short *q_pe(const gen_mla_decode_params &p) const
@@ -45,7 +46,8 @@ struct mla_row {
 };
 
 // Cache rows that count for a packed row: those below this. May be negative.
-__device__ __forceinline__ int mla_limit(const gen_mla_decode_params &p, const mla_tokens &tokens, int packed, int kv_len)
+__device__ __forceinline__ int mla_limit(const gen_mla_decode_params &p, const mla_tokens &tokens, int packed,
+                                         int kv_len)
 {
     if (!p.causal)
         return kv_len;

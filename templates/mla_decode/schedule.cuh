@@ -16,7 +16,7 @@ struct mla_piece {
     int request;
     int first, last; // blocks of MLA_BLOCK rows of the cache
     int kv_len;
-    int slot;        // of the workspace; -1: the piece is the whole request
+    int slot; // of the workspace; -1: the piece is the whole request
 };
 
 __device__ __forceinline__ int mla_length(const gen_mla_schedule &s, const int *kv_len, int request)
@@ -73,12 +73,12 @@ struct mla_share {
     mla_cut cut[2];    // the part's begin and end
     unsigned position; // on the line, of the request that the end is in
     unsigned total;
-    int blocks;        // of that request
+    int blocks; // of that request
 };
 
 // Where x of the line lies, if it is among the requests [first, last) that start at `position`.
-__device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *kv_len, int first, int last, unsigned &position,
-                                         unsigned x, mla_cut &cut, int &blocks)
+__device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *kv_len, int first, int last,
+                                         unsigned &position, unsigned x, mla_cut &cut, int &blocks)
 {
 #pragma unroll 1
     for (int request = first; request < last; request++) {
@@ -210,7 +210,7 @@ __device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *k
 {
     const int lane = threadIdx.x % 32;
     const mla_cut begin = share.cut[0], end = share.cut[1];
-    const int first = begin.request + (begin.block > 0 ? 1 : 0);        // the first request that begins here
+    const int first = begin.request + (begin.block > 0 ? 1 : 0);            // the first request that begins here
     const int behind = min(end.request + (end.block > 0 ? 1 : 0), s.batch); // the first that begins later
     const bool unended = end.block > 0 && end.request >= first && !s.chunk;
     int pieces = 1; // of the request that begins here and ends elsewhere
@@ -220,8 +220,8 @@ __device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *k
         for (int q = part + 1; q < s.num_parts; q += 32) {
             const unsigned x = mla_part_begin(s, share.total, min(q + lane, s.num_parts));
             const bool within = x < share.position + cost;
-            const int block = within ? mla_cut_within(s, share.blocks, cost, static_cast<int>(x - share.position))
-                                     : share.blocks;
+            const int block =
+                within ? mla_cut_within(s, share.blocks, cost, static_cast<int>(x - share.position)) : share.blocks;
             const int inside = __popc(__ballot_sync(0xffffffffu, block < share.blocks));
             pieces += inside;
             if (inside < 32)

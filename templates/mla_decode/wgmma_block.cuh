@@ -12,33 +12,36 @@
 namespace {
 
 constexpr int rows = 64, latent = MLA_LATENT;
-constexpr int cell = 8192;                       // bytes of 64 rows x 64 columns
-constexpr int cells = rope ? 9 : 8;              // of a row that is multiplied: 8 of the latent, the RoPE block
-constexpr int run = MLA_MAP_CELLS;               // neighbouring cells that arrive together
+constexpr int cell = 8192;          // bytes of 64 rows x 64 columns
+constexpr int cells = rope ? 9 : 8; // of a row that is multiplied: 8 of the latent, the RoPE block
+constexpr int run = MLA_MAP_CELLS;  // neighbouring cells that arrive together
 constexpr int runs = (cells + run - 1) / run, latent_runs = 8 / run; // the RoPE block is a run of its own
-constexpr int stage_bytes = 9 * cell;            // the ninth always: it holds probabilities, too
+constexpr int stage_bytes = 9 * cell;                                // the ninth always: it holds probabilities, too
 constexpr int q_bytes = cells * cell;
 constexpr int tiles_bytes = q_bytes + 2 * stage_bytes;
 
 // Named barriers. 0 is the whole block.
-constexpr int group_barrier = 1;                 // + group
+constexpr int group_barrier = 1; // + group
 
 // mbarriers. Every lane arrives for what it read or wrote itself. One lane's arrival would order the accesses of its whole
 // warp, but compute-sanitizer's racecheck does not follow that.
-constexpr int full_barrier = 0;                  // + stage's number x runs + run: the run of cells has arrived
-constexpr int empty_barrier = 2 * runs;          // + stage's number x 2 + output half: that half (four cells) is no longer read
+constexpr int full_barrier = 0; // + stage's number x runs + run: the run of cells has arrived
+// + stage's number x 2 + output half: that half (four cells) is no longer read.
+constexpr int empty_barrier = 2 * runs;
 constexpr int q_full_barrier = empty_barrier + 4, q_empty_barrier = q_full_barrier + 1;
-constexpr int given_barrier = q_full_barrier + 2; // + stage's number: the probabilities of its tile are there for the other group
+// + stage's number: the probabilities of its tile are there for the other group.
+constexpr int given_barrier = q_full_barrier + 2;
 constexpr int summed_barrier = q_full_barrier + 4; // both groups' sums of the piece are there
 constexpr int mbarriers = q_full_barrier + 5;
 
 // Behind the tiles.
 struct control {
     unsigned long long barriers[mbarriers];
-    unsigned minus[2][rows / 2][2];              // -M of a stage's probabilities, of the two rows of four lanes; block_state::minus()
-    float sums[2][2][rows];                      // by piece's parity and group
+    // -M of a stage's probabilities, of the two rows of four lanes; block_state::minus().
+    unsigned minus[2][rows / 2][2];
+    float sums[2][2][rows]; // by piece's parity and group
     mla_share share;
-    float lse[rows];                             // of the output that a block of a cluster has of the request
+    float lse[rows]; // of the output that a block of a cluster has of the request
 };
 
 __device__ __forceinline__ constexpr unsigned stage_at(int s)
@@ -99,7 +102,8 @@ __device__ __forceinline__ bool next_piece(const gen_mla_decode_params &p, const
 }
 
 // Loads 16 bytes of every cell of a row of queries.
-__device__ __forceinline__ void copy_query(const gen_mla_decode_params &p, const block_piece &w, int row, int chunk, unsigned to)
+__device__ __forceinline__ void copy_query(const gen_mla_decode_params &p, const block_piece &w, int row, int chunk,
+                                           unsigned to)
 {
     const bool valid = row < w.num_rows;
     const mla_row at(p, w.tokens, w.first_row + (valid ? row : 0));

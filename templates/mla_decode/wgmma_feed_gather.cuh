@@ -50,9 +50,11 @@ __device__ void feed(const gen_mla_decode_params &p, const block_state &b)
             for (int k = 0; k < 4; k++) {
                 valid[k] = static_cast<unsigned>(next.page[k]) < p.num_pages;
                 const long long page = valid[k] ? next.page[k] : 0;
-                ckv[k] = static_cast<const unsigned short *>(p.ckv) + page * p.ckv_page_stride + next.row[k] * p.ckv_row_stride + chunk * 8;
+                ckv[k] = static_cast<const unsigned short *>(p.ckv) + page * p.ckv_page_stride +
+                         next.row[k] * p.ckv_row_stride + chunk * 8;
                 if (rope)
-                    kpe[k] = static_cast<const unsigned short *>(p.kpe) + page * p.kpe_page_stride + next.row[k] * p.kpe_row_stride + chunk * 8;
+                    kpe[k] = static_cast<const unsigned short *>(p.kpe) + page * p.kpe_page_stride +
+                             next.row[k] * p.kpe_row_stride + chunk * 8;
             }
             if (i + 1 < w.tiles)
                 next.find(p, pages, (w.piece.first + i + 1) * rows, w.piece.kv_len); // loaded a tile ahead
@@ -68,8 +70,8 @@ __device__ void feed(const gen_mla_decode_params &p, const block_state &b)
                 for (int i = 0; i < (rotary ? 1 : run); i++)
 #pragma unroll
                     for (int k = 0; k < 4; k++)
-                        cp_async_16_or_zero(b.stage(s) + (n * run + i) * cell + k * 2048 + to, rotary ? kpe[k] : ckv[k] + (n * run + i) * 64,
-                                            valid[k]);
+                        cp_async_16_or_zero(b.stage(s) + (n * run + i) * cell + k * 2048 + to,
+                                            rotary ? kpe[k] : ckv[k] + (n * run + i) * 64, valid[k]);
                 cp_async_mbarrier_arrive(b.full(s, n));
             }
         }

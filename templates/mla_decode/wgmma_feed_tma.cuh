@@ -30,8 +30,8 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
     unsigned t = 0;
     while (next_piece(p, b, walk, w)) {
         const mla_pages pages(p, w.piece.request);
-        const int own = (t & 1) == s ? 0 : 1;                                 // the stage's first tile of the piece
-        const int first = w.piece.first * rows + lane * box_rows;             // cache row of the lane's box of tile 0
+        const int own = (t & 1) == s ? 0 : 1;                     // the stage's first tile of the piece
+        const int first = w.piece.first * rows + lane * box_rows; // cache row of the lane's box of tile 0
         const int end = lane < boxes ? min(w.piece.kv_len, w.piece.last * rows) : 0;
         mla_place next = {};
         if (first + own * rows < end)
@@ -39,7 +39,8 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
         for (int i = own; i < w.tiles; i += 2) {
             const unsigned parity = ((t + i) >> 1 & 1) ^ 1;
             const int tile_row = (w.piece.first + i) * rows;
-            const int here = min(boxes, (w.piece.kv_len - tile_row + box_rows - 1) >> box_shift); // boxes with valid rows
+            // Boxes with valid rows.
+            const int here = min(boxes, (w.piece.kv_len - tile_row + box_rows - 1) >> box_shift);
             const unsigned bytes = here * box_rows * 128;
             const mla_place place = next;
             const int page = mla_uniform(place.page), row = mla_uniform(place.row);
@@ -59,25 +60,29 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
                 if (elect_one()) {
                     mbarrier_expect(b.full(s, n), rotary ? bytes : run * bytes);
                     if (boxes == 1)
-                        tensor_load_4d(b.stage(s) + n * run * cell, rotary ? kpe : ckv, 0, row, rotary ? 0 : n * run, page,
-                                       b.full(s, n), policy);
+                        tensor_load_4d(b.stage(s) + n * run * cell, rotary ? kpe : ckv, 0, row, rotary ? 0 : n * run,
+                                       page, b.full(s, n), policy);
                 }
                 if (boxes > 1)
 #pragma unroll 1
                     for (int box = 0; box < here; box++) {
-                        const int box_page = __shfl_sync(0xffffffffu, place.page, box), box_row = __shfl_sync(0xffffffffu, place.row, box);
+                        const int box_page = __shfl_sync(0xffffffffu, place.page, box),
+                                  box_row = __shfl_sync(0xffffffffu, place.row, box);
                         if (elect_one())
 #pragma unroll
                             for (int k = 0; k < (rotary ? 1 : run); k++)
-                                tensor_load_4d(b.stage(s) + (n * run + k) * cell + box * box_rows * 128, rotary ? kpe : ckv, 0, box_row,
-                                               rotary ? 0 : n * run + k, box_page, b.full(s, n), policy);
+                                tensor_load_4d(b.stage(s) + (n * run + k) * cell + box * box_rows * 128,
+                                               rotary ? kpe : ckv, 0, box_row, rotary ? 0 : n * run + k, box_page,
+                                               b.full(s, n), policy);
                     }
             }
             const int ahead = min(boxes, (w.piece.kv_len - tile_row - 2 * rows + box_rows - 1) >> box_shift);
-            if (tiles_ahead > 0 && i + 2 < w.tiles) // to L2, so that its place in shared memory stays empty for less long
+            // To L2, so that its place in shared memory stays empty for less long.
+            if (tiles_ahead > 0 && i + 2 < w.tiles)
 #pragma unroll 1
                 for (int box = 0; box < ahead; box++) {
-                    const int ahead_page = __shfl_sync(0xffffffffu, next.page, box), ahead_row = __shfl_sync(0xffffffffu, next.row, box);
+                    const int ahead_page = __shfl_sync(0xffffffffu, next.page, box),
+                              ahead_row = __shfl_sync(0xffffffffu, next.row, box);
                     if (elect_one()) {
 #pragma unroll 1
                         for (int n = 0; n < 8; n += boxes == 1 ? run : 1)

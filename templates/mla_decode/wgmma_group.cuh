@@ -41,7 +41,8 @@ __device__ __forceinline__ void tell(unsigned barrier)
 }
 
 // Waits for runs of a stage. A fence makes what threads copied, rather than TMA, visible to the tensor cores.
-template <int count> __device__ __forceinline__ void wait_runs(const block_state &b, int stage, int first, unsigned parity)
+template <int count>
+__device__ __forceinline__ void wait_runs(const block_state &b, int stage, int first, unsigned parity)
 {
 #pragma unroll
     for (int n = first; n < first + count; n++)
@@ -52,7 +53,8 @@ template <int count> __device__ __forceinline__ void wait_runs(const block_state
 
 // Scores of the group's stage: issued run by run as keys arrive, or by halves where a fence comes with it.
 template <int group>
-__device__ __forceinline__ void start_scores(const block_state &b, const group_operands &at, unsigned parity, float (&s)[32])
+__device__ __forceinline__ void start_scores(const block_state &b, const group_operands &at, unsigned parity,
+                                             float (&s)[32])
 {
 #pragma unroll
     for (int position = 0; position < runs; position++) {
@@ -86,7 +88,7 @@ template <int group> __device__ __forceinline__ void clear_rows(const block_stat
 
 __device__ __forceinline__ void store_shared_8(unsigned address, unsigned a, unsigned b)
 {
-    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" :: "r"(address), "r"(a), "r"(b) : "memory");
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
 }
 
 __device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, unsigned &b)
@@ -100,33 +102,35 @@ struct handover {
     unsigned fragments, minus, given; // of stage 0
 
     __device__ __forceinline__ explicit handover(const block_state &b)
-        : fragments(b.stage(0) + 8 * cell + threadIdx.x % 128 * 16),
-          minus(b.minus() + threadIdx.x % 128 / 4 * 8), given(b.given(0))
+        : fragments(b.stage(0) + 8 * cell + threadIdx.x % 128 * 16), minus(b.minus() + threadIdx.x % 128 / 4 * 8),
+          given(b.given(0))
     {
     }
 
     // Gives the probabilities of the group's stage, and what they are relative to, to the other group.
-    template <int group> __device__ __forceinline__ void publish(const group_state &g, const unsigned (&packed)[16]) const
+    template <int group>
+    __device__ __forceinline__ void publish(const group_state &g, const unsigned (&packed)[16]) const
     {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            store_shared_16(fragments + group * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2],
-                            packed[4 * i + 3]);
+            store_shared_16(fragments + group * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1],
+                            packed[4 * i + 2], packed[4 * i + 3]);
         store_shared_8(minus + group * (rows * 4), __float_as_uint(g.minus[0]), __float_as_uint(g.minus[1]));
         mbarrier_arrive(given + group * 8);
     }
 
     // Takes those of the other group's stage. Where they and the output are relative to different maxima, both are
     // rescaled to the greater one. No output may be in flight. `parity` is the tile's among those of the stage.
-    template <int other> __device__ __forceinline__ void take(group_state &g, unsigned parity, unsigned (&packed)[16]) const
+    template <int other>
+    __device__ __forceinline__ void take(group_state &g, unsigned parity, unsigned (&packed)[16]) const
     {
         mbarrier_wait(given + other * 8, parity);
         unsigned x[2];
         load_shared_8(minus + other * (rows * 4), x[0], x[1]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            load_shared_16(fragments + other * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2],
-                           packed[4 * i + 3]);
+            load_shared_16(fragments + other * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1],
+                           packed[4 * i + 2], packed[4 * i + 3]);
         if (__any_sync(0xffffffffu, x[0] != __float_as_uint(g.minus[0]) || x[1] != __float_as_uint(g.minus[1]))) {
             const float theirs[2] = {__uint_as_float(x[0]), __uint_as_float(x[1])};
             const float to[2] = {fminf(theirs[0], g.minus[0]), fminf(theirs[1], g.minus[1])};
@@ -150,7 +154,8 @@ __device__ __forceinline__ void start_values(group_state &g, const group_operand
 #pragma unroll
     for (int step = 0; step < 4; step++) {
         const unsigned a[4] = {packed[4 * step], packed[4 * step + 1], packed[4 * step + 2], packed[4 * step + 3]};
-        wgmma_n256_mn<element>(g.o, a, at.values(stage_at(stage) + group * 4 * cell + step * 2048), g.started || step > 0);
+        wgmma_n256_mn<element>(g.o, a, at.values(stage_at(stage) + group * 4 * cell + step * 2048),
+                               g.started || step > 0);
     }
     wgmma_commit();
     g.started = true;

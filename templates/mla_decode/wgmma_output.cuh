@@ -8,7 +8,8 @@ namespace {
 
 // Puts the output of the warp's 16 rows, 16 bits a column, into its part of the half of a stage that the group read last,
 // which is as large: cells of 64 columns, chunks of 16 bytes swizzled as TMA does it, against bank conflicts.
-template <class T> __device__ __forceinline__ void stage_cell(const group_state &g, unsigned to, int n, const float (&factor)[2])
+template <class T>
+__device__ __forceinline__ void stage_cell(const group_state &g, unsigned to, int n, const float (&factor)[2])
 {
     // Of four matrices of 8 x 8, lanes from 8 i on hold where the rows of matrix i go: rows + 8 (i % 2), chunk + i / 2.
     const int lane = threadIdx.x % 32;
@@ -33,7 +34,8 @@ __device__ __forceinline__ void stage_output(const group_state &g, unsigned to, 
 }
 
 // The same of a partial result; the cells' exponents, a byte each, come back.
-__device__ __forceinline__ void stage_partial(const group_state &g, unsigned to, const float (&factor)[2], unsigned (&exponents)[2])
+__device__ __forceinline__ void stage_partial(const group_state &g, unsigned to, const float (&factor)[2],
+                                              unsigned (&exponents)[2])
 {
     float most[4][2]; // all of them at once, for it is a chain of latencies
 #pragma unroll
@@ -81,7 +83,8 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
         lse[h] = any ? log2_fast(sum[h]) - g.minus[h] : minus_infinity();
     }
     // Lane l knows where row l goes, and its log-sum-exp from the first of the four lanes that have it.
-    const float low = __shfl_sync(0xffffffffu, lse[0], lane % 8 * 4), high = __shfl_sync(0xffffffffu, lse[1], lane % 8 * 4);
+    const float low = __shfl_sync(0xffffffffu, lse[0], lane % 8 * 4),
+                high = __shfl_sync(0xffffffffu, lse[1], lane % 8 * 4);
     const float row_lse = lane & 8 ? high : low;
     const int packed = w.first_row + first + min(lane % 16, count - 1);
     const bool mine = lane < count;
@@ -121,7 +124,8 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
             x[row][0] = x[row][1] = x[row][2] = x[row][3] = 0;
 #pragma unroll
     for (int row = 0; row < 16; row++) {
-        unsigned short *const row_to = reinterpret_cast<unsigned short *>(__shfl_sync(0xffffffffu, reinterpret_cast<long long>(to), row));
+        unsigned short *const row_to =
+            reinterpret_cast<unsigned short *>(__shfl_sync(0xffffffffu, reinterpret_cast<long long>(to), row));
         if (row < count)
             store_global_16(row_to + group * 256 + lane * 8, x[row]);
     }

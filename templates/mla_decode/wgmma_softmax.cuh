@@ -11,11 +11,13 @@ constexpr float lazy = 8.f;
 constexpr float most_sum = 8192.f; // of 16 probabilities: above it, one is more than 2^lazy
 
 struct group_state {
-    float o[128];   // rows row and row + 8 of the warp's 16, columns 256 group + 8 (i / 4) + 2 (lane % 4) + i % 2
-    float minus[2]; // -M, plus infinity as long as there is none: a first score's probability is then infinite or no number
-    float sum[2];   // of this thread's columns of the group's own tiles, in units of 2^M
-    float scale;    // of scores, to base 2; not 0, so that times infinity it is no NaN; below 0 it turns their order round
-    bool started;   // o holds something
+    float o[128]; // rows row and row + 8 of the warp's 16, columns 256 group + 8 (i / 4) + 2 (lane % 4) + i % 2
+    // -M, plus infinity as long as there is none: a first score's probability is then infinite or no number.
+    float minus[2];
+    float sum[2]; // of this thread's columns of the group's own tiles, in units of 2^M
+    // Of scores, to base 2; not 0, so that times infinity it is no NaN; below 0 it turns their order round.
+    float scale;
+    bool started; // o holds something
 
     __device__ __forceinline__ explicit group_state(const gen_mla_decode_params &p)
         : scale(p.scale_log2 < 0.f ? fminf(p.scale_log2, -1e-37f) : fmaxf(p.scale_log2, 1e-37f))
@@ -47,14 +49,15 @@ struct group_state {
 };
 
 // Probabilities of scores relative to M as fragments, and what the thread has of the rows' sums of them.
-__device__ __forceinline__ void exponentiate(const float (&s)[32], const float (&minus)[2], float scale, unsigned (&packed)[16],
-                                             float (&sum)[2])
+__device__ __forceinline__ void exponentiate(const float (&s)[32], const float (&minus)[2], float scale,
+                                             unsigned (&packed)[16], float (&sum)[2])
 {
 #pragma unroll
     for (int i = 0; i < 16; i++) {
         const int h = i % 2;
         const float a = exp2_fast(fmaf(s[2 * i], scale, minus[h])), b = exp2_fast(fmaf(s[2 * i + 1], scale, minus[h]));
-        sum[h] = i < 2 ? a + b : sum[h] + (a + b); // before their rounding: M is not always the maximum, so that may be rounded, too
+        // Before their rounding: M is not always the maximum, so that may be rounded, too.
+        sum[h] = i < 2 ? a + b : sum[h] + (a + b);
         packed[i] = pack2<element>(a, b);
     }
 }
@@ -92,7 +95,8 @@ __device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[
 // Turns scores into probabilities relative to M. The probabilities' sums show whether M must move, so nearly always no
 // maximum is computed. With `inner` there is an M already, and the usual path has one branch; else it is tested first
 // whether there is one. No output may be in flight, because it is rescaled with M.
-template <bool inner> __device__ __forceinline__ void softmax(group_state &g, const float (&s)[32], unsigned (&packed)[16])
+template <bool inner>
+__device__ __forceinline__ void softmax(group_state &g, const float (&s)[32], unsigned (&packed)[16])
 {
     float minus[2] = {g.minus[0], g.minus[1]}, sum[2];
     unsigned most = __float_as_uint(most_sum); // sums are not negative; what is no number is above as bits

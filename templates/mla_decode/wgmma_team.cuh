@@ -20,7 +20,8 @@ __device__ __forceinline__ void stage_quads(const group_state &g, unsigned to, i
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const unsigned at[2] = {to + staged_at(first + lane / 4 + 8 * h, lane % 4), to + staged_at(first + lane / 4 + 8 * h, 4 + lane % 4)};
+        const unsigned at[2] = {to + staged_at(first + lane / 4 + 8 * h, lane % 4),
+                                to + staged_at(first + lane / 4 + 8 * h, 4 + lane % 4)};
 #pragma unroll
         for (int quad = 0; quad < 8; quad++) {
             unsigned x[4];
@@ -36,11 +37,14 @@ __device__ __forceinline__ void stage_quads(const group_state &g, unsigned to, i
 
 // What a cluster has of a request, each block of its tiles, is put together without a detour through memory: every block has its
 // output, divided by its sums, in the place of its queries; then each adds up a slice of the columns of all of them.
-__device__ __forceinline__ void write_together(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
-                                               const group_state &g, int group, const float (&sum)[2])
+__device__ __forceinline__ void write_together(const gen_mla_decode_params &p, const block_state &b,
+                                               const block_piece &w, const group_state &g, int group,
+                                               const float (&sum)[2])
 {
-    constexpr int all_chunks = latent / 8, chunks = (all_chunks / 4 + team - 1) / team * 4; // 16 bytes each, of a row, of the slice
-    const int thread = threadIdx.x % 128, lane = thread % 32, first = mla_uniform(thread / 32 * 16); // of the warp's 16 rows
+    // 16 bytes each, of a row, of the slice.
+    constexpr int all_chunks = latent / 8, chunks = (all_chunks / 4 + team - 1) / team * 4;
+    // Of the warp's 16 rows.
+    const int thread = threadIdx.x % 128, lane = thread % 32, first = mla_uniform(thread / 32 * 16);
     if (first < w.num_rows) {
         float factor[2];
 #pragma unroll
@@ -55,7 +59,8 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         else // others read there all the same
 #pragma unroll 1
             for (int i = 0; i < 16; i++)
-                store_shared(staging + i / 4 * cell + first * 128 + i % 4 * 512 + lane * 16, make_float4(0.f, 0.f, 0.f, 0.f));
+                store_shared(staging + i / 4 * cell + first * 128 + i % 4 * 512 + lane * 16,
+                             make_float4(0.f, 0.f, 0.f, 0.f));
     }
     cluster_arrive(); // a barrier of the hardware: its fence is one for all, mbarriers of other blocks took one each
     cluster_wait();
@@ -65,7 +70,8 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         const int slice_chunk = b.rank * chunks + item % chunks, chunk = min(slice_chunk, all_chunks - 1);
         if (mla_uniform(item) / chunks >= w.num_rows)
             break;
-        const bool valid = item / chunks < w.num_rows && slice_chunk < all_chunks; // the lanes exchange, so the others do the same
+        // The lanes exchange, so the others do the same.
+        const bool valid = item / chunks < w.num_rows && slice_chunk < all_chunks;
         const unsigned from = staged_at(row, chunk);
         const unsigned lse_at = shared_address(&b.c->lse[row]) - b.base;
         float lse[team], top = minus_infinity(), all = 0.f, out[8] = {};

@@ -73,7 +73,7 @@ find "$out/expanded" -maxdepth 1 -name '*.cu' -exec basename {} .cu ';' | LC_ALL
 find "$out/expanded" -name '*.cu' | LC_ALL=C sort | xargs -P "$jobs" -n 8 "$here/compile.sh" "$build/lib/libemul.so" "$templates" "$out/kernels"
 [ -z "$compile_only" ] || exit 0
 
-"$build/bin/attngen" build -q $build_only ${families:+-f "$families"} -t "$targets" --templates "$templates" -j "$jobs" -o "$out/emul.fatbin"
+"$build/bin/attngen" build -q --full $build_only ${families:+-f "$families"} -t "$targets" --templates "$templates" -j "$jobs" -o "$out/emul.fatbin"
 export GEN_LIBCUDA="$build/lib/libsim_cuda.so" SIM_KERNELS="$out/kernels" SIM_CC="$cc" SIM_SMS="$sms" ATTNGEN_PRODUCT="$out/emul.fatbin"
 [ -z "$l2" ] || export SIM_L2="$l2"
 # One mode; its output and exit status go to files.

@@ -86,7 +86,7 @@ struct mbarrier {
     unsigned address, expected, pending;
     long tx;
     unsigned phase;
-    bool fenced; /* the copy engine may see it */
+    bool fenced; /* the async proxy may see it */
 };
 
 /* What happens by itself once it is issued. */

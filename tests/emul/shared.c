@@ -1,6 +1,6 @@
 /*
  * Shared memory: the kernel's thread-local variables, where they lie in the
- * 32-bit space, and what the async proxy (copy engine, wgmma) sees of them.
+ * 32-bit space, and what the async proxy (TMA, wgmma) sees of them.
  *
  * The async proxy has a copy of its own. What it writes itself goes to both; what
  * threads write reaches the copy at the next proxy fence of whichever thread. So

@@ -1,5 +1,5 @@
 /*
- * wgmma, warp by warp: warp w of a group of four works out rows 16 w to 16 w + 15
+ * wgmma, warp by warp: warp w of a group of four computes rows 16 w to 16 w + 15
  * of the product. In eager mode it does so when it issues the instruction, not
  * waiting for the other three; in late mode when it waits for the instruction's
  * group, and until then its accumulators read as NaN. That the four warps issued

@@ -36,4 +36,17 @@ static inline gen_plan kda_plan(gen_kda_decode_problem p, const gen_device *devi
     return plan;
 }
 
+/* 128 threads of 48 registers. */
+static inline struct gen__facts variant_of(int32_t blocks, int32_t token_bytes)
+{
+    return (struct gen__facts){.index = 17,
+                               .threads = 128,
+                               .registers = 48,
+                               .cluster = 1,
+                               .shared_dynamic = (uint32_t)token_bytes,
+                               .fact = {[KDA_DECODE_BLOCKS] = blocks,
+                                        [KDA_DECODE_TOKEN_BYTES] = token_bytes,
+                                        [KDA_DECODE_THREAD_BYTES] = 64}};
+}
+
 #endif /* TEST_FAMILY_KDA_DECODE_H */

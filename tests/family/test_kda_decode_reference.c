@@ -1,113 +1,11 @@
 /*
- * The reference of kda_decode against cases worked out by hand, against the
+ * The reference of kda_decode against cases computed by hand, against the
  * recurrence written as products of matrices, in every form of the arguments; and
  * what it must leave alone.
  */
-#include "kda_decode.h"
-
-#include "core/half.h"
+#include "kda_decode_call.h"
 
 #include <math.h>
-#include <stdlib.h>
-
-static const struct gen__family *const family = &gen__family_kda_decode;
-
-/* A call with its tensors, of one form of the arguments (-1: none). */
-struct call {
-    gen_kda_decode_problem problem;
-    gen_kda_decode_args args;
-    struct gen__tensor tensor[GEN__MAX_TENSORS];
-    void *data[GEN__MAX_TENSORS]; /* NULL: not there */
-    gen_plan plan;
-};
-
-static size_t size_of(enum gen_dtype dtype)
-{
-    return dtype == GEN_DTYPE_BF16 || dtype == GEN_DTYPE_FP16 ? 2 : 4;
-}
-
-static double get(enum gen_dtype dtype, const void *data, int64_t i)
-{
-    if (dtype == GEN_DTYPE_FP32)
-        return (double)((const float *)data)[i];
-    const uint16_t bits = ((const uint16_t *)data)[i];
-    return dtype == GEN_DTYPE_FP16 ? gen__fp16_to_double(bits) : gen__bf16_to_double(bits);
-}
-
-static void put(enum gen_dtype dtype, void *data, int64_t i, double x)
-{
-    if (dtype == GEN_DTYPE_FP32)
-        ((float *)data)[i] = (float)x;
-    else
-        ((uint16_t *)data)[i] =
-            dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(x) : gen__bf16_from_double(x);
-}
-
-static void fill(struct call *c, uint32_t t, uint64_t seed)
-{
-    const struct gen__tensor *tensor = &c->tensor[t];
-    for (uint64_t i = 0; i < tensor->count; i++) {
-        const double unit = random_unit(&seed);
-        if (tensor->fill == GEN__FILL_SLOTS) /* distinct, from the end */
-            ((int32_t *)c->data[t])[i] = (int32_t)tensor->amount - 1 - (int32_t)i;
-        else if (tensor->fill == GEN__FILL_UNIFORM)
-            put(tensor->dtype, c->data[t], (int64_t)i, tensor->amount * (unit + 1) / 2);
-        else if (tensor->fill == GEN__FILL_NORMAL)
-            put(tensor->dtype, c->data[t], (int64_t)i, tensor->amount * unit);
-        else
-            memset((char *)c->data[t] + i * size_of(tensor->dtype), 0x5b, size_of(tensor->dtype));
-    }
-}
-
-/* False where the problem has no such form. */
-static bool open_call(struct call *c, gen_kda_decode_problem problem, int form, bool padding)
-{
-    const gen_device cpu = {.size = sizeof cpu, .backend = GEN_BACKEND_CPU, .ordinal = -1};
-    struct gen__key key;
-    memset(c, 0, sizeof *c);
-    c->problem = problem;
-    if (family->check(&problem.base, &key) != GEN_OK)
-        fail_msg("%s", gen_last_error());
-    assert_int_equal(family->tensors(&problem.base, c->tensor), KDA_DECODE_NUM_TENSORS);
-    family->default_args(&problem.base, &c->args.base);
-    if (form >= 0 && !family->form(&problem.base, (uint32_t)form, &c->args.base, c->tensor))
-        return false;
-    for (uint32_t t = 0; t < KDA_DECODE_NUM_TENSORS; t++) {
-        const size_t bytes = c->tensor[t].count * size_of(c->tensor[t].dtype);
-        if (!bytes)
-            continue;
-        c->data[t] = aligned_alloc(64, (bytes + 63) / 64 * 64);
-        assert_non_null(c->data[t]);
-        fill(c, t, t + 1);
-        memcpy((char *)&c->args + c->tensor[t].pointer_offset, &c->data[t], sizeof c->data[t]);
-    }
-    const struct gen__fill_options options = {.seed = 5, .padding = padding};
-    assert_int_equal(family->fill(&problem.base, &c->args.base, c->tensor, &options, c->data),
-                     GEN_OK);
-    c->plan = kda_plan(problem, &cpu, NULL);
-    if (family->params(&c->plan, 0, &c->args.base, NULL, NULL) != GEN_OK)
-        fail_msg("%s", gen_last_error());
-    return true;
-}
-
-static void close_call(struct call *c)
-{
-    for (uint32_t t = 0; t < KDA_DECODE_NUM_TENSORS; t++)
-        free(c->data[t]);
-}
-
-static void run(struct call *c)
-{
-    assert_int_equal(family->reference(&c->plan, &c->args.base), GEN_OK);
-}
-
-/* Element [k, v] of a head's state. */
-static int64_t state_at(const struct call *c, int64_t slot, int64_t head, int64_t k, int64_t v)
-{
-    const int64_t d = c->problem.head_dim;
-    const bool vk = c->problem.layout == GEN_KDA_DECODE_VK;
-    return (slot * c->problem.num_v_heads + head) * d * d + (vk ? v * d + k : k * d + v);
-}
 
 /* ---- by hand ----------------------------------------------------------- */
 

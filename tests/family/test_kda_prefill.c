@@ -51,7 +51,7 @@ static void key_of_a_problem(void **state)
     assert_true(key.empty);
 }
 
-/* What states there are at once hangs on the longest sequence, which has no more tokens than all.
+/* What states there are at once depends on the longest sequence, which has no more tokens than all.
  */
 static void counts_of_packed_sequences(void **state)
 {
@@ -311,7 +311,7 @@ static void argument_errors(void **state)
     const gen_kda_prefill_problem p = kda_prefill_problem(2, 100, 2);
     gen_plan plan = {.num_launches = 2};
     memcpy(plan.dims, &p.batch, KDA_NUM_DIMS * sizeof(int32_t));
-    unsigned char out[GEN__MAX_PARAMS];
+    _Alignas(GEN__PARAMS_ALIGNMENT) unsigned char out[GEN__MAX_PARAMS];
     gen_kda_prefill_args a = good_args(&p);
     assert_int_equal(family->params(&plan, 0, &a.base, memory, out), GEN_OK);
     assert_int_equal(family->params(&plan, 1, &a.base, memory, NULL), GEN_OK);
@@ -319,7 +319,7 @@ static void argument_errors(void **state)
     do {                                                                                \
         a = good_args(&p);                                                              \
         change;                                                                         \
-        assert_failed(family->params(&plan, 1, &a.base, memory, out), INVALID_ARGUMENT, \
+        assert_failed(family->params(&plan, 0, &a.base, memory, out), INVALID_ARGUMENT, \
                       "kda_prefill: " message);                                         \
     } while (0)
     WRONG(a.q = NULL, "q is NULL");
@@ -364,6 +364,38 @@ static void argument_errors(void **state)
 }
 
 /* A message with an address in it. */
+/* Requests of no tokens at all: the lists may be there and say so, and states are handed on. */
+static void a_batch_of_empty_sequences(void **state)
+{
+    (void)state;
+    static const int32_t none[3] = {0, 0, 0}, some[3] = {0, 0, 1};
+    const gen_kda_prefill_problem p = kda_prefill_problem(2, 0, 2);
+    struct gen__key key;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_false(key.empty);
+    gen_plan plan = {.num_launches = 2};
+    memcpy(plan.dims, &p.batch, KDA_NUM_DIMS * sizeof(int32_t));
+    static _Alignas(16) float states[2 * 2 * 128 * 128], before[2 * 2 * 128 * 128];
+    for (int i = 0; i < 2 * 2 * 128 * 128; i++)
+        before[i] = (float)i;
+    gen_kda_prefill_args a = good_args(&p);
+    a.q = a.k = a.v = a.g = a.beta = NULL;
+    a.o = NULL;
+    a.initial_state = before;
+    a.final_state = states;
+    for (int with_host = 0; with_host < 2; with_host++) {
+        memset(states, 0, sizeof states);
+        a.cu_seqlens = none;
+        a.cu_seqlens_host = with_host ? none : NULL;
+        assert_int_equal(family->params(&plan, 0, &a.base, memory, NULL), GEN_OK);
+        assert_int_equal(family->reference(&plan, &a.base), GEN_OK);
+        assert_memory_equal(states, before, sizeof states);
+    }
+    a.cu_seqlens_host = some;
+    assert_failed(family->params(&plan, 0, &a.base, memory, NULL), INVALID_ARGUMENT,
+                  "kda_prefill: cu_seqlens_host[2] = 1 behind 0; allowed: 0 to seq_len = 0 more");
+}
+
 static void assert_begins(enum gen_status status, enum gen_status expected, const char *message)
 {
     char text[96];
@@ -436,6 +468,7 @@ int main(void)
         cmocka_unit_test(slots),
         cmocka_unit_test(layouts),
         cmocka_unit_test(argument_errors),
+        cmocka_unit_test(a_batch_of_empty_sequences),
         cmocka_unit_test(loose_form),
         cmocka_unit_test(case_names),
         cmocka_unit_test(stage_argument_errors),

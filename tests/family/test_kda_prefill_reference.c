@@ -1,4 +1,4 @@
-/* The references of kda_prefill: against values worked out by hand, and the chunked form's against
+/* The references of kda_prefill: against values computed by hand, and the chunked form's against
  * the recurrence. */
 #include "h200.h"
 #include "kda_prefill.h"
@@ -58,7 +58,7 @@ static void exact_reference(struct run *r)
     assert_int_equal(family->exact(&r->plan, &r->a.base, exact), GEN_OK);
 }
 
-/* Two tokens of one channel that is not zero: everything can be worked out. */
+/* Two tokens of one channel that is not zero: everything can be computed. */
 static void reference_by_hand(void **state)
 {
     (void)state;

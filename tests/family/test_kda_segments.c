@@ -7,6 +7,7 @@
 #include "kda_prefill.h"
 #include "core/half.h"
 #include "families/kda/layout.h"
+#include "families/kda/segments.h"
 #include "test.h"
 
 #include <math.h>
@@ -204,7 +205,8 @@ static void choice(void **state)
 }
 
 /* With GEN_BATCH_INVARIANT what is done to a sequence is the same in any batch: it is not cut, for
- * whether that is worth it hangs on its mates; or as the problem says. And no grid is too large. */
+ * whether that is worth it depends on its mates; or as the problem says. And no grid is too large.
+ */
 static void invariant_choice(void **state)
 {
     (void)state;
@@ -336,9 +338,8 @@ static void argument_errors(void **state)
                   "kda_prefill: the plan's segments are not what gen_select() writes");
     other.dims[KDA_SEGMENT_CHUNKS] = 0; /* of three launches: the kernels would divide by it */
     assert_int_equal(other.num_launches, 3);
-    for (uint32_t launch = 0; launch < 3; launch++)
-        assert_failed(prefill->params(&other, launch, &args.base, NULL, NULL), MISMATCH,
-                      "kda_prefill: the plan's segments are not what gen_select() writes");
+    assert_failed(prefill->params(&other, 0, &args.base, NULL, NULL), MISMATCH,
+                  "kda_prefill: the plan's segments are not what gen_select() writes");
     whole.segment_chunks = -1;
     other = planned(&whole, 1);
     other.dims[KDA_SEGMENT_CHUNKS] = 2;

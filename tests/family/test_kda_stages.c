@@ -249,7 +249,7 @@ static void other_arguments(void **state)
     char text[200];
     snprintf(text, sizeof text,
              "kda_chunk_h: cu_seqlens = %p with num_tokens = 0; allowed: NULL, for all sequences "
-             "have seq_len tokens",
+             "have seq_len = 100 tokens (a batch of empty ones has seq_len 0)",
              (const void *)cu);
     assert_failed(check_args(STATES, &h.base), INVALID_ARGUMENT, text);
     gen_kda_chunk_o_args o = {.base = {sizeof o, GEN_KDA_CHUNK_O},

@@ -2,6 +2,7 @@
  * The host side of la_decode: what it allows and what it says where it does
  * not, the geometry and the parameters of a launch.
  */
+#include "fixture.h"
 #include "la_decode.h"
 
 #include <math.h>
@@ -52,13 +53,8 @@ static void batch_invariance_forgets_the_batch(void **state)
     gen_la_decode_problem p = la_problem(64, 8, 16, 128);
     struct gen__key key;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
-    const float count = key.counts[0], us = family->predict(&p.base, &h200, &facts);
-    p.base.flags = GEN_BATCH_INVARIANT;
-    for (p.batch = 1; p.batch < 3000; p.batch = p.batch * 2 + 1) {
-        assert_int_equal(family->check(&p.base, &key), GEN_OK);
-        assert_true(key.counts[0] == count);
-        assert_true(family->predict(&p.base, &h200, &facts) == us);
-    }
+    const float count = key.counts[0];
+    check_invariant(family, &p.base, &p.batch, &facts);
     p.base.flags = GEN_DETERMINISTIC;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     assert_true(key.counts[0] != count);
@@ -265,36 +261,6 @@ static void parameters(void **state)
     assert_null(k.slots);
 }
 
-/* One wrong argument at a time; %p in a message stands for the pointer. */
-struct wrong {
-    size_t offset, size;
-    int64_t value; /* NULL and numbers; for `pointer` an offset from la_memory */
-    bool pointer;
-    const char *message;
-};
-
-static void write_wrong(const struct wrong *w, gen_la_decode_args *a, char *message,
-                        size_t capacity)
-{
-    char *at = (char *)a + w->offset;
-    if (w->pointer) {
-        const void *pointer = la_memory + w->value;
-        char text[32];
-        memcpy(at, &pointer, sizeof pointer);
-        snprintf(text, sizeof text, "%p", pointer);
-        const char *mark = strstr(w->message, "%p");
-        snprintf(message, capacity, "%.*s%s%s", (int)(mark - w->message), w->message, text,
-                 mark + 2);
-    } else {
-        const int32_t narrow = (int32_t)w->value;
-        if (w->size == 4)
-            memcpy(at, &narrow, 4);
-        else
-            memcpy(at, &w->value, 8);
-        snprintf(message, capacity, "%s", w->message);
-    }
-}
-
 #define AT(field) offsetof(gen_la_decode_args, field), sizeof((gen_la_decode_args *)0)->field
 #define NO_POINTER(name)                                   \
     {                                                      \
@@ -354,18 +320,8 @@ static void params_errors(void **state)
     const struct gen__facts facts = variant_of(2, 0, 8192);
     const gen_la_decode_problem p = la_problem(5, 7, 21, 128);
     const gen_plan plan = planned(p, &h200, &facts);
-    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
-        gen_la_decode_args a = good_args(&p);
-        struct gen_la_decode_params k, before;
-        char message[512];
-        memset(&k, 0xa5, sizeof k);
-        before = k;
-        assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
-        write_wrong(&wrongs[i], &a, message, sizeof message);
-        assert_failed(family->params(&plan, 0, &a.base, NULL, &k), INVALID_ARGUMENT, message);
-        assert_memory_equal(&k, &before, sizeof k);
-        assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT, message);
-    }
+    const gen_la_decode_args good = good_args(&p);
+    check_wrong(family, &plan, &good.base, la_memory, wrongs, sizeof wrongs / sizeof *wrongs);
 
     /* The greatest stride whose rows all have an address. */
     gen_la_decode_args a = good_args(&p);
@@ -406,11 +362,7 @@ static void dependent_launches(void **state)
     (void)state;
     struct gen__facts facts = variant_of(8, 0, 8192);
     gen_la_decode_problem p = la_problem(4, 64, 64, 128);
-    assert_int_equal(planned(p, &h200, &facts).launch[0].dependent, 0);
-    facts.fact[LA_DECODE_DEPENDENT] = 1;
-    assert_int_equal(planned(p, &h200, &facts).launch[0].dependent, 1);
-    p.base.flags = GEN_SERIAL_LAUNCH;
-    assert_int_equal(planned(p, &h200, &facts).launch[0].dependent, 0);
+    check_dependent(family, &p.base, &facts, LA_DECODE_DEPENDENT);
 }
 
 int main(void)

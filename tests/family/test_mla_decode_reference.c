@@ -1,5 +1,5 @@
 /*
- * The reference of mla_decode against values worked out by hand, and against the
+ * The reference of mla_decode against values computed by hand, and against the
  * definition written down a second time: no blocks of rows, no running maximum,
  * strides and pages looked up anew.
  */

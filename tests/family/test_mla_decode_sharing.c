@@ -1,11 +1,11 @@
 /*
- * mla_decode on the host: how a batch is shared out, what is merged, and the estimates.
+ * mla_decode on the host: how a batch is partitioned, what is merged, and the estimates.
  */
 #include "mla.h"
 
 static const struct gen__family *const family = &gen__family_mla_decode;
 
-/* ---- how a batch is shared out ------------------------------------------ */
+/* ---- how a batch is partitioned ------------------------------------------ */
 
 /* Grid, launches, and the schedule's numbers. */
 static void expect_whole(const gen_plan *plan, uint32_t tiles, uint32_t parts)
@@ -194,7 +194,7 @@ static void a_workspace_that_is_not_allowed_is_done_without(void **state)
     p.base.max_workspace_mib = mib - 1;
     plan = mla_planned(p, &variant);
     expect_whole(&plan, 1, 4);
-    p.base.flags = GEN_BATCH_INVARIANT; /* a result may not hang on that */
+    p.base.flags = GEN_BATCH_INVARIANT; /* a result may not depend on that */
     assert_true(mla_planned(p, &variant).workspace_bytes > 0);
 }
 

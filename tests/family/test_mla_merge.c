@@ -1,6 +1,6 @@
 /*
  * mla_merge: what it allows and what it says where it does not, geometry and
- * parameters of a launch, and the reference against values worked out by hand and
+ * parameters of a launch, and the reference against values computed by hand and
  * against the streaming form of the definition.
  */
 #include "mla.h"

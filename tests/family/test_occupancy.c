@@ -1,4 +1,4 @@
-/* Blocks per SM, against the figures of the CUDA occupancy rules worked out by
+/* Blocks per SM, against the figures of the CUDA occupancy rules computed by
  * hand. */
 #include "test.h"
 

@@ -110,6 +110,22 @@ static void errors(void **state)
     }
 }
 
+/* A number that has no name is written as one, and what has too many fields for the parser is not
+ * parsed. */
+static void beyond_the_names(void **state)
+{
+    (void)state;
+    gen_la_decode_problem p = parsed("dtype=fp16");
+    char text[200];
+    p.dtype = 2;
+    gen__problem_format(family, &p.base, text, sizeof text);
+    assert_non_null(strstr(text, " dtype=2 "));
+    struct gen__family many = *family;
+    many.num_fields = 33;
+    assert_failed(gen__problem_parse(&many, "", &p.base), INVALID_ARGUMENT,
+                  "la_decode has 33 fields; allowed: 32");
+}
+
 /* Words longer than any buffer inside. */
 static void long_words(void **state)
 {
@@ -188,6 +204,7 @@ int main(void)
         cmocka_unit_test(presets),
         cmocka_unit_test(separators_and_numbers),
         cmocka_unit_test(errors),
+        cmocka_unit_test(beyond_the_names),
         cmocka_unit_test(long_words),
         cmocka_unit_test(round_trip),
         cmocka_unit_test(format_of_bad_values_and_small_buffers),

@@ -3,6 +3,8 @@
 #include "format/product.h"
 #include "support.h"
 
+#include <sys/stat.h>
+
 static int build_once(void **state)
 {
     (void)state;
@@ -78,7 +80,7 @@ static void stale(void **state)
 {
     (void)state;
     copy_fixtures("x");
-    edit("x/tiny/tiny.cu.in", "p.count)", "p.count )");
+    edit("x/tiny/tiny.cu.in", "p.count)", "p.count - 0)");
     static const char *const files[][2] = {{"--catalog", "c.tsv"}, {"--product", "p.fatbin"}};
     for (int i = 0; i < 2; i++) {
         struct outcome o = check(files[i][0], files[i][1]);
@@ -184,25 +186,26 @@ static void damaged(const char *text, const char *message)
     outcome_free(&o);
 }
 
-#define HEAD "# attngen catalog 1\n"
+#define HEAD "# attngen catalog 2\n"
 #define COLUMNS                                                                                 \
     "name\tfamily\trequired\ttarget\taxes\tthreads\tshared_dynamic\tshared_static\tregisters\t" \
-    "cluster\tfallback\tdigest\n"
+    "cluster\tfallback\tdigest\tcode\n"
 
 static void damaged_catalogs(void **state)
 {
     (void)state;
     copy_fixtures("x");
     damaged("", "bad.tsv: no column names: it is cut short");
-    damaged("name\tfamily\n", "bad.tsv:1: found 'name\tfamily'; allowed: '# attngen catalog 1'");
+    damaged("name\tfamily\n", "bad.tsv:1: found 'name\tfamily'; allowed: '# attngen catalog 2'");
     damaged(HEAD, "bad.tsv: no column names: it is cut short");
     damaged(HEAD "name\tdigest\n", "bad.tsv:2: not the column names of a catalog");
-    damaged(HEAD COLUMNS "a\tb\n", "bad.tsv:3: 2 fields; allowed: 12");
-    damaged(HEAD COLUMNS "a\tb\tc\td\te\t1\t2\t3\t4\t5\t6\txyz\n",
+    damaged(HEAD COLUMNS "a\tb\n", "bad.tsv:3: 2 fields; allowed: 13");
+    damaged(HEAD COLUMNS "a\tb\tc\td\te\t1\t2\t3\t4\t5\t6\txyz\t0123456789abcdef\n",
             "bad.tsv:3: digest 'xyz'; allowed: 16 hexadecimal digits");
-    damaged(HEAD COLUMNS "a\tb\tc\td\te\t1\t2\t3\t4\t5\t6\t0123456789abcdef\n"
-                         "a\tb\tc\td\te\t1\t2\t3\t4\t5\t6\t0123456789abcdef\n",
-            "bad.tsv: a stands twice");
+    damaged(HEAD COLUMNS "a\tb\tc\td\te\t1\t2\t3\t4\t5\t6\t0123456789abcdef\t0x12\n",
+            "bad.tsv:3: digest '0x12'; allowed: 16 hexadecimal digits");
+#define ROW "a\tb\tc\td\te\t1\t2\t3\t4\t5\t6\t0123456789abcdef\t0123456789abcdef\n"
+    damaged(HEAD COLUMNS ROW ROW, "bad.tsv: a stands twice");
     damaged(HEAD "# refused\ta\n" COLUMNS, "bad.tsv:2: 2 fields; allowed: 4");
     struct outcome o = check("--catalog", "none.tsv");
     assert_run(o, 1);
@@ -210,8 +213,8 @@ static void damaged_catalogs(void **state)
     outcome_free(&o);
 }
 
-/* A changed byte of the index is noticed wherever it is, and so is one of the
- * footer that says where the index lies. */
+/* A flipped bit is noticed wherever it is: in the images, in what fills them up, in the index and
+ * in the footer. */
 static void damaged_products(void **state)
 {
     (void)state;
@@ -221,16 +224,17 @@ static void damaged_products(void **state)
     struct gen_pack_footer footer;
     size_t foot = size - sizeof footer;
     memcpy(&footer, data + foot, sizeof footer);
-    for (size_t i = 0; i < 40 + offsetof(struct gen_pack_footer, product_digest); i++) {
-        size_t at = footer.index_offset + i * footer.index_size / 40;
-        if (i >= 40)
-            at = foot + i - 40;
-        if (i >= 40 + offsetof(struct gen_pack_footer, reserved) &&
-            i < 40 + offsetof(struct gen_pack_footer, index_offset))
-            continue;
-        data[at] ^= 0x40;
+    uint64_t random = 2023;
+    for (size_t i = 0; i < 80 + sizeof footer; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        size_t at = i < 40 ? footer.index_offset + i * footer.index_size / 40
+                           : (random >> 16) % footer.index_offset;
+        if (i >= 80)
+            at = foot + i - 80;
+        const char bit = (char)(1 << (random >> 61));
+        data[at] ^= bit;
         put_bytes(in_scratch("bad.fatbin"), data, size);
-        data[at] ^= 0x40;
+        data[at] ^= bit;
         struct outcome o = check("--product", "bad.fatbin");
         assert_run(o, 1);
         assert_holds(o.err, "attngen: bad.fatbin: ");
@@ -247,6 +251,41 @@ static void damaged_products(void **state)
     free(data);
 }
 
+static void older_products(void **state)
+{
+    (void)state;
+    size_t size;
+    char *data = get(in_scratch("p.fatbin"), &size);
+    struct gen_pack_footer footer;
+    memcpy(&footer, data + size - sizeof footer, sizeof footer);
+    footer.version = 3;
+    memcpy(data + size - sizeof footer, &footer, sizeof footer);
+    put_bytes(in_scratch("old.fatbin"), data, size);
+    struct outcome o = check("--product", "old.fatbin");
+    assert_run(o, 1);
+    assert_holds(o.err, "old.fatbin: product format 3; allowed: 5; `attngen build` makes it anew");
+    outcome_free(&o);
+    free(data);
+}
+
+/* Whoever waits for a FIFO's writer waits for ever. */
+static void no_regular_files(void **state)
+{
+    (void)state;
+    assert_int_equal(mkfifo(in_scratch("fifo"), 0666), 0);
+    static const char *const options[] = {"--product", "--catalog"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        struct outcome o = check(options[i], "fifo");
+        assert_run(o, 1);
+        assert_holds(o.err, "fifo: cannot read it: Invalid argument");
+        outcome_free(&o);
+        o = check(options[i], "x");
+        assert_run(o, 1);
+        assert_holds(o.err, "x: cannot read it: Is a directory");
+        outcome_free(&o);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +298,8 @@ int main(void)
         cmocka_unit_test(refused_variants_are_no_holes),
         cmocka_unit_test(damaged_catalogs),
         cmocka_unit_test(damaged_products),
+        cmocka_unit_test(older_products),
+        cmocka_unit_test(no_regular_files),
     };
     return cmocka_run_group_tests(tests, build_once, remove_scratch);
 }

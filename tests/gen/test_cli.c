@@ -156,7 +156,7 @@ static void says_which_target_it_takes(void **state)
     outcome_free(&o);
 }
 
-/* As the driver counts GPUs is no order: the product would hang on it. */
+/* As the driver counts GPUs is no order: the product would depend on it. */
 static void own_targets_are_in_order(void **state)
 {
     (void)state;

@@ -84,7 +84,7 @@ others=$(checks --all | awk -F'\t' 'NR == FNR { taken[$4]; taken[$7]; next } $1 
 one=$(echo "$others" | tail -n 1) two=$(echo "$others" | tail -n 2 | head -n 1)
 [ -n "$one" ] && [ "$one" != "$two" ] || { echo "FAILED: no two variants that no row has"; failed=1; }
 names() { awk -F'\t' -v key=$key -v problem="$1" '$2 == key && $3 == problem { print $4, $7 }' "$2"; }
-# stale PROBLEM VARIANT RUNNER_UP COLUMN: the row of these names and of an earlier digest (9), toolkit (10) or driver (11).
+# stale PROBLEM VARIANT RUNNER_UP COLUMN: the row of these names and of another source (9), machine code (10), toolkit (11) or driver (12).
 stale() {
     awk -F'\t' -v OFS='\t' -v key=$key -v problem="$1" -v variant="$2" -v runner_up="$3" -v column="$4" \
         '$2 == key && $3 == problem { $4 = variant; $7 = runner_up; $column = "0000000000000000" } { print }' "$refresh" >"$refresh.new" &&
@@ -104,11 +104,18 @@ is_of_all() {
     '' | "$one "* | "$two "* | gone*) echo "FAILED: the row of $1 was not measured with all variants: $(names "$1" "$refresh")"; failed=1 ;;
     esac
 }
+# Another source or toolkit that makes the same machine code: nothing to measure.
+cp "$table" "$refresh"
+# shellcheck disable=SC2046 # two names
+stale "$first" $(names "$first" "$table") 9
+# shellcheck disable=SC2046
+stale "$second" $(names "$second" "$table") 11
+check 0 "^0 buckets measured, 3 kept, " tune_refresh
 winner=$(names "$second" "$table" | cut -d ' ' -f 1)
 check 1 "^attngen-tune: --refresh and --force exclude each other" tune_refresh --force
 cp "$table" "$refresh"
-stale "$first" "$one" "$two" 9
-stale "$second" "$one" "$winner" 11
+stale "$first" "$one" "$two" 10
+stale "$second" "$one" "$winner" 12
 check 0 "^2 buckets measured, 1 kept, 0 not in the table, " tune_refresh
 is "$first" "$one $two" "$two $one"
 is "$second" "$winner $one"
@@ -117,7 +124,7 @@ is "$second" "$winner $one"
 check 0 "^0 buckets measured, 3 kept, 0 that nothing fits" "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --output "$refresh"
 # A row that is missing stays so; a variant that the product lacks: all take part; a runner-up that it lacks is none, and no glob.
 sed -i "/^la_decode	$key	$first	/d" "$refresh"
-stale "$second" gone "$two" 9
+stale "$second" gone "$two" 10
 stale "$third" "$one" '*' 10
 check 0 "^2 buckets measured, 0 kept, 1 not in the table, " tune_refresh
 [ -z "$(names "$first" "$refresh")" ] || { echo "FAILED: --refresh made a row"; failed=1; }
@@ -129,9 +136,9 @@ for case in "wrong $one $two" "late $one $two" "capture $one $two" "wrong $two $
     kind=${case%% *} pair=${case#* }
     cp "$table" "$refresh"
     # shellcheck disable=SC2086
-    stale "$first" $pair 9
-    stale "$second" "$two" "$one" 9
-    stale "$third" "$two" "$one" 9
+    stale "$first" $pair 10
+    stale "$second" "$two" "$one" 10
+    stale "$third" "$two" "$one" 10
     check 0 "^3 buckets measured, 0 kept, 0 not in the table, 0 that nothing fits, 1 variants refused" env SIM_FAULT="$two:$kind" \
         "$bin/attngen-tune" --families la_decode --quick --shapes --refresh --keys $key --output "$refresh"
     if [ "$pair" = "$one $two" ]; then is "$first" "$one -"; else is_of_all "$first"; fi
@@ -148,7 +155,7 @@ stale states=40 "$one" "$two" 9
 check 0 "^0 buckets measured, 3 kept, 0 not in the table, " tune_refresh
 # --only goes for the two as well.
 cp "$table" "$refresh"
-stale "$first" "$one" "$two" 9
+stale "$first" "$one" "$two" 10
 check 0 "^1 buckets measured, 2 kept, 0 not in the table, " tune_refresh --only "$one"
 is "$first" "$one -"
 # A kernel that ruins the context after it passed verification: it, and nobody else, is to blame.

@@ -60,8 +60,11 @@ static void tables_come_back_sorted(void **state)
                                       .driver = "1.2"});
     table_fail(&a, "bad", "wrong\tresult\nhere");
     table_fail(&a, "bad", "again");
+    memcpy(a.row[0].code, "fedcba9876543210", sizeof a.row[0].code);
     assert_true(table_write(&a, path));
     assert_int_equal(table_read(&b, path), 0);
+    assert_string_equal(b.row[0].code, "-");
+    assert_string_equal(b.row[2].code, "fedcba9876543210");
     assert_int_equal(b.num_rows, 3);
     assert_string_equal(b.row[0].problem, "states=64");
     assert_string_equal(b.row[0].variant, "w");
@@ -134,6 +137,34 @@ static void only_the_same_class_goes_on(void **state)
     assert_int_equal(table_read(&t, path), 0);
     assert_false(t.found);
     assert_int_equal(table_read(&t, SCRATCH_DIR), -1);
+    table_free(&t);
+    free(path);
+}
+
+/* Of before rows told the digest of their machine code, and with a column of tomorrow. */
+static void columns_are_found_by_name(void **state)
+{
+    struct table t = {0};
+    char *path = scratch("columns.tsv");
+    (void)state;
+    write_text(path, "# attngen tuning table\nfamily\trequired\tproblem\tvariant\tus\tspread\t"
+                     "runner_up\trunner_up_us\tdigest\ttoolkit\tdriver\n"
+                     "f\tk\tp\tv\t1.5\t0\tw\t2\t0123456789abcdef\tt\td\n");
+    assert_int_equal(table_read(&t, path), 0);
+    assert_int_equal(t.num_rows, 1);
+    assert_string_equal(t.row[0].code, "-");
+    assert_string_equal(t.row[0].driver, "d");
+    table_free(&t);
+    write_text(path, "# attngen tuning table\ndriver\tcode\tlater\ttoolkit\tdigest\trunner_up_us\t"
+                     "runner_up\tspread\tus\tvariant\tproblem\trequired\tfamily\n"
+                     "d\tfedcba9876543210\tx\tt\t0123456789abcdef\t2\tw\t0\t1.5\tv\tp\tk\tf\n"
+                     "d\tshort\tx\tt\t0123456789abcdef\t2\tw\t0\t1.5\tv\tp2\tk\tf\n");
+    assert_int_equal(table_read(&t, path), 1);
+    assert_int_equal(t.num_rows, 1);
+    assert_string_equal(t.row[0].code, "fedcba9876543210");
+    assert_string_equal(t.row[0].digest, "0123456789abcdef");
+    assert_string_equal(t.row[0].runner_up, "w");
+    assert_near(t.row[0].us, 1.5);
     table_free(&t);
     free(path);
 }
@@ -221,6 +252,7 @@ int main(void)
         cmocka_unit_test(tables_come_back_sorted),
         cmocka_unit_test(a_refused_variant_wins_nothing),
         cmocka_unit_test(only_the_same_class_goes_on),
+        cmocka_unit_test(columns_are_found_by_name),
         cmocka_unit_test(malformed_rows_are_counted),
         cmocka_unit_test(peer_files_are_read),
         cmocka_unit_test(files_appear_whole_or_not_at_all),

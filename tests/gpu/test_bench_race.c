@@ -51,6 +51,8 @@ static void open_fixture(struct fixture *f, const char *device)
     product_free(product);
     options.data = f->product;
     assert_int_equal(gen_open(&options, &f->session.library), GEN_OK);
+    f->session.info.size = sizeof f->session.info;
+    f->session.gpu.device.size = sizeof f->session.gpu.device;
     assert_int_equal(gen_library_info_get(f->session.library, &f->session.info), GEN_OK);
     assert_int_equal(gen_device_named(device, &f->session.gpu.device), GEN_OK);
     assert_true(shapes_parse(&f->list, family, SHAPES_TIMED, "batch=16 num_qk_heads=8"));

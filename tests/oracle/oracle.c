@@ -51,15 +51,17 @@ static enum gen_status ask(const gen_library *library, const struct question *qu
     const uint32_t first = found ? plan->launch[0].variant : 0;
     gen_variant_get(library, (first + question->variant) % about.num_variants, &info);
     memset(plan, 0x5a, sizeof(*plan));
+    plan->size = sizeof(*plan);
     return gen_select_variant(library, device, problem, info.name, plan);
 }
 
 static void make_answer(const gen_library *library, const struct question *question,
                         struct answer *answer)
 {
-    gen_plan plan, again;
+    gen_plan plan = {.size = sizeof(plan)}, again = {.size = sizeof(again)};
     memset(answer, 0, sizeof(*answer));
     memset(&plan, 0x5a, sizeof(plan));
+    plan.size = sizeof(plan);
     answer->status = (uint8_t)ask(library, question, &plan);
     if (answer->status) {
         const char *message = gen_last_error();
@@ -70,6 +72,7 @@ static void make_answer(const gen_library *library, const struct question *quest
     /* Again, so often that the plan is one that was kept. */
     for (int i = 0; i < 2; i++) {
         memset(&again, 0xa5, sizeof(again));
+        again.size = sizeof(again);
         if (ask(library, question, &again) != GEN_OK || memcmp(&plan, &again, sizeof(plan)) != 0) {
             fprintf(stderr, "oracle: the same question has two answers\n");
             exit(1);
@@ -83,7 +86,9 @@ static void make_answer(const gen_library *library, const struct question *quest
     answer->workspace = plan.workspace_bytes;
     plan.predicted_us = 0.0f;
     plan.library_digest = 0;
-    answer->plan = (uint16_t)gen_pack_hash(&plan, sizeof(plan));
+    /* The answers were recorded of plans without a seal. */
+    plan.size = (uint32_t)offsetof(gen_plan, seal);
+    answer->plan = (uint16_t)gen_pack_hash(&plan, plan.size);
 }
 
 /* ---- the file ---------------------------------------------------------- */

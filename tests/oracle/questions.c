@@ -53,6 +53,7 @@ static void draw_device(struct random *random, gen_device *device)
     for (; at >= known_devices[i].weight; i++)
         at -= known_devices[i].weight;
     const struct known_device *known = &known_devices[i];
+    device->size = sizeof(*device);
     if (gen_device_named(known->name, device) != GEN_OK) {
         fprintf(stderr, "oracle: %s\n", gen_last_error());
         exit(2);

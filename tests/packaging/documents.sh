@@ -7,7 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$1/scripts/check_documents.py" "$1"
 mkdir "$work/bench"
-cp "$1"/*.md "$work"
+cp "$1"/*.md "$1/LICENSE" "$work"
 cp -R "$1/docs" "$work/docs"
 cp -R "$1"/bench/*.md "$1/bench/plots" "$work/bench"
 "$1/scripts/check_documents.py" "$work"

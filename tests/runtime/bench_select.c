@@ -184,6 +184,12 @@ static void *make_wide_bytes(int alike, int all, size_t *size)
 
 /* ---- the measurement ---------------------------------------------------- */
 
+static enum gen_status device_named(const char *name, gen_device *device)
+{
+    device->size = sizeof(*device);
+    return gen_device_named(name, device);
+}
+
 struct run {
     const gen_library *library;
     gen_device devices[2];
@@ -256,7 +262,7 @@ static void *measure(void *argument)
     if (!times)
         abort();
     double sum = 0.0;
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     for (int i = 0; i < run->calls; i++) {
         const union problem problem = next_problem(run);
         const gen_device *device = &run->devices[i & 1];
@@ -290,7 +296,7 @@ static struct run run_mix(const gen_library *library, unsigned num_coords, const
                           const char *first, const char *second, int calls)
 {
     struct run run = {.library = library, .calls = calls, .num_coords = num_coords, .seed = 1};
-    if (gen_device_named(first, &run.devices[0]) || gen_device_named(second, &run.devices[1]))
+    if (device_named(first, &run.devices[0]) || device_named(second, &run.devices[1]))
         abort();
     measure(&run);
     printf("%-26s p50 %6.1f ns  p99.9 %7.1f ns  mean %6.1f ns  1 thread\n", what, run.p50, run.p999,
@@ -309,8 +315,7 @@ static void run_threads(const gen_library *library, int num_threads)
     double mean = 0.0;
     for (int i = 0; i < num_threads; i++) {
         runs[i] = (struct run){.library = library, .calls = CALLS / 4, .seed = (unsigned)i};
-        if (gen_device_named("h200", &runs[i].devices[0]) ||
-            gen_device_named("h20", &runs[i].devices[1]) ||
+        if (device_named("h200", &runs[i].devices[0]) || device_named("h20", &runs[i].devices[1]) ||
             pthread_create(&threads[i], NULL, measure, &runs[i]))
             abort();
     }
@@ -328,8 +333,8 @@ static double worst_problem(const gen_library *library)
     enum { PROBLEMS = 4096, ROUNDS = 64 };
     static uint32_t least[PROBLEMS];
     struct run run = {.library = library};
-    gen_plan plan;
-    if (gen_device_named("h200", &run.devices[0]) || gen_device_named("h20", &run.devices[1]))
+    gen_plan plan = {.size = sizeof(plan)};
+    if (device_named("h200", &run.devices[0]) || device_named("h20", &run.devices[1]))
         abort();
     memset(least, 0xff, sizeof(least));
     for (int round = 0; round < ROUNDS; round++) {
@@ -400,7 +405,7 @@ static void run_wide(void)
         size_t size;
         void *bytes = make_wide_bytes(alike, 0, &size);
         gen_library *library;
-        gen_library_info info;
+        gen_library_info info = {.size = sizeof(info)};
         open_ms(bytes, size, &library);
         gen_library_info_get(library, &info);
         printf("3 coordinates: gen_open    %.3f ms: %u rows, each key's %s\n",
@@ -424,8 +429,8 @@ static void run_wide(void)
 static int run_calls(const gen_library *library, unsigned num_coords, const char *device, int calls)
 {
     struct run run = {.library = library, .num_coords = num_coords, .seed = 1};
-    gen_plan plan;
-    if (gen_device_named(device, &run.devices[0]))
+    gen_plan plan = {.size = sizeof(plan)};
+    if (device_named(device, &run.devices[0]))
         abort();
     for (int i = 0; i < calls; i++) {
         const union problem problem = next_problem(&run);
@@ -460,7 +465,7 @@ int main(int argc, char **argv)
     void *bytes = make_bytes(1, &size);
     gen_library *library;
     const double open = open_ms(bytes, size, &library);
-    gen_library_info info;
+    gen_library_info info = {.size = sizeof(info)};
     gen_library_info_get(library, &info);
     printf("gen_open                   %.3f ms: %u variants, %u rows, %zu bytes\n", open,
            info.num_variants, info.num_rows, size);

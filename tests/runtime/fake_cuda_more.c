@@ -41,7 +41,8 @@ struct CUdevResourceDesc_st {
     unsigned num_sms;
 };
 
-static struct CUctx_st primary;
+static struct CUctx_st primary[FAKE_MAX_DEVICES];
+static int device_before, none_before; /* the push, of which there is one at a time */
 static int graph_object; /* graphs are empty: launches are booked as they are captured */
 
 int fake_cuda_capturing(void *stream)
@@ -61,8 +62,28 @@ EXPORT CUresult cuDriverGetVersion(int *version)
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     ENTER(cuDevicePrimaryCtxRetain);
-    primary.num_sms = (unsigned)fake_cuda_get()->devices[device].num_sms;
-    *context = &primary;
+    primary[device].num_sms = (unsigned)fake_cuda_get()->devices[device].num_sms;
+    *context = &primary[device];
+    return CUDA_SUCCESS;
+}
+
+/* Of primary contexts alone. */
+EXPORT CUresult cuCtxPushCurrent(CUcontext context)
+{
+    ENTER(cuCtxPushCurrent);
+    device_before = fake_cuda_get()->current_device;
+    none_before = fake_cuda_get()->no_context;
+    fake_cuda_get()->current_device = (int)(context - primary);
+    fake_cuda_get()->no_context = 0;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent(CUcontext *context)
+{
+    ENTER(cuCtxPopCurrent);
+    *context = &primary[fake_cuda_get()->current_device];
+    fake_cuda_get()->current_device = device_before;
+    fake_cuda_get()->no_context = none_before;
     return CUDA_SUCCESS;
 }
 
@@ -246,7 +267,7 @@ EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
     ENTER(cuStreamCreate);
     (void)flags;
-    return new_stream(stream, &primary);
+    return new_stream(stream, &primary[0]);
 }
 
 EXPORT CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags,

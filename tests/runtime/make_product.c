@@ -152,11 +152,12 @@ uint64_t product_variant(struct product *p, uint32_t group, struct product_varia
         .shared_static = variant.shared_static,
         .registers = variant.registers ? variant.registers : 32,
         .cluster = variant.cluster ? variant.cluster : 1,
-        .digest =
+        .source_digest =
             variant.digest ? variant.digest : gen_pack_hash(variant.name, strlen(variant.name)),
     };
+    item->v.code_digest = variant.code_digest ? variant.code_digest : ~item->v.source_digest;
     memcpy(item->v.facts, variant.facts, sizeof(variant.facts));
-    return item->v.digest;
+    return item->v.source_digest;
 }
 
 void product_table(struct product *p, const char *name, const char *text)
@@ -180,7 +181,6 @@ static void write_images(struct product *p, struct buffer *file)
         char text[192];
         const int length =
             snprintf(text, sizeof(text), "FAKE %d %s", item->image_for, item->symbol) + 1;
-        align(file, 16);
         const uint32_t magic = 0xba55ed50u;
         const uint16_t header[2] = {1, 16};
         const uint64_t bytes = (uint64_t)length;
@@ -189,6 +189,9 @@ static void write_images(struct product *p, struct buffer *file)
         append(file, &bytes, sizeof(bytes));
         append(file, text, (size_t)length);
         item->v.image_size = file->size - item->v.image_offset;
+        align(file, GEN_PACK_IMAGE_ALIGNMENT);
+        item->v.image_hash =
+            gen_pack_hash(file->at + item->v.image_offset, file->size - item->v.image_offset);
     }
 }
 
@@ -266,7 +269,7 @@ static struct gen_pack_variant *list_variants(const struct product *p, struct bu
         variants[i] = p->items[i].v;
         variants[i].name = string(strings, p->items[i].name);
         variants[i].symbol = string(strings, p->items[i].symbol);
-        *digest = (*digest ^ variants[i].digest) * 0x100000001b3ull;
+        *digest = (*digest ^ variants[i].source_digest) * 0x100000001b3ull;
     }
     return variants;
 }
@@ -288,7 +291,6 @@ void *product_bytes(const struct product *source, size_t *size)
     qsort(p->items, p->num_items, sizeof(*p->items), by_name);
     order_groups(p, groups);
     write_images(p, &file);
-    align(&file, 8);
 
     struct gen_pack_index index = {.num_families = p->num_families,
                                    .num_targets = p->num_targets,
@@ -314,9 +316,9 @@ void *product_bytes(const struct product *source, size_t *size)
     struct gen_pack_footer footer = {.version = GEN_PACK_VERSION,
                                      .index_offset = at,
                                      .index_size = file.size - at,
-                                     .index_hash = gen_pack_hash(file.at + at, file.size - at),
                                      .product_digest = digest};
     memcpy(footer.magic, GEN_PACK_MAGIC, sizeof(footer.magic));
+    footer.hash = gen_pack_seal(&footer, file.at + at);
     append(&file, &footer, sizeof(footer));
     free(strings.at);
     free(rows.at);
@@ -334,4 +336,22 @@ enum gen_status product_open(struct product *product, void **bytes, gen_library 
     const gen_open_options options = {.size = sizeof(options), .data = *bytes, .data_size = size};
     *library = NULL;
     return gen_open(&options, library);
+}
+
+void product_reseal(void *bytes, size_t size, bool images)
+{
+    unsigned char *at = bytes;
+    struct gen_pack_footer footer;
+    struct gen_pack_index index;
+    memcpy(&footer, at + size - sizeof(footer), sizeof(footer));
+    memcpy(&index, at + footer.index_offset, sizeof(index));
+    for (uint32_t i = 0; images && i < index.num_variants; i++) {
+        struct gen_pack_variant v;
+        unsigned char *place = at + index.variants_offset + i * sizeof(v);
+        memcpy(&v, place, sizeof(v));
+        v.image_hash = gen_pack_hash(at + v.image_offset, gen_pack_room(v.image_size));
+        memcpy(place, &v, sizeof(v));
+    }
+    footer.hash = gen_pack_seal(&footer, at + footer.index_offset);
+    memcpy(at + size - sizeof(footer), &footer, sizeof(footer));
 }

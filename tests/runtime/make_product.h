@@ -12,6 +12,7 @@
 
 #include "gen.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct product;
@@ -33,9 +34,10 @@ struct product_variant {
     uint32_t cluster; /* 0: 1 */
     int32_t facts[GEN_PACK_MAX_FACTS];
     int fallback;
-    int image_for;      /* compute capability the fake image runs on; 0: any */
-    const char *symbol; /* NULL: the name */
-    uint64_t digest;    /* 0: a hash of the name */
+    int image_for;        /* compute capability the fake image runs on; 0: any */
+    const char *symbol;   /* NULL: the name */
+    uint64_t digest;      /* 0: a hash of the name */
+    uint64_t code_digest; /* 0: the other one, inverted */
 };
 
 /* Returns the digest the product gives the variant. */
@@ -48,5 +50,8 @@ void *product_bytes(const struct product *product, size_t *size);
 /* Writes the product, frees it and opens the file, whose bytes are to be freed behind the library.
  */
 enum gen_status product_open(struct product *product, void **bytes, gen_library **library);
+
+/* Makes the hashes of changed bytes those that they should be; of the images if asked to. */
+void product_reseal(void *bytes, size_t size, bool images);
 
 #endif /* MAKE_PRODUCT_H */

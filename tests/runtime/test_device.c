@@ -46,6 +46,7 @@ static void names(void **state)
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         gen_device d;
         memset(&d, 0x5a, sizeof(d));
+        d.size = sizeof(d);
         assert_status(gen_device_named(known[i].name, &d), GEN_OK);
         assert_int_equal(d.size, sizeof(d));
         assert_int_equal(d.backend, GEN_BACKEND_CUDA);
@@ -59,7 +60,7 @@ static void names(void **state)
         assert_true(strlen(d.name) > 3);
         assert_status(gen__device_check(&d), GEN_OK);
     }
-    gen_device cpu;
+    gen_device cpu = {.size = sizeof(cpu)};
     assert_status(gen_device_named("CPU", &cpu), GEN_OK);
     assert_int_equal(cpu.backend, GEN_BACKEND_CPU);
     assert_status(gen__device_check(&cpu), GEN_OK);
@@ -76,8 +77,9 @@ static void unknown_names(void **state)
                                           "sm_91",     "sm_75:40",
                                           "sm_90:78x", "sm_-90",
                                           "sm_90: 8",  "sm_99999999999999999999:8"};
-    gen_device d, before;
+    gen_device d = {.size = sizeof(d)}, before = {.size = sizeof(before)};
     memset(&d, 0x5a, sizeof(d));
+    d.size = sizeof(d);
     before = d;
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
         assert_status(gen_device_named(unknown[i], &d), GEN_STATUS_INVALID_ARGUMENT);
@@ -105,7 +107,7 @@ static void targets(void **state)
 static void query(void **state)
 {
     (void)state;
-    gen_device d;
+    gen_device d = {.size = sizeof(d)};
     assert_status(gen_device_query(0, &d), GEN_OK);
     assert_int_equal(d.size, sizeof(d));
     assert_string_equal(d.name, "NVIDIA H200");
@@ -124,6 +126,12 @@ static void query(void **state)
     fake.cuda->devices[0].memory_clock = 0;
     assert_status(gen_device_query(0, &d), GEN_OK);
     assert_int_equal(d.memory_gbps, 4800);
+    fake.cuda->devices[0].num_sms = 1; /* the least that is a number, and what is none */
+    assert_status(gen_device_query(0, &d), GEN_OK);
+    assert_int_equal(d.num_sms, 1);
+    fake.cuda->devices[0].num_sms = -1;
+    assert_status(gen_device_query(0, &d), GEN_OK);
+    assert_int_equal(d.num_sms, 0);
     fake.cuda->devices[0].major = 77;
     assert_status(gen_device_query(0, &d), GEN_OK);
     assert_int_equal(d.memory_gbps, 0);
@@ -133,8 +141,9 @@ static void query(void **state)
 static void no_such_device(void **state)
 {
     (void)state;
-    gen_device d, before;
+    gen_device d = {.size = sizeof(d)}, before = {.size = sizeof(before)};
     memset(&d, 0x5a, sizeof(d));
+    d.size = sizeof(d);
     before = d;
     assert_status(gen_device_query(2, &d), GEN_STATUS_NO_DEVICE);
     assert_message("there is no CUDA device 2; this machine has 2");
@@ -160,8 +169,9 @@ static void every_call_of_a_query_fails_in_turn(void **state)
                      {"cuDeviceGet", 1},
                      {"cuDeviceGetName", 1},
                      {"cuDeviceGetAttribute", 8}};
-    gen_device d, before;
+    gen_device d = {.size = sizeof(d)}, before = {.size = sizeof(before)};
     memset(&d, 0x5a, sizeof(d));
+    d.size = sizeof(d);
     before = d;
     for (size_t f = 0; f < sizeof(functions) / sizeof(functions[0]); f++) {
         for (int nth = 1; nth <= functions[f].calls; nth++) {
@@ -186,7 +196,7 @@ static void every_call_of_a_query_fails_in_turn(void **state)
 static void no_driver(void **state)
 {
     (void)state;
-    gen_device d;
+    gen_device d = {.size = sizeof(d)};
     setenv("GEN_LIBCUDA", SCRATCH_DIR "/no-libcuda.so", 1);
     assert_status(gen_device_query(0, &d), GEN_STATUS_NO_DRIVER);
     assert_message("cannot open the CUDA driver: ");

@@ -83,7 +83,7 @@ static void by_table(void **state)
     has("serial launch\n");
     has("at most 4 MiB of workspace\n");
     has("rule      measured on this class of GPU: sm90_132sm (sm90_132sm), row tiles=8, 1.00 "
-        "doublings away\n");
+        "octaves away\n");
     has("*       40.000 measured  line_bf16_d64__sm90a_a\n");
     has("        44.000 measured  line_bf16_d64__sm90a_c\n");
     explain(library, "h20", &problem);
@@ -174,7 +174,7 @@ static size_t stderr_of_select(const char *log, char *out, size_t capacity)
     unsetenv("GEN_LOG");
     const gen_toy_problem problem = toy_problem(GEN_LINE, 8);
     const gen_device device = toy_device("h200");
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     fflush(stderr);
     const int saved = dup(2);
     assert_non_null(freopen(path, "w", stderr));

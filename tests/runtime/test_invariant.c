@@ -402,8 +402,10 @@ static void nothing_depends_on_the_batch(void **state)
     gen_device devices[NUM_DEVICES];
     unsigned of_why[GEN_WHY_COUNT + 1] = {0};
     (void)state;
-    for (unsigned d = 0; d < NUM_DEVICES; d++)
+    for (unsigned d = 0; d < NUM_DEVICES; d++) {
+        devices[d].size = sizeof(devices[d]);
         assert_status(gen_device_named(names[d], &devices[d]), GEN_OK);
+    }
     for (unsigned round = 0; round < 4; round++) {
         void *bytes;
         gen_library *library = open_product(round < 3, &bytes);

@@ -27,12 +27,14 @@ static gen_library *open_with(const char *variant, const char *us)
 static gen_plan ask(const gen_library *library, const gen_device *device,
                     const gen_toy_problem *problem)
 {
-    gen_plan plan, again;
+    gen_plan plan = {.size = sizeof(plan)}, again = {.size = sizeof(again)};
     memset(&plan, 0x5a, sizeof(plan));
+    plan.size = sizeof(plan);
     assert_status(gen_select(library, device, &problem->base, &plan), GEN_OK);
     /* Until it is one that was kept. */
     for (int i = 0; i < 3; i++) {
         memset(&again, 0xa5, sizeof(again));
+        again.size = sizeof(again);
         assert_status(gen_select(library, device, &problem->base, &again), GEN_OK);
         assert_memory_equal(&plan, &again, sizeof(plan));
     }
@@ -67,7 +69,7 @@ static void every_byte_counts(void **state)
     const gen_plan plan = ask(library, &device, &problem);
     const uint64_t own = UINT64_MAX; /* no library has it */
     struct gen__memo_key key;
-    gen_plan found;
+    gen_plan found = {.size = sizeof(found)};
     for (size_t i = 0; i < sizeof(problem); i++) {
         gen_toy_problem other = problem;
         for (int twice = 0; twice < 2; twice++)
@@ -121,8 +123,9 @@ static void failures_are_not_kept(void **state)
     gen_toy_problem problem = toy_problem(GEN_LINE, 8);
     problem.dim = 128;
     for (int i = 0; i < 3; i++) {
-        gen_plan plan, before;
+        gen_plan plan = {.size = sizeof(plan)}, before = {.size = sizeof(before)};
         memset(&plan, 0x5a, sizeof(plan));
+        plan.size = sizeof(plan);
         before = plan;
         assert_status(gen_select(library, &device, &problem.base, &plan), GEN_STATUS_UNSUPPORTED);
         assert_memory_equal(&plan, &before, sizeof(plan));
@@ -148,7 +151,7 @@ static void *select_often(void *argument)
     const gen_device device = toy_device("h200");
     for (int i = 0; i < ROUNDS; i++) {
         const gen_toy_problem problem = toy_problem(GEN_LINE, i % 3 ? 8 : 1 + i % 50);
-        gen_plan plan;
+        gen_plan plan = {.size = sizeof(plan)};
         if (gen_select(w->library, &device, &problem.base, &plan) ||
             (problem.batch == 8 && plan.predicted_us != w->us))
             w->failed = true;

@@ -1,6 +1,7 @@
 /* Opening products: what is told about them, and every way they are broken. */
 #include "test.h"
 
+#include "product/library.h"
 #include "toy.h"
 
 #include <fcntl.h>
@@ -34,7 +35,7 @@ static void what_is_told(void **state)
     gen_open_options options = of_bytes(bytes, size);
     gen_library *library;
     assert_status(gen_open(&options, &library), GEN_OK);
-    gen_library_info info;
+    gen_library_info info = {.size = sizeof(info)};
     assert_status(gen_library_info_get(library, &info), GEN_OK);
     assert_int_equal(info.size, sizeof(info));
     assert_int_equal(info.num_variants, 12);
@@ -49,7 +50,7 @@ static void what_is_told(void **state)
 
     char before[128] = "";
     for (uint32_t i = 0; i < info.num_variants; i++) {
-        gen_variant_info v;
+        gen_variant_info v = {.size = sizeof(v)};
         assert_status(gen_variant_get(library, i, &v), GEN_OK);
         assert_true(strcmp(before, v.name) < 0);
         snprintf(before, sizeof(before), "%s", v.name);
@@ -67,7 +68,7 @@ static void what_is_told(void **state)
         if (!strcmp(v.name, "line_bf16_d64__sm90a_c"))
             assert_int_equal(v.is_fallback, 1);
     }
-    gen_variant_info v;
+    gen_variant_info v = {.size = sizeof(v)};
     assert_status(gen_variant_get(library, info.num_variants, &v), GEN_STATUS_INVALID_ARGUMENT);
     assert_message("variant index 12, the library has variants 0 to 11");
     assert_status(gen_variant_get(library, 0, NULL), GEN_STATUS_INVALID_ARGUMENT);
@@ -105,7 +106,7 @@ static void from_a_file(void **state)
     fclose(file);
     options.path = path;
     assert_status(gen_open(&options, &library), GEN_STATUS_FORMAT);
-    assert_message("the file is empty");
+    assert_message("0 bytes are too few for a product file");
     assert_ptr_equal(library, bytes); /* untouched */
     unlink(path);
     free(bytes);
@@ -138,6 +139,10 @@ static void wrong_options(void **state)
     options.num_table_paths = 1;
     assert_status(gen_open(&options, &library), GEN_STATUS_INVALID_ARGUMENT);
     assert_message("table_paths has no path 0");
+    const char *const no_path[] = {NULL};
+    options.table_paths = no_path;
+    assert_status(gen_open(&options, &library), GEN_STATUS_INVALID_ARGUMENT);
+    assert_message("table_paths has no path 0");
     options = of_bytes(bytes + 4, size - 4);
     assert_status(gen_open(&options, &library), GEN_STATUS_INVALID_ARGUMENT);
     assert_message("not 8-byte aligned");
@@ -168,14 +173,14 @@ static enum gen_status try_bytes(const unsigned char *bytes, size_t size)
         for (size_t i = 0; i < 4; i++) {
             const gen_device device = toy_device(devices[i]);
             const gen_toy_problem problem = toy_problem(i & 1 ? GEN_TOY : GEN_LINE, 16);
-            gen_plan plan;
+            gen_plan plan = {.size = sizeof(plan)};
             char text[512];
             size_t needed;
             (void)gen_select(library, &device, &problem.base, &plan);
             (void)gen_explain(library, &device, &problem.base, text, sizeof(text), &needed);
         }
-        gen_library_info info;
-        gen_variant_info v;
+        gen_library_info info = {.size = sizeof(info)};
+        gen_variant_info v = {.size = sizeof(v)};
         assert_status(gen_library_info_get(library, &info), GEN_OK);
         for (uint32_t i = 0; i < info.num_variants; i++)
             assert_status(gen_variant_get(library, i, &v), GEN_OK);
@@ -207,9 +212,8 @@ static void flipped_bytes(void **state)
     for (size_t i = 0; i < size; i++) {
         bytes[i] ^= 0xff;
         const enum gen_status status = try_bytes(bytes, size);
-        const bool in_index = i >= footer.index_offset && i < size - sizeof(footer);
-        if (in_index && status != GEN_STATUS_FORMAT)
-            fail_msg("byte %zu of the index is flipped, and gen_open says %s", i,
+        if (i >= footer.index_offset && status != GEN_STATUS_FORMAT)
+            fail_msg("byte %zu of the index or footer is flipped, and gen_open says %s", i,
                      gen_status_name(status));
         bytes[i] ^= 0xff;
     }
@@ -234,7 +238,7 @@ static void nonsense_with_the_right_hash(void **state)
         for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
             memcpy(bytes + at, &values[v], 4);
             struct gen_pack_footer forged = footer;
-            forged.index_hash = gen_pack_hash(bytes + footer.index_offset, footer.index_size);
+            forged.hash = gen_pack_seal(&forged, bytes + footer.index_offset);
             memcpy(bytes + size - sizeof(footer), &forged, sizeof(forged));
             if (try_bytes(bytes, size))
                 refused++;
@@ -255,10 +259,17 @@ static void other_formats(void **state)
     struct gen_pack_footer footer;
     unsigned char *end = bytes + size - sizeof(footer);
     memcpy(&footer, end, sizeof(footer));
-    footer.version = 9;
-    memcpy(end, &footer, sizeof(footer));
-    assert_status(try_bytes(bytes, size), GEN_STATUS_FORMAT);
-    assert_message("product format 9, this runtime reads format 3");
+    /* The formats before had the footer that this one has. */
+    static const uint32_t versions[] = {3, 4, 9};
+    for (size_t i = 0; i < 3; i++) {
+        char message[64];
+        footer.version = versions[i];
+        memcpy(end, &footer, sizeof(footer));
+        assert_status(try_bytes(bytes, size), GEN_STATUS_FORMAT);
+        snprintf(message, sizeof(message), "product format %u, this runtime reads format 5",
+                 versions[i]);
+        assert_message(message);
+    }
     end[0] = 'X';
     assert_status(try_bytes(bytes, size), GEN_STATUS_FORMAT);
     assert_message("not an attngen product");
@@ -279,6 +290,9 @@ static void families_of_another_version(void **state)
         {"dtype,dim,layout", "blocks,weight,launches,workspace"},
         {"dim,dtype", "blocks,weight,launches,workspace"},
         {"", "blocks,weight,launches,workspace"},
+        {"dtypo,dim", "blocks,weight,launches,workspace"},
+        {"dtype;dim", "blocks,weight,launches,workspace"},
+        {"dtype,dim,", "blocks,weight,launches,workspace"},
         {"dtype,dim", "blocks,weight,launches"},
         {"dtype,dim", "weight,blocks,launches,workspace"},
     };
@@ -305,15 +319,40 @@ static void unknown_families_and_values_are_skipped(void **state)
     group = product_group(product, "toy_fp16_d64x", "fp16,64,vk", 1, target);
     product_variant(product, group, (struct product_variant){.name = "toy_fp16_d64x__sm90a_a"});
     gen_library *library = toy_open(product);
-    gen_library_info info;
+    gen_library_info info = {.size = sizeof(info)};
     assert_status(gen_library_info_get(library, &info), GEN_OK);
     assert_int_equal(info.num_groups_skipped, 3);
     assert_int_equal(info.num_variants, 15);
     const gen_device device = toy_device("h200");
     const gen_toy_problem problem = toy_problem(GEN_TOY, 1);
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
     toy_close(library);
+}
+
+static void what_is_logged(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *wish;
+        uint32_t log;
+    } wishes[] = {
+        {"", 0},        {"select", 1}, {"load", 2},  {"select,load", 3}, {"load select", 3},
+        {"selects", 0}, {"loads", 0},  {"selec", 0}, {"loa", 0},         {"all,load", 2},
+        {"Select", 0},  {"selecx", 0}, {"loax", 0},  {"abcdef", 0},      {"abcd", 0}};
+    size_t size;
+    unsigned char *bytes = sample(&size);
+    const gen_open_options options = of_bytes(bytes, size);
+    for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++) {
+        gen_library *library = NULL;
+        setenv("GEN_LOG", wishes[i].wish, 1);
+        assert_status(gen_open(&options, &library), GEN_OK);
+        if (library->log != wishes[i].log)
+            fail_msg("\"%s\" is %u", wishes[i].wish, library->log);
+        gen_close(library);
+    }
+    unsetenv("GEN_LOG");
+    free(bytes);
 }
 
 static void texts(void **state)
@@ -352,6 +391,7 @@ int main(void)
         cmocka_unit_test(other_formats),
         cmocka_unit_test(families_of_another_version),
         cmocka_unit_test(unknown_families_and_values_are_skipped),
+        cmocka_unit_test(what_is_logged),
         cmocka_unit_test(texts),
     };
     return cmocka_run_group_tests_name("open", tests, NULL, NULL);

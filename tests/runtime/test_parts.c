@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "fake.h"
+#include "product/plan.h"
 #include "toy.h"
 
 #include <stdbool.h>
@@ -57,7 +58,7 @@ static gen_plan plan_for(const gen_library *library, int32_t batch, int32_t leng
 {
     const gen_device device = toy_device("h200");
     const gen_toy_problem problem = pair_problem(batch, length);
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
     return plan;
 }
@@ -65,7 +66,7 @@ static gen_plan plan_for(const gen_library *library, int32_t batch, int32_t leng
 static void check_launch(const gen_library *library, const gen_plan *plan, uint32_t launch,
                          const char *variant, uint32_t grid)
 {
-    gen_variant_info info;
+    gen_variant_info info = {.size = sizeof(info)};
     assert_status(gen_variant_get(library, plan->launch[launch].variant, &info), GEN_OK);
     assert_string_equal(info.name, variant);
     assert_int_equal(plan->launch[launch].grid[0], grid);
@@ -113,7 +114,7 @@ static void a_named_variant_brings_its_parts(void **state)
     const gen_library *library = *state;
     const gen_device device = toy_device("h200");
     const gen_toy_problem problem = pair_problem(1, 64);
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(
         gen_select_variant(library, &device, &problem.base, "pair_bf16_d64__sm90a_a", &plan),
         GEN_OK);
@@ -129,7 +130,7 @@ static void an_empty_problem_has_no_parts(void **state)
     assert_int_equal(plan_for(library, 0, 128).num_launches, 0);
     const gen_device device = toy_device("h200");
     const gen_toy_problem problem = pair_problem(0, 128);
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(gen_select_variant(library, &device, &problem.base, B90, &plan), GEN_OK);
     assert_int_equal(plan.num_launches, 0);
 }
@@ -141,9 +142,10 @@ static void a_part_that_nothing_can_do(void **state)
     const gen_library *library = *state;
     const gen_device device = toy_device("h200");
     gen_toy_problem problem = pair_problem(4, 128);
-    gen_plan plan, before;
+    gen_plan plan = {.size = sizeof(plan)}, before = {.size = sizeof(before)};
     problem.dtype = 1; /* toy has none of it */
     memset(&plan, 0x5a, sizeof(plan));
+    plan.size = sizeof(plan);
     before = plan;
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_STATUS_UNSUPPORTED);
     assert_message("pair, launch 2: no variant of toy (dtype=fp16 dim=64) for sm_90");
@@ -166,7 +168,7 @@ static void a_part_is_one_launch(void **state)
     gen_library *library = toy_open(product);
     const gen_device device = toy_device("h200");
     const gen_toy_problem problem = pair_problem(4, 128);
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_STATUS_UNSUPPORTED);
     assert_message(
         "pair, launch 2: toy_bf16_d64__sm90a_split takes 2 launches and 2097152 bytes of "
@@ -205,9 +207,10 @@ static void no_launches_of_strangers(void **state)
     const gen_device device = toy_device("h200");
     const gen_toy_problem problem = toy_problem(GEN_LINE, 4);
     const gen_toy_args args = {{sizeof(args), GEN_LINE}, in, out};
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
     plan.launch[0] = composed.launch[0];
+    gen__plan_seal(&plan);
     assert_status(gen_launch(library, &plan, &args.base, NULL, NULL), GEN_STATUS_MISMATCH);
     assert_message("not what gen_select() writes for this family");
     assert_status(gen_preload(library, &plan), GEN_STATUS_MISMATCH);
@@ -222,7 +225,7 @@ static void on_the_cpu(void **state)
     const float four[4] = {1, 2, 3, 4};
     float twice[4] = {0};
     const gen_toy_args args = {{sizeof(args), GEN_PAIR}, four, twice};
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
     assert_int_equal(plan.num_launches, 1);
     assert_status(gen_launch(library, &plan, &args.base, NULL, NULL), GEN_OK);
@@ -242,7 +245,7 @@ static void explained(void **state)
         "*        2.000 estimate  " B90 "\n",
         "launch 1  line batch=2 heads=1 length=64 dtype=bf16 dim=64\n",
         "rule      measured on this class of GPU: sm90_132sm (sm90_132sm), row tiles=2, 0.00 "
-        "doublings away\n",
+        "octaves away\n",
         "*        5.000 measured  " LINE_C90 "\n",
     };
     const char *at = text;

@@ -74,7 +74,7 @@ static unsigned select_all(const gen_library *library, const gen_device devices[
     unsigned good = 0;
     for (int d = 0; d < 6; d++) {
         for (int batch = 1; batch <= 64; batch++) {
-            gen_plan plan;
+            gen_plan plan = {.size = sizeof(plan)};
             gen_toy_problem problem = toy_problem(d < 2 ? GEN_TOY : GEN_LINE, batch);
             good += gen_select(library, &devices[d], &problem.base, &plan) == GEN_OK;
             problem.batch = -1;
@@ -118,7 +118,7 @@ static void launch_allocates_nothing(void **state)
     static const float in[4];
     static float out[4];
     const gen_toy_args args = {{sizeof(args), GEN_LINE}, in, out};
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
     assert_status(gen_preload(library, &plan), GEN_OK);
     const unsigned long before = num_allocations;
@@ -189,7 +189,9 @@ static void select_writes_to_the_plan_alone(void **state)
     gen_toy_problem problem = toy_problem(GEN_LINE, 5);
     gen_plan first, second;
     memset(&first, 0x11, sizeof(first));
+    first.size = sizeof(first);
     memset(&second, 0xee, sizeof(second));
+    second.size = sizeof(second);
     for (int i = 2; i < 6; i++) {
         const gen_device device = devices[i];
         const gen_toy_problem same = problem;

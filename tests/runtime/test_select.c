@@ -1,57 +1,7 @@
 /* Pretended GPUs and problems -> names of variants, for every rule. */
-#include "test.h"
-
-#include "toy.h"
+#include "select_fixture.h"
 
 #include <math.h>
-
-#define A90 "line_bf16_d64__sm90a_a"
-#define B90 "line_bf16_d64__sm90a_b"
-#define C90 "line_bf16_d64__sm90a_c"
-#define BIG90 "line_bf16_d64__sm90a_big"
-#define NOTHING90 "line_bf16_d64__sm90a_nothing"
-#define A80 "line_bf16_d64__sm80_a"
-#define B80 "line_bf16_d64__sm80_b"
-#define PTX "line_bf16_d64__compute80_a"
-
-static char table[1 << 16];
-
-static void head(unsigned compute_capability, unsigned num_sms, unsigned gbps)
-{
-    table[0] = '\0';
-    toy_table_head(table, sizeof(table), compute_capability, num_sms, gbps);
-}
-
-static void row(const char *problem, const char *variant, const char *us)
-{
-    toy_table_row(table, sizeof(table), variant[0] == 't' ? "toy_bf16_d64" : "line_bf16_d64",
-                  problem, variant, us);
-}
-
-static gen_library *open_with_table(void)
-{
-    struct product *product = toy_product();
-    product_table(product, "built-in", table);
-    return toy_open(product);
-}
-
-static gen_plan ask(const gen_library *library, const char *device_name,
-                    const gen_toy_problem *problem)
-{
-    const gen_device device = toy_device(device_name);
-    gen_plan plan;
-    assert_status(gen_select(library, &device, &problem->base, &plan), GEN_OK);
-    return plan;
-}
-
-static void expect(const gen_library *library, const char *device, int batch, enum gen_why why,
-                   const char *variant)
-{
-    const gen_toy_problem problem = toy_problem(GEN_LINE, batch);
-    const gen_plan plan = ask(library, device, &problem);
-    assert_string_equal(toy_chosen(library, &plan), variant);
-    assert_string_equal(gen_why_string(plan.why), gen_why_string(why));
-}
 
 static void exact_class_takes_the_nearest_row(void **state)
 {
@@ -193,7 +143,7 @@ static void nearest_class_goes_by_sms_bandwidth_and_l2(void **state)
 
     gen_device device = toy_device("sm_90:104");
     const gen_toy_problem problem = toy_problem(GEN_LINE, 64);
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     device.memory_gbps = device.l2_bytes = 0; /* not known: no part of the distance */
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
     assert_string_equal(toy_chosen(library, &plan), A90);
@@ -239,7 +189,7 @@ static void rows_of_ptx_do_not_count_beside_machine_code(void **state)
     row("tiles=1", PTX, "1");
     product_table(product, "b200", table);
     gen_library *library = toy_open(product);
-    gen_library_info info;
+    gen_library_info info = {.size = sizeof(info)};
     assert_status(gen_library_info_get(library, &info), GEN_OK);
     assert_int_equal(info.num_rows, 3);
     assert_int_equal(info.num_rows_ptx, 4);
@@ -253,7 +203,7 @@ static void rows_of_ptx_do_not_count_beside_machine_code(void **state)
     /* By name it is to be had. */
     const gen_device device = toy_device("h200");
     const gen_toy_problem problem = toy_problem(GEN_LINE, 1);
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(gen_select_variant(library, &device, &problem.base, PTX, &plan), GEN_OK);
     assert_string_equal(toy_chosen(library, &plan), PTX);
     assert_int_equal(plan.why, GEN_WHY_ASKED);
@@ -271,7 +221,7 @@ static void ptx_serves_where_no_machine_code_fits(void **state)
     gen_library *library = toy_open(product);
     gen_device device = toy_device("h200");
     gen_toy_problem problem = toy_problem(GEN_LINE, 1);
-    gen_plan plan;
+    gen_plan plan = {.size = sizeof(plan)};
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
     assert_string_equal(toy_chosen(library, &plan), BIG90);
     toy_close(library);
@@ -337,7 +287,7 @@ static void two_coordinates(void **state)
     gen_plan plan = ask(library, "h200", &problem);
     assert_string_equal(toy_chosen(library, &plan), "toy_bf16_d64__sm90a_a");
     assert_true(fabsf(plan.predicted_us - 10.0f) < 1e-4f);
-    problem.length = 512; /* 1 doubling from length=1024, 3 from tiles=4,length=256 and 64 */
+    problem.length = 512; /* 1 octave from length=1024, 3 from tiles=4,length=256 and 64 */
     plan = ask(library, "h200", &problem);
     assert_string_equal(toy_chosen(library, &plan), "toy_bf16_d64__sm90a_b");
     /* Between the nearest (1 away, 20 us) and the second (3 away, 10 us). */
@@ -398,7 +348,7 @@ static void nearest_row_is_the_nearest(void **state)
     }
 }
 
-/* Is a nearer to x than b is, in doublings? In whole numbers, so that ties are ties. */
+/* Is a nearer to x than b is, in octaves? In whole numbers, so that ties are ties. */
 static int nearer(int a, int b, int x)
 {
     const int64_t above_a = a > x ? a : x, below_a = a > x ? x : a;
@@ -406,7 +356,7 @@ static int nearer(int a, int b, int x)
     return above_a * below_b < above_b * below_a;
 }
 
-/* Of one coordinate, against a plain search: rows far apart, several to an eighth of a doubling,
+/* Of one coordinate, against a plain search: rows far apart, several to an eighth of an octave,
  * and repeated. */
 static void nearest_row_of_one_coordinate(void **state)
 {
@@ -464,232 +414,6 @@ static void nearest_row_of_one_coordinate(void **state)
     }
 }
 
-/* A limit that every variant keeps makes no other plan, to the last byte, and neither does asking
- * again. */
-static void a_limit_that_all_keep_changes_nothing(void **state)
-{
-    (void)state;
-    static const char *const devices[] = {"h200", "h20", "h100", "sm_90:104", "h100-pcie", "a100"};
-    struct product *product = toy_product();
-    head(90, 132, 4800);
-    row("tiles=1", A90, "3");
-    row("tiles=2", B90, "4"); /* does not fit */
-    row("tiles=12", C90, "5");
-    row("tiles=48", BIG90, "9");
-    row("tiles=49", A90, "9.5");
-    row("tiles=50", C90, "9.6");
-    row("tiles=1000", A90, "90");
-    product_table(product, "far", table);
-    head(90, 80, 4800);
-    row("tiles=30", C90, "10");
-    row("tiles=300", A90, "70");
-    product_table(product, "near", table);
-    gen_library *library = toy_open(product);
-    for (size_t d = 0; d < sizeof(devices) / sizeof(devices[0]); d++) {
-        for (int batch = 1; batch < 100000; batch += 1 + batch / 40) {
-            gen_toy_problem problem = toy_problem(GEN_LINE, batch);
-            const gen_plan plan = ask(library, devices[d], &problem);
-            problem.base.max_workspace_mib = 1000;
-            const gen_plan limited = ask(library, devices[d], &problem);
-            assert_memory_equal(&plan, &limited, sizeof(plan));
-            const gen_plan again = ask(library, devices[d], &problem);
-            assert_memory_equal(&plan, &again, sizeof(plan));
-        }
-    }
-    toy_close(library);
-}
-
-static void workspace_limit_is_a_matter_of_eligibility(void **state)
-{
-    (void)state;
-    head(90, 132, 4800);
-    row("tiles=8,length=64", "toy_bf16_d64__sm90a_split", "10");
-    row("tiles=64,length=64", "toy_bf16_d64__sm90a_b", "20");
-    gen_library *library = open_with_table();
-    gen_toy_problem problem = toy_problem(GEN_TOY, 8);
-    gen_plan plan = ask(library, "h200", &problem);
-    assert_string_equal(toy_chosen(library, &plan), "toy_bf16_d64__sm90a_split");
-    assert_int_equal(plan.workspace_bytes, 2 << 20);
-    assert_int_equal(plan.num_launches, 2);
-    problem.base.max_workspace_mib = 2;
-    plan = ask(library, "h200", &problem);
-    assert_string_equal(toy_chosen(library, &plan), "toy_bf16_d64__sm90a_split");
-    problem.base.max_workspace_mib = 1;
-    plan = ask(library, "h200", &problem);
-    assert_string_equal(toy_chosen(library, &plan), "toy_bf16_d64__sm90a_b");
-    toy_close(library);
-}
-
-static void empty_problem(void **state)
-{
-    (void)state;
-    gen_library *library = toy_open(toy_product());
-    gen_toy_problem problem = toy_problem(GEN_LINE, 0);
-    problem.dim = 128; /* the product has none, and none is needed */
-    gen_plan plan = ask(library, "h200", &problem);
-    assert_int_equal(plan.num_launches, 0);
-    assert_int_equal(plan.size, sizeof(plan));
-    plan = ask(library, "cpu", &problem);
-    assert_int_equal(plan.num_launches, 0);
-    toy_close(library);
-}
-
-static void cpu_needs_no_variant(void **state)
-{
-    (void)state;
-    gen_library *library = toy_open(product_new());
-    gen_toy_problem problem = toy_problem(GEN_TOY, 3);
-    problem.dim = 128;
-    const gen_plan plan = ask(library, "cpu", &problem);
-    assert_int_equal(plan.why, GEN_WHY_REFERENCE);
-    assert_int_equal(plan.backend, GEN_BACKEND_CPU);
-    const float in[3] = {1, 2, 3};
-    float out[3] = {0};
-    gen_toy_args args = {{sizeof(args), GEN_TOY}, in, out};
-    assert_status(gen_preload(library, &plan), GEN_OK);
-    assert_status(gen_launch(library, &plan, &args.base, NULL, NULL), GEN_OK);
-    assert_true(out[0] == 2.0f && out[1] == 4.0f && out[2] == 6.0f);
-    args.in = NULL;
-    assert_status(gen_launch(library, &plan, &args.base, NULL, NULL), GEN_STATUS_INVALID_ARGUMENT);
-    toy_close(library);
-}
-
-static void the_caller_names_the_variant(void **state)
-{
-    (void)state;
-    gen_library *library = toy_open(toy_product());
-    const gen_device h200 = toy_device("h200"), a100 = toy_device("a100"), cpu = toy_device("cpu");
-    gen_toy_problem problem = toy_problem(GEN_LINE, 8);
-    gen_plan plan, before;
-    assert_status(gen_select_variant(library, &h200, &problem.base, A80, &plan),
-                  GEN_STATUS_UNSUPPORTED);
-    assert_message("is made for sm_80, the device is sm_90");
-    assert_status(gen_select_variant(library, &h200, &problem.base, A90, &plan), GEN_OK);
-    assert_string_equal(toy_chosen(library, &plan), A90);
-    assert_int_equal(plan.why, GEN_WHY_ASKED);
-    assert_true(plan.predicted_us == 3.0f);
-    assert_status(gen_select_variant(library, &a100, &problem.base, A80, &plan), GEN_OK);
-    memset(&plan, 0x5a, sizeof(plan));
-    before = plan;
-    assert_status(gen_select_variant(library, &h200, &problem.base, B90, &plan),
-                  GEN_STATUS_UNSUPPORTED);
-    assert_message("length is not a multiple of blocks");
-    assert_status(
-        gen_select_variant(library, &h200, &problem.base, "line_fp16_d64__sm90a_a", &plan),
-        GEN_STATUS_UNSUPPORTED);
-    assert_message("line_fp16_d64");
-    assert_status(gen_select_variant(library, &h200, &problem.base, A90 "x", &plan),
-                  GEN_STATUS_INVALID_ARGUMENT);
-    assert_status(gen_select_variant(library, &h200, &problem.base, "", &plan),
-                  GEN_STATUS_INVALID_ARGUMENT);
-    assert_status(gen_select_variant(library, &h200, &problem.base, NULL, &plan),
-                  GEN_STATUS_INVALID_ARGUMENT);
-    assert_status(gen_select_variant(library, &cpu, &problem.base, A90, &plan),
-                  GEN_STATUS_UNSUPPORTED);
-    assert_memory_equal(&plan, &before, sizeof(plan));
-    toy_close(library);
-}
-
-static void wrong_arguments(void **state)
-{
-    (void)state;
-    gen_library *library = toy_open(toy_product());
-    gen_toy_problem problem = toy_problem(GEN_LINE, 8);
-    gen_device device = toy_device("h200");
-    gen_plan plan, before;
-    memset(&plan, 0x5a, sizeof(plan));
-    before = plan;
-#define BAD(change, piece)                                                \
-    {                                                                     \
-        problem = toy_problem(GEN_LINE, 8);                               \
-        device = toy_device("h200");                                      \
-        change;                                                           \
-        assert_status(gen_select(library, &device, &problem.base, &plan), \
-                      GEN_STATUS_INVALID_ARGUMENT);                       \
-        assert_message(piece);                                            \
-    }
-    BAD(problem.base.size = 16, "problem->size is 16, expected 36 (sizeof(gen_line_problem))")
-    BAD(problem.base.family = 7, "problem->family is 0x00000007, this runtime knows line")
-    BAD(problem.base.flags = 8, "problem->flags is 0x8")
-    BAD(problem.dim = 7, "dim = 7; allowed: 64, 128")
-    BAD(device.size = 0, "device->size is 0")
-    BAD(device.backend = 2, "device->backend is 2")
-    BAD(device.compute_capability = 9, "device->compute_capability is 9")
-    BAD(device.num_sms = 0, "device->num_sms is 0")
-    BAD(device.shared_per_block = 0, "device->shared_per_block is 0")
-    /* No class, though there are no rows either that could tell. */
-    BAD((device.compute_capability = UINT32_MAX, device.num_sms = 0), "device->")
-    BAD((device.compute_capability = 0, device.num_sms = 0), "device->")
-#undef BAD
-    problem = toy_problem(GEN_LINE, 8);
-    device = toy_device("h200");
-    assert_status(gen_select(NULL, &device, &problem.base, &plan), GEN_STATUS_INVALID_ARGUMENT);
-    assert_message("library is NULL");
-    assert_status(gen_select(library, NULL, &problem.base, &plan), GEN_STATUS_INVALID_ARGUMENT);
-    assert_message("device is NULL");
-    assert_status(gen_select(library, &device, NULL, &plan), GEN_STATUS_INVALID_ARGUMENT);
-    assert_message("problem is NULL");
-    assert_status(gen_select(library, &device, &problem.base, NULL), GEN_STATUS_INVALID_ARGUMENT);
-    assert_message("plan is NULL");
-    assert_memory_equal(&plan, &before, sizeof(plan));
-    toy_close(library);
-}
-
-static void unsupported(const gen_library *library, const char *device_name,
-                        const gen_toy_problem *problem)
-{
-    const gen_device device = toy_device(device_name);
-    gen_plan plan, before;
-    memset(&plan, 0x5a, sizeof(plan));
-    before = plan;
-    assert_status(gen_select(library, &device, &problem->base, &plan), GEN_STATUS_UNSUPPORTED);
-    assert_memory_equal(&plan, &before, sizeof(plan));
-}
-
-static void unsupported_problems_say_what_is_near_and_what_helps(void **state)
-{
-    (void)state;
-    gen_library *library = toy_open(toy_product());
-    gen_toy_problem problem = toy_problem(GEN_LINE, 8);
-    problem.dim = 128;
-    unsupported(library, "h200", &problem);
-    assert_message("no variant of line (dtype=bf16 dim=128) for sm_90");
-    assert_message("line_bf16_d64: has dim 64, asked is 128");
-    assert_message("line_fp16_d64: has dtype fp16, asked is bf16; dim 64, asked is 128");
-    assert_message("attngen build --families line --targets sm_90a");
-
-    problem = toy_problem(GEN_LINE, 8);
-    problem.dtype = 1;
-    unsupported(library, "b200", &problem);
-    assert_message("line_fp16_d64__sm90a_a is made for sm_90a, the device is sm_100");
-    assert_message("attngen build --families line --targets sm_100a");
-
-    problem = toy_problem(GEN_TOY, 8);
-    gen_device device = toy_device("h200");
-    unsupported(library, "a100", &problem);
-    assert_message("--targets sm_80");
-    toy_close(library);
-
-    struct product *product = product_new();
-    const uint32_t family =
-        product_family(product, "toy", "dtype,dim", "blocks,weight,launches,workspace");
-    const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
-    const uint32_t group = product_group(product, "toy_bf16_d64", "bf16,64", family, target);
-    product_variant(product, group, (struct product_variant){.name = "toy_x", .facts = {128, 1}});
-    library = toy_open(product);
-    unsupported(library, "h200", &problem);
-    assert_message("toy_x does not fit: length is not a multiple of blocks");
-    assert_null(strstr(gen_last_error(), "attngen build")); /* it would not help */
-    gen_plan plan;
-    problem.length = 128;
-    device.shared_per_block = 1;
-    assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
-    problem = toy_problem(GEN_LINE, 8);
-    unsupported(library, "h200", &problem);
-    assert_message("the product has no variant of line");
-    toy_close(library);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -708,13 +432,6 @@ int main(void)
         cmocka_unit_test(two_coordinates),
         cmocka_unit_test(nearest_row_is_the_nearest),
         cmocka_unit_test(nearest_row_of_one_coordinate),
-        cmocka_unit_test(a_limit_that_all_keep_changes_nothing),
-        cmocka_unit_test(workspace_limit_is_a_matter_of_eligibility),
-        cmocka_unit_test(empty_problem),
-        cmocka_unit_test(cpu_needs_no_variant),
-        cmocka_unit_test(the_caller_names_the_variant),
-        cmocka_unit_test(wrong_arguments),
-        cmocka_unit_test(unsupported_problems_say_what_is_near_and_what_helps),
     };
     return cmocka_run_group_tests_name("select", tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static void *work(void *argument)
         const unsigned variant = (w->seed = w->seed * 1103515245u + 12345u) >> 16;
         gen_toy_problem problem = toy_problem(GEN_LINE, 1 + round);
         char name[64], piece[64];
-        gen_plan plan;
+        gen_plan plan = {.size = sizeof(plan)};
         snprintf(name, sizeof(name), "line_bf16_d64__sm90a_%02u", variant % VARIANTS);
         CHECK(!gen_select(library, &device, &problem.base, &plan));
         CHECK(!gen_select_variant(library, &device, &problem.base, name, &plan));

@@ -78,9 +78,12 @@ static void plan(const gen_problem *base, const gen_device *device,
                                             0};
 }
 
+_Atomic unsigned toy_num_params;
+
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
                               void *workspace, void *out)
 {
+    toy_num_params++;
     const gen_toy_args *a = (const gen_toy_args *)base;
     if (!a->in || !a->out)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "toy: %s is NULL", a->in ? "out" : "in");
@@ -321,7 +324,7 @@ void toy_close(gen_library *library)
 
 gen_device toy_device(const char *name)
 {
-    gen_device device;
+    gen_device device = {.size = sizeof(device)};
     if (gen_device_named(name, &device)) {
         fprintf(stderr, "toy_device: %s\n", gen_last_error());
         abort();
@@ -331,7 +334,7 @@ gen_device toy_device(const char *name)
 
 const char *toy_chosen(const gen_library *library, const gen_plan *plan)
 {
-    gen_variant_info info;
+    gen_variant_info info = {.size = sizeof(info)};
     if (plan->num_launches == 0 || gen_variant_get(library, plan->launch[0].variant, &info))
         return "-";
     return info.name;

@@ -63,6 +63,9 @@ void toy_add_pair(struct product *product);
 /* The 16 digits of a variant's digest as tables spell it. */
 void toy_digest(const char *variant, char text[17]);
 
+/* How often a family of these was asked for a launch's parameters. */
+extern _Atomic unsigned toy_num_params;
+
 /* A table's header for a class, and one row, appended to `text`. */
 void toy_table_head(char *text, size_t capacity, unsigned compute_capability, unsigned num_sms,
                     unsigned gbps);

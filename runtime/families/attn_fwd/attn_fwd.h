@@ -12,7 +12,7 @@
 enum attn_fwd_fact {
     ATTN_FWD_Q_ROWS,     /* query rows of a tile */
     ATTN_FWD_KV_ROWS,    /* keys of a block of them */
-    ATTN_FWD_WGMMA,      /* 1: warp groups fed by the copy engine: tensor maps */
+    ATTN_FWD_WGMMA,      /* 1: warp groups that TMA fills tiles for: tensor maps */
     ATTN_FWD_PERSISTENT, /* 1: blocks have several tiles */
     ATTN_FWD_DEPENDENT,  /* 1: waits on the device for the kernel before it */
     ATTN_FWD_DYNAMIC,    /* 1: which ones they ask for, with a word of workspace */
@@ -20,6 +20,9 @@ enum attn_fwd_fact {
     ATTN_FWD_NUM_FACTS
 };
 #define ATTN_FWD_FACTS "q_rows,kv_rows,wgmma,persistent,dependent,dynamic,renamed"
+
+/* The values of the required key `mask`. */
+enum { ATTN_FWD_MASK_FULL, ATTN_FWD_MASK_CAUSAL, ATTN_FWD_MASK_ANY, ATTN_FWD_NUM_MASKS };
 
 /* gen_plan.dims. */
 enum attn_fwd_dim {
@@ -68,6 +71,35 @@ enum attn_fwd_tensor {
 struct gen__attn_strides {
     struct gen_attn_strides q, k, v, o, lse;
 };
+
+/* The fewest rows of a tile that any variant has. */
+enum { ATTN_FWD_LEAST_ROWS = 64 };
+
+static inline int32_t gen__attn_tile_rows(const struct gen__facts *variant)
+{
+    return variant->fact[ATTN_FWD_Q_ROWS] > 0 ? variant->fact[ATTN_FWD_Q_ROWS]
+                                              : ATTN_FWD_LEAST_ROWS;
+}
+
+static inline int32_t gen__attn_row_tiles(const gen_attn_fwd_problem *p,
+                                          const struct gen__facts *variant)
+{
+    const int32_t rows = gen__attn_tile_rows(variant);
+    return (p->q_len + rows - 1) / rows;
+}
+
+/* Rows that a head's short tile lacks, in groups of 64: with causality the first one, else the
+ * last; attn_missing_rows() in tiles.cuh. */
+static inline int32_t gen__attn_missing_rows(const gen_attn_fwd_problem *p,
+                                             const struct gen__facts *variant)
+{
+    const int32_t rows = gen__attn_tile_rows(variant);
+    return (int32_t)((rows - ((int64_t)p->q_len + 63) / 64 * 64 % rows) % rows);
+}
+
+/* Microseconds that a launch of the variant takes; `mask`: the problem's ATTN_FWD_MASK_. */
+float gen__attn_fwd_predict(const gen_attn_fwd_problem *p, const gen_device *device,
+                            const struct gen__facts *variant, int mask);
 
 /* q, k and v are fp8. */
 static inline bool gen__attn_of_8_bits(int32_t dtype)

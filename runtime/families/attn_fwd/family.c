@@ -1,6 +1,6 @@
 /*
  * Dense attention, forward, on the host: which problems are allowed, the geometry
- * of a launch, and an estimate of its time. The arguments are in
+ * of a launch. The estimate of its time is in estimate.c, the arguments are in
  * launch.c, what the tuner and the tests need in inputs.c.
  */
 #include "family/arguments.h"
@@ -9,7 +9,6 @@
 #include "family/occupancy.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #define MAX_LEN (1 << 24)
@@ -17,8 +16,6 @@
 #define MAX_BATCH (1 << 24)
 /* Four times as many are counted with 31 bits on the device. */
 #define MAX_TILES (INT64_C(1) << 28)
-/* The fewest rows of a tile that any variant has. */
-#define LEAST_ROWS 64
 /* Requests that a batch-invariant choice is made for, and the rows of each where they are packed:
  * q_len and kv_len are then those of the longest one. */
 #define INVARIANT_BATCH 4
@@ -30,7 +27,6 @@ static const char *const key_names[] = {"bf16", "fp16", "e4m3", "e5m2"};
 static const char *const dim_names[] = {"64", "128", "256"};
 static const char *const mask_names[] = {"full", "causal", "any"};
 static const char *const flag_names[] = {"no", "yes"};
-enum { MASK_FULL, MASK_CAUSAL, MASK_ANY };
 
 static const struct gen__axis required[] = {
     {"dtype", key_names, sizeof key_names / sizeof *key_names},
@@ -91,8 +87,8 @@ static enum gen_status check_sizes(const gen_attn_fwd_problem *p)
         return invalid("kv_len", p->kv_len, "0 to 16777216");
     if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
         return invalid("head_dim", p->head_dim, "64, 128, 256");
-    const int64_t tiles =
-        (int64_t)p->batch * p->num_q_heads * ((p->q_len + LEAST_ROWS - 1) / LEAST_ROWS);
+    const int64_t tiles = (int64_t)p->batch * p->num_q_heads *
+                          ((p->q_len + ATTN_FWD_LEAST_ROWS - 1) / ATTN_FWD_LEAST_ROWS);
     if (tiles > MAX_TILES)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: batch * num_q_heads * ceil(q_len / 64) = %" PRId64
@@ -140,8 +136,8 @@ static int mask_of(const gen_attn_fwd_problem *p)
     const bool right =
         p->window_right >= 0 && !p->causal; /* with causality it is 0: no bound more */
     if (p->window_left >= 0 || right || p->varlen || p->softcap)
-        return MASK_ANY;
-    return p->causal ? MASK_CAUSAL : MASK_FULL;
+        return ATTN_FWD_MASK_ANY;
+    return p->causal ? ATTN_FWD_MASK_CAUSAL : ATTN_FWD_MASK_FULL;
 }
 
 static float at_least_1(int64_t x)
@@ -172,12 +168,9 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         status = check_masks(p);
     if (status)
         return status;
-    memset(key, 0, sizeof *key);
-    /* In the order of key_names. */
-    key->codes[0] =
-        (uint8_t)(gen__attn_of_8_bits(p->dtype) ? p->dtype - GEN_DTYPE_E4M3 + 2 : p->dtype);
-    key->codes[1] = p->head_dim == 64 ? 0 : p->head_dim == 128 ? 1 : 2;
-    key->codes[2] = (uint8_t)mask_of(p);
+    /* In the order of key_names and dim_names. */
+    const int32_t dtype = gen__attn_of_8_bits(p->dtype) ? p->dtype - GEN_DTYPE_E4M3 + 2 : p->dtype;
+    gen__set_codes(key, (uint32_t)dtype, (uint32_t)p->head_dim >> 7, (uint32_t)mask_of(p));
     key->empty = p->batch == 0 || p->q_len == 0;
     gen_attn_fwd_problem usual;
     p = usual_problem(p, &usual);
@@ -188,7 +181,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 }
 
 /*
- * Where requests are packed, a box of the copy engine that reaches beyond a request's end brings
+ * Where requests are packed, a TMA box that reaches beyond a request's end brings
  * the next one's queries. Their rows are not written, but they decide with the others of their warp
  * when the reference of the softmax moves (attn_softmax() in tiles.cuh), and so how the others'
  * probabilities are rounded.
@@ -204,136 +197,12 @@ static const char *fits(const gen_problem *problem, const gen_device *device,
     return NULL;
 }
 
-/* ---- time -------------------------------------------------------------- */
-
-static int32_t tile_rows(const struct gen__facts *variant)
-{
-    return variant->fact[ATTN_FWD_Q_ROWS] > 0 ? variant->fact[ATTN_FWD_Q_ROWS] : LEAST_ROWS;
-}
-
-static int32_t row_tiles(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
-{
-    const int32_t rows = tile_rows(variant);
-    return (p->q_len + rows - 1) / rows;
-}
-
-/* Rows that a head's short tile lacks, in groups of 64: with causality the first one, else the
- * last; attn_missing_rows() in tiles.cuh. */
-static int32_t missing_rows(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
-{
-    const int32_t rows = tile_rows(variant);
-    return (int32_t)((rows - ((int64_t)p->q_len + 63) / 64 * 64 % rows) % rows);
-}
-
-/* Keys that a query row sees on average, were all requests of the greatest length. */
-static float usual_keys(const gen_attn_fwd_problem *p)
-{
-    const float q = (float)p->q_len, k = (float)p->kv_len;
-    const float left = p->window_left >= 0 ? (float)p->window_left : k;
-    const float right = p->causal ? 0.0f : p->window_right >= 0 ? (float)p->window_right : k;
-    float keys = k;
-    if (p->causal)
-        keys = k > q ? k - q / 2 : k * k / (2 * (q > 1 ? q : 1));
-    const float window = left + right + 1;
-    return keys < window ? keys : window;
-}
-
-/*
- * A tile's time is its multiply-adds at the rate that a block achieves, and a
- * start; tiles go in rounds over the blocks that run at once. A tile walks over
- * whole blocks of keys, up to those that its last row sees. Fitted to an H200
- * (docs/perf/attn_fwd.md): 1,024 to 8,192 rows within a seventh.
- */
-static const float clock_mhz = 1600.0f;
-static const float launch_us = 3.0f;
-static const float start_us[3] = {3.15f, 1.33f, 1.26f}; /* of a tile; persistent; dynamic, twin */
-/* More of a tile of 192 rows: of width 64; beyond, without causality. */
-static const float narrow_groups_us = 0.88f, full_groups_us = 1.15f;
-/* Of one of width 128 with causality, where a block has several tiles: groups that leave out blocks
- * wait for others before their last tile's end. */
-static const float waiting_rate = 0.938f;
-/* Launches of tens of milliseconds, where the board's power decides: blocks that run all the time
- * do worse there, without causality (width 256 is not measured) and of 8 bits with width 64. */
-static const float long_us = 20000.0f, long_persistent = 1.025f; /* of the time */
-
-static const float twin_rate = 1.036f; /* of two blocks that share keys */
-static const float idle_part = 0.34f;  /* of a group's part of a tile, where it has no rows of it */
-static const float fp8_start_us = 0.97f; /* more of a tile of 8 bits by wgmma */
-/* The same source under a symbol that ptxas knows: a table may choose it, the estimate does not. */
-static const float renamed_part = 1.02f;
-
-/* Multiply-adds a cycle of an SM. Of width 64 exponentials take as long as products, so that two
- * warp groups do worse beside three. */
-static float rate_of(const gen_attn_fwd_problem *p, const struct gen__facts *variant)
-{
-    if (!variant->fact[ATTN_FWD_WGMMA])
-        return 1024.0f * (gen__attn_of_8_bits(p->dtype) ? 0.3f : 0.55f);
-    if (gen__attn_of_8_bits(p->dtype))
-        return 4096.0f * (p->head_dim == 64 ? 0.433f : 0.652f);
-    const bool two_groups = variant->fact[ATTN_FWD_Q_ROWS] < 192;
-    const float shared = variant->cluster > 1 ? twin_rate : 1.0f;
-    if (p->head_dim == 64)
-        return 2048.0f * (two_groups ? 0.66f : 0.765f);
-    return 2048.0f * shared * (p->head_dim == 256 ? 0.83f : two_groups ? 0.867f : 0.928f);
-}
-
-/* Of a time, in a long launch. */
-static float long_part(const gen_attn_fwd_problem *p, const struct gen__facts *variant, float us)
-{
-    const bool fp8 = gen__attn_of_8_bits(p->dtype);
-    const bool counts = fp8 ? p->head_dim == 64 : !p->causal && p->head_dim < 256;
-    const bool slowed = counts && variant->fact[ATTN_FWD_WGMMA] && us > long_us;
-    return slowed && variant->fact[ATTN_FWD_PERSISTENT] ? long_persistent : 1.0f;
-}
-
-/* Tiles of unequal length, handed out as blocks end, fill the last round, and so do those whose
- * first or last tile is short; shares in pairs and tiles of equal length do not. `heads`: of a
- * block. */
-static inline float tiles_of_a_block(const gen_attn_fwd_problem *p,
-                                     const struct gen__facts *variant, float heads)
-{
-    const int32_t tiles = row_tiles(p, variant);
-    if (variant->cluster > 1) /* which takes two at once */
-        return ceilf(0.9999f * 2.0f * heads * (float)((tiles + 1) / 2));
-    const bool taken = variant->fact[ATTN_FWD_DYNAMIC] || !variant->fact[ATTN_FWD_PERSISTENT];
-    if (p->causal && !taken)
-        return 2.0f * ceilf(0.9999f * heads * (float)((tiles + 1) / 2));
-    const float missing = (float)missing_rows(p, variant) / (float)tile_rows(variant);
-    float few = 0.0f; /* with causality the short tile is the one that sees the fewest keys, but for
-                         windows */
-    if (p->causal && p->window_left < 0)
-        few = p->q_len >= p->kv_len ? 1.0f : (float)p->q_len / (float)p->kv_len;
-    if (p->causal || (missing > 0 && taken))
-        return heads * ((float)tiles - missing * (1.0f - idle_part * (1.0f - few))) + 0.3f;
-    return ceilf(0.9999f * heads * (float)tiles);
-}
-
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
     gen_attn_fwd_problem usual;
     const gen_attn_fwd_problem *p = usual_problem((const gen_attn_fwd_problem *)base, &usual);
-    const float blocks = (float)gen__blocks_per_sm(device, variant);
-    const float resident = blocks * (device->num_sms ? (float)device->num_sms : 1.0f);
-    const float batch = at_least_1(p->batch);
-    const float heads = batch * (float)p->num_q_heads / resident; /* of a block */
-    const float rows = (float)variant->fact[ATTN_FWD_Q_ROWS];
-    const float more = (float)variant->fact[ATTN_FWD_KV_ROWS] + (p->causal ? rows : 0.0f);
-    const float work = rows * (usual_keys(p) + 0.5f * more) * 2.0f * (float)p->head_dim;
-    const bool fp8 = gen__attn_of_8_bits(p->dtype);
-    const float rate = rate_of(p, variant) / blocks * clock_mhz;
-    const bool ahead = variant->fact[ATTN_FWD_DYNAMIC] || variant->cluster > 1;
-    const int32_t order = ahead ? 2 : variant->fact[ATTN_FWD_PERSISTENT] ? 1 : 0;
-    const bool waits = rows >= 192 && p->head_dim > 64 && p->causal && order > 0;
-    float tile_us = work / (waits ? waiting_rate * rate : rate) + start_us[order];
-    if (fp8 && variant->fact[ATTN_FWD_WGMMA])
-        tile_us += fp8_start_us;
-    else if (rows >= 192)
-        tile_us += p->head_dim == 64 ? narrow_groups_us : !p->causal ? full_groups_us : 0.0f;
-    const float paid = tiles_of_a_block(p, variant, heads);
-    float us = launch_us + (paid > 1.0f ? paid : 1.0f) * tile_us;
-    us *= long_part(p, variant, us);
-    return variant->fact[ATTN_FWD_RENAMED] ? renamed_part * us : us;
+    return gen__attn_fwd_predict(p, device, variant, mask_of(p));
 }
 
 /* ---- the launch -------------------------------------------------------- */
@@ -357,7 +226,7 @@ SAME_PLACE(ATTN_FWD_SOFTCAP, softcap);
 SAME_PLACE(ATTN_FWD_O_DTYPE, o_dtype);
 #undef SAME_PLACE
 
-static int32_t doublings(int64_t x)
+static int32_t octaves(int64_t x)
 {
     return 63 - __builtin_clzll((uint64_t)x | 1);
 }
@@ -372,8 +241,8 @@ static int32_t section_of(const gen_attn_fwd_problem *p, const gen_device *devic
     const int64_t all = (int64_t)p->batch * p->num_q_heads;
     const int64_t heads = p->num_q_heads / p->num_kv_heads;
     /* As far as there is room, and no farther than to all of them. */
-    const int32_t room = doublings(cache / bytes);
-    int32_t enough = doublings(all) - doublings(heads);
+    const int32_t room = octaves(cache / bytes);
+    int32_t enough = octaves(all) - octaves(heads);
     enough += heads << enough < all;
     const int64_t section = heads << (room < enough ? room : enough);
     return (int32_t)(section < all ? section : all);
@@ -391,10 +260,11 @@ static int32_t short_units_of(const gen_attn_fwd_problem *p, const struct gen__f
     const int64_t heads = (int64_t)p->batch * p->num_q_heads;
     if (!p->causal || p->varlen || p->window_left >= 0 || section >= heads)
         return 0;
-    const int64_t rows = tile_rows(variant);
+    const int64_t rows = gen__attn_tile_rows(variant);
     int64_t room = 2 * (int64_t)p->kv_len * (int64_t)resident / 5;
-    int64_t keys = (int64_t)p->kv_len - p->q_len - missing_rows(p, variant); /* before a tile */
-    int64_t n = keys < 0 ? -keys / rows : 0;                                 /* see none */
+    int64_t keys =
+        (int64_t)p->kv_len - p->q_len - gen__attn_missing_rows(p, variant); /* before a tile */
+    int64_t n = keys < 0 ? -keys / rows : 0;                                /* see none */
     n = n < units - 1 ? n : units - 1;
     for (keys += n * rows; n + 1 < units; n++) {
         keys += rows;
@@ -414,14 +284,14 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->num_launches = p->batch > 0 && p->q_len > 0;
     if (!variant || !plan->num_launches)
         return;
-    const int32_t tiles = row_tiles(p, variant);
+    const int32_t tiles = gen__attn_row_tiles(p, variant);
     const uint64_t size = variant->cluster > 1 ? variant->cluster : 1;
     const uint64_t resident =
         (uint64_t)device->num_sms * gen__blocks_per_sm(device, variant) / size * size;
     const bool persistent = variant->fact[ATTN_FWD_PERSISTENT] && resident > 0;
     const bool twins = size > 1; /* a unit's two tiles are for a block each */
-    const bool in_pairs =
-        persistent && !twins && !variant->fact[ATTN_FWD_DYNAMIC] && mask_of(p) == MASK_CAUSAL;
+    const bool in_pairs = persistent && !twins && !variant->fact[ATTN_FWD_DYNAMIC] &&
+                          mask_of(p) == ATTN_FWD_MASK_CAUSAL;
     const int32_t units = in_pairs || twins ? (tiles + 1) / 2 : tiles;
     const uint64_t heads = (uint64_t)p->batch * (uint64_t)p->num_q_heads;
     const uint64_t all = heads * (uint64_t)units * size; /* blocks */

@@ -17,7 +17,7 @@
 /* ---- lengths ----------------------------------------------------------- */
 
 /* With varlen the first request has the greatest lengths, the second no keys, the fourth no
- * queries, the others any. The same for every fill: the tensors' sizes hang on it. */
+ * queries, the others any. The same for every fill: the tensors' sizes depend on it. */
 static int32_t q_rows(const gen_attn_fwd_problem *p, int64_t b)
 {
     if (!p->varlen || b == 0)
@@ -53,7 +53,7 @@ static int64_t all_rows(const gen_attn_fwd_problem *p,
  * Of 8-bit inputs probabilities have four significant bits, each off by a sixteenth at most and
  * by 2.6 % usually. Those of a row are off independently of each other, and so are its values: the
  * output is off by as much as one of them, were it the only one. 1/20 of the whole is allowed, and
- * somewhat more than a sixteenth of a row, which may hang on one key. Tensor cores add 8-bit
+ * somewhat more than a sixteenth of a row, which may depend on one key. Tensor cores add 8-bit
  * products with some 14 bits, and so scores far apart, which are great numbers, are off by more
  * than scores of normal numbers: in the form `steep` the log-sum-exp is.
  */
@@ -194,7 +194,7 @@ static void fill_descales(const gen_attn_fwd_problem *p, int which, float *desca
 {
     const int64_t count = (int64_t)p->batch * p->num_kv_heads;
     for (int64_t i = 0; i < count; i++) {
-        const double x = 0.5 + gen__scatter((uint64_t)(2 + which), i);
+        const double x = 0.5 + gen__scatter(UINT64_C(2) + (uint64_t)which, i);
         descales[i] = (float)(which == 2 && i % 2 ? -x : x);
     }
 }
@@ -283,7 +283,7 @@ static void stride_form(const gen_attn_fwd_problem *p, gen_attn_fwd_args *a, str
     t[ATTN_FWD_Q].count = (uint64_t)(q * q_row);
     t[ATTN_FWD_K].count = t[ATTN_FWD_V].count = (uint64_t)(kv * kv_row);
     if (!p->varlen)
-        t[ATTN_FWD_O].count = (uint64_t)(p->batch * (p->q_len + 2) * o_row);
+        t[ATTN_FWD_O].count = (uint64_t)(p->batch * a->o_batch_stride);
     const int64_t lse_rows = p->varlen ? a->total_q : p->q_len;
     a->lse_head_stride = lse_rows + 3;
     a->lse_batch_stride = p->num_q_heads * a->lse_head_stride + 1;

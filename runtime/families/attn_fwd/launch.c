@@ -1,6 +1,6 @@
 /*
  * The arguments of attn_fwd and the parameters of its launch: what is allowed,
- * where things lie, and what the copy engine is told of queries, keys and values.
+ * where things lie, and the tensor maps of queries, keys and values.
  */
 #include "family/arguments.h"
 #include "families/attn_fwd/attn_fwd.h"
@@ -13,7 +13,7 @@
 
 static const char family[] = "attn_fwd";
 
-/* Of a stride, in elements: what the copy engine's 40 bits hold. */
+/* Of a stride, in elements: what the 40 bits of a tensor map hold. */
 #define MOST_STRIDE ((INT64_C(1) << 39) - 8)
 /* tanh(s / cap) is 1 - 2 / (1 + e^(2 s / cap)) in fp32, off by some 2^-24, and the score by cap
  * times that. */
@@ -129,6 +129,8 @@ static enum gen_status check_lse_strides(const int32_t *dims, const gen_attn_fwd
     const bool dense = !dims[ATTN_FWD_VARLEN];
     const int64_t lse[2] = {dense ? a->lse_batch_stride : 0, a->lse_head_stride};
     for (int i = 0; i < 2; i++) {
+        if (lse[i] == 0)
+            continue;
         const int64_t most = most_of(dims[i ? ATTN_FWD_NUM_Q_HEADS : ATTN_FWD_BATCH]);
         if (lse[i] < -most || lse[i] > most)
             return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -165,9 +167,12 @@ static enum gen_status check_strides(const int32_t *dims, const gen_attn_fwd_arg
         {"o_head_stride", a->o_head_stride, heads, true},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        const int64_t s = list[i].stride, most = most_of(list[i].count);
+        const int64_t s = list[i].stride;
         const int64_t multiple = *list[i].name == 'o' ? 8 : step; /* o has 16 bits */
-        if (list[i].used && s != 0 && (s < width || s > most || s % multiple))
+        if (!list[i].used || s == 0)
+            continue;
+        const int64_t most = most_of(list[i].count);
+        if (s < width || s > most || s % multiple)
             return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                              "%s: %s = %" PRId64 " elements; allowed: 0 (packed), or a multiple of "
                              "%" PRId64 " from %" PRId64 " to %" PRId64,
@@ -247,7 +252,7 @@ static enum gen_status check_dims(const int32_t *dims, bool launch)
                      dims[ATTN_FWD_HEAD_UNITS], dims[ATTN_FWD_SECTION], dims[ATTN_FWD_SHORT_UNITS]);
 }
 
-/* ---- the copy engine's view -------------------------------------------- */
+/* ---- tensor maps -------------------------------------------------------- */
 
 /* The type and the swizzle of a tensor's boxes, which are as wide as what is swizzled, and its
  * columns: 128 bytes, or 64 where a row has no more. */
@@ -273,8 +278,10 @@ static enum gen_status encode_map(const struct gen__driver *driver, const char *
                                   const int32_t *dims, int64_t rows, int32_t heads,
                                   uint32_t box_rows, unsigned long long map[16])
 {
-    if (!memory) /* and never asked for */
+    if (!memory) { /* and never asked for */
+        memset(map, 0, sizeof(unsigned long long[16]));
         return GEN_OK;
+    }
     const bool varlen = dims[ATTN_FWD_VARLEN] != 0;
     const struct box_form form = form_of(dims);
     const struct gen__boxed tensor = {
@@ -324,43 +331,46 @@ static enum gen_status make_params(const int32_t *dims, const gen_attn_fwd_args 
 {
     const bool varlen = dims[ATTN_FWD_VARLEN] != 0;
     const int32_t all_heads = dims[ATTN_FWD_BATCH] * dims[ATTN_FWD_NUM_Q_HEADS];
-    *k = (struct gen_attn_fwd_params){
-        .q = a->q,
-        .k = a->k,
-        .v = a->v,
-        .o = a->o,
-        .lse = a->lse,
-        .cu_q = varlen ? a->cu_seqlens_q : NULL,
-        .cu_k = varlen ? a->cu_seqlens_k : NULL,
-        .q_stride = s->q,
-        .k_stride = s->k,
-        .v_stride = s->v,
-        .o_stride = s->o,
-        .lse_stride = s->lse,
-        .schedule = {.num_units = all_heads * dims[ATTN_FWD_HEAD_UNITS],
-                     .head_units = dims[ATTN_FWD_HEAD_UNITS],
-                     .row_tiles = dims[ATTN_FWD_ROW_TILES],
-                     .all_heads = all_heads,
-                     .section = dims[ATTN_FWD_SECTION],
-                     .descending = dims[ATTN_FWD_IS_CAUSAL],
-                     .paired = dims[ATTN_FWD_PAIRED] != 0,
-                     .short_units = dims[ATTN_FWD_SHORT_UNITS]},
-        .q_len = dims[ATTN_FWD_Q_LEN],
-        .kv_len = dims[ATTN_FWD_KV_LEN],
-        .total_q = varlen ? a->total_q : 0,
-        .total_k = varlen ? a->total_k : 0,
-        .num_q_heads = dims[ATTN_FWD_NUM_Q_HEADS],
-        .group = dims[ATTN_FWD_NUM_Q_HEADS] / dims[ATTN_FWD_NUM_KV_HEADS],
-        .left = gen__attn_left(dims),
-        .right = gen__attn_right(dims),
-        .q_descale = a->q_descale,
-        .k_descale = a->k_descale,
-        .v_descale = a->v_descale,
-        .tickets = workspace,
-        .o_fp16 = gen__attn_output(dims[ATTN_FWD_DTYPE], dims[ATTN_FWD_O_DTYPE]) == GEN_DTYPE_FP16,
-    };
+    k->q = a->q;
+    k->k = a->k;
+    k->v = a->v;
+    k->o = a->o;
+    k->lse = a->lse;
+    k->cu_q = varlen ? a->cu_seqlens_q : NULL;
+    k->cu_k = varlen ? a->cu_seqlens_k : NULL;
+    k->q_stride = s->q;
+    k->k_stride = s->k;
+    k->v_stride = s->v;
+    k->o_stride = s->o;
+    k->lse_stride = s->lse;
+    k->schedule = (struct gen_attn_schedule){.num_units = all_heads * dims[ATTN_FWD_HEAD_UNITS],
+                                             .head_units = dims[ATTN_FWD_HEAD_UNITS],
+                                             .row_tiles = dims[ATTN_FWD_ROW_TILES],
+                                             .all_heads = all_heads,
+                                             .section = dims[ATTN_FWD_SECTION],
+                                             .descending = dims[ATTN_FWD_IS_CAUSAL],
+                                             .paired = dims[ATTN_FWD_PAIRED] != 0,
+                                             .short_units = dims[ATTN_FWD_SHORT_UNITS]};
+    k->q_len = dims[ATTN_FWD_Q_LEN];
+    k->kv_len = dims[ATTN_FWD_KV_LEN];
+    k->total_q = varlen ? a->total_q : 0;
+    k->total_k = varlen ? a->total_k : 0;
+    k->num_q_heads = dims[ATTN_FWD_NUM_Q_HEADS];
+    k->group = dims[ATTN_FWD_NUM_Q_HEADS] / dims[ATTN_FWD_NUM_KV_HEADS];
+    k->left = gen__attn_left(dims);
+    k->right = gen__attn_right(dims);
+    k->q_descale = a->q_descale;
+    k->k_descale = a->k_descale;
+    k->v_descale = a->v_descale;
+    k->tickets = workspace;
+    k->o_fp16 = gen__attn_output(dims[ATTN_FWD_DTYPE], dims[ATTN_FWD_O_DTYPE]) == GEN_DTYPE_FP16;
     scales_of(dims, a, &k->scale_log2, &k->cap_scale);
-    return dims[ATTN_FWD_MAP_ROWS] ? encode_maps(dims, a, s, k) : GEN_OK;
+    if (dims[ATTN_FWD_MAP_ROWS])
+        return encode_maps(dims, a, s, k);
+    memset(k->q_map, 0, sizeof k->q_map);
+    memset(k->k_map, 0, sizeof k->k_map);
+    memset(k->v_map, 0, sizeof k->v_map);
+    return GEN_OK;
 }
 
 enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, const gen_args *base,
@@ -377,10 +387,5 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
     const struct gen__attn_strides s = gen__attn_fwd_strides(dims, a);
     if ((status = check_packed(dims, &s)) != GEN_OK || !out)
         return status;
-    /* Aligned as the device wants it, which `out` need not be. */
-    struct gen_attn_fwd_params k;
-    status = make_params(dims, a, &s, workspace, &k);
-    if (!status)
-        memcpy(out, &k, sizeof k);
-    return status;
+    return make_params(dims, a, &s, workspace, out);
 }

@@ -4,7 +4,7 @@
  * is no GPU.
  *
  * Everything is double from the load to the store, so each result is rounded
- * once. A row's scores are worked out all together, then their maximum, then
+ * once. A row's scores are computed all together, then their maximum, then
  * their sum: no running maximum, unlike the kernels. Keys and values beyond a
  * request's end are not read.
  */

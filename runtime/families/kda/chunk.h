@@ -1,7 +1,7 @@
 /*
  * What the host files of kda_intra, kda_scan, kda_inter and kda_prefill share: the
- * problem as a plan's dims, where sequences, their chunks and segments lie, and checks.
- * Defined in shape.c and segments.c, where not here.
+ * problem as a plan's dims, where sequences and their chunks lie, and checks. Defined in shape.c,
+ * where not here.
  */
 #ifndef GEN_FAMILIES_KDA_CHUNK_H
 #define GEN_FAMILIES_KDA_CHUNK_H
@@ -243,32 +243,6 @@ struct gen__kda_sequence gen__kda_sequence(const int32_t *dims, const int32_t *c
                                            int64_t n);
 struct gen_kda_sequences gen__kda_sequences(const int32_t *dims, const int32_t *cu_seqlens);
 
-/* Segments of so many chunks, not 0 (kda_scan/args.h). */
-#define KDA_MAX_SEGMENT_CHUNKS (1 << 24)
-#define KDA_MAX_SEGMENTS 65535 /* a grid's second dimension */
-
-/* Chunks are below 2^25. */
-static inline int64_t gen__kda_segments_of(int64_t chunks, int64_t segment_chunks)
-{
-    return chunks > segment_chunks
-               ? ((uint32_t)chunks + (uint32_t)segment_chunks - 1) / (uint32_t)segment_chunks
-               : 1;
-}
-
-/* Slots of segments, used or not. */
-static inline int64_t gen__kda_segment_slots(const int32_t *dims, int32_t each)
-{
-    const int64_t batch = dims[KDA_BATCH];
-    return dims[KDA_NUM_TOKENS]
-               ? (uint32_t)gen__kda_slots(dims) / (uint32_t)each + batch
-               : batch * gen__kda_segments_of(gen__kda_chunks(dims[KDA_SEQ_LEN]), each);
-}
-
-/* Of the sequence's first segment. */
-int64_t gen__kda_segment_slot(const int32_t *dims, const int32_t *cu_seqlens, int64_t n);
-/* Of all segments, 256-byte aligned: what is added, and as much again of transitions. */
-uint64_t gen__kda_segment_bytes(const int32_t *dims);
-
 /* Lengths for tests and benchmarks: the first is seq_len, the others are equal; or
  * irregular: 0, 1, 63, 64, 65, ... */
 void gen__kda_fill_cu_seqlens(const int32_t *dims, bool irregular, int32_t *cu_seqlens);
@@ -331,6 +305,10 @@ void gen__kda_constant_beta(const struct gen__kda_hard *t);
  * elements a key is coupled to the one before by more than fp16 holds. Few tokens, for with each
  * one the state grows as much. False where numbers do not hold that. */
 bool gen__kda_large_keys(const int32_t *dims, const struct gen__kda_hard *t);
+/* No norm, every key the same with |k|^2 = 2, every beta 2, no gates: each row is three times the
+ * one before, so entries of the inverse pass 65,504 behind ten rows. False where numbers do not
+ * hold that. */
+bool gen__kda_stretching_keys(const int32_t *dims, const struct gen__kda_hard *t);
 /* No norm, no gates, rows of length 1 and, every 24th, of 256. False where numbers do not hold
  * that. */
 bool gen__kda_mixed_keys(const int32_t *dims, const struct gen__kda_hard *t);
@@ -357,24 +335,13 @@ enum gen_status gen__kda_check_cu_seqlens(const char *family, const int32_t *dim
 /* kda_intra: inputs and numbers; and the kernel's parameters. */
 enum gen_status gen__kda_check_intra(const char *family, const int32_t *dims,
                                      const gen_kda_intra_args *a);
-struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen_kda_intra_args *a);
+void gen__kda_intra_params(const int32_t *dims, const gen_kda_intra_args *a,
+                           struct gen_kda_intra_params *k);
 /* kda_inter: state, output. */
 enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
                                      const gen_kda_inter_args *a);
-struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a);
-/* kda_scan: what a plan's dims must keep to; as for gen__kda_check(). */
-enum gen_status gen__kda_refuse_segments(const char *family, const int32_t *dims);
-static inline enum gen_status gen__kda_check_segments(const char *family, const int32_t *dims)
-{
-    if (__builtin_expect(((uint32_t)dims[KDA_SEGMENT_CHUNKS] - 1 < KDA_MAX_SEGMENT_CHUNKS) &&
-                             gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]) <=
-                                 KDA_MAX_SEGMENTS,
-                         1))
-        return GEN_OK;
-    return gen__kda_refuse_segments(family, dims);
-}
-struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a);
-
+void gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a,
+                           struct gen_kda_inter_params *k);
 /* ---- time -------------------------------------------------------------- */
 
 float gen__kda_intra_us(const int32_t *dims, const gen_device *device,
@@ -384,20 +351,6 @@ float gen__kda_inter_us(const int32_t *dims, const gen_device *device,
 /* The same where no chain is longer than `longest` chunks. */
 float gen__kda_chain_us(const int32_t *dims, int64_t longest, const gen_device *device,
                         const struct gen__facts *variant);
-float gen__kda_scan_us(const int32_t *dims, int32_t segment_chunks, const gen_device *device,
-                       const struct gen__facts *variant);
-/* The recurrence of segments, kda_scan before it, by kda_prefill's variant. */
-float gen__kda_segments_us(const int32_t *dims, int32_t segment_chunks, const gen_device *device,
-                           const struct gen__facts *variant);
-/* The chunks of a segment that are estimated to take the least time, 0: whole sequences; and that
- * time. */
-struct gen__kda_cut {
-    int32_t segment_chunks;
-    float us;
-};
-struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
-                                 const struct gen__facts *variant);
-
 /* ---- the tuner's grid -------------------------------------------------- */
 
 /* Steps in half octaves: of states and seq_len; of tiles. */
@@ -448,6 +401,16 @@ static inline void gen__kda_slots_plan(const int32_t *dims, uint32_t flags,
         .dependent = !(flags & GEN_SERIAL_LAUNCH) && dependent,
     };
 }
+
+/* What the gen__family of a kernel between tensors of KDA has in common with the others: its file
+ * calls its functions by these names. */
+#define GEN__KDA_FAMILY(family_tag, name_)                                                     \
+    .name = family, .tag = (family_tag), .problem_size = sizeof(gen_##name_##_problem),        \
+    .args_size = sizeof(gen_##name_##_args), .required = gen__kda_required,                    \
+    .max_distance = GEN__ANY_DISTANCE, .check = check, .fits = gen__fits_always,               \
+    .predict = predict, .plan = plan, .params = params, .reference = gen__##name_##_reference, \
+    .tensors = tensors, .default_args = default_args, .fill = fill, .cost = cost,              \
+    .case_name = case_name, .forms = forms, .num_forms = NUM_FORMS, .form = form
 
 /* Tensors in the order of tensors(). */
 enum kda_intra_tensor {

@@ -95,6 +95,14 @@ bool gen__kda_large_keys(const int32_t *d, const struct gen__kda_hard *t)
     return d[KDA_DTYPE] == GEN_DTYPE_BF16 && d[KDA_SEQ_LEN] <= 5;
 }
 
+bool gen__kda_stretching_keys(const int32_t *d, const struct gen__kda_hard *t)
+{
+    of_family(t->k, sqrt(2.0 / d[KDA_HEAD_DIM]));
+    of_family(t->beta, 2);
+    gen__kda_no_gates(t);
+    return d[KDA_DTYPE] == GEN_DTYPE_BF16 && d[KDA_SEQ_LEN] <= 24;
+}
+
 bool gen__kda_mixed_keys(const int32_t *d, const struct gen__kda_hard *t)
 {
     of_family(t->k, -256);

@@ -1,6 +1,6 @@
 /* Segments of sequences whose recurrences run side by side: where they lie, and when
  * they are worth it. */
-#include "families/kda/chunk.h"
+#include "families/kda/segments.h"
 
 #include "family/occupancy.h"
 
@@ -33,9 +33,10 @@ enum gen_status gen__kda_refuse_segments(const char *family, const int32_t *d)
                      gen__kda_segment_slots(d, d[KDA_SEGMENT_CHUNKS]));
 }
 
-struct gen_kda_inter_params gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a)
+void gen__kda_scan_params(const int32_t *dims, const gen_kda_scan_args *a,
+                          struct gen_kda_inter_params *k)
 {
-    return (struct gen_kda_inter_params){
+    *k = (struct gen_kda_inter_params){
         .w = a->w,
         .u = a->u,
         .kg = a->kg,
@@ -144,13 +145,17 @@ static int32_t candidate(const int32_t *dims, const gen_device *device,
     return segments < 3 ? 0 : (int32_t)gen__kda_segments_of(chunks, segments);
 }
 
-struct gen__kda_cut gen__kda_cut(const int32_t *dims, const gen_device *device,
-                                 const struct gen__facts *variant)
+int32_t gen__kda_cut(const int32_t *dims, const gen_device *device,
+                     const struct gen__facts *variant, float *us)
 {
-    const struct gen__kda_cut whole = {0, gen__kda_inter_us(dims, device, variant)};
     const int32_t segment = candidate(dims, device, variant);
-    if (!segment || gen__kda_segment_slots(dims, segment) > KDA_MAX_SEGMENTS)
-        return whole;
-    const float us = gen__kda_segments_us(dims, segment, device, variant);
-    return us > worth * whole.us ? whole : (struct gen__kda_cut){segment, us};
+    const bool cut = segment && gen__kda_segment_slots(dims, segment) <= KDA_MAX_SEGMENTS;
+    if (!cut && !us)
+        return 0;
+    const float whole_us = gen__kda_inter_us(dims, device, variant);
+    const float cut_us = cut ? gen__kda_segments_us(dims, segment, device, variant) : INFINITY;
+    const bool worth_it = cut_us <= worth * whole_us;
+    if (us)
+        *us = worth_it ? cut_us : whole_us;
+    return worth_it ? segment : 0;
 }

@@ -212,9 +212,11 @@ struct gen__kda_strides gen__kda_stride_form(const int32_t *d)
 enum gen_status gen__kda_check_stride(const char *family, const char *name, const int32_t *dims,
                                       int64_t stride, int64_t unit, int64_t width)
 {
+    if (stride == 0)
+        return GEN_OK;
     /* Tokens * stride * 4 bytes stay below 2^62. */
     const int64_t tokens = gen__kda_tokens(dims), most = (INT64_C(1) << 60) / (tokens ? tokens : 1);
-    if (stride == 0 || (stride >= width && stride <= most && stride % unit == 0))
+    if (stride >= width && stride <= most && stride % unit == 0)
         return GEN_OK;
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                      "%s: %s = %" PRId64 " elements; allowed: 0 (packed), or a multiple of %" PRId64
@@ -227,11 +229,13 @@ enum gen_status gen__kda_check_cu_seqlens(const char *family, const int32_t *dim
 {
     if (dims[KDA_NUM_TOKENS])
         return gen__check_pointer(family, "cu_seqlens", cu_seqlens, 4, false);
-    if (cu_seqlens)
+    /* Where seq_len is 0, too, every sequence is empty whatever it says. */
+    if (cu_seqlens && dims[KDA_SEQ_LEN])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: cu_seqlens = %p with num_tokens = 0; allowed: NULL, for all "
-                         "sequences have seq_len tokens",
-                         family, (const void *)cu_seqlens);
+                         "sequences have seq_len = %" PRId32 " tokens (a batch of empty ones has "
+                         "seq_len 0)",
+                         family, (const void *)cu_seqlens, dims[KDA_SEQ_LEN]);
     return GEN_OK;
 }
 
@@ -306,7 +310,8 @@ enum gen_status gen__kda_check_intra(const char *family, const int32_t *dims,
     return gen__kda_check_stride(family, "beta_stride", dims, a->beta_stride, 1, dims[KDA_V_HEADS]);
 }
 
-struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen_kda_intra_args *a)
+void gen__kda_intra_params(const int32_t *dims, const gen_kda_intra_args *a,
+                           struct gen_kda_intra_params *k)
 {
     static const int gates[] = {[GEN_KDA_GATE_LOWER_BOUND] = 0,
                                 [GEN_KDA_GATE_SOFTPLUS] = 1,
@@ -315,7 +320,7 @@ struct gen_kda_intra_params gen__kda_intra_params(const int32_t *dims, const gen
     const struct gen__fastdiv heads = gen__fastdiv((uint32_t)dims[KDA_V_HEADS]);
     const struct gen__fastdiv group =
         gen__fastdiv((uint32_t)(dims[KDA_V_HEADS] / dims[KDA_QK_HEADS]));
-    return (struct gen_kda_intra_params){
+    *k = (struct gen_kda_intra_params){
         .q = a->q,
         .k = a->k,
         .v = a->v,
@@ -370,9 +375,10 @@ enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
     return GEN_OK;
 }
 
-struct gen_kda_inter_params gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a)
+void gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a,
+                           struct gen_kda_inter_params *k)
 {
-    return (struct gen_kda_inter_params){
+    *k = (struct gen_kda_inter_params){
         .w = a->w,
         .u = a->u,
         .qg = a->qg,

@@ -39,6 +39,13 @@ extern const struct gen__field gen__kda_stage_fields[];
 extern const char *const gen__kda_stage_coords[]; /* one: tiles */
 #define KDA_STAGE_RESULTS "kda_stages"            /* the result file of them all */
 
+/* What their gen__family have in common, but for kda_chunk_h's coordinates. */
+#define GEN__KDA_STAGE(family_tag, name_)                                                          \
+    GEN__KDA_FAMILY(family_tag, name_), .facts = KDA_STAGE_FACTS, .coords = gen__kda_stage_coords, \
+                                        .num_coords = 1, .fields = gen__kda_stage_fields,          \
+                                        .num_fields = KDA_STAGE_NUM_FIELDS,                        \
+                                        .results = KDA_STAGE_RESULTS
+
 static inline const int32_t *gen__kda_stage_dims(const gen_problem *problem)
 {
     return (const int32_t *)(const void *)((const char *)problem +

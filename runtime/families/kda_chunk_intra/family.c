@@ -221,13 +221,23 @@ enum form {
     FORM_LARGE_KEYS,
     FORM_MIXED_KEYS,
     FORM_STEEP_KEYS,
+    FORM_STRETCHING_KEYS,
     FORM_SMALL_BETA,
+    FORM_LOW_BETA,
     FORM_CONSTANT_BETA,
     NUM_FORMS
 };
-static const char *const forms[NUM_FORMS] = {"scores",     "qg",         "strides",
-                                             "loose",      "large_keys", "mixed_keys",
-                                             "steep_keys", "small_beta", "constant_beta"};
+static const char *const forms[NUM_FORMS] = {
+    "scores",     "qg",         "strides",      "loose",
+    "large_keys", "mixed_keys", "steep_keys",   "stretching_keys",
+    "small_beta", "low_beta",   "constant_beta"};
+
+/* Nothing but the scores and their inverse. */
+static void scores_form(struct gen__tensor *t)
+{
+    t[KDA_CHUNK_INTRA_V].count = t[KDA_CHUNK_INTRA_W].count = 0;
+    t[KDA_CHUNK_INTRA_U].count = t[KDA_CHUNK_INTRA_KG].count = 0;
+}
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
@@ -243,8 +253,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
                                        &none};
     switch ((enum form)index) {
     case FORM_SCORES:
-        t[KDA_CHUNK_INTRA_V].count = t[KDA_CHUNK_INTRA_W].count = t[KDA_CHUNK_INTRA_U].count =
-            t[KDA_CHUNK_INTRA_KG].count = 0;
+        scores_form(t);
         return true;
     case FORM_QG:
         t[KDA_CHUNK_INTRA_QG].count = t[KDA_CHUNK_INTRA_KG].count;
@@ -269,55 +278,32 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     case FORM_STEEP_KEYS:
         t[KDA_CHUNK_INTRA_GK].amount = exp(-5.0);
         return gen__kda_steep_keys(dims, &hard);
+    case FORM_STRETCHING_KEYS:
+        t[KDA_CHUNK_INTRA_GK].amount = 1;
+        return gen__kda_stretching_keys(dims, &hard);
     case FORM_SMALL_BETA: /* every other token's rows of w and u are as small, and right by
                              themselves */
+    case FORM_LOW_BETA:   /* not that small */
         t[KDA_CHUNK_INTRA_GK].amount = 1;
         t[KDA_CHUNK_INTRA_BETA].fill = GEN__FILL_FAMILY;
-        t[KDA_CHUNK_INTRA_BETA].amount = -0x1p-30;
+        t[KDA_CHUNK_INTRA_BETA].amount = index == FORM_SMALL_BETA ? -0x1p-30 : -0x1p-19;
         t[KDA_CHUNK_INTRA_W].row = t[KDA_CHUNK_INTRA_U].row = (uint32_t)dims[KDA_HEAD_DIM];
         return dims[KDA_DTYPE] == GEN_DTYPE_BF16;
     case FORM_CONSTANT_BETA:
         gen__kda_constant_beta(&hard);
         t[KDA_CHUNK_INTRA_K].amount = 1.0 / sqrt((double)dims[KDA_HEAD_DIM]);
         t[KDA_CHUNK_INTRA_GK].amount = 1;
-        t[KDA_CHUNK_INTRA_V].count = t[KDA_CHUNK_INTRA_W].count = t[KDA_CHUNK_INTRA_U].count =
-            t[KDA_CHUNK_INTRA_KG].count = 0;
+        scores_form(t);
         t[KDA_CHUNK_INTRA_A_KK].bias = inverse_bias;
         return true;
-    case NUM_FORMS:
-        break;
+    default:
+        return false;
     }
-    return false;
 }
 
 const struct gen__family gen__family_kda_chunk_intra = {
-    .name = family,
-    .tag = GEN_KDA_CHUNK_INTRA,
-    .problem_size = sizeof(gen_kda_chunk_intra_problem),
-    .args_size = sizeof(gen_kda_chunk_intra_args),
+    GEN__KDA_STAGE(GEN_KDA_CHUNK_INTRA, kda_chunk_intra),
     .params_size = sizeof(struct gen_kda_chunk_intra_params),
-    .required = gen__kda_required,
     .num_required = KDA_INTRA_NUM_REQUIRED,
-    .facts = KDA_STAGE_FACTS,
-    .coords = gen__kda_stage_coords,
-    .num_coords = 1,
-    .max_distance = GEN__ANY_DISTANCE,
-    .fields = gen__kda_stage_fields,
-    .num_fields = KDA_STAGE_NUM_FIELDS,
-    .check = check,
-    .fits = gen__fits_always,
-    .predict = predict,
-    .plan = plan,
-    .params = params,
-    .reference = gen__kda_chunk_intra_reference,
     .exact = gen__kda_chunk_intra_exact,
-    .tensors = tensors,
-    .default_args = default_args,
-    .fill = fill,
-    .cost = cost,
-    .case_name = case_name,
-    .results = KDA_STAGE_RESULTS,
-    .forms = forms,
-    .num_forms = NUM_FORMS,
-    .form = form,
 };

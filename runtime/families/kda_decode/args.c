@@ -184,7 +184,7 @@ static enum gen_status check_gate(const gen_kda_decode_args *a)
     return GEN_OK;
 }
 
-/* Before all that hangs on them. */
+/* Before all that depends on them. */
 static enum gen_status check_forms(const gen_kda_decode_args *a)
 {
     if (a->write < GEN_KDA_DECODE_WRITE_LAST || a->write > GEN_KDA_DECODE_WRITE_NONE)

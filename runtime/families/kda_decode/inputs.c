@@ -141,19 +141,20 @@ static bool poison_unused(const gen_kda_decode_problem *p, const gen_kda_decode_
     const size_t floats = (size_t)p->num_v_heads * (size_t)p->head_dim * (size_t)p->head_dim;
     const int64_t named = slots ? p->batch * columns_of(p, a) : p->batch;
     uint8_t *used = calloc((size_t)a->num_slots, 1);
-    for (int64_t i = 0; used && i < named; i++) {
+    if (!used)
+        return false;
+    for (int64_t i = 0; i < named; i++) {
         const int64_t slot = slots ? slots[i] : i;
         if (slot >= 0 && slot < a->num_slots)
             used[slot] = 1;
     }
-    for (int64_t slot = 0; used && slot < a->num_slots; slot++) {
+    for (int64_t slot = 0; slot < a->num_slots; slot++) {
         float *s = state + (size_t)slot * floats;
         for (size_t i = 0; i < floats; i++)
             s[i] = !used[slot] ? NAN : isfinite(s[i]) ? s[i] : 0.25f;
     }
-    const bool ok = used != NULL;
     free(used);
-    return ok;
+    return true;
 }
 
 /* NaN in the first head of every state that the first request's slots name. */

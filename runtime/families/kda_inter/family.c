@@ -90,8 +90,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         (status = gen__kda_check_inter(family, plan->dims, a)) != GEN_OK ||
         (status = check_operands(plan->dims, a)) != GEN_OK || !out)
         return status;
-    const struct gen_kda_inter_params k = gen__kda_inter_params(plan->dims, a);
-    memcpy(out, &k, sizeof k);
+    gen__kda_inter_params(plan->dims, a, out);
     return GEN_OK;
 }
 
@@ -235,33 +234,14 @@ static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
 }
 
 const struct gen__family gen__family_kda_inter = {
-    .name = family,
-    .tag = GEN_KDA_INTER,
-    .problem_size = sizeof(gen_kda_inter_problem),
-    .args_size = sizeof(gen_kda_inter_args),
+    GEN__KDA_FAMILY(GEN_KDA_INTER, kda_inter),
     .params_size = sizeof(struct gen_kda_inter_params),
-    .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
-    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .grid_steps = gen__kda_grid,
     .set_counts = set_counts,
-    .check = check,
-    .fits = gen__fits_always,
-    .predict = predict,
-    .plan = plan,
-    .params = params,
-    .reference = gen__kda_inter_reference,
-    .tensors = tensors,
-    .default_args = default_args,
-    .fill = fill,
-    .cost = cost,
-    .case_name = case_name,
-    .forms = forms,
-    .num_forms = NUM_FORMS,
-    .form = form,
 };

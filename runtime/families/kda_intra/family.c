@@ -74,8 +74,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         (status = gen__kda_check_intra(family, plan->dims, a)) != GEN_OK ||
         (status = check_results(a)) != GEN_OK || !out)
         return status;
-    const struct gen_kda_intra_params k = gen__kda_intra_params(plan->dims, a);
-    memcpy(out, &k, sizeof k);
+    gen__kda_intra_params(plan->dims, a, out);
     return GEN_OK;
 }
 
@@ -186,18 +185,52 @@ enum form {
     FORM_LARGE_KEYS,
     FORM_MIXED_KEYS,
     FORM_STEEP_KEYS,
+    FORM_STRETCHING_KEYS,
     NUM_FORMS
 };
 static const char *const forms[NUM_FORMS] = {
-    "softplus", "activated",    "sigmoid",    "negative",   "strides",   "bare",
-    "loose",    "uniform_keys", "large_keys", "mixed_keys", "steep_keys"};
+    "softplus", "activated",    "sigmoid",    "negative",   "strides",    "bare",
+    "loose",    "uniform_keys", "large_keys", "mixed_keys", "steep_keys", "stretching_keys"};
+
+/* Keys on which small errors add up or terms cancel. */
+static bool hard_form(const gen_problem *base, enum form form, gen_kda_intra_args *a,
+                      struct gen__tensor *t)
+{
+    const struct gen__kda_hard hard = {
+        &t[KDA_INTRA_Q],    &t[KDA_INTRA_K],     &t[KDA_INTRA_V],      &t[KDA_INTRA_G],
+        &t[KDA_INTRA_BETA], &t[KDA_INTRA_A_LOG], &t[KDA_INTRA_DT_BIAS]};
+    switch (form) {
+    case FORM_UNIFORM_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        gen__kda_uniform_keys(&hard);
+        return true;
+    case FORM_LARGE_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        return gen__kda_large_keys(dims_of(base), &hard);
+    case FORM_MIXED_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
+        return gen__kda_mixed_keys(dims_of(base), &hard);
+    case FORM_STEEP_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
+        return gen__kda_steep_keys(dims_of(base), &hard);
+    case FORM_STRETCHING_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
+        return gen__kda_stretching_keys(dims_of(base), &hard);
+    default:
+        return false;
+    }
+}
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
     gen_kda_intra_args *a = (gen_kda_intra_args *)args;
-    const struct gen__kda_hard hard = {
-        &t[KDA_INTRA_Q],    &t[KDA_INTRA_K],     &t[KDA_INTRA_V],      &t[KDA_INTRA_G],
-        &t[KDA_INTRA_BETA], &t[KDA_INTRA_A_LOG], &t[KDA_INTRA_DT_BIAS]};
     switch ((enum form)index) {
     case FORM_SOFTPLUS:
         a->gate = GEN_KDA_GATE_SOFTPLUS;
@@ -233,57 +266,19 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     case FORM_LOOSE:
         return gen__kda_loose_form(dims_of(base), &t[KDA_INTRA_CU_SEQLENS]);
-    case FORM_UNIFORM_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        gen__kda_uniform_keys(&hard);
-        return true;
-    case FORM_LARGE_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
-        return gen__kda_large_keys(dims_of(base), &hard);
-    case FORM_MIXED_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
-        t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
-        return gen__kda_mixed_keys(dims_of(base), &hard);
-    case FORM_STEEP_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
-        t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
-        return gen__kda_steep_keys(dims_of(base), &hard);
-    case NUM_FORMS:
-        break;
+    default:
+        return hard_form(base, (enum form)index, a, t);
     }
-    return false;
 }
 
 const struct gen__family gen__family_kda_intra = {
-    .name = family,
-    .tag = GEN_KDA_INTRA,
-    .problem_size = sizeof(gen_kda_intra_problem),
-    .args_size = sizeof(gen_kda_intra_args),
+    GEN__KDA_FAMILY(GEN_KDA_INTRA, kda_intra),
     .params_size = sizeof(struct gen_kda_intra_params),
-    .required = gen__kda_required,
     .num_required = KDA_INTRA_NUM_REQUIRED,
     .facts = KDA_INTRA_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
-    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .grid_steps = gen__kda_tiles_grid,
-    .check = check,
-    .fits = gen__fits_always,
-    .predict = predict,
-    .plan = plan,
-    .params = params,
-    .reference = gen__kda_intra_reference,
-    .tensors = tensors,
-    .default_args = default_args,
-    .fill = fill,
-    .cost = cost,
-    .case_name = case_name,
-    .forms = forms,
-    .num_forms = NUM_FORMS,
-    .form = form,
 };

@@ -56,18 +56,20 @@ static bool holds_all(const gen_problem *base, const int32_t *dims, int32_t segm
     return gen__kda_chunks(gen__kda_longest(dims)) <= segment;
 }
 
-/* Chunks of a segment, 0 where no sequence is cut, and the time of what is behind kda_intra. As
- * estimated, that depends on the batch; so a batch-invariant choice is whole sequences. `dims`: of
- * the problem that choices are made for. */
-static struct gen__kda_cut cut(const gen_problem *base, const int32_t *dims,
-                               const gen_device *device, const struct gen__facts *variant)
+/* Chunks of a segment, 0 where no sequence is cut; *us, where `us` is not NULL, gets the time of
+ * what is behind kda_intra. As estimated, the cut depends on the batch; so a batch-invariant choice
+ * is whole sequences. `dims`: of the problem that choices are made for. */
+static int32_t cut(const gen_problem *base, const int32_t *dims, const gen_device *device,
+                   const struct gen__facts *variant, float *us)
 {
     const int32_t wanted = gen__kda_prefill_wanted(base);
     if (!wanted && !(base->flags & GEN_BATCH_INVARIANT))
-        return gen__kda_cut(dims, device, variant);
-    if (wanted <= 0 || holds_all(base, dims, wanted))
-        return (struct gen__kda_cut){0, gen__kda_inter_us(dims, device, variant)};
-    return (struct gen__kda_cut){wanted, gen__kda_segments_us(dims, wanted, device, variant)};
+        return gen__kda_cut(dims, device, variant, us);
+    const bool whole = wanted <= 0 || holds_all(base, dims, wanted);
+    if (us)
+        *us = whole ? gen__kda_inter_us(dims, device, variant)
+                    : gen__kda_segments_us(dims, wanted, device, variant);
+    return whole ? 0 : wanted;
 }
 
 /* The first launch takes the same whatever the variant of the last. */
@@ -78,7 +80,9 @@ static float predict(const gen_problem *base, const gen_device *device,
     const int32_t *dims = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
     const struct gen__facts small = {
         .threads = 256, .registers = 128, .occupancy = {101 << 10, {2, 2, 2, 2}}};
-    return gen__kda_intra_us(dims, device, &small) + cut(base, dims, device, variant).us;
+    float us;
+    cut(base, dims, device, variant, &us);
+    return gen__kda_intra_us(dims, device, &small) + us;
 }
 
 /* ---- the plan ---------------------------------------------------------- */
@@ -127,7 +131,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (tokens) {
         int32_t usual[KDA_NUM_DIMS];
         const int32_t *for_all = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
-        dims[KDA_SEGMENT_CHUNKS] = cut(base, for_all, device, variant).segment_chunks;
+        dims[KDA_SEGMENT_CHUNKS] = cut(base, for_all, device, variant, NULL);
     }
     if (dims[KDA_SEGMENT_CHUNKS] && too_much(base, dims))
         dims[KDA_SEGMENT_CHUNKS] = 0;
@@ -220,16 +224,12 @@ static gen_kda_intra_args intra_args(const int32_t *dims, const gen_kda_prefill_
     return intra;
 }
 
-static gen_kda_inter_args inter_args(const gen_kda_prefill_args *a, const gen_kda_intra_args *intra)
+static gen_kda_inter_args inter_args(const int32_t *dims, const gen_kda_prefill_args *a,
+                                     const char *workspace)
 {
-    return (gen_kda_inter_args){
-        .base = {sizeof(gen_kda_inter_args), GEN_KDA_INTER},
-        .w = intra->w,
-        .u = intra->u,
-        .qg = intra->qg,
-        .kg = intra->kg,
-        .a_qk = intra->a_qk,
-        .decay = intra->decay,
+    const struct workspace w = workspace_of(dims);
+    gen_kda_inter_args inter = {
+        .base = {sizeof inter, GEN_KDA_INTER},
         .cu_seqlens = a->cu_seqlens,
         .initial_state = a->initial_state,
         .final_state = a->final_state,
@@ -238,23 +238,32 @@ static gen_kda_inter_args inter_args(const gen_kda_prefill_args *a, const gen_kd
         .o_stride = a->o_stride,
         .state_layout = a->state_layout,
     };
+    if (workspace) {
+        inter.w = workspace + w.w;
+        inter.u = workspace + w.u;
+        inter.qg = workspace + w.qg;
+        inter.kg = workspace + w.kg;
+        inter.a_qk = workspace + w.a_qk;
+        inter.decay = (const float *)(const void *)(workspace + w.decay);
+    }
+    return inter;
 }
 
 static gen_kda_scan_args scan_args(const int32_t *dims, const gen_kda_prefill_args *a,
-                                   const gen_kda_intra_args *intra, char *workspace)
+                                   char *workspace)
 {
     const struct workspace w = workspace_of(dims);
     return (gen_kda_scan_args){
         .base = {sizeof(gen_kda_scan_args), GEN_KDA_SCAN},
-        .w = intra->w,
-        .u = intra->u,
-        .kg = intra->kg,
-        .decay = intra->decay,
+        .w = workspace + w.w,
+        .u = workspace + w.u,
+        .kg = workspace + w.kg,
+        .decay = (const float *)(const void *)(workspace + w.decay),
         .cu_seqlens = a->cu_seqlens,
         .initial_state = a->initial_state,
-        .added = workspace ? (float *)(void *)(workspace + w.added) : NULL,
-        .transition = workspace ? workspace + w.transition : NULL,
-        .segment_decay = workspace ? (float *)(void *)(workspace + w.segment_decay) : NULL,
+        .added = (float *)(void *)(workspace + w.added),
+        .transition = workspace + w.transition,
+        .segment_decay = (float *)(void *)(workspace + w.segment_decay),
         .state_layout = a->state_layout,
     };
 }
@@ -264,7 +273,7 @@ static enum gen_status check_lengths(const int32_t *dims, const int32_t *cu)
 {
     if (!cu)
         return GEN_OK;
-    if (!dims[KDA_NUM_TOKENS])
+    if (!dims[KDA_NUM_TOKENS] && dims[KDA_SEQ_LEN])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: cu_seqlens_host = %p with num_tokens = 0; allowed: NULL", family,
                          (const void *)cu);
@@ -297,36 +306,51 @@ static enum gen_status check_plan(const gen_plan *plan)
                      "%s: the plan's segments are not what gen_select() writes", family);
 }
 
+static enum gen_status check_args(const gen_plan *plan, const gen_kda_prefill_args *a)
+{
+    enum gen_status status = check_plan(plan);
+    if (status)
+        return status;
+    const gen_kda_intra_args intra = intra_args(plan->dims, a, NULL);
+    const gen_kda_inter_args inter = inter_args(plan->dims, a, NULL);
+    status = gen__kda_check_intra(family, plan->dims, &intra);
+    if (!status)
+        status = gen__kda_check_inter(family, plan->dims, &inter);
+    return status ? status : check_lengths(plan->dims, a->cu_seqlens_host);
+}
+
+/* Of the recurrence between chunks, which is the last. */
+static void last_params(const int32_t *dims, const gen_kda_prefill_args *a, char *workspace,
+                        struct gen_kda_inter_params *k)
+{
+    const gen_kda_inter_args inter = inter_args(dims, a, workspace);
+    gen__kda_inter_params(dims, &inter, k);
+    if (!dims[KDA_SEGMENT_CHUNKS])
+        return;
+    const gen_kda_scan_args scan = scan_args(dims, a, workspace);
+    k->added = scan.added;
+    k->transition = scan.transition;
+    k->segment_decay = scan.segment_decay;
+    k->segment_chunks = dims[KDA_SEGMENT_CHUNKS];
+}
+
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
                               void *workspace, void *out)
 {
     const gen_kda_prefill_args *a = (const gen_kda_prefill_args *)base;
     const int32_t *dims = plan->dims;
-    enum gen_status status;
-    if ((status = check_plan(plan)) != GEN_OK)
+    const enum gen_status status = launch ? GEN_OK : check_args(plan, a);
+    if (status || !out)
         return status;
-    const gen_kda_intra_args intra = intra_args(dims, a, workspace);
-    const gen_kda_inter_args inter = inter_args(a, &intra);
-    if ((status = gen__kda_check_intra(family, dims, &intra)) != GEN_OK ||
-        (status = gen__kda_check_inter(family, dims, &inter)) != GEN_OK ||
-        (status = check_lengths(dims, a->cu_seqlens_host)) != GEN_OK || !out)
-        return status;
-    const bool last = launch + 1 == plan->num_launches;
-    if (launch == 0 && !last) {
-        const struct gen_kda_intra_params k = gen__kda_intra_params(dims, &intra);
-        memcpy(out, &k, sizeof k);
-        return GEN_OK;
+    if (launch + 1 == plan->num_launches) {
+        last_params(dims, a, workspace, out);
+    } else if (launch == 0) {
+        const gen_kda_intra_args intra = intra_args(dims, a, workspace);
+        gen__kda_intra_params(dims, &intra, out);
+    } else {
+        const gen_kda_scan_args scan = scan_args(dims, a, workspace);
+        gen__kda_scan_params(dims, &scan, out);
     }
-    const gen_kda_scan_args scan = scan_args(dims, a, &intra, workspace);
-    struct gen_kda_inter_params k =
-        last ? gen__kda_inter_params(dims, &inter) : gen__kda_scan_params(dims, &scan);
-    if (last && dims[KDA_SEGMENT_CHUNKS]) {
-        k.added = scan.added;
-        k.transition = scan.transition;
-        k.segment_decay = scan.segment_decay;
-        k.segment_chunks = dims[KDA_SEGMENT_CHUNKS];
-    }
-    memcpy(out, &k, sizeof k);
     return GEN_OK;
 }
 

@@ -176,14 +176,60 @@ static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen
     t[KDA_PREFILL_O].count = s.o_count;
 }
 
+/* Keys, gates and steps on which small errors add up or terms cancel. */
+static bool hard_form(const gen_problem *base, enum form form, gen_kda_prefill_args *a,
+                      struct gen__tensor *t)
+{
+    const int32_t *dims = gen__kda_prefill_dims(base);
+    const struct gen__kda_hard hard = {
+        &t[KDA_PREFILL_Q],    &t[KDA_PREFILL_K],     &t[KDA_PREFILL_V],      &t[KDA_PREFILL_G],
+        &t[KDA_PREFILL_BETA], &t[KDA_PREFILL_A_LOG], &t[KDA_PREFILL_DT_BIAS]};
+    switch (form) {
+    case FORM_IDENTITY:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        gen__kda_no_gates(&hard);
+        t[KDA_PREFILL_BETA].amount = 0; /* so a state comes back to the last bit */
+        t[KDA_PREFILL_FINAL_STATE].tolerance = 0;
+        return true;
+    case FORM_UNIFORM_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        gen__kda_uniform_keys(&hard);
+        t[KDA_PREFILL_O].tolerance = alike_tolerance;
+        return true;
+    case FORM_CONSTANT_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        gen__kda_constant_keys(&hard);
+        t[KDA_PREFILL_O].tolerance = t[KDA_PREFILL_FINAL_STATE].tolerance = constant_tolerance;
+        return true;
+    case FORM_CONSTANT_BETA:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        gen__kda_constant_beta(&hard);
+        t[KDA_PREFILL_O].tolerance = constant_tolerance;
+        return true;
+    case FORM_LARGE_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        return gen__kda_large_keys(dims, &hard);
+    case FORM_MIXED_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        t[KDA_PREFILL_O].tolerance = alike_tolerance;
+        return gen__kda_mixed_keys(dims, &hard);
+    case FORM_STEEP_KEYS:
+        a->gate = GEN_KDA_GATE_GIVEN;
+        a->l2_norm = 0;
+        t[KDA_PREFILL_O].tolerance = t[KDA_PREFILL_FINAL_STATE].tolerance = constant_tolerance;
+        return gen__kda_steep_keys(dims, &hard);
+    default:
+        return false;
+    }
+}
+
 bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *args,
                            struct gen__tensor *t)
 {
     gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
     const int32_t *dims = gen__kda_prefill_dims(base);
-    const struct gen__kda_hard hard = {
-        &t[KDA_PREFILL_Q],    &t[KDA_PREFILL_K],     &t[KDA_PREFILL_V],      &t[KDA_PREFILL_G],
-        &t[KDA_PREFILL_BETA], &t[KDA_PREFILL_A_LOG], &t[KDA_PREFILL_DT_BIAS]};
     switch ((enum form)index) {
     case FORM_SOFTPLUS:
         a->gate = GEN_KDA_GATE_SOFTPLUS;
@@ -227,45 +273,9 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
     case FORM_STATES:
         t[KDA_PREFILL_STATES].count = gen__kda_states_count(dims);
         return true;
-    case FORM_IDENTITY:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        gen__kda_no_gates(&hard);
-        t[KDA_PREFILL_BETA].amount = 0; /* so a state comes back to the last bit */
-        t[KDA_PREFILL_FINAL_STATE].tolerance = 0;
-        return true;
-    case FORM_UNIFORM_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        gen__kda_uniform_keys(&hard);
-        t[KDA_PREFILL_O].tolerance = alike_tolerance;
-        return true;
-    case FORM_CONSTANT_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        gen__kda_constant_keys(&hard);
-        t[KDA_PREFILL_O].tolerance = t[KDA_PREFILL_FINAL_STATE].tolerance = constant_tolerance;
-        return true;
-    case FORM_CONSTANT_BETA:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        gen__kda_constant_beta(&hard);
-        t[KDA_PREFILL_O].tolerance = constant_tolerance;
-        return true;
-    case FORM_LARGE_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
-        return gen__kda_large_keys(dims, &hard);
-    case FORM_MIXED_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
-        t[KDA_PREFILL_O].tolerance = alike_tolerance;
-        return gen__kda_mixed_keys(dims, &hard);
-    case FORM_STEEP_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
-        t[KDA_PREFILL_O].tolerance = t[KDA_PREFILL_FINAL_STATE].tolerance = constant_tolerance;
-        return gen__kda_steep_keys(dims, &hard);
-    case NUM_FORMS:
-        break;
+    default:
+        return hard_form(base, (enum form)index, a, t);
     }
-    return false;
 }
 
 bool gen__kda_prefill_data(const gen_problem *base, enum gen__data kind, const gen_args *args,

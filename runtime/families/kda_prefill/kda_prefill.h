@@ -5,7 +5,7 @@
 #ifndef GEN_FAMILIES_KDA_PREFILL_H
 #define GEN_FAMILIES_KDA_PREFILL_H
 
-#include "families/kda/chunk.h"
+#include "families/kda/segments.h"
 #include "kda_prefill/args.h"
 
 /* The problem's fields, which are the dims. */

@@ -2,7 +2,7 @@
  * Kimi Delta Attention, what segments do to states, on the host: the geometry of a
  * launch, its parameters, and what the tuner and the tests need.
  */
-#include "families/kda/chunk.h"
+#include "families/kda/segments.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -116,8 +116,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
                          "%s: the plan's problem is not what gen_select() writes", family);
     if ((status = check_args(plan->dims, a)) != GEN_OK || !out)
         return status;
-    const struct gen_kda_inter_params k = gen__kda_scan_params(plan->dims, a);
-    memcpy(out, &k, sizeof k);
+    gen__kda_scan_params(plan->dims, a, out);
     return GEN_OK;
 }
 
@@ -227,32 +226,13 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
 }
 
 const struct gen__family gen__family_kda_scan = {
-    .name = family,
-    .tag = GEN_KDA_SCAN,
-    .problem_size = sizeof(gen_kda_scan_problem),
-    .args_size = sizeof(gen_kda_scan_args),
+    GEN__KDA_FAMILY(GEN_KDA_SCAN, kda_scan),
     .params_size = sizeof(struct gen_kda_inter_params),
-    .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,
-    .max_distance = GEN__ANY_DISTANCE,
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .grid_steps = gen__kda_tiles_grid,
-    .check = check,
-    .fits = gen__fits_always,
-    .predict = predict,
-    .plan = plan,
-    .params = params,
-    .reference = gen__kda_scan_reference,
-    .tensors = tensors,
-    .default_args = default_args,
-    .fill = fill,
-    .cost = cost,
-    .case_name = case_name,
-    .forms = forms,
-    .num_forms = NUM_FORMS,
-    .form = form,
 };

@@ -4,6 +4,7 @@
  * the latter without u.
  */
 #include "families/kda/reference_inputs.h"
+#include "families/kda/segments.h"
 #include "families/kda/layout.h"
 
 #include <stdlib.h>

@@ -25,6 +25,13 @@ static inline int64_t gen__mla_most(int64_t count)
     return (INT64_C(1) << 59) / (count > 0 ? count : 1);
 }
 
+/* The packed stride of what holds `count` steps of another one. It wraps where that one is beyond
+ * gen__mla_most(), which a check refuses. */
+static inline int64_t gen__mla_outer(int64_t count, int64_t stride)
+{
+    return (int64_t)((uint64_t)count * (uint64_t)stride);
+}
+
 /* 0, or a multiple of `unit` elements that holds `width` of them. */
 static inline enum gen_status gen__mla_check_stride(const char *family, const char *name,
                                                     int64_t stride, int64_t unit, int64_t width,

@@ -1,6 +1,6 @@
 /*
  * MLA decode on the host: which problems are allowed, which variants fit, and the
- * plan. How a batch is shared out and what that takes is in mla_decode/sharing.h, the
+ * plan. How a batch is partitioned and what that takes is in mla_decode/sharing.h, the
  * arguments in launch.c, what the tuner and the tests need in inputs.c.
  */
 #include "families/mla_decode/sharing.h"
@@ -29,10 +29,10 @@ static const struct gen__axis required[] = {
     {"rope", rope_names, 2},
 };
 
-/* cache_rows: of all requests, the work that there is to share out. Over it and the requests
+/* cache_rows: of all requests, the work that there is to partition. Over it and the requests
  * problems lie nearer to what they have in common than over requests and lengths
  * (docs/perf/mla_decode.md). rows: of a request, query tokens x heads, as tiles hold them: 17 cost
- * what 32 do. page: rows of one, at most 64, as boxes of the copy engine have them; 1 where they
+ * what 32 do. page: rows of one, at most 64, as TMA boxes have them; 1 where they
  * cannot, for then rows are looked up one by one. */
 static const char *const coords[] = {"cache_rows", "requests", "rows", "page"};
 
@@ -96,7 +96,7 @@ __attribute__((noinline, cold)) static enum gen_status refuse(const gen_mla_deco
     return invalid("causal", p->causal, "0, 1");
 }
 
-/* Rows of a page that boxes of the copy engine have, which are whole pages or equal parts of one;
+/* Rows of a page that TMA boxes have, which are whole pages or equal parts of one;
  * 1 where they do not divide it. */
 static int32_t boxed_rows(int32_t page)
 {
@@ -151,9 +151,10 @@ static bool lengths_differ(const gen_mla_decode_problem *p)
 }
 
 /* Why so many clusters are too few. On an H200 one takes some 10 us and then 28 to 33 us for 1,024
- * rows, shared out to its SMs; requests that are cut take 12 and 0.27 for 1,024 of all requests'
- * rows, for which memory is what counts from some 100 SMs on. So with a third of the SMs idle
- * clusters save the second launch, and lose more than that with more than four blocks an SM. */
+ * rows, partitioned among its SMs; requests that are cut take 12 and 0.27 for 1,024 of all
+ * requests' rows, for which memory is what counts from some 100 SMs on. So with a third of the SMs
+ * idle clusters save the second launch, and lose more than that with more than four blocks an SM.
+ */
 static const char *idle_sms(int64_t clusters, int32_t team, int32_t blocks, int64_t num_sms)
 {
     if (clusters * team * 2 < num_sms)
@@ -224,14 +225,14 @@ SAME_PLACE(MLA_DECODE_CAUSAL, causal);
 
 static void keep_sharing(const struct sharing *s, int32_t *dims)
 {
-    dims[MLA_DECODE_NUM_PARTS] = s->num_parts;
-    dims[MLA_DECODE_VISIT] = s->visit;
-    dims[MLA_DECODE_SNAP] = s->snap;
-    dims[MLA_DECODE_CHUNK] = s->chunk;
-    dims[MLA_DECODE_MAX_CHUNKS] = s->max_chunks;
-    dims[MLA_DECODE_BY_REQUEST] = s->by_request;
-    dims[MLA_DECODE_NUM_RECORDS] = s->num_records;
-    dims[MLA_DECODE_NUM_SLOTS] = s->num_slots;
+    dims[MLA_DECODE_NUM_PARTS] = GEN__FRESH(s->num_parts);
+    dims[MLA_DECODE_VISIT] = GEN__FRESH(s->visit);
+    dims[MLA_DECODE_SNAP] = GEN__FRESH(s->snap);
+    dims[MLA_DECODE_CHUNK] = GEN__FRESH(s->chunk);
+    dims[MLA_DECODE_MAX_CHUNKS] = GEN__FRESH(s->max_chunks);
+    dims[MLA_DECODE_BY_REQUEST] = GEN__FRESH(s->by_request);
+    dims[MLA_DECODE_NUM_RECORDS] = GEN__FRESH(s->num_records);
+    dims[MLA_DECODE_NUM_SLOTS] = GEN__FRESH(s->num_slots);
 }
 
 static void plan(const gen_problem *base, const gen_device *device,
@@ -273,17 +274,18 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
     const int32_t pieces = dims[MLA_DECODE_CHUNK] ? dims[MLA_DECODE_MAX_CHUNKS]
                            : batch < num_parts    ? num_parts / batch + 1
                                                   : 2;
-    const gen_mla_merge_problem merge = {
-        .base = {sizeof merge, GEN_MLA_MERGE, p->base.flags, 0},
-        .num_records = dims[MLA_DECODE_NUM_RECORDS],
-        .num_heads = p->num_heads,
-        .q_len = p->q_len,
-        .num_pieces = pieces,
-        .dtype = p->dtype,
-    };
-    _Static_assert(sizeof merge <= sizeof parts->problem, "a part holds the problem");
+    int32_t *const to = parts[0].problem.fields;
+    _Static_assert(sizeof(gen_mla_merge_problem) <= sizeof parts->problem, "a part holds it");
+#define TO(field) to[offsetof(gen_mla_merge_problem, field) / sizeof(int32_t)]
     parts[0].launch = MLA_DECODE_MERGE;
-    memcpy(&parts[0].problem, &merge, sizeof merge);
+    parts[0].problem.base =
+        (gen_problem){sizeof(gen_mla_merge_problem), GEN_MLA_MERGE, p->base.flags, 0};
+    TO(num_records) = dims[MLA_DECODE_NUM_RECORDS];
+    TO(num_heads) = p->num_heads;
+    TO(q_len) = p->q_len;
+    TO(num_pieces) = pieces;
+    TO(dtype) = p->dtype;
+#undef TO
     return 1;
 }
 

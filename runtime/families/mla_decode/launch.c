@@ -1,6 +1,6 @@
 /*
  * The arguments of mla_decode and the parameters of its launches: what is
- * allowed, where things lie, and what the copy engine is told of the cache.
+ * allowed, where things lie, and the tensor maps of the cache.
  */
 #include "families/mla/mla.h"
 #include "families/mla_decode/mla_decode.h"
@@ -41,12 +41,12 @@ struct gen__mla_strides gen__mla_decode_strides(const int32_t *dims, const gen_m
         .lse_head = or_packed(a->lse_head_stride, 1),
         .page_table = or_packed(a->page_table_stride, most_pages(dims)),
     };
-    s.q_nope_token = or_packed(a->q_nope_token_stride, heads * s.q_nope_head);
-    s.q_pe_token = or_packed(a->q_pe_token_stride, heads * s.q_pe_head);
-    s.ckv_page = or_packed(a->ckv_page_stride, page * s.ckv_row);
-    s.kpe_page = or_packed(a->kpe_page_stride, page * s.kpe_row);
-    s.o_token = or_packed(a->o_token_stride, heads * s.o_head);
-    s.lse_token = or_packed(a->lse_token_stride, heads * s.lse_head);
+    s.q_nope_token = or_packed(a->q_nope_token_stride, gen__mla_outer(heads, s.q_nope_head));
+    s.q_pe_token = or_packed(a->q_pe_token_stride, gen__mla_outer(heads, s.q_pe_head));
+    s.ckv_page = or_packed(a->ckv_page_stride, gen__mla_outer(page, s.ckv_row));
+    s.kpe_page = or_packed(a->kpe_page_stride, gen__mla_outer(page, s.kpe_row));
+    s.o_token = or_packed(a->o_token_stride, gen__mla_outer(heads, s.o_head));
+    s.lse_token = or_packed(a->lse_token_stride, gen__mla_outer(heads, s.lse_head));
     return s;
 }
 
@@ -186,7 +186,7 @@ static enum gen_status check_scalars(const int32_t *dims, const gen_mla_decode_a
     return GEN_OK;
 }
 
-/* ---- the copy engine's view of the cache ------------------------------- */
+/* ---- tensor maps of the cache ------------------------------------------ */
 
 /* One tensor: columns of a cell of 64, rows, cells, pages. A box of whole tiles holds up to
  * MLA_MAP_CELLS cells, one behind the other, as the kernel wants them. */
@@ -201,7 +201,8 @@ static enum gen_status encode_map(const struct gen__driver *driver, const char *
     const struct gen__boxed tensor = {
         .memory = memory,
         .extent = {64, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], cells, (uint64_t)num_pages},
-        .strides = {(uint64_t)row_stride * element, 64u * element, (uint64_t)page_stride * element},
+        .strides = {(uint64_t)row_stride * element, UINT64_C(64) * element,
+                    (uint64_t)page_stride * element},
         .box = {64, rows, rows == MLA_BLOCK && cells > 1 ? MLA_MAP_CELLS : 1, 1},
         .type = dtype == GEN_DTYPE_E4M3   ? GEN__TENSOR_UINT8
                 : dtype == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16
@@ -362,15 +363,23 @@ static void merge_params(const int32_t *dims, const gen_mla_decode_args *a,
     };
 }
 
+static enum gen_status check_args(const int32_t *dims, const gen_mla_decode_args *a)
+{
+    enum gen_status status = check_dims(dims);
+    if (!status)
+        status = check_pointers(dims, a);
+    if (!status)
+        status = check_scalars(dims, a);
+    return status ? status : check_strides(dims, a);
+}
+
 enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *base,
                                        void *workspace, void *out)
 {
     const gen_mla_decode_args *a = (const gen_mla_decode_args *)base;
     const int32_t *dims = plan->dims;
-    enum gen_status status;
-    if ((status = check_dims(dims)) != GEN_OK || (status = check_pointers(dims, a)) != GEN_OK ||
-        (status = check_scalars(dims, a)) != GEN_OK ||
-        (status = check_strides(dims, a)) != GEN_OK || !out)
+    const enum gen_status status = launch == MLA_DECODE_MAIN ? check_args(dims, a) : GEN_OK;
+    if (status || !out)
         return status;
     const struct gen__mla_strides s = gen__mla_decode_strides(dims, a);
     if (launch == MLA_DECODE_MERGE) {
@@ -381,10 +390,5 @@ enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, co
         return gen__fail(GEN_STATUS_MISMATCH,
                          "%s: the plan's num_parts is %" PRId32 "; not what gen_select() writes",
                          family, dims[MLA_DECODE_NUM_PARTS]);
-    /* Aligned as the device wants it, which `out` need not be. */
-    struct gen_mla_decode_params k;
-    status = main_params(dims, a, &s, workspace, &k);
-    if (!status)
-        memcpy(out, &k, sizeof k);
-    return status;
+    return main_params(dims, a, &s, workspace, out);
 }

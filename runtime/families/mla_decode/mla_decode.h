@@ -89,21 +89,28 @@ enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, co
                                        void *workspace, void *params);
 
 /* inputs.c */
-enum { MLA_DECODE_NUM_FORMS = 10 };
-extern const char *const gen__mla_decode_forms[MLA_DECODE_NUM_FORMS];
+enum {
+    MLA_DECODE_EXTRA_PAGES = 3,  /* that no request has */
+    MLA_DECODE_EXTRA_ENTRIES = 1 /* of a page table, behind those that are needed */
+};
+int64_t gen__mla_decode_pages(const gen_mla_decode_problem *problem); /* of all requests */
 uint32_t gen__mla_decode_tensors(const gen_problem *problem, struct gen__tensor *tensors);
 void gen__mla_decode_default_args(const gen_problem *problem, gen_args *args);
 enum gen_status gen__mla_decode_fill(const gen_problem *problem, const gen_args *args,
                                      const struct gen__tensor *tensors,
                                      const struct gen__fill_options *options, void *const *data);
-bool gen__mla_decode_form(const gen_problem *problem, uint32_t index, gen_args *args,
-                          struct gen__tensor *tensors);
-bool gen__mla_decode_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
-                          struct gen__tensor *tensors);
 void gen__mla_decode_cost(const gen_problem *problem, double *bytes, double *flops);
 extern const uint8_t gen__mla_decode_grid[];
 void gen__mla_decode_set_counts(gen_problem *problem, const float counts[GEN__MAX_COORDS]);
 void gen__mla_decode_case_name(const gen_problem *problem, char *text, size_t capacity);
+
+/* forms.c */
+enum { MLA_DECODE_NUM_FORMS = 10 };
+extern const char *const gen__mla_decode_forms[MLA_DECODE_NUM_FORMS];
+bool gen__mla_decode_form(const gen_problem *problem, uint32_t index, gen_args *args,
+                          struct gen__tensor *tensors);
+bool gen__mla_decode_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
+                          struct gen__tensor *tensors);
 
 /* reference.c */
 enum gen_status gen__mla_decode_exact(const gen_plan *plan, const gen_args *args,

@@ -28,7 +28,7 @@ static int32_t at_least_1(int32_t x)
     return x > 1 ? x : 1;
 }
 
-/* The length that a batch is shared out by. */
+/* The length that a batch is partitioned by. */
 static int32_t usual_length(const gen_mla_decode_problem *p)
 {
     return p->base.flags & GEN_BATCH_INVARIANT ? p->max_kv_len : p->kv_len;
@@ -77,7 +77,7 @@ static int32_t team_of(const struct gen__facts *variant)
  *         each round of them
  *     tensor: multiply-adds of queries and keys, probabilities and values, at the rate of wgmma or
  *         of mma.sync. With wgmma 64 rows are multiplied whatever of them counts; without shared
- *         scores each owner of output columns works out all of them
+ *         scores each owner of output columns computes all of them
  *
  * Both overlap where there are at least two stages. Times in microseconds; to be fitted.
  */
@@ -144,7 +144,7 @@ static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *
 
 /* ---- shares ------------------------------------------------------------ */
 
-/* How a batch is shared out; docs in templates/mla_decode/args.h. */
+/* How a batch is partitioned; docs in templates/mla_decode/args.h. */
 struct sharing {
     int32_t row_tiles, num_parts;
     int32_t visit, snap, chunk, max_chunks, by_request;
@@ -224,7 +224,8 @@ static float even_us(const gen_mla_decode_problem *p, const gen_device *device,
     const int32_t used = each * p->batch;
     const bool uneven = used > (int32_t)device->num_sms / s->row_tiles;
     const float share = uneven ? 1.0f : larger((float)used / (float)s->num_parts, enough_sms);
-    const float blocks = (float)((blocks_of(usual_length(p)) - 1) / each + 1);
+    const int32_t rounds = (blocks_of(usual_length(p)) - 1) / each + 1;
+    const float blocks = (float)rounds;
     return blocks * larger(c->block_us * share, c->tensor_us) + visit_us + merged_us(p, c, used);
 }
 
@@ -233,13 +234,14 @@ static float team_us(const gen_mla_decode_problem *p, const struct costs *c, int
                      int32_t resident)
 {
     const float share = larger((float)(p->batch * team) / (float)resident, enough_sms);
-    const float blocks = (float)((blocks_of(usual_length(p)) - 1) / team + 1);
+    const int32_t rounds = (blocks_of(usual_length(p)) - 1) / team + 1;
+    const float blocks = (float)rounds;
     return blocks * larger(c->block_us * share, c->tensor_us) + visit_us + meet_us;
 }
 
 static bool partials_allowed(const gen_mla_decode_problem *p, int64_t slots)
 {
-    const int64_t row_bytes = MLA_LATENT * 2 + (int64_t)sizeof(struct gen_mla_partial_row);
+    const int64_t row_bytes = MLA_LATENT * INT64_C(2) + (int64_t)sizeof(struct gen_mla_partial_row);
     const int64_t bytes = slots * rows_of(p) * row_bytes;
     return !p->base.max_workspace_mib || bytes + (1 << 16) <= (int64_t)p->base.max_workspace_mib
                                                                   << 20;
@@ -296,7 +298,8 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
     if (p->base.flags & GEN_BATCH_INVARIANT) {
         share_by_chunks(p, &s);
         s.us = s.chunk ? cut : whole;
-    } else if (s.num_parts > 1 && (ragged || cut < whole) && partials_allowed(p, 2 * s.num_parts)) {
+    } else if (s.num_parts > 1 && (ragged || cut < whole) &&
+               partials_allowed(p, INT64_C(2) * s.num_parts)) {
         const int64_t blocks = (int64_t)p->batch * blocks_of(p->kv_len);
         while (s.snap < MOST_SNAP && blocks >= (int64_t)(s.snap + 1) * SNAP_SHARE * s.num_parts)
             s.snap++;

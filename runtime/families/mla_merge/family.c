@@ -182,8 +182,8 @@ struct gen__mla_merge_strides gen__mla_merge_strides(const int32_t *dims,
         .o_head = a->o_head_stride ? a->o_head_stride : MLA_LATENT,
         .lse_head = a->lse_head_stride ? a->lse_head_stride : 1,
     };
-    s.o_token = a->o_token_stride ? a->o_token_stride : heads * s.o_head;
-    s.lse_token = a->lse_token_stride ? a->lse_token_stride : heads * s.lse_head;
+    s.o_token = a->o_token_stride ? a->o_token_stride : gen__mla_outer(heads, s.o_head);
+    s.lse_token = a->lse_token_stride ? a->lse_token_stride : gen__mla_outer(heads, s.lse_head);
     return s;
 }
 

@@ -132,7 +132,8 @@ enum gen_status gen__mla_merge_fill(const gen_problem *base, const gen_args *arg
     for (int32_t r = 0; r < p->num_records; r++) {
         records[r] = (struct gen_mla_record){
             .request = options->ordered ? r : p->num_records - 1 - r,
-            .first_slot = (int32_t)(a->chunked ? r * p->num_pieces : 2 * r * parts_each(p) + 1),
+            .first_slot = (int32_t)(a->chunked ? (int64_t)r * p->num_pieces
+                                               : INT64_C(2) * r * parts_each(p) + 1),
             .num_pieces = p->num_pieces,
         };
         if (options->padding)
@@ -155,7 +156,7 @@ void gen__mla_merge_cost(const gen_problem *base, double *bytes, double *flops)
 {
     const gen_mla_merge_problem *p = (const gen_mla_merge_problem *)base;
     const double rows = (double)p->num_records * (double)gen__mla_merge_rows(p);
-    *bytes = rows * p->num_pieces * (MLA_LATENT * 2 + sizeof(struct gen_mla_partial_row)) +
+    *bytes = rows * p->num_pieces * (MLA_LATENT * 2ul + sizeof(struct gen_mla_partial_row)) +
              rows * (MLA_LATENT * 2 + 4);
     *flops = rows * p->num_pieces * MLA_LATENT * 2;
 }

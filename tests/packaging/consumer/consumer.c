@@ -1,5 +1,5 @@
 /* Selects a kernel for a GPU that need not be here and runs the same problem on
- * the CPU, with inputs whose result can be worked out by hand. */
+ * the CPU, with inputs whose result can be computed by hand. */
 #include <attngen/gen.h>
 #include <attngen/la_decode.h>
 
