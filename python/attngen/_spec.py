@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""The arguments of libattngen_tvmffi's functions, behind library, flags and workspace.
+
+T: a tensor that is read, T!: one that is written, ?: None is allowed.
+"""
+
+_SPEC = """
+attn_fwd: q T, k T, v T, o T!, lse T!?, cu_seqlens_q T?, cu_seqlens_k T?, max_seqlen_q int?, max_seqlen_k int?,
+    scale float?, causal bool, window_left int, window_right int, softcap float, q_descale T?, k_descale T?,
+    v_descale T?
+mla_decode: q_nope T, q_pe T?, ckv T, kpe T?, o T!, lse T!?, kv_len T, page_indices T, page_indptr T?, q_indptr T?,
+    q_len int, mean_kv_len int, max_kv_len int, scale float, causal bool, lse_base_2 bool, ckv_scale float,
+    kpe_scale float
+la_decode: q T, k T, v T, o T!, decay T, state T!, slots T?, scale float?, state_v_first bool, zero_padding bool
+kda_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, slots T?, accepted T?, cu_seqlens T?,
+    num_tokens int?, scale float?, lower_bound float?, gate_form int, beta_form int, l2_norm bool,
+    state_v_first bool, write int, zero_padding bool
+kda_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_state T?, final_state T!?, states T!?,
+    cu_seqlens T?, max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, l2_norm bool,
+    state_v_first bool, safe_gate bool, segment_chunks int
+kda_gate: g T, gk T!, A_log T?, dt_bias T?, q T?, k T?, q_norm T!?, k_norm T!?, q_rstd T!?, k_rstd T!?,
+    cu_seqlens T?, max_seqlen int?, gate_form int, lower_bound float?
+kda_chunk_intra: q T, k T, v T?, gk T, beta T, a_qk T!, a_kk T!, w T!?, u T!?, kg T!?, qg T!?, cu_seqlens T?,
+    max_seqlen int?, scale float?, safe_gate bool
+kda_recompute_wu: q T?, k T, v T, gk T, beta T, a_kk T, w T!, u T!, kg T!?, qg T!?, cu_seqlens T?, max_seqlen int?
+kda_chunk_h: kg T, w T, u T, gk T, initial_state T?, h T!, v_new T!, final_state T!?, cu_seqlens T?,
+    max_seqlen int?, state_v_first bool
+kda_chunk_o: q T, v_new T, gk T, a_qk T, h T, o T!, cu_seqlens T?, max_seqlen int?, scale float?, state_v_first bool
+"""
+
+
+def _parse():
+    spec = {}
+    for line in _SPEC.replace("\n    ", " ").strip().splitlines():
+        name, arguments = line.split(": ", 1)
+        spec[name] = tuple(tuple(a.split()) for a in arguments.split(", "))
+    return spec
+
+
+SPEC = _parse()
+
+
+def schema(name):
+    """The schema of the torch operator attngen::<name>."""
+    arguments, letters = ["int library", "int flags", "Tensor(a0!)? workspace"], 0
+    for argument, kind in SPEC[name]:
+        if kind.startswith("T"):
+            letters += "!" in kind
+            kind = ("Tensor" + (f"(a{letters}!)" if "!" in kind else "")) + ("?" if "?" in kind else "")
+        arguments.append(f"{kind} {argument}")
+    return f"({', '.join(arguments)}) -> ()"
+
+
+def written(name):
+    """The arguments that a call writes."""
+    return ("workspace",) + tuple(argument for argument, kind in SPEC[name] if "!" in kind)

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: MIT
+"""The families as functions over arrays.
+
+All take, beside what stands in their docstrings: `library` (a Library, None for the default product), `flags`
+(DETERMINISTIC, BATCH_INVARIANT, SERIAL_LAUNCH, joined by |) and `workspace` (a tensor of bytes on the device, at
+least as large as select() says and 256-byte aligned; None: torch's allocator is asked). They raise ValueError for a
+shape, dtype, device or value that is not allowed, TypeError for an argument of another kind and RuntimeError for what
+the driver refuses. Where T names tokens, tensors are of [B, T, ...], or of [T, ...] for one sequence; with
+cu_seqlens they are packed, and B is 1.
+"""
+
+from ._arrays import kind_of
+
+DETERMINISTIC = 1
+BATCH_INVARIANT = 2
+SERIAL_LAUNCH = 4
+
+_WRITE = {"last": 0, "each": 1, "none": 2}
+
+
+def _handle(library):
+    return 0 if library is None else library.handle
+
+
+def _gate_form(use_gate_in_kernel, lower_bound):
+    return 0 if not use_gate_in_kernel else 1 if lower_bound is None else 2
+
+
+def _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval):
+    if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
+        raise ValueError("allow_neg_eigval is True without use_beta_sigmoid_in_kernel, which it goes with")
+    return 0 if not use_beta_sigmoid_in_kernel else 2 if allow_neg_eigval else 1
+
+
+def _bias(dt_bias, g):
+    return dt_bias.reshape(g.shape[-2], g.shape[-1]) if dt_bias is not None and len(dt_bias.shape) == 1 else dt_bias
+
+
+def _longest(xp, cu_seqlens, max_seqlen):
+    return xp.longest(cu_seqlens) if max_seqlen is None and cu_seqlens is not None else max_seqlen
+
+
+def attn_fwd(q, k, v, *, causal=False, scale=None, window=(-1, -1), softcap=0.0, cu_seqlens_q=None, cu_seqlens_k=None,
+             max_seqlen_q=None, max_seqlen_k=None, q_descale=None, k_descale=None, v_descale=None, return_lse=False,
+             out=None, out_dtype="bfloat16", library=None, flags=0, workspace=None):
+    """Dense attention, forward: softmax(scale q k' + mask) v.
+
+    q: [B, Sq, H, D], k and v: [B, Sk, HK, D] with H a multiple of HK; bfloat16, float16, float8_e4m3fn or
+    float8_e5m2, D of 64, 128 or 256. Packed, with cu_seqlens_q and cu_seqlens_k of [B + 1], int32: [rows, H, D];
+    max_seqlen_q and max_seqlen_k are then the most rows of any sequence (None: all rows).
+    window: keys before and behind a query that count, -1 for all; causal is aligned at the bottom right.
+    q_descale, k_descale, v_descale: [B, HK] float32, of 8-bit types alone.
+    Returns o, as q (of 8-bit types in out_dtype, "bfloat16" or "float16"), and with return_lse (o, lse), lse of
+    [B, H, Sq] or packed [H, rows], float32.
+    """
+    xp = kind_of(q)
+    packed = cu_seqlens_q is not None
+    if packed:
+        cu_seqlens_q, cu_seqlens_k = xp.int32(cu_seqlens_q), xp.int32(cu_seqlens_k)
+        max_seqlen_q = q.shape[0] if max_seqlen_q is None else max_seqlen_q
+        max_seqlen_k = k.shape[0] if max_seqlen_k is None else max_seqlen_k
+    if out is None:
+        out = xp.named(q, q.shape, out_dtype) if q.dtype.itemsize == 1 else xp.like(q)
+    lse = None
+    if return_lse:
+        lse = xp.fp32(q, (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1]))
+    told = xp.call("attn_fwd", _handle(library), flags, workspace, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k,
+                   max_seqlen_q, max_seqlen_k, scale, causal, window[0], window[1], softcap, q_descale, k_descale,
+                   v_descale)
+    if told is not None:
+        return told
+    return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
+
+
+def mla_decode(q_nope, q_pe, ckv, kpe, kv_len, page_indices, *, page_indptr=None, q_indptr=None, q_len=None,
+               max_kv_len=None, mean_kv_len=None, scale=None, causal=True, return_lse=False, lse_base_2=False,
+               ckv_scale=1.0, kpe_scale=1.0, out=None, library=None, flags=0, workspace=None):
+    """MLA decode over a paged cache of latents, in the absorbed form.
+
+    q_nope: [tokens, H, 512], q_pe: [tokens, H, 64] or None, bfloat16 or float16; ckv: [pages, page_size, 512], kpe:
+    [pages, page_size, 64] or None, of the same dtype or float8_e4m3fn. kv_len: [batch] int32, rows of each request.
+    page_indices: [batch, pages of a request] int32, or with page_indptr of [batch + 1] one list.
+    q_indptr: [batch + 1] int32, where each request's query tokens begin, q_len at most (None: 8); without it every
+    request has tokens / batch. max_kv_len: the most rows of any request (None: what the page table has room for),
+    mean_kv_len: their mean, which the choice goes by (None: max_kv_len). scale None: 1/sqrt(192), DeepSeek's.
+    Returns o: [tokens, H, 512], and with return_lse (o, lse), lse of [tokens, H] float32.
+    """
+    xp = kind_of(q_nope)
+    kv_len, page_indices = xp.int32(kv_len), xp.int32(page_indices)
+    page_indptr, q_indptr = xp.int32(page_indptr), xp.int32(q_indptr)
+    batch = kv_len.shape[0]
+    if q_len is None:
+        q_len = 8 if q_indptr is not None else max(1, q_nope.shape[0] // max(1, batch))
+    if max_kv_len is None:
+        max_kv_len = max(1, min(page_indices.shape[-1] * ckv.shape[1], 1 << 24))
+    if mean_kv_len is None:
+        mean_kv_len = max_kv_len
+    if scale is None:
+        scale = 192 ** -0.5
+    if out is None:
+        out = xp.like(q_nope)
+    lse = xp.fp32(q_nope, q_nope.shape[:2]) if return_lse else None
+    told = xp.call("mla_decode", _handle(library), flags, workspace, q_nope, q_pe, ckv, kpe, out, lse, kv_len,
+                   page_indices, page_indptr, q_indptr, q_len, mean_kv_len, max_kv_len, scale, causal, lse_base_2,
+                   ckv_scale, kpe_scale)
+    if told is not None:
+        return told
+    return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
+
+
+def la_decode(q, k, v, state, decay, *, slots=None, scale=None, state_v_first=False, zero_padding=False, out=None,
+              library=None, flags=0, workspace=None):
+    """Lightning Attention decode: one token a row; the states are updated in place.
+
+    q, k: [B, H, D], v: [B, HV, D] (or [B, 1, ..., D]) bfloat16 or float16, D of 64, 128 or 256. state: [slots, HV, D,
+    D] float32, [K, V] or with state_v_first [V, K]. decay: [H] or [HV] float32, >= 0: a state is scaled by exp(-decay).
+    slots: [B] int32, the state of each row; one outside of the pool marks a padding row, whose output is left as it
+    is, or with zero_padding zero. None: row b has state b. scale None: 1/sqrt(D).
+    Returns o, as v.
+    """
+    xp = kind_of(q)
+    if out is None:
+        out = xp.like(v)
+    told = xp.call("la_decode", _handle(library), flags, workspace, q, k, v, out, decay, state, xp.int32(slots), scale,
+                   state_v_first, zero_padding)
+    return xp.give(out) if told is None else told
+
+
+def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None, accepted=None, cu_seqlens=None,
+               num_tokens=None, scale=None, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
+               use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, lower_bound=None, state_v_first=False,
+               write="last", zero_padding=False, out=None, library=None, flags=0, workspace=None):
+    """Kimi Delta Attention decode: 1 to 8 tokens a row; the states are updated in place.
+
+    q, k: [B, T, H, K], v: [B, T, HV, V] bfloat16 or float16, K = V of 64 or 128; g: [B, T, HV, K] and beta: [B, T, HV]
+    of that dtype or float32; [B, H, K] and so on for one token. With cu_seqlens of [B + 1] int32: [tokens, H, K], of
+    rows of num_tokens at most (None: 8). state: [slots, HV, K, V] float32, or with state_v_first [.., V, K].
+    slots: [B] or [B, columns] int32, accepted: [B] int32: row b begins with the state of slots[b, accepted[b] - 1];
+    a slot outside of the pool marks a padding row. write: "last" (the last state goes back where the first came
+    from), "each" (the one behind token t goes to slots[b, t]) or "none".
+    The gate: g as it is, with use_gate_in_kernel -exp(A_log) softplus(g + dt_bias), and with lower_bound
+    lower_bound sigmoid(exp(A_log) (g + dt_bias)); A_log: [HV], dt_bias: [HV, K] float32. beta: as it is, or by
+    sigmoid, twice that with allow_neg_eigval.
+    Returns o, as v.
+    """
+    xp = kind_of(q)
+    if out is None:
+        out = xp.like(v)
+    if not use_gate_in_kernel:
+        A_log = dt_bias = None
+    if write not in _WRITE:
+        raise ValueError(f"write is {write!r}; allowed: 'last', 'each', 'none'")
+    told = xp.call("kda_decode", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
+                   state, xp.int32(slots), xp.int32(accepted), xp.int32(cu_seqlens), num_tokens, scale,
+                   lower_bound if use_gate_in_kernel else None, _gate_form(use_gate_in_kernel, lower_bound),
+                   _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
+                   _WRITE[write], zero_padding)
+    return xp.give(out) if told is None else told
+
+
+def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,
+                use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
+                allow_neg_eigval=False, safe_gate=False, lower_bound=None, state_v_first=False, cu_seqlens=None,
+                max_seqlen=None, A_log=None, dt_bias=None, segment_chunks=0, out=None, final_state=None, library=None,
+                flags=0, workspace=None):
+    """Kimi Delta Attention prefill: the whole forward, of sequences of any length.
+
+    q, k: [B, T, H, K], v: [B, T, HV, V] bfloat16 or float16, K = V of 64 or 128, HV a multiple of H; g: [B, T, HV, K]
+    and beta: [B, T, HV] of that dtype or float32. Gate, beta and norm: as in kda_decode. safe_gate promises that no
+    activated gate is below -5, which is faster; a gate with lower_bound keeps that by itself.
+    cu_seqlens: [N + 1] int32 (int64 is copied to int32 on the device), with B = 1. max_seqlen: the most tokens of
+    any sequence; a smaller one cuts sequences short. None: all tokens, where cu_seqlens is on a GPU; the choice is
+    better where it is known.
+    initial_state: [N, HV, K, V] float32, or with state_v_first [N, HV, V, K]; None: zeros. final_state: where to write
+    it, which may be initial_state. segment_chunks: how long sequences are cut, 0: as estimated, -1: not at all.
+    Returns (o, final_state), o as v; final_state is None where it is neither given nor asked for.
+    """
+    xp = kind_of(q)
+    if out is None:
+        out = xp.like(v)
+    max_seqlen = _longest(xp, cu_seqlens, max_seqlen)
+    if final_state is None and output_final_state:
+        sequences = (q.shape[0] if len(q.shape) == 4 else 1) if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        final_state = xp.fp32(q, (sequences, v.shape[-2], q.shape[-1], v.shape[-1]))
+    gate = _gate_form(use_gate_in_kernel, lower_bound)
+    if not use_gate_in_kernel:
+        A_log = dt_bias = None
+    told = xp.call("kda_prefill", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
+                   initial_state, final_state, None, xp.int32(cu_seqlens), max_seqlen, scale,
+                   lower_bound if gate == 2 else None, gate,
+                   _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
+                   bool(safe_gate or gate == 2), segment_chunks)
+    return (xp.give(out), xp.give(final_state)) if told is None else told
+
+
+def kda_gate(g, *, A_log=None, dt_bias=None, lower_bound=None, use_gate_in_kernel=True, q=None, k=None,
+             cu_seqlens=None, max_seqlen=None, library=None, flags=0, workspace=None):
+    """The first stage of KDA's prefill: gates activated and summed up within chunks of 64 tokens, times log2(e).
+
+    g: [B, T, HV, K] float32, or bfloat16 or float16; A_log: [HV], dt_bias: [HV, K] float32. use_gate_in_kernel False:
+    g is activated already. q, k: [B, T, H, K], to be divided by their norms as well.
+    Returns gk, as g in float32; with q and k (gk, q_norm, k_norm, q_rstd, k_rstd).
+    """
+    xp = kind_of(g)
+    max_seqlen = _longest(xp, cu_seqlens, max_seqlen)
+    gk = xp.fp32(g, g.shape)
+    norms = (None,) * 4
+    if q is not None:
+        norms = (xp.like(q), xp.like(k), xp.fp32(q, q.shape[:-1]), xp.fp32(k, k.shape[:-1]))
+    gate = _gate_form(use_gate_in_kernel, lower_bound)
+    if gate == 0:
+        A_log = dt_bias = None
+    told = xp.call("kda_gate", _handle(library), flags, workspace, g, gk, A_log, _bias(dt_bias, g), q, k, *norms,
+                   xp.int32(cu_seqlens), max_seqlen, gate, lower_bound if gate == 2 else None)
+    if told is not None:
+        return told
+    return xp.give(gk) if q is None else (xp.give(gk), *map(xp.give, norms))
+
+
+def kda_chunk_intra(q, k, v, gk, beta, *, scale=None, cu_seqlens=None, max_seqlen=None, safe_gate=False,
+                    with_qg=False, library=None, flags=0, workspace=None):
+    """The second stage: what the chunks of 64 tokens need of each other's absence.
+
+    q, k: [B, T, H, K], v: [B, T, HV, V] bfloat16 or float16; gk: [B, T, HV, K] float32, kda_gate's; beta: [B, T, HV].
+    v None: A_qk and A_kk alone.
+    Returns (w, u, qg, kg, A_qk, A_kk): [B, T, HV, K] (qg None without with_qg), A of [B, T, HV, 64].
+    """
+    xp = kind_of(q)
+    max_seqlen = _longest(xp, cu_seqlens, max_seqlen)
+    shape = gk.shape
+    a_qk, a_kk = xp.empty(q, (*shape[:-1], 64)), xp.empty(q, (*shape[:-1], 64))
+    w = u = kg = qg = None
+    if v is not None:
+        w, u, kg = xp.empty(q, shape), xp.empty(q, shape), xp.empty(q, shape)
+        qg = xp.empty(q, shape) if with_qg else None
+    told = xp.call("kda_chunk_intra", _handle(library), flags, workspace, q, k, v, gk, beta, a_qk, a_kk, w, u, kg, qg,
+                   xp.int32(cu_seqlens), max_seqlen, scale, safe_gate)
+    return tuple(map(xp.give, (w, u, qg, kg, a_qk, a_kk))) if told is None else told
+
+
+def kda_recompute_wu(k, v, beta, A, gk, q=None, *, cu_seqlens=None, max_seqlen=None, library=None, flags=0,
+                     workspace=None):
+    """The third stage: w, u and kg (with q also qg) again, from kda_chunk_intra's A_kk.
+
+    k: [B, T, H, K], v: [B, T, HV, V], A: [B, T, HV, 64] bfloat16 or float16; beta: [B, T, HV]; gk: [B, T, HV, K]
+    float32.
+    Returns (w, u, qg, kg); qg is None without q.
+    """
+    xp = kind_of(k)
+    max_seqlen = _longest(xp, cu_seqlens, max_seqlen)
+    w, u, kg = xp.empty(k, gk.shape), xp.empty(k, gk.shape), xp.empty(k, gk.shape)
+    qg = None if q is None else xp.empty(k, gk.shape)
+    told = xp.call("kda_recompute_wu", _handle(library), flags, workspace, q, k, v, gk, beta, A, w, u, kg, qg,
+                   xp.int32(cu_seqlens), max_seqlen)
+    return tuple(map(xp.give, (w, u, qg, kg))) if told is None else told
+
+
+def kda_chunk_h(kg, w, u, gk, *, initial_state=None, output_final_state=False, cu_seqlens=None, max_seqlen=None,
+                num_chunks=None, state_v_first=False, library=None, flags=0, workspace=None):
+    """The fourth stage: the state in front of each chunk of 64 tokens.
+
+    kg, w, u: [B, T, HV, K] bfloat16 or float16, gk: the same in float32. initial_state: [N, HV, K, V] float32.
+    num_chunks: with cu_seqlens, all sequences' chunks (None: T / 64 + N, of which the first ones are written).
+    Returns (h, v_new, final_state): h of [B, chunks, HV, K, V], with state_v_first [.., V, K]; v_new as u; final_state
+    of [N, HV, K, V] float32, or None.
+    """
+    xp = kind_of(kg)
+    max_seqlen = _longest(xp, cu_seqlens, max_seqlen)
+    shape = kg.shape if len(kg.shape) == 4 else (1, *kg.shape)
+    sequences = shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    if num_chunks is None:
+        num_chunks = (shape[1] + 63) // 64 if cu_seqlens is None else shape[1] // 64 + sequences
+    h = xp.empty(kg, (shape[0], num_chunks, shape[2], shape[3], shape[3]))
+    v_new = xp.like(u)
+    final_state = xp.fp32(kg, (sequences, shape[2], shape[3], shape[3])) if output_final_state else None
+    told = xp.call("kda_chunk_h", _handle(library), flags, workspace, kg, w, u, gk, initial_state, h, v_new,
+                   final_state, xp.int32(cu_seqlens), max_seqlen, state_v_first)
+    return (xp.give(h), xp.give(v_new), xp.give(final_state)) if told is None else told
+
+
+def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqlen=None, state_v_first=False, out=None,
+                library=None, flags=0, workspace=None):
+    """The last stage: outputs.
+
+    q: [B, T, H, K], v_new: [B, T, HV, V], a_qk: [B, T, HV, 64], h: [B, chunks, HV, K, V] bfloat16 or float16; gk:
+    [B, T, HV, K] float32.
+    Returns o, as v_new.
+    """
+    xp = kind_of(q)
+    max_seqlen = _longest(xp, cu_seqlens, max_seqlen)
+    if out is None:
+        out = xp.like(v_new)
+    told = xp.call("kda_chunk_o", _handle(library), flags, workspace, q, v_new, gk, a_qk, h, out,
+                   xp.int32(cu_seqlens), max_seqlen, scale, state_v_first)
+    return xp.give(out) if told is None else told
+
+
+ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, kda_gate, kda_chunk_intra,
+                               kda_recompute_wu, kda_chunk_h, kda_chunk_o)}

@@ -1,0 +1,339 @@
+/* la_decode, kda_decode and kda_prefill: operators on states. */
+#include "ffi.h"
+
+#include <attngen/kda_prefill.h>
+#include <attngen/la_decode.h>
+#include <inttypes.h>
+#include <math.h>
+
+int FFI_EXPORT __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t num_args,
+                                   TVMFFIAny *result);
+int FFI_EXPORT __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args,
+                                    TVMFFIAny *result);
+int FFI_EXPORT __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args,
+                                     TVMFFIAny *result);
+
+static float usual_scale(const struct ffi_call *call)
+{
+    return ffi_dim(call, 'd') > 0 ? 1 / sqrtf((float)ffi_dim(call, 'd')) : 1;
+}
+
+static void check_square(struct ffi_call *call, const char *what)
+{
+    const int64_t rows = ffi_dim(call, 'd'), columns = ffi_dim(call, 'e');
+    if (rows != columns && !call->failed)
+        ffi_fail(call, "ValueError",
+                 "%s is of %" PRId64 " x %" PRId64 "; %" PRId64 " x %" PRId64 " is wanted", what,
+                 rows, columns, rows, rows);
+}
+
+/* la_decode(library, flags, workspace, q, k, v, o, decay, state, slots, scale, state_v_first,
+ *           zero_padding) */
+int __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
+{
+    (void)handle;
+    struct ffi_call call;
+    if (!ffi_begin(&call, "la_decode", args, num_args, 10, result))
+        return -1;
+    const DLTensor *q = ffi_tensor(&call, "q", "*hd", FFI_16_BITS);
+    const uint32_t same = q ? 1u << ffi_dtype(q) : FFI_16_BITS;
+    const DLTensor *k = ffi_tensor(&call, "k", "*hd", same);
+    const DLTensor *v = ffi_tensor(&call, "v", "*vd", same);
+    const DLTensor *o = ffi_tensor(&call, "o", "*vd", same);
+    const DLTensor *decay = ffi_tensor(&call, "decay", "=m", FFI_FP32);
+    const DLTensor *state = ffi_tensor(&call, "state", "=svde", FFI_FP32);
+    const DLTensor *slots = ffi_optional(&call, "slots", "=n", FFI_INT32);
+    const float scale = ffi_float(&call, "scale", usual_scale(&call));
+    const bool v_first = ffi_bool(&call, "state_v_first");
+    const bool zero = ffi_bool(&call, "zero_padding");
+    if (call.failed)
+        return -1;
+    const int64_t rows = ffi_dim(&call, 'b') * ffi_dim(&call, 't');
+    ffi_set_dim(&call, 'r', rows, "q");
+    if (slots && ffi_dim(&call, 'n') != rows)
+        return ffi_fail(&call, "ValueError", "slots has %d entries; %d are wanted, one a row of q",
+                        (int)ffi_dim(&call, 'n'), (int)rows);
+    check_square(&call, "state");
+    const gen_la_decode_problem problem = {
+        .base = {sizeof problem, GEN_LA_DECODE, call.flags, 0},
+        .batch = ffi_size(&call, 'r'),
+        .num_qk_heads = ffi_size(&call, 'h'),
+        .num_v_heads = ffi_size(&call, 'v'),
+        .head_dim = ffi_size(&call, 'd'),
+        .dtype = ffi_dtype(q),
+        .layout = v_first ? GEN_LA_DECODE_VK : GEN_LA_DECODE_KV,
+    };
+    const gen_la_decode_args a = {
+        .base = {sizeof a, GEN_LA_DECODE},
+        .q = ffi_data(q),
+        .k = ffi_data(k),
+        .v = ffi_data(v),
+        .o = ffi_data(o),
+        .decay = ffi_data(decay),
+        .state = ffi_data(state),
+        .slots = ffi_data(slots),
+        .q_stride = ffi_token_stride(&call, q, "q", 2),
+        .k_stride = ffi_token_stride(&call, k, "k", 2),
+        .v_stride = ffi_token_stride(&call, v, "v", 2),
+        .o_stride = ffi_token_stride(&call, o, "o", 2),
+        .num_slots = ffi_size(&call, 's'),
+        .num_decays = ffi_size(&call, 'm'),
+        .scale = scale,
+        .zero_padding = zero,
+    };
+    return ffi_run(&call, &problem.base, &a.base);
+}
+
+/* What kda_decode and kda_prefill begin with, in this order. */
+struct kda_inputs {
+    const DLTensor *q, *k, *v, *g, *beta, *o, *a_log, *dt_bias;
+};
+
+static struct kda_inputs kda_inputs(struct ffi_call *call)
+{
+    struct kda_inputs in;
+    in.q = ffi_tensor(call, "q", "*hd", FFI_16_BITS);
+    const uint32_t same = in.q ? 1u << ffi_dtype(in.q) : FFI_16_BITS;
+    in.k = ffi_tensor(call, "k", "*hd", same);
+    in.v = ffi_tensor(call, "v", "*vd", same);
+    in.g = ffi_tensor(call, "g", "*vd", same | FFI_FP32);
+    in.beta = ffi_tensor(call, "beta", "*v", same | FFI_FP32);
+    in.o = ffi_tensor(call, "o", "*vd", same);
+    in.a_log = ffi_optional(call, "A_log", "=v", FFI_FP32);
+    in.dt_bias = ffi_optional(call, "dt_bias", "=vd", FFI_FP32);
+    return in;
+}
+
+/* Columns of the table of slots. */
+static int32_t slots_stride(struct ffi_call *call, const DLTensor *slots)
+{
+    if (!slots || slots->ndim == 1)
+        return slots != NULL;
+    const int64_t stride = slots->shape[0] > 1 ? ffi_stride(slots, 0) : slots->shape[1];
+    if (stride < slots->shape[1] || stride > INT32_MAX)
+        ffi_fail(call, "ValueError", "slots has stride %d from row to row; .contiguous() mends it",
+                 (int)stride);
+    return call->failed ? 0 : (int32_t)stride;
+}
+
+struct decode {
+    struct kda_inputs kda;
+    const DLTensor *state, *slots, *accepted, *cu_seqlens;
+    float scale, lower_bound;
+    int32_t gate_form, beta_form, write;
+    bool l2_norm, v_first, zero;
+};
+
+/* Sets the letters r, rows; m, the most tokens of a row; a, all tokens. */
+static void count_rows(struct ffi_call *call, const struct decode *in, int64_t most)
+{
+    if (call->failed)
+        return;
+    const int64_t tokens = ffi_dim(call, 'b') * ffi_dim(call, 't');
+    ffi_set_dim(call, 'a', tokens, "q");
+    if (in->cu_seqlens) {
+        ffi_set_dim(call, 'r', ffi_elements(in->cu_seqlens) - 1, "cu_seqlens");
+        ffi_set_dim(call, 'm', most == FFI_NO_INT ? GEN_KDA_DECODE_MAX_TOKENS : most, "num_tokens");
+    } else {
+        /* [tokens, ...] is one token of each row. */
+        const bool rows = in->kda.q->ndim == 4;
+        ffi_set_dim(call, 'r', rows ? ffi_dim(call, 'b') : tokens, "q");
+        ffi_set_dim(call, 'm', rows ? ffi_dim(call, 't') : 1, "q");
+    }
+    const int64_t rows = ffi_dim(call, 'r');
+    if (rows < 0 || ((in->slots || in->accepted) && ffi_dim(call, 'n') != rows))
+        ffi_fail(call, "ValueError", "%s has %" PRId64 " rows; %" PRId64 " are wanted",
+                 in->slots      ? "slots"
+                 : in->accepted ? "accepted"
+                                : "cu_seqlens",
+                 ffi_dim(call, 'n'), rows);
+}
+
+static void read_decode(struct ffi_call *call, struct decode *in)
+{
+    in->kda = kda_inputs(call);
+    in->state = ffi_tensor(call, "state", "=svde", FFI_FP32);
+    in->slots = ffi_optional(call, "slots", ffi_next_rank(call) == 1 ? "=n" : "nc", FFI_INT32);
+    in->accepted = ffi_optional(call, "accepted", "=n", FFI_INT32);
+    in->cu_seqlens = ffi_optional(call, "cu_seqlens", "=u", FFI_INT32);
+    const int64_t most = ffi_optional_int(call, "num_tokens");
+    in->scale = ffi_float(call, "scale", usual_scale(call));
+    in->lower_bound = ffi_float(call, "lower_bound", 0);
+    in->gate_form = ffi_int32(call, "gate_form", 0, 2, 0);
+    in->beta_form = ffi_int32(call, "beta_form", 0, 2, 0);
+    in->l2_norm = ffi_bool(call, "l2_norm");
+    in->v_first = ffi_bool(call, "state_v_first");
+    in->write = ffi_int32(call, "write", 0, 2, 0);
+    in->zero = ffi_bool(call, "zero_padding");
+    check_square(call, "state");
+    count_rows(call, in, most);
+}
+
+static gen_kda_decode_args decode_args(struct ffi_call *call, const struct decode *in)
+{
+    const struct kda_inputs *kda = &in->kda;
+    return (gen_kda_decode_args){
+        .base = {sizeof(gen_kda_decode_args), GEN_KDA_DECODE},
+        .q = ffi_data(kda->q),
+        .k = ffi_data(kda->k),
+        .v = ffi_data(kda->v),
+        .gate = ffi_data(kda->g),
+        .beta = ffi_data(kda->beta),
+        .o = ffi_data(kda->o),
+        .a_log = ffi_data(kda->a_log),
+        .dt_bias = ffi_data(kda->dt_bias),
+        .state = ffi_data(in->state),
+        .slots = ffi_data(in->slots),
+        .accepted = ffi_data(in->accepted),
+        .cu_seqlens = ffi_data(in->cu_seqlens),
+        .q_stride = ffi_token_stride(call, kda->q, "q", 2),
+        .k_stride = ffi_token_stride(call, kda->k, "k", 2),
+        .v_stride = ffi_token_stride(call, kda->v, "v", 2),
+        .gate_stride = ffi_token_stride(call, kda->g, "g", 2),
+        .beta_stride = ffi_token_stride(call, kda->beta, "beta", 1),
+        .o_stride = ffi_token_stride(call, kda->o, "o", 2),
+        .total_tokens = in->cu_seqlens ? ffi_size(call, 'a') : 0,
+        .num_slots = ffi_size(call, 's'),
+        .slots_stride = slots_stride(call, in->slots),
+        .write = in->write,
+        .gate_form = in->gate_form,
+        .beta_form = in->beta_form,
+        .qk_l2norm = in->l2_norm,
+        .zero_padding = in->zero,
+        .scale = in->scale,
+        .lower_bound = in->lower_bound,
+    };
+}
+
+/* kda_decode(library, flags, workspace, q, k, v, g, beta, o, A_log, dt_bias, state, slots,
+ *            accepted, cu_seqlens, num_tokens, scale, lower_bound, gate_form, beta_form, l2_norm,
+ *            state_v_first, write, zero_padding)
+ * q is of [rows, tokens of each, ...], or with cu_seqlens of [tokens, ...], of which a row has
+ * num_tokens at most. */
+int __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
+{
+    (void)handle;
+    struct ffi_call call;
+    struct decode in;
+    if (!ffi_begin(&call, "kda_decode", args, num_args, 21, result))
+        return -1;
+    read_decode(&call, &in);
+    if (call.failed)
+        return -1;
+    const gen_kda_decode_problem problem = {
+        .base = {sizeof problem, GEN_KDA_DECODE, call.flags, 0},
+        .batch = ffi_size(&call, 'r'),
+        .num_tokens = ffi_size(&call, 'm'),
+        .num_qk_heads = ffi_size(&call, 'h'),
+        .num_v_heads = ffi_size(&call, 'v'),
+        .head_dim = ffi_size(&call, 'd'),
+        .dtype = ffi_dtype(in.kda.q),
+        .gate_dtype = ffi_dtype(in.kda.g),
+        .beta_dtype = ffi_dtype(in.kda.beta),
+        .layout = in.v_first ? GEN_KDA_DECODE_VK : GEN_KDA_DECODE_KV,
+    };
+    const gen_kda_decode_args a = decode_args(&call, &in);
+    return ffi_run(&call, &problem.base, &a.base);
+}
+
+struct prefill {
+    struct kda_inputs kda;
+    const DLTensor *initial, *final, *states;
+    struct ffi_sequences sequences;
+    float scale, lower_bound;
+    int32_t gate_form, beta_form, segment;
+    bool l2_norm, v_first, safe;
+};
+
+static void read_prefill(struct ffi_call *call, struct prefill *in)
+{
+    in->kda = kda_inputs(call);
+    const uint32_t same = in->kda.q ? 1u << ffi_dtype(in->kda.q) : FFI_16_BITS;
+    in->initial = ffi_optional(call, "initial_state", "=nvde", FFI_FP32);
+    in->final = ffi_optional(call, "final_state", "=nvde", FFI_FP32);
+    in->states = ffi_optional(call, "states", "=cvde", same);
+    const DLTensor *cu_seqlens = ffi_optional(call, "cu_seqlens", "=u", FFI_INT32);
+    const int64_t most = ffi_optional_int(call, "max_seqlen");
+    in->scale = ffi_float(call, "scale", usual_scale(call));
+    in->lower_bound = ffi_float(call, "lower_bound", -5);
+    in->gate_form = ffi_int32(call, "gate_form", 0, 2, 0);
+    in->beta_form = ffi_int32(call, "beta_form", 0, 2, 0);
+    in->l2_norm = ffi_bool(call, "l2_norm");
+    in->v_first = ffi_bool(call, "state_v_first");
+    in->safe = ffi_bool(call, "safe_gate");
+    in->segment = ffi_int32(call, "segment_chunks", -1, 1 << 24, 0);
+    if (!ffi_sequences(call, cu_seqlens, most, &in->sequences))
+        return;
+    const struct ffi_sequences *s = &in->sequences;
+    if ((in->initial || in->final) && ffi_dim(call, 'n') != s->batch)
+        ffi_fail(call, "ValueError", "%s has %d states; %d are wanted, one a sequence",
+                 in->initial ? "initial_state" : "final_state", (int)ffi_dim(call, 'n'), s->batch);
+    if (in->initial || in->final || in->states)
+        check_square(call, "a state");
+    if (in->states && ffi_dim(call, 'c') < s->chunks)
+        ffi_fail(call, "ValueError", "states has %" PRId64 " chunks; %" PRId64 " are wanted",
+                 ffi_dim(call, 'c'), s->chunks);
+}
+
+static gen_kda_prefill_args prefill_args(struct ffi_call *call, const struct prefill *in)
+{
+    const struct kda_inputs *kda = &in->kda;
+    return (gen_kda_prefill_args){
+        .base = {sizeof(gen_kda_prefill_args), GEN_KDA_PREFILL},
+        .q = ffi_data(kda->q),
+        .k = ffi_data(kda->k),
+        .v = ffi_data(kda->v),
+        .g = ffi_data(kda->g),
+        .beta = ffi_data(kda->beta),
+        .A_log = ffi_data(kda->a_log),
+        .dt_bias = ffi_data(kda->dt_bias),
+        .cu_seqlens = in->sequences.cu_seqlens,
+        .initial_state = ffi_data(in->initial),
+        .final_state = ffi_data(in->final),
+        .o = ffi_data(kda->o),
+        .states = ffi_data(in->states),
+        .q_stride = ffi_token_stride(call, kda->q, "q", 2),
+        .k_stride = ffi_token_stride(call, kda->k, "k", 2),
+        .v_stride = ffi_token_stride(call, kda->v, "v", 2),
+        .g_stride = ffi_token_stride(call, kda->g, "g", 2),
+        .beta_stride = ffi_token_stride(call, kda->beta, "beta", 1),
+        .o_stride = ffi_token_stride(call, kda->o, "o", 2),
+        .scale = in->scale,
+        .lower_bound = in->lower_bound,
+        .gate = in->gate_form,
+        .beta_activation = in->beta_form,
+        .l2_norm = in->l2_norm,
+        .state_layout = in->v_first ? GEN_KDA_DECODE_VK : GEN_KDA_DECODE_KV,
+    };
+}
+
+/* kda_prefill(library, flags, workspace, q, k, v, g, beta, o, A_log, dt_bias, initial_state,
+ *             final_state, states, cu_seqlens, max_seqlen, scale, lower_bound, gate_form,
+ *             beta_form, l2_norm, state_v_first, safe_gate, segment_chunks) */
+int __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
+{
+    (void)handle;
+    struct ffi_call call;
+    struct prefill in;
+    if (!ffi_begin(&call, "kda_prefill", args, num_args, 21, result))
+        return -1;
+    read_prefill(&call, &in);
+    if (call.failed)
+        return -1;
+    const gen_kda_prefill_problem problem = {
+        .base = {sizeof problem, GEN_KDA_PREFILL, call.flags, 0},
+        .batch = in.sequences.batch,
+        .seq_len = in.sequences.seq_len,
+        .num_tokens = in.sequences.num_tokens,
+        .num_qk_heads = ffi_size(&call, 'h'),
+        .num_v_heads = ffi_size(&call, 'v'),
+        .head_dim = ffi_size(&call, 'd'),
+        .dtype = ffi_dtype(in.kda.q),
+        .gate_dtype = ffi_dtype(in.kda.g),
+        .beta_dtype = ffi_dtype(in.kda.beta),
+        .safe_gate = in.safe,
+        .segment_chunks = in.segment,
+    };
+    const gen_kda_prefill_args a = prefill_args(&call, &in);
+    return ffi_run(&call, &problem.base, &a.base);
+}

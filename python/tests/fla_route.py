@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""A plugin of pytest: turns attngen's backend on in FLA's own tests and reports what it served in each."""
+
+import collections
+
+import pytest
+
+FUNCTIONS = ("chunk_kda_fwd_intra", "recompute_w_u_fwd", "chunk_gated_delta_rule_fwd_h", "chunk_gla_fwd_o_gk")
+per_test = {}
+total = collections.Counter()
+
+
+def pytest_sessionstart(session):
+    import attngen.fla
+
+    attngen.fla.register()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    import attngen.fla as backend
+
+    before = collections.Counter(backend.served)
+    backend.declined.clear()
+    yield
+    served = backend.served - before
+    total.update(served)
+    per_test[item.nodeid] = (dict(served), dict(backend.declined))
+
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.section("what attngen served")
+    for name, (served, declined) in per_test.items():
+        terminalreporter.write_line(f"{name.split('::')[-1]}: served {served or 'nothing'}")
+        for function, reason in declined.items():
+            terminalreporter.write_line(f"    {function} declined: {reason}")
+    terminalreporter.write_line(f"in all: {dict(total)}, in {sum(bool(s) for s, _ in per_test.values())} of "
+                                f"{len(per_test)} tests")
+
+
+def pytest_sessionfinish(session, exitstatus):
+    missing = [name for name in FUNCTIONS if not total[name]]
+    if session.testscollected and missing and exitstatus == 0:
+        print(f"fla_route: attngen served no call of {', '.join(missing)}: the route was not taken")
+        session.exitstatus = 1

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT
+"""Every family on NumPy's arrays, against the definitions in reference.py."""
+
+import numpy as np
+import pytest
+
+import attngen
+import reference as ref
+
+
+def normal(rng, dtype, *shape, scale=1.0):
+    return (rng.standard_normal(shape) * scale).astype(dtype)
+
+
+def kda_inputs(rng, dtype, B, T, H, HV, K, raw=False):
+    q, k = normal(rng, dtype, B, T, H, K, scale=0.1), normal(rng, dtype, B, T, H, K, scale=0.1)
+    v = normal(rng, dtype, B, T, HV, K)
+    g = normal(rng, np.float32, B, T, HV, K)
+    beta = normal(rng, np.float32, B, T, HV)
+    return (q, k, v, g, beta) if raw else (q, k, v, -np.abs(g) * 0.1, ref.sigmoid(beta).astype(np.float32))
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (5, 3)}, {"softcap": 2.0, "scale": 0.3}])
+def test_attention_has_the_values_of_its_definition(rng, dtype, tolerance, options):
+    q, k, v = (normal(rng, dtype, 2, n, h, 64) for n, h in ((17, 4), (23, 2), (23, 2)))
+    o, lse = attngen.attn_fwd(q, k, v, return_lse=True, **options)
+    expected, expected_lse = ref.attention(q, k, v, **options)
+    assert o.dtype == dtype and ref.relative(o, expected) < tolerance
+    assert np.allclose(lse, expected_lse, atol=1e-3)
+
+
+def test_attention_of_packed_sequences_is_that_of_each(rng, dtype, tolerance):
+    cu_q, cu_k = np.array([0, 5, 5, 12], np.int32), np.array([0, 9, 11, 20], np.int32)
+    q, k, v = normal(rng, dtype, 12, 2, 64), normal(rng, dtype, 20, 2, 64), normal(rng, dtype, 20, 2, 64)
+    o = attngen.attn_fwd(q, k, v, causal=True, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=7, max_seqlen_k=9)
+    for n in range(3):
+        a, b = slice(cu_q[n], cu_q[n + 1]), slice(cu_k[n], cu_k[n + 1])
+        if a.stop > a.start:
+            expected, _ = ref.attention(q[None, a], k[None, b], v[None, b], causal=True)
+            assert ref.relative(o[a], expected[0]) < tolerance
+
+
+def test_attention_takes_strided_views(rng, dtype, tolerance):
+    fused = normal(rng, dtype, 2, 9, 3, 2, 64)
+    q, k, v = fused[:, :, 0], fused[:, :, 1], fused[:, :, 2]
+    assert ref.relative(attngen.attn_fwd(q, k, v), ref.attention(q, k, v)[0]) < tolerance
+    heads_first = normal(rng, dtype, 2, 2, 9, 64).transpose(0, 2, 1, 3)
+    assert ref.relative(attngen.attn_fwd(heads_first, k, v), ref.attention(heads_first, k, v)[0]) < tolerance
+
+
+def test_attention_of_eight_bits_takes_descales(rng):
+    import ml_dtypes
+
+    q, k, v = (normal(rng, ml_dtypes.float8_e4m3fn, 1, 16, 2, 64) for _ in range(3))
+    descale = np.full((1, 2), 0.5, np.float32)
+    o = attngen.attn_fwd(q, k, v, q_descale=descale, v_descale=descale, out_dtype="float16")
+    expected, _ = ref.attention(q.astype(float) * 0.5, k, v.astype(float) * 0.5)
+    assert o.dtype == np.float16 and ref.relative(o, expected) < 0.05
+
+
+@pytest.mark.parametrize("q_len", [1, 2])
+def test_mla_decode_reads_pages(rng, dtype, tolerance, q_len):
+    lengths, page_size, H = np.array([1, 70, 130], np.int32), 64, 3
+    pages = rng.permutation(9).reshape(3, 3).astype(np.int32)
+    q_nope, q_pe = normal(rng, dtype, 3 * q_len, H, 512), normal(rng, dtype, 3 * q_len, H, 64)
+    ckv, kpe = normal(rng, dtype, 9, page_size, 512), normal(rng, dtype, 9, page_size, 64)
+    o, lse = attngen.mla_decode(q_nope, q_pe, ckv, kpe, lengths, pages, scale=0.05, return_lse=True)
+    expected, expected_lse = ref.mla(q_nope, q_pe, ckv, kpe, lengths, pages, q_len, 0.05)
+    assert ref.relative(o, expected) < tolerance
+    assert np.allclose(lse[np.isfinite(expected_lse)], expected_lse[np.isfinite(expected_lse)], atol=2e-3)
+    indptr = np.array([0, 3, 6, 9], np.int32)
+    listed = attngen.mla_decode(q_nope, q_pe, ckv, kpe, lengths, pages.ravel(), page_indptr=indptr, scale=0.05)
+    assert np.array_equal(listed, o)
+
+
+def test_mla_decode_takes_one_cache_of_576_columns(rng, dtype, tolerance):
+    cache, q = normal(rng, dtype, 2, 64, 576), normal(rng, dtype, 1, 2, 576)
+    lengths, pages = np.array([100], np.int32), np.array([[1, 0]], np.int32)
+    latents, keys = cache[..., :512], cache[..., 512:]
+    o = attngen.mla_decode(q[..., :512], q[..., 512:], latents, keys, lengths, pages)
+    expected, _ = ref.mla(q[..., :512], q[..., 512:], latents, keys, lengths, pages, 1, 192 ** -0.5)
+    assert ref.relative(o, expected) < tolerance
+
+
+@pytest.mark.parametrize("v_first", [False, True])
+def test_la_decode_updates_states_in_place(rng, dtype, tolerance, v_first):
+    q, k, v = normal(rng, dtype, 3, 2, 64), normal(rng, dtype, 3, 2, 64), normal(rng, dtype, 3, 4, 64)
+    pool, decay = normal(rng, np.float32, 5, 4, 64, 64), np.abs(normal(rng, np.float32, 4))
+    slots = np.array([4, -1, 0], np.int32)
+    before = pool.copy()
+    o = attngen.la_decode(q, k, v, pool, decay, slots=slots, state_v_first=v_first, zero_padding=True)
+    kv = (lambda s: s.swapaxes(-1, -2)) if v_first else (lambda s: s)
+    rows = [0, 2]
+    expected, states = ref.lightning(q[rows], k[rows], v[rows], kv(before)[slots[rows]], decay)
+    assert ref.relative(o[rows], expected) < tolerance
+    assert ref.relative(kv(pool)[slots[rows]], states) < 1e-6
+    assert not o[1].any() and np.array_equal(pool[1:4], before[1:4])
+
+
+@pytest.mark.parametrize("form", ["given", "softplus", "bound"])
+def test_kda_decode_has_the_values_of_its_definition(rng, dtype, tolerance, form):
+    B, T, H, HV, K = 3, 2, 2, 4, 64
+    q, k, v, g, beta = kda_inputs(rng, dtype, B, T, H, HV, K, raw=True)
+    A_log, dt_bias = normal(rng, np.float32, HV, scale=0.3), normal(rng, np.float32, HV, K)
+    state = normal(rng, np.float32, B, HV, K, K)
+    before = state.copy()
+    bound = -5.0 if form == "bound" else None
+    if form == "given":
+        g = -np.abs(g) * 0.1
+        activated, options = g, {}
+    else:
+        activated = ref.gate(g, A_log, dt_bias, bound)
+        options = {"use_gate_in_kernel": True, "A_log": A_log, "dt_bias": dt_bias, "lower_bound": bound}
+    o = attngen.kda_decode(q, k, v, g, beta, state, use_qk_l2norm_in_kernel=True, use_beta_sigmoid_in_kernel=True,
+                           allow_neg_eigval=True, **options)
+    expected, last = ref.kda(ref.l2(q), ref.l2(k), v, activated, 2 * ref.sigmoid(beta), before)
+    assert ref.relative(o, expected) < tolerance and ref.relative(state, last) < 1e-5
+
+
+def test_kda_decode_takes_one_token_without_its_dimension_and_a_table_of_slots(rng, dtype, tolerance):
+    q, k, v, g, beta = (x[:, 0] for x in kda_inputs(rng, dtype, 2, 1, 2, 2, 64))
+    pool = normal(rng, np.float32, 6, 2, 64, 64)
+    before = pool.copy()
+    slots, accepted = np.array([[5, 1], [2, 3]], np.int32), np.array([2, 1], np.int32)
+    o = attngen.kda_decode(q, k, v, g, beta, pool, slots=slots, accepted=accepted)
+    expected, last = ref.kda(*(x[:, None] for x in (q, k, v, g, beta)), before[[1, 2]])
+    assert ref.relative(o, expected[:, 0]) < tolerance and ref.relative(pool[[1, 2]], last) < 1e-5
+
+
+def test_kda_decode_keeps_the_state_behind_each_token(rng, dtype):
+    inputs = kda_inputs(rng, dtype, 1, 3, 1, 1, 64)
+    pool = normal(rng, np.float32, 4, 1, 64, 64)
+    first = pool[2:3].copy()
+    attngen.kda_decode(*inputs, pool, slots=np.array([[2, 0, 3]], np.int32), write="each")
+    for t, slot in enumerate((2, 0, 3)):
+        _, state = ref.kda(*(x[:, :t + 1] for x in inputs), first)
+        assert ref.relative(pool[slot], state[0]) < 1e-5
+
+
+@pytest.mark.parametrize("v_first", [False, True])
+@pytest.mark.parametrize("K", [64, 128])
+def test_kda_prefill_has_the_values_of_its_definition(rng, dtype, tolerance, K, v_first):
+    q, k, v, g, beta = kda_inputs(rng, dtype, 2, 100, 2, 4, K)
+    initial = normal(rng, np.float32, 2, 4, K, K)
+    o, final = attngen.kda_prefill(q, k, v, g, beta, initial_state=initial, output_final_state=True,
+                                   state_v_first=v_first)
+    kv = (lambda s: s.swapaxes(-1, -2)) if v_first else (lambda s: s)
+    expected, last = ref.kda(q, k, v, g, beta, kv(initial))
+    assert ref.relative(o, expected) < tolerance and ref.relative(kv(final), last) < 1e-5
+
+
+@pytest.mark.parametrize("bound", [None, -5.0])
+def test_kda_prefill_of_packed_sequences_with_all_in_the_kernel(rng, dtype, tolerance, bound):
+    cu = np.array([0, 3, 3, 70, 135], np.int64)
+    q, k, v, g, beta = kda_inputs(rng, dtype, 1, 135, 2, 2, 64, raw=True)
+    A_log, dt_bias = normal(rng, np.float32, 2, scale=0.3), normal(rng, np.float32, 2 * 64)
+    o, final = attngen.kda_prefill(q, k, v, g, beta, output_final_state=True, cu_seqlens=cu, A_log=A_log,
+                                   dt_bias=dt_bias, lower_bound=bound, use_gate_in_kernel=True,
+                                   use_qk_l2norm_in_kernel=True, use_beta_sigmoid_in_kernel=True)
+    expected, last = ref.kda_packed(ref.l2(q), ref.l2(k), v, ref.gate(g, A_log, dt_bias, bound), ref.sigmoid(beta), cu)
+    assert ref.relative(o, expected) < tolerance and ref.relative(final, last) < 1e-5
+
+
+def test_kda_prefill_takes_views_of_a_fused_projection(rng, dtype, tolerance):
+    _, _, v, g, beta = kda_inputs(rng, dtype, 2, 9, 2, 2, 64)
+    fused = normal(rng, dtype, 2, 9, 3, 2, 64, scale=0.1)
+    q, k = fused[:, :, 0], fused[:, :, 1]
+    o, _ = attngen.kda_prefill(q, k, v, g, beta)
+    assert ref.relative(o, ref.kda(q, k, v, g, beta)[0]) < tolerance
+
+
+@pytest.mark.parametrize("cu", [None, [0, 65, 70, 200]])
+def test_the_five_stages_make_the_whole_prefill(rng, dtype, tolerance, cu):
+    B, T, H, HV, K = (2, 100, 2, 4, 64) if cu is None else (1, 200, 2, 4, 64)
+    q, k, v, g, beta = kda_inputs(rng, dtype, B, T, H, HV, K, raw=True)
+    beta = ref.sigmoid(beta).astype(np.float32)
+    A_log, dt_bias = normal(rng, np.float32, HV, scale=0.3), normal(rng, np.float32, HV, K)
+    cu = None if cu is None else np.array(cu, np.int32)
+    N = B if cu is None else len(cu) - 1
+    initial = normal(rng, np.float32, N, HV, K, K)
+    gk, q_norm, k_norm, _, _ = attngen.kda_gate(g, A_log=A_log, dt_bias=dt_bias, lower_bound=-5.0, q=q, k=k,
+                                                cu_seqlens=cu)
+    activated = ref.gate(g, A_log, dt_bias, -5.0)
+    assert ref.relative(gk, ref.chunk_sums(activated, cu)) < 1e-5
+    assert ref.relative(q_norm, ref.l2(q)) < tolerance
+    w, u, qg, kg, a_qk, a_kk = attngen.kda_chunk_intra(q_norm, k_norm, v, gk, beta, cu_seqlens=cu, safe_gate=True)
+    assert qg is None
+    again = attngen.kda_recompute_wu(k_norm, v, beta, a_kk, gk, q=q_norm, cu_seqlens=cu)
+    for one, two in zip((w, u, kg), (again[0], again[1], again[3])):
+        assert ref.relative(one, two) < 3 * tolerance
+    h, v_new, final = attngen.kda_chunk_h(kg, w, u, gk, initial_state=initial, output_final_state=True, cu_seqlens=cu)
+    o = attngen.kda_chunk_o(q_norm, v_new, gk, a_qk, h, cu_seqlens=cu)
+    bounds = [0, T] if cu is None else cu
+    expected, last = (ref.kda(ref.l2(q), ref.l2(k), v, activated, beta, initial) if cu is None else
+                      ref.kda_packed(ref.l2(q), ref.l2(k), v, activated, beta, bounds, initial))
+    assert ref.relative(o, expected) < 5 * tolerance and ref.relative(final, last) < 5 * tolerance
+
+
+def test_empty_problems_have_empty_results(rng, dtype):
+    q, k, v, g, beta = kda_inputs(rng, dtype, 1, 0, 2, 2, 64)
+    initial = normal(rng, np.float32, 1, 2, 64, 64)
+    o, final = attngen.kda_prefill(q, k, v, g, beta, initial_state=initial, output_final_state=True)
+    assert o.shape == (1, 0, 2, 64) and np.array_equal(final, initial)
+    none = np.zeros((0, 2, 64), dtype)
+    pool = np.ones((1, 2, 64, 64), np.float32)
+    assert attngen.la_decode(none, none, none, pool, np.zeros(2, np.float32)).shape == (0, 2, 64)
+    assert (pool == 1).all()
