@@ -74,11 +74,14 @@ static void parameters(void **state)
     assert_int_equal(k.slots_stride, 9);
     assert_int_equal(k.total_tokens, 11);
 
-    for (int i = 0; i < 4; i++) { /* a plan that was kept badly */
-        static const int dims[] = {KDA_DECODE_BATCH, KDA_DECODE_TOKENS, KDA_DECODE_QK_HEADS,
-                                   KDA_DECODE_V_HEADS};
+    static const int damages[][2] = {
+        {KDA_DECODE_BATCH, -1},  {KDA_DECODE_TOKENS, 0},  {KDA_DECODE_QK_HEADS, 0},
+        {KDA_DECODE_V_HEADS, 0}, {KDA_DECODE_V_HEADS, 6}, /* less than num_qk_heads: a group of none
+                                                           */
+    };
+    for (size_t i = 0; i < sizeof(damages) / sizeof(*damages); i++) { /* a plan kept badly */
         gen_plan damaged = plan;
-        damaged.dims[dims[i]] = i ? 0 : -1;
+        damaged.dims[damages[i][0]] = damages[i][1];
         assert_int_equal(family->params(&damaged, 0, &a.base, NULL, &k), GEN_STATUS_MISMATCH);
         assert_non_null(strstr(gen_last_error(), "not what gen_select() writes"));
     }

@@ -191,12 +191,19 @@ static void damaged_plan(void **state)
     const struct gen__facts facts = variant_of(2, 0, 8192);
     const gen_la_decode_problem p = la_problem(5, 7, 21, 128);
     const gen_la_decode_args a = good_args(&p);
-    static const enum la_decode_dim dims[] = {LA_DECODE_BATCH, LA_DECODE_QK_HEADS,
-                                              LA_DECODE_V_HEADS};
-    for (int i = 0; i < 3; i++) {
+    static const struct {
+        enum la_decode_dim dim;
+        int32_t value;
+    } damages[] = {
+        {LA_DECODE_BATCH, -1},
+        {LA_DECODE_QK_HEADS, 0},
+        {LA_DECODE_V_HEADS, 0},
+        {LA_DECODE_V_HEADS, 6}, /* less than num_qk_heads: a group of none */
+    };
+    for (size_t i = 0; i < sizeof(damages) / sizeof(*damages); i++) {
         gen_plan plan = planned(p, &h200, &facts);
         struct gen_la_decode_params k;
-        plan.dims[dims[i]] = i ? 0 : -1;
+        plan.dims[damages[i].dim] = damages[i].value;
         assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_STATUS_MISMATCH);
         assert_non_null(strstr(gen_last_error(), "not what gen_select() writes"));
     }

@@ -18,11 +18,11 @@ static enum gen_status invalid(const char *name, int64_t value, const char *allo
     return gen__invalid("kda_decode", name, value, allowed);
 }
 
-/* What is divided by below, in case the plan was not kept well. */
+/* What is divided by below, in case the plan was not kept well: the group is a divisor, too. */
 static enum gen_status check_dims(const int32_t *dims)
 {
     if (dims[KDA_DECODE_BATCH] >= 0 && dims[KDA_DECODE_QK_HEADS] > 0 &&
-        dims[KDA_DECODE_V_HEADS] > 0 && dims[KDA_DECODE_TOKENS] > 0 &&
+        dims[KDA_DECODE_V_HEADS] >= dims[KDA_DECODE_QK_HEADS] && dims[KDA_DECODE_TOKENS] > 0 &&
         dims[KDA_DECODE_TOKENS] <= GEN_KDA_DECODE_MAX_TOKENS)
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,

@@ -343,10 +343,11 @@ static enum gen_status check_scalars(const int32_t *dims, const gen_la_decode_ar
     return GEN_OK;
 }
 
-/* What is divided by below, in case the plan was not kept well. */
+/* What is divided by below, in case the plan was not kept well: the group is a divisor, too. */
 static enum gen_status check_dims(const int32_t *dims)
 {
-    if (dims[LA_DECODE_BATCH] >= 0 && dims[LA_DECODE_QK_HEADS] > 0 && dims[LA_DECODE_V_HEADS] > 0)
+    if (dims[LA_DECODE_BATCH] >= 0 && dims[LA_DECODE_QK_HEADS] > 0 &&
+        dims[LA_DECODE_V_HEADS] >= dims[LA_DECODE_QK_HEADS])
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,
                      "la_decode: the plan's batch, num_qk_heads, num_v_heads are %" PRId32
