@@ -8,7 +8,9 @@
 __device__ __forceinline__ void load_global_16(unsigned (&x)[4], const void *p)
 {
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(p) : "memory");
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "l"(p)
+                 : "memory");
 }
 
 __device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, unsigned &b)
@@ -51,14 +53,15 @@ struct attn_e4m3 {
     static constexpr int in_word = 4;
 
     template <int n>
-    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&minus)[2], unsigned (&packed)[n / 4],
-                                                float (&sum)[2])
+    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&minus)[2],
+                                                unsigned (&packed)[n / 4], float (&sum)[2])
     {
 #pragma unroll
         for (int i = 0; i < n; i += 8) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const float a = exp2_fast(fmaf(s[i + 2 * h], scale, minus[h])), b = exp2_fast(fmaf(s[i + 2 * h + 1], scale, minus[h]));
+                const float a = exp2_fast(fmaf(s[i + 2 * h], scale, minus[h])),
+                            b = exp2_fast(fmaf(s[i + 2 * h + 1], scale, minus[h]));
                 const float c = exp2_fast(fmaf(s[i + 2 * h + 4], scale, minus[h]));
                 const float d = exp2_fast(fmaf(s[i + 2 * h + 5], scale, minus[h]));
                 sum[h] = i ? sum[h] + a : a;
@@ -75,9 +78,11 @@ struct attn_e4m3 {
 // come first, and a thread has four neighbouring columns. 64 columns go at once, so that there is room for them everywhere.
 // Of sixteen columns the four lanes' first words lie together, then their second ones, and who reads takes two of each:
 // neither way has bank conflicts.
-constexpr int attn_stage_even_odd_pitch = attn_stage_pitch<64>, attn_stage_even_odd_bytes = 16 * attn_stage_even_odd_pitch;
+constexpr int attn_stage_even_odd_pitch = attn_stage_pitch<64>,
+              attn_stage_even_odd_bytes = 16 * attn_stage_even_odd_pitch;
 
-template <class T> __device__ __forceinline__ void attn_stage_sixteen(unsigned to, const float *o, const float (&factor)[2])
+template <class T>
+__device__ __forceinline__ void attn_stage_sixteen(unsigned to, const float *o, const float (&factor)[2])
 {
     const unsigned x[4] = {pack2<T>(o[0] * factor[0], o[4] * factor[0]), pack2<T>(o[2] * factor[1], o[6] * factor[1]),
                            pack2<T>(o[1] * factor[0], o[5] * factor[0]), pack2<T>(o[3] * factor[1], o[7] * factor[1])};
@@ -85,8 +90,9 @@ template <class T> __device__ __forceinline__ void attn_stage_sixteen(unsigned t
 }
 
 template <int n>
-__device__ __forceinline__ void attn_stage_even_odd(const gen_attn_fwd_params &p, const attn_results &to, int num_rows, int row,
-                                                    const float (&o)[n], const float (&factor)[2], const float (&lse)[2], unsigned stage)
+__device__ __forceinline__ void attn_stage_even_odd(const gen_attn_fwd_params &p, const attn_results &to, int num_rows,
+                                                    int row, const float (&o)[n], const float (&factor)[2],
+                                                    const float (&lse)[2], unsigned stage)
 {
     constexpr int pitch = attn_stage_even_odd_pitch;
     const int lane = threadIdx.x % 32, first = lane / 8; // eight lanes a row

@@ -12,7 +12,8 @@ namespace {
 // ---- the producer warp ----
 
 // A tile, and what its products are multiplied by.
-__device__ __forceinline__ void tell(const gen_attn_fwd_params &p, const block_state &b, attn_place &place, const attn_tile &t)
+__device__ __forceinline__ void tell(const gen_attn_fwd_params &p, const block_state &b, attn_place &place,
+                                     const attn_tile &t)
 {
     const float scale = mask == mask_any && p.cap_scale != 0.f ? p.cap_scale : p.scale_log2;
     mbarrier_wait(shared_address(&b.c->told.empty[place.place()]), place.phase());

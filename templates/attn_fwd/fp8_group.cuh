@@ -14,8 +14,8 @@ struct group_tile {
     unsigned slot; // where the tile is published
     int first;     // of its blocks of keys
     int kv_len;
-    int edge;      // of the group's first row: keys from here on are masked, but for the length
-    float scale;   // of the raw products, to base 2; with softcap: of those, for tanh
+    int edge;    // of the group's first row: keys from here on are masked, but for the length
+    float scale; // of the raw products, to base 2; with softcap: of those, for tanh
 };
 
 // Scores of the keys from `key` on as they count.
@@ -28,11 +28,13 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
 }
 
 // The tile that is published at `told`, of which the group leaves out the last `out` blocks; returns the block that it begins with.
-__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, int out, group_tile &w)
+__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+                                          int group, int out, group_tile &w)
 {
     const attn_tile &t = b.c->told.tile[told.place()];
     const int j = t.last - 1 - out;
-    w = {told.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len, edge_of(p, t, group), b.c->scale[told.place()]};
+    w = {told.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len, edge_of(p, t, group),
+         b.c->scale[told.place()]};
     told.next();
     return j;
 }
@@ -51,8 +53,8 @@ __device__ __forceinline__ void take_queries(const block_state &b, group_queries
 }
 
 // A tile of which the group has nothing to work out: what comes for it goes back, and rows that see no key are written.
-__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group,
-                                          q_ring &at, unsigned &block)
+__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+                                          int group, q_ring &at, unsigned &block)
 {
     const attn_tile &t = b.c->told.tile[told.place()];
     const int count = t.last - t.first;

@@ -21,7 +21,8 @@ template <bool clears> __device__ __forceinline__ void prepare_block(unsigned ra
     for (int first = warp * 8; first < keys; first += preparers * 8) {
         const int row = first + lane / 4;
         const float4 x = load_shared(raw + row * 64 + ((chunk ^ row / 2 % 4) << 4));
-        unsigned from[4] = {__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(x.z), __float_as_uint(x.w)}, y[8];
+        unsigned from[4] = {__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(x.z), __float_as_uint(x.w)},
+                 y[8];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             if (clears) // keys of the next request may not even be multiplied by zero
@@ -37,14 +38,16 @@ template <bool clears> __device__ __forceinline__ void prepare_block(unsigned ra
 // ---- consumer warpgroups ----
 
 // 1 where none of the group's rows sees the last of the tile's blocks; one is left.
-__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told, int group)
+__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told,
+                                        int group)
 {
     const attn_tile &t = b.c->told.tile[told.place()];
     return leaves_out && t.last > t.first + 1 && (t.last - 1) * keys >= edge_of(p, t, group) + 63;
 }
 
 // A stage that the group has no use for is released as soon as it is full, for the ring goes round for all groups alike.
-__device__ __forceinline__ void leave_out(unsigned long long (&full)[stages], unsigned long long (&empty)[stages], unsigned block, int count)
+__device__ __forceinline__ void leave_out(unsigned long long (&full)[stages], unsigned long long (&empty)[stages],
+                                          unsigned block, int count)
 {
     if (!leaves_out || !count)
         return;
@@ -64,7 +67,7 @@ struct group_state {
 
 __device__ __forceinline__ void store_shared_8(unsigned address, float a, float b)
 {
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(address), "f"(a), "f"(b) : "memory");
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(a), "f"(b) : "memory");
 }
 
 __device__ __forceinline__ void load_shared_8(unsigned address, float &a, float &b)
@@ -106,7 +109,8 @@ __device__ __forceinline__ bool exponentiate(const block_state &b, group_state &
 #pragma unroll
         for (int i = 0; i < part / 2; i += 2) {
             const int h = i / 2 % 2;
-            g.packed[which][i / 2] = pack2<fp16>(exp2_fast(fmaf(g.s[which][i], scale, minus[h])), exp2_fast(fmaf(g.s[which][i + 1], scale, minus[h])));
+            g.packed[which][i / 2] = pack2<fp16>(exp2_fast(fmaf(g.s[which][i], scale, minus[h])),
+                                                 exp2_fast(fmaf(g.s[which][i + 1], scale, minus[h])));
             bits |= g.packed[which][i / 2];
         }
         if (!__any_sync(0xffffffffu, bits & beyond))
@@ -116,7 +120,8 @@ __device__ __forceinline__ bool exponentiate(const block_state &b, group_state &
 }
 
 // Divides, writes.
-__device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, const group_state &g)
+__device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
+                                            const group_state &g)
 {
     float factor[2], lse[2], o[dim / 2];
 #pragma unroll

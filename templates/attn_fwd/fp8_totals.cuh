@@ -8,13 +8,16 @@ namespace {
 // The output is the sum of two accumulators, for the tensor cores add 8-bit products to an accumulator with 13 bits below its exponent and
 // truncate: o is theirs and holds the sums of at most 640 keys, usually of 384; `total` has those of all keys before, added in fp32. Where all
 // values are the same the truncated sums of 512 keys are 0.2 % too small, of 768 keys 0.4 %, of 4,096 keys 6 %.
-constexpr int most_blocks = 640 / keys, enough_blocks = most_blocks - stages + 1; // a round of the ring may come behind blocks that were not promoted
+constexpr int most_blocks = 640 / keys,
+              enough_blocks =
+                  most_blocks - stages + 1; // a round of the ring may come behind blocks that were not promoted
 
 struct group_state {
-    float s[keys / 2];            // scores of the block at work
-    float o[dim / 2];             // sums of the last `blocks` blocks; of no meaning where these are none
-    float total[register_totals]; // of all blocks before, if any were promoted; those of o[register_totals] and behind are in shared memory
-    unsigned packed[keys / 8];    // probabilities
+    float s[keys / 2]; // scores of the block at work
+    float o[dim / 2];  // sums of the last `blocks` blocks; of no meaning where these are none
+    float total
+        [register_totals]; // of all blocks before, if any were promoted; those of o[register_totals] and behind are in shared memory
+    unsigned packed[keys / 8]; // probabilities
     attn_rows_state r;
     int blocks;
     bool promoted;
@@ -63,7 +66,8 @@ struct group_state {
 #pragma unroll
         for (int i = register_totals; i < dim / 2; i += 4) {
             const float4 x = load_shared(totals + (i - register_totals) * 128);
-            store_shared(totals + (i - register_totals) * 128, make_float4(o[i] + x.x, o[i + 1] + x.y, o[i + 2] + x.z, o[i + 3] + x.w));
+            store_shared(totals + (i - register_totals) * 128,
+                         make_float4(o[i] + x.x, o[i + 1] + x.y, o[i + 2] + x.z, o[i + 3] + x.w));
         }
         blocks = 0;
     }
@@ -85,18 +89,21 @@ struct group_state {
 #pragma unroll 1
         for (int i = register_totals; i < dim / 2; i += 4) {
             const float4 x = load_shared(totals + (i - register_totals) * 128);
-            store_shared(totals + (i - register_totals) * 128, make_float4(x.x * factor[0], x.y * factor[0], x.z * factor[1], x.w * factor[1]));
+            store_shared(totals + (i - register_totals) * 128,
+                         make_float4(x.x * factor[0], x.y * factor[0], x.z * factor[1], x.w * factor[1]));
         }
     }
 };
 
 // Sums, divides, writes.
-__device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, group_state &g)
+__device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
+                                            group_state &g)
 {
     float factor[2], lse[2];
     g.add_totals(b.totals());
     attn_end_rows(g.r, b.c->descale[w.slot], factor, lse);
-    attn_stage_even_odd(p, b.c->told.results[w.slot], b.c->told.tile[w.slot].num_rows, threadIdx.x / 32 * 16, g.o, factor, lse, b.staged());
+    attn_stage_even_odd(p, b.c->told.results[w.slot], b.c->told.tile[w.slot].num_rows, threadIdx.x / 32 * 16, g.o,
+                        factor, lse, b.staged());
     __syncwarp(); // one lane tells for all
     release(b.c->told.empty[w.slot]);
 }
@@ -105,7 +112,7 @@ __device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const 
 __device__ __forceinline__ void exponentiate(const block_state &b, group_state &g, float scale, bool first)
 {
     attn_softmax<attn_e4m3>(g.r, g.s, scale, g.packed, first, first,
-                           [&](const float (&factor)[2]) { g.scale_output(factor, b.totals()); });
+                            [&](const float(&factor)[2]) { g.scale_output(factor, b.totals()); });
 }
 
 } // namespace

@@ -18,7 +18,8 @@ template <bool clears> __device__ __forceinline__ void prepare_block(unsigned ra
     const unsigned lane_to = to + lane % 16 * 128 + ((lane / 16 ^ lane % 8) << 4);
 #pragma unroll 1
     for (int columns = warp * 16; columns < dim; columns += preparers * 16) {
-        const unsigned source = from + columns / pitch * kv_cell + (columns % pitch ^ from_turn), target = lane_to + columns * 128;
+        const unsigned source = from + columns / pitch * kv_cell + (columns % pitch ^ from_turn),
+                       target = lane_to + columns * 128;
 #pragma unroll (clears ? 1 : units)
         for (int first = 0; first < units; first += at_once) {
             unsigned y[at_once][4];

@@ -9,8 +9,9 @@
 // each has 16 bytes of every 32 columns and together they write whole sectors. `column` is the thread's first one; the lane
 // of column 0 writes the log-sum-exp.
 template <class T, int n>
-__device__ __forceinline__ void attn_write_rows(const gen_attn_fwd_params &p, const attn_tile &t, int row, const float (&o)[n],
-                                                const float (&factor)[2], const float (&lse)[2], int column = 0)
+__device__ __forceinline__ void attn_write_rows(const gen_attn_fwd_params &p, const attn_tile &t, int row,
+                                                const float (&o)[n], const float (&factor)[2], const float (&lse)[2],
+                                                int column = 0)
 {
     const int q = threadIdx.x % 4;
 #pragma unroll
@@ -39,7 +40,10 @@ __device__ __forceinline__ void attn_write_rows(const gen_attn_fwd_params &p, co
 template <int width> constexpr int attn_stage_pitch = width * 2 + 16; // bytes
 
 template <int width> struct attn_stage_apart {
-    static __device__ __forceinline__ unsigned at(int row, int chunk) { return row * attn_stage_pitch<width> + chunk * 16; }
+    static __device__ __forceinline__ unsigned at(int row, int chunk)
+    {
+        return row * attn_stage_pitch<width> + chunk * 16;
+    }
 };
 
 // Where the warp's sixteen queries were, and swizzled as they were: 64 columns of all of a group's queries behind each other.
@@ -56,8 +60,9 @@ __device__ __forceinline__ void attn_put_rows(const float (&o)[n], const float (
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < n; i += 8) { // sixteen columns
-        const unsigned x[4] = {pack2<T>(o[i] * factor[0], o[i + 1] * factor[0]), pack2<T>(o[i + 2] * factor[1], o[i + 3] * factor[1]),
-                               pack2<T>(o[i + 4] * factor[0], o[i + 5] * factor[0]), pack2<T>(o[i + 6] * factor[1], o[i + 7] * factor[1])};
+        const unsigned x[4] = {
+            pack2<T>(o[i] * factor[0], o[i + 1] * factor[0]), pack2<T>(o[i + 2] * factor[1], o[i + 3] * factor[1]),
+            pack2<T>(o[i + 4] * factor[0], o[i + 5] * factor[0]), pack2<T>(o[i + 6] * factor[1], o[i + 7] * factor[1])};
         stmatrix_x4(stage + place::at(lane % 16, i / 4 + lane / 16), x);
     }
     __syncwarp();
@@ -89,7 +94,8 @@ template <int width> struct attn_sent {
     }
 
     // `row`: of the tile, the warp's first.
-    __device__ __forceinline__ void send(const gen_attn_fwd_params &p, const attn_results &to, int num_rows, int row, const float (&lse)[2]) const
+    __device__ __forceinline__ void send(const gen_attn_fwd_params &p, const attn_results &to, int num_rows, int row,
+                                         const float (&lse)[2]) const
     {
         const int lane = threadIdx.x % 32, first = lane / lanes;
         unsigned short *at = to.o + (row + first) * p.o_stride.row + lane % lanes * 8;
@@ -103,7 +109,9 @@ template <int width> struct attn_sent {
 };
 
 // The same of rows that see no key.
-template <class T, int n> __device__ __forceinline__ void attn_write_nothing(const gen_attn_fwd_params &p, const attn_tile &t, int row, int column = 0)
+template <class T, int n>
+__device__ __forceinline__ void attn_write_nothing(const gen_attn_fwd_params &p, const attn_tile &t, int row,
+                                                   int column = 0)
 {
     float o[n];
 #pragma unroll

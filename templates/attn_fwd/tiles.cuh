@@ -57,13 +57,16 @@ __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p
     static_assert(blocks == 1 || mask == mask_full, "both walk over the same keys");
     attn_tile t;
     const gen_attn_schedule &s = p.schedule;
-    const int long_units = s.head_units - s.short_units, behind = index - s.all_heads * long_units; // behind all sections, if not below 0
+    const int long_units = s.head_units - s.short_units,
+              behind = index - s.all_heads * long_units; // behind all sections, if not below 0
     const unsigned in_section = s.section * long_units;
     const unsigned section = behind < 0 ? static_cast<unsigned>(index) / in_section : 0;
     const unsigned at = behind < 0 ? index - section * in_section : static_cast<unsigned>(behind);
-    const unsigned heads = behind < 0 ? min(s.section, s.all_heads - static_cast<int>(section) * s.section) // the last section's are fewer
-                                      : s.all_heads;
-    const unsigned in_heads = at / heads, unit = in_heads + (behind < 0 ? 0 : long_units), any_head = section * s.section + at - in_heads * heads;
+    const unsigned heads =
+        behind < 0 ? min(s.section, s.all_heads - static_cast<int>(section) * s.section) // the last section's are fewer
+                   : s.all_heads;
+    const unsigned in_heads = at / heads, unit = in_heads + (behind < 0 ? 0 : long_units),
+                   any_head = section * s.section + at - in_heads * heads;
     int row_tile = s.descending && !second ? s.row_tiles - 1 - static_cast<int>(unit) : static_cast<int>(unit);
     if (blocks > 1)
         row_tile = row_tile * blocks + static_cast<int>(blockIdx.x % blocks);
@@ -92,12 +95,14 @@ __device__ __forceinline__ attn_tile attn_find_tile(const gen_attn_fwd_params &p
 }
 
 // Keys [begin, end) are those that row `row` of the tile's request sees.
-template <attn_mask mask> __device__ __forceinline__ int attn_end(const gen_attn_fwd_params &p, const attn_tile &t, int row)
+template <attn_mask mask>
+__device__ __forceinline__ int attn_end(const gen_attn_fwd_params &p, const attn_tile &t, int row)
 {
     return mask == mask_full ? t.kv_len : min(t.kv_len, row + t.shift + 1 + (mask == mask_any ? p.right : 0));
 }
 
-template <attn_mask mask> __device__ __forceinline__ int attn_begin(const gen_attn_fwd_params &p, const attn_tile &t, int row)
+template <attn_mask mask>
+__device__ __forceinline__ int attn_begin(const gen_attn_fwd_params &p, const attn_tile &t, int row)
 {
     return mask == mask_any ? row + t.shift - p.left : 0;
 }
@@ -151,8 +156,8 @@ template <class T> struct attn_16_bits {
     static constexpr int in_word = 2;
 
     template <int n>
-    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&minus)[2], unsigned (&packed)[n / 2],
-                                                float (&sum)[2])
+    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&minus)[2],
+                                                unsigned (&packed)[n / 2], float (&sum)[2])
     {
         float part[2][2];
 #pragma unroll
@@ -170,7 +175,8 @@ template <class T> struct attn_16_bits {
 
 // M becomes the greatest of itself and these scores; what was summed before is to be multiplied by `factor`.
 template <int n>
-__device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const float (&s)[n], float scale, float offset, float (&factor)[2])
+__device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const float (&s)[n], float scale, float offset,
+                                                    float (&factor)[2])
 {
     float most[2] = {minus_infinity(), minus_infinity()};
 #pragma unroll
@@ -199,8 +205,9 @@ __device__ __forceinline__ bool attn_lacks_reference(const attn_rows_state &r)
 // Turns scores into probabilities of `form`. With `looks` M is computed at once, and not only where it has to move. Where M
 // moves behind a tile's `first` block, earlier sums are multiplied by scale_output(factor). The usual path has one branch.
 template <class form, int n, class F>
-__device__ __forceinline__ void attn_softmax(attn_rows_state &r, const float (&s)[n], float scale, unsigned (&packed)[n / form::in_word],
-                                             bool first, bool looks, F scale_output)
+__device__ __forceinline__ void attn_softmax(attn_rows_state &r, const float (&s)[n], float scale,
+                                             unsigned (&packed)[n / form::in_word], bool first, bool looks,
+                                             F scale_output)
 {
     float minus[2] = {r.minus[0], r.minus[1]}, sum[2];
     unsigned most = __float_as_uint(form::most_sum); // sums are not negative; what is no number is above as bits
@@ -235,7 +242,8 @@ template <int n> __device__ __forceinline__ void attn_scale_rows(float (&o)[n], 
 }
 
 // What a row's output is multiplied by, and its log-sum-exp in base e, whose logarithm is off by some 2^-22.
-__device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float descale, float (&factor)[2], float (&lse)[2])
+__device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float descale, float (&factor)[2],
+                                              float (&lse)[2])
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -248,7 +256,8 @@ __device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float de
 }
 
 // Where row `row` of the tile's request lies.
-__device__ __forceinline__ long long attn_row_offset(const gen_attn_strides &s, bool packed, int request, int at, int row, int head)
+__device__ __forceinline__ long long attn_row_offset(const gen_attn_strides &s, bool packed, int request, int at,
+                                                     int row, int head)
 {
     return (packed ? 0 : request * s.batch) + (static_cast<long long>(at) + row) * s.row + head * s.head;
 }
@@ -260,7 +269,8 @@ __device__ __forceinline__ float *attn_lse_at(const gen_attn_fwd_params &p, cons
 
 __device__ __forceinline__ unsigned short *attn_o_at(const gen_attn_fwd_params &p, const attn_tile &t, int row)
 {
-    return static_cast<unsigned short *>(p.o) + attn_row_offset(p.o_stride, p.cu_q != nullptr, t.request, t.q_at, row, t.head);
+    return static_cast<unsigned short *>(p.o) +
+           attn_row_offset(p.o_stride, p.cu_q != nullptr, t.request, t.q_at, row, t.head);
 }
 
 // Where a tile's results go: its first row.

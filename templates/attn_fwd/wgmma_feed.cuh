@@ -20,7 +20,8 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
     attn_tell(p, b.c->told, told, t);
     bool more = true, asks = true, first = t.last > t.first; // its queries come behind its first keys
     while (more) {
-        const int request = p.cu_q ? 0 : t.request, now = max(t.last - 2, t.first - 1), ahead = max(t.last - 1 - q_blocks, t.first - 1);
+        const int request = p.cu_q ? 0 : t.request, now = max(t.last - 2, t.first - 1),
+                  ahead = max(t.last - 1 - q_blocks, t.first - 1);
         for (int j = t.last - 1; j >= t.first - 1; j--) { // values come a block behind their keys
             if (j >= t.first) {
                 mbarrier_wait(shared_address(&b.c->k_empty[k.place()]), k.phase());

@@ -33,7 +33,7 @@ __device__ __forceinline__ void clear_values(unsigned v, int valid, int group)
 }
 
 struct group_state {
-    float s[keys / 2];         // scores of the block at work
+    float s[keys / 2]; // scores of the block at work
     float o[dim / 2];
     unsigned packed[keys / 4]; // probabilities
     attn_rows_state r;
@@ -44,7 +44,7 @@ struct group_tile {
     unsigned slot; // of the tile's work descriptor
     int first;     // of its blocks of keys
     int kv_len;
-    int edge;      // of the group's first row: keys from here on are masked, but for the length
+    int edge; // of the group's first row: keys from here on are masked, but for the length
 };
 
 // Whether a mask cuts block `j` for one of the group's rows.
@@ -54,7 +54,8 @@ __device__ __forceinline__ bool is_cut(const gen_attn_fwd_params &p, const group
 }
 
 // Scores of block `j` as they count.
-__device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const group_tile &w, float (&s)[keys / 2], int j)
+__device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const group_tile &w, float (&s)[keys / 2],
+                                            int j)
 {
     if (mask == mask_any && p.cap_scale != 0.f)
         attn_cap(p, s);
@@ -63,7 +64,8 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
 
 // The number of a tile's last blocks that none of the group's rows sees: at most as many as there are stages, and at least
 // one block is left.
-__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told, int group)
+__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told,
+                                        int group)
 {
     if (!leaves_out)
         return 0;
@@ -74,8 +76,8 @@ __device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const bloc
 
 // The tile whose work descriptor is at `told`, of which the group leaves out `out` blocks; returns the block that it begins with, the last
 // one that the group computes.
-__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, int out,
-                                          group_tile &w)
+__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+                                          int group, int out, group_tile &w)
 {
     const attn_tile &t = b.c->told.tile[told.place()];
     const int j = t.last - 1 - out;
@@ -85,7 +87,8 @@ __device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const bl
 }
 
 // Sums and divides; the output goes to shared memory where there is room. `place`: of the tile's queries.
-__device__ __forceinline__ void end_rows(const block_state &b, group_state &g, int place, float (&factor)[2], float (&lse)[2])
+__device__ __forceinline__ void end_rows(const block_state &b, group_state &g, int place, float (&factor)[2],
+                                         float (&lse)[2])
 {
     attn_end_rows(g.r, 1.f, factor, lse);
     if (is_staged)
@@ -93,8 +96,9 @@ __device__ __forceinline__ void end_rows(const block_state &b, group_state &g, i
 }
 
 // Writes the output, and gives back what only the tile needed.
-__device__ __forceinline__ void send_rows(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, const group_state &g,
-                                          int group, int row, int place, const float (&factor)[2], const float (&lse)[2])
+__device__ __forceinline__ void send_rows(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
+                                          const group_state &g, int group, int row, int place, const float (&factor)[2],
+                                          const float (&lse)[2])
 {
     const attn_tile &t = b.c->told.tile[w.slot];
     if (is_staged) {
@@ -116,7 +120,8 @@ __device__ __forceinline__ void send_rows(const gen_attn_fwd_params &p, const bl
 // Releases stages that the group does not use as soon as they are filled, because all groups walk the same ring. Keys are
 // skipped while the group still holds values of the tile before, so at most as many as there are stages, or the loads
 // between them would wait for their place.
-__device__ __forceinline__ void leave_out(unsigned long long (&full)[stages], unsigned long long (&empty)[stages], stage_ring &r, int count)
+__device__ __forceinline__ void leave_out(unsigned long long (&full)[stages], unsigned long long (&empty)[stages],
+                                          stage_ring &r, int count)
 {
 #pragma unroll 1
     for (; leaves_out && count > 0; count--) {
@@ -128,7 +133,8 @@ __device__ __forceinline__ void leave_out(unsigned long long (&full)[stages], un
 }
 
 // Waits until the tile's queries have arrived, and puts them where products take them from.
-__device__ __forceinline__ void take_queries(const block_state &b, group_queries &q, int group, const q_ring &at, bool landed)
+__device__ __forceinline__ void take_queries(const block_state &b, group_queries &q, int group, const q_ring &at,
+                                             bool landed)
 {
     if (!landed)
         mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
@@ -144,8 +150,8 @@ __device__ __forceinline__ void release_queries(const block_state &b, int group,
 
 // A tile of which the group has nothing to compute: it releases what is loaded for it, and writes rows that see no key.
 // `row`: of the tile, the thread's first. Values are where keys are: none is ahead.
-__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told, int group, int row,
-                                          q_ring &at, stage_ring &k)
+__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+                                          int group, int row, q_ring &at, stage_ring &k)
 {
     const attn_tile &t = b.c->told.tile[told.place()];
     const int count = t.last - t.first;
@@ -181,12 +187,13 @@ __device__ __forceinline__ bool looks_for_reference(const group_state &g, bool f
 // Turns finished scores into probabilities. `first`: of the tile's blocks.
 __device__ __forceinline__ void exponentiate(const gen_attn_fwd_params &p, group_state &g, bool first, bool looks)
 {
-    attn_softmax<attn_16_bits<element>>(g.r, g.s, p.scale_log2, g.packed, first, looks, [&g](const float (&factor)[2]) { attn_scale_rows(g.o, factor); });
+    attn_softmax<attn_16_bits<element>>(g.r, g.s, p.scale_log2, g.packed, first, looks,
+                                        [&g](const float(&factor)[2]) { attn_scale_rows(g.o, factor); });
 }
 
 // Waits until the block's values have arrived, and clears those behind the request's end.
-__device__ __forceinline__ void await_values(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, const stage_ring &v,
-                                             bool landed, int j, int group)
+__device__ __forceinline__ void await_values(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
+                                             const stage_ring &v, bool landed, int j, int group)
 {
     if (!landed)
         mbarrier_wait(shared_address(&b.c->v_full[v.place()]), v.phase());
@@ -215,8 +222,8 @@ __device__ __forceinline__ stage_ring behind(const stage_ring &k, int blocks)
 }
 
 // A block that is not the tile's last: its product with the values, and scores of the next one.
-__device__ __forceinline__ void do_block(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w, group_state &g,
-                                         group_queries &q, stage_ring &k, int group, int j, bool first)
+__device__ __forceinline__ void do_block(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
+                                         group_state &g, group_queries &q, stage_ring &k, int group, int j, bool first)
 {
     const stage_ring v = behind(k, 1);
     // Tested before there is need, so that nothing waits for the answer.
@@ -239,7 +246,8 @@ __device__ __forceinline__ void do_block(const gen_attn_fwd_params &p, const blo
 
 // The same of a block that no mask cuts, with the next one's keys in stage `at` and its values in the one before.
 template <int at>
-__device__ __forceinline__ void do_inner_block(const gen_attn_fwd_params &p, const block_state &b, group_state &g, group_queries &q, unsigned phase)
+__device__ __forceinline__ void do_inner_block(const gen_attn_fwd_params &p, const block_state &b, group_state &g,
+                                               group_queries &q, unsigned phase)
 {
     constexpr int v_at = (at + stages - 1) % stages;
     const unsigned v_phase = at ? phase : phase ^ 1;
@@ -262,7 +270,8 @@ __device__ __forceinline__ void do_inner_block(const gen_attn_fwd_params &p, con
 
 // A round of the ring, from stage 0 on.
 template <int at = 0>
-__device__ __forceinline__ void do_round(const gen_attn_fwd_params &p, const block_state &b, group_state &g, group_queries &q, unsigned phase)
+__device__ __forceinline__ void do_round(const gen_attn_fwd_params &p, const block_state &b, group_state &g,
+                                         group_queries &q, unsigned phase)
 {
     do_inner_block<at>(p, b, g, q, phase);
     if constexpr (at + 1 < stages)

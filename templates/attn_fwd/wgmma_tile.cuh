@@ -27,7 +27,10 @@ __device__ __forceinline__ next_kind next_tile(const block_state &b, const attn_
 {
     mbarrier_wait(shared_address(&b.c->told.full[told.place()]), told.phase());
     const attn_tile &t = b.c->told.tile[told.place()];
-    const next_kind kind = t.last < 0 ? next_none : t.last <= t.first ? next_empty : group * 64 >= t.num_rows ? next_idle : next_work;
+    const next_kind kind = t.last < 0                 ? next_none
+                           : t.last <= t.first        ? next_empty
+                           : group * 64 >= t.num_rows ? next_idle
+                                                      : next_work;
     return static_cast<next_kind>(uniform(kind));
 }
 
@@ -46,12 +49,14 @@ __device__ __forceinline__ bool cuts(const gen_attn_fwd_params &p, int kv_len, i
 
 // Scores of the keys from `key` on that a row does not see become minus infinity.
 template <int n>
-__device__ __forceinline__ void hide_keys(const gen_attn_fwd_params &p, int kv_len, int group_edge, float (&s)[n], int key)
+__device__ __forceinline__ void hide_keys(const gen_attn_fwd_params &p, int kv_len, int group_edge, float (&s)[n],
+                                          int key)
 {
     if (cuts(p, kv_len, group_edge, key, 2 * n)) {
-        const int width = p.left + 1 + p.right; // keys that a row sees
+        const int width = p.left + 1 + p.right;                                           // keys that a row sees
         const int edge = group_edge + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4; // of the thread's first row
-        const int end[2] = {mask == mask_full ? kv_len : min(kv_len, edge), mask == mask_full ? kv_len : min(kv_len, edge + 8)};
+        const int end[2] = {mask == mask_full ? kv_len : min(kv_len, edge),
+                            mask == mask_full ? kv_len : min(kv_len, edge + 8)};
         const int begin[2] = {edge - width, edge + 8 - width};
         attn_hide<mask>(s, key, begin, end);
     }

@@ -35,7 +35,10 @@ __device__ __forceinline__ bool attn_landed(unsigned long long &barrier, unsigne
                  ".reg .pred p;\n\t"
                  "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
                  "selp.u32 %0, 1, 0, p;\n\t"
-                 "}" : "=r"(done) : "r"(shared_address(&barrier)), "r"(parity) : "memory");
+                 "}"
+                 : "=r"(done)
+                 : "r"(shared_address(&barrier)), "r"(parity)
+                 : "memory");
     return done != 0;
 }
 
@@ -94,7 +97,8 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
             if (threadIdx.x % 32 == 0) {
                 if (unit < p.schedule.num_units)
                     ticket = take_ticket(p.tickets); // a tile ahead, so that no warp waits for it
-                else if (unit >= p.schedule.num_units + static_cast<int>(gridDim.x) - 1) // beyond: a word that no block opened
+                // Beyond the last one it would close a word that no block opened.
+                else if (unit >= p.schedule.num_units + static_cast<int>(gridDim.x) - 1)
                     close_tickets(p.tickets);
             }
         } else if (order == order_twin) {
@@ -108,7 +112,8 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
 };
 
 // One warp. The tile is there for whoever waits for the slot.
-__device__ __forceinline__ void attn_tell(const gen_attn_fwd_params &p, attn_told &told, attn_place &place, const attn_tile &t)
+__device__ __forceinline__ void attn_tell(const gen_attn_fwd_params &p, attn_told &told, attn_place &place,
+                                          const attn_tile &t)
 {
     mbarrier_wait(shared_address(&told.empty[place.place()]), place.phase());
     __syncwarp(); // no lane is left waiting when the slot goes round

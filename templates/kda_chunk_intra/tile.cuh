@@ -77,12 +77,12 @@ __device__ __forceinline__ float load_shared_float(unsigned from)
 
 __device__ __forceinline__ void store_shared_float(unsigned to, float x)
 {
-    asm volatile("st.shared.f32 [%0], %1;" :: "r"(to), "f"(x) : "memory");
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
 }
 
 __device__ __forceinline__ void store_shared_half(unsigned to, unsigned short x)
 {
-    asm volatile("st.shared.u16 [%0], %1;" :: "r"(to), "h"(x) : "memory");
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
 }
 
 // ---- a lane's channels: head_dim / 32 of each row its warp has, 32 lanes to a row ----
@@ -108,7 +108,7 @@ template <int channels> __device__ __forceinline__ void store_row(void *to, cons
     if constexpr (channels == 4)
         store_global_8(static_cast<float *>(to), __uint_as_float(x.word[0]), __uint_as_float(x.word[1]));
     else
-        asm volatile("st.global.u32 [%0], %1;" :: "l"(to), "r"(x.word[0]) : "memory");
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(x.word[0]) : "memory");
 }
 
 template <int channels> __device__ __forceinline__ void load_row_floats(const float *from, float (&x)[channels])
@@ -122,7 +122,8 @@ template <int channels> __device__ __forceinline__ void load_row_floats(const fl
     }
 }
 
-template <class T, int channels> __device__ __forceinline__ void unpack(const lane_row<channels> &from, float (&x)[channels])
+template <class T, int channels>
+__device__ __forceinline__ void unpack(const lane_row<channels> &from, float (&x)[channels])
 {
 #pragma unroll
     for (int i = 0; i < channels / 2; i++) {
@@ -148,16 +149,18 @@ template <int channels> __device__ __forceinline__ unsigned lane_offset(int firs
     return byte / 128 * cell + first * 128 + byte % 128;
 }
 
-template <int channels> __device__ __forceinline__ void store_tile_row(unsigned base, unsigned offset, int i, const lane_row<channels> &x)
+template <int channels>
+__device__ __forceinline__ void store_tile_row(unsigned base, unsigned offset, int i, const lane_row<channels> &x)
 {
     const unsigned at = base + (offset ^ i * 16) + i * 128;
     if constexpr (channels == 4)
-        asm volatile("st.shared.v2.u32 [%0], {%1, %2};" :: "r"(at), "r"(x.word[0]), "r"(x.word[1]) : "memory");
+        asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(x.word[0]), "r"(x.word[1]) : "memory");
     else
         store_shared(at, x.word[0]);
 }
 
-template <int channels> __device__ __forceinline__ lane_row<channels> load_tile_row(unsigned base, unsigned offset, int i)
+template <int channels>
+__device__ __forceinline__ lane_row<channels> load_tile_row(unsigned base, unsigned offset, int i)
 {
     const unsigned at = base + (offset ^ i * 16) + i * 128;
     lane_row<channels> x;

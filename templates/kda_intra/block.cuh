@@ -14,29 +14,30 @@
 
 namespace {
 
-constexpr int rows = KDA_CHUNK, cell = rows * 128;          // bytes of 64 rows x 64 columns
+constexpr int rows = KDA_CHUNK, cell = rows * 128; // bytes of 64 rows x 64 columns
 constexpr int tile = head_dim / 64 * cell;
-constexpr int own = rows / (threads / 32);                  // rows of a warp
-constexpr int channels = head_dim / 32;                     // of a lane, of each of its rows
+constexpr int own = rows / (threads / 32); // rows of a warp
+constexpr int channels = head_dim / 32;    // of a lane, of each of its rows
 constexpr int words = channels / 2;
 constexpr float log2_e = 1.44269504088896341f;
 static_assert(own == 8, "two warps to 16 rows");
 
 // Shared memory. What is behind a slash comes later.
-constexpr int q_rows = 0;                                   // q; q 2^(G - b) / k 2^G
-constexpr int k_rows = q_rows + tile;                       // k; k 2^(G - b)
-constexpr int k_columns = k_rows + tile;                    // k 2^(b - G) / -w
-constexpr int values = k_columns + tile;                    // v
-constexpr int scores = values + tile;                       // A_qk
-constexpr int lower = scores + cell;                        // A_kk; its diagonal blocks hold those of X'; above them, wide: rests of A_kk
-constexpr int inverse = lower + cell;                       // diag(beta) X'
-constexpr int sums = inverse + cell;                        // of gates, by warp and channel / A_kk' of diagonal blocks, fp32 / rests of X'
-constexpr int middle = sums + 4096;                         // 7 vectors of middle factors
+constexpr int q_rows = 0;                // q; q 2^(G - b) / k 2^G
+constexpr int k_rows = q_rows + tile;    // k; k 2^(G - b)
+constexpr int k_columns = k_rows + tile; // k 2^(b - G) / -w
+constexpr int values = k_columns + tile; // v
+constexpr int scores = values + tile;    // A_qk
+constexpr int lower = scores + cell;     // A_kk; its diagonal blocks hold those of X'; above them, wide: rests of A_kk
+constexpr int inverse = lower + cell;    // diag(beta) X'
+constexpr int sums = inverse + cell;     // of gates, by warp and channel / A_kk' of diagonal blocks, fp32 / rests of X'
+constexpr int middle = sums + 4096;      // 7 vectors of middle factors
 constexpr int betas = middle + 7 * head_dim * 4;
-constexpr int wide_flag = lower + 7 * 16;                   // fp32, in row 0 above the diagonal: not 0 where the chunk takes the wide form
+// fp32, in row 0 above the diagonal: not 0 where the chunk takes the wide form.
+constexpr int wide_flag = lower + 7 * 16;
 // Diagonal blocks of unbounded gates are worked out element by element, of q and k as they came and of the gates' sums.
-constexpr int norm_factors = betas + rows * 4;              // of q, of k
-constexpr int gates = norm_factors + 2 * rows * 4;          // fp32 [64][head_dim]
+constexpr int norm_factors = betas + rows * 4;     // of q, of k
+constexpr int gates = norm_factors + 2 * rows * 4; // fp32 [64][head_dim]
 constexpr int q_in = safe ? q_rows : (gates + rows * head_dim * 4 + 1023) / 1024 * 1024;
 constexpr int k_in = safe ? k_rows : q_in + tile;
 
@@ -126,7 +127,7 @@ __device__ __forceinline__ void store_channels(unsigned base, unsigned offset, i
 {
     const unsigned at = base + (offset ^ i * 16) + i * 128;
     if constexpr (words == 2)
-        asm volatile("st.shared.v2.u32 [%0], {%1, %2};" :: "r"(at), "r"(x.word[0]), "r"(x.word[1]) : "memory");
+        asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(x.word[0]), "r"(x.word[1]) : "memory");
     else
         store_shared(at, x.word[0]);
 }
@@ -174,7 +175,7 @@ __device__ __forceinline__ void store_shared_floats(unsigned to, const float (&x
 {
 #pragma unroll
     for (int i = 0; i < channels; i += 2)
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(to + 4 * i), "f"(x[i]), "f"(x[i + 1]) : "memory");
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to + 4 * i), "f"(x[i]), "f"(x[i + 1]) : "memory");
 }
 
 __device__ __forceinline__ float load_shared_float(unsigned from)
@@ -186,7 +187,7 @@ __device__ __forceinline__ float load_shared_float(unsigned from)
 
 __device__ __forceinline__ void store_shared_float(unsigned to, float x)
 {
-    asm volatile("st.shared.f32 [%0], %1;" :: "r"(to), "f"(x) : "memory");
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
 }
 
 __device__ __forceinline__ float activate_beta(const gen_kda_intra_params &p, float x)
@@ -215,19 +216,21 @@ __device__ __forceinline__ unsigned rest2(unsigned first, float lo, float hi)
 
 // What a block works on.
 struct block_work {
-    unsigned base;        // shared address
+    unsigned base; // shared address
     kda_chunk chunk;
     int head;
-    long long record;     // slot and head
+    long long record; // slot and head
 };
 
 // The warp's rows of q, k or v, or zeros, on their way to where the operand made of them will be.
-__device__ __forceinline__ void copy_rows(unsigned to, const void *from, long long stride, const block_work &b, int head)
+__device__ __forceinline__ void copy_rows(unsigned to, const void *from, long long stride, const block_work &b,
+                                          int head)
 {
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * own;
     constexpr int chunks = head_dim / 8, at_once = 32 / chunks; // of a row; rows
     const int row = first + lane / chunks;
-    const unsigned short *x = static_cast<const unsigned short *>(from) + (b.chunk.first + row) * stride + head * head_dim + lane % chunks * 8;
+    const unsigned short *x = static_cast<const unsigned short *>(from) + (b.chunk.first + row) * stride +
+                              head * head_dim + lane % chunks * 8;
 #pragma unroll
     for (int i = 0; i < own; i += at_once, x += at_once * stride) // beyond the last row nothing is read
         cp_async_16_or_zero(chunk_at(to, row + i, lane % chunks), x, row + i < b.chunk.rows);
@@ -294,7 +297,8 @@ __device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, floa
     q = wanted ? rsqrt_fast((odd ? qq[1] : qq[0]) + 1e-6f) : 1.f;
     const float square = odd ? kk[3] : kk[2];
     k = wanted ? rsqrt_fast(square + 1e-6f) : 1.f;
-    return element::is_bf16 && lane / 8 == lane % 4 && !usual_row(wanted ? 1.f : square, load_shared_float(base + betas + row * 4));
+    return element::is_bf16 && lane / 8 == lane % 4 &&
+           !usual_row(wanted ? 1.f : square, load_shared_float(base + betas + row * 4));
 }
 
 } // namespace

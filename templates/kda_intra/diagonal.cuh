@@ -48,10 +48,13 @@ __device__ __forceinline__ void exact_diagonal(const gen_kda_intra_params &p, co
                     ak += __shfl_xor_sync(0xffffffffu, ak, distance);
                 }
                 aq *= k_norm * load_shared_float(b.base + norm_factors + i * 4) * p.scale;
-                ak *= k_norm * load_shared_float(b.base + norm_factors + (rows + i) * 4) * load_shared_float(b.base + betas + i * 4);
+                ak *= k_norm * load_shared_float(b.base + norm_factors + (rows + i) * 4) *
+                      load_shared_float(b.base + betas + i * 4);
             }
             if (lane == 0) {
-                asm volatile("st.shared.u16 [%0], %1;" :: "r"(chunk_at(b.base + scores, i, j / 8) + j % 8 * 2), "h"(from_float<element>(aq)) : "memory");
+                asm volatile("st.shared.u16 [%0], %1;" ::"r"(chunk_at(b.base + scores, i, j / 8) + j % 8 * 2),
+                             "h"(from_float<element>(aq))
+                             : "memory");
                 store_shared_float(b.base + sums + r * 1024 + ((j % 16) * 16 + i % 16) * 4, i > j ? ak : 0.f);
             }
         }

@@ -20,7 +20,8 @@ __device__ __forceinline__ unsigned rest_at(const block_work &b, int r, int row,
 // A column of X, times beta, as an operand. Where keys are alike and nothing decays, the entries of a diagonal of X are equal,
 // so rounding moves them all one way and the state drifts. `carried` adds what rounding took from an entry to the entry two
 // rows below, so a column's errors cancel. fp16 rounds no more than the factors of X already are.
-template <bool carried> __device__ __forceinline__ void pack_column(const float (&x)[16], float beta, unsigned (&word)[8])
+template <bool carried>
+__device__ __forceinline__ void pack_column(const float (&x)[16], float beta, unsigned (&word)[8])
 {
     float2 carry = make_float2(0.f, 0.f);
 #pragma unroll
@@ -165,7 +166,8 @@ __device__ __forceinline__ void multiply_inverse(const gen_kda_intra_params &p, 
             mma_m16n8k16<element>(w[r][1], left, k[2], k[3]);
         }
     }
-    unsigned short *const to = static_cast<unsigned short *>(p.u) + b.record * (rows * head_dim) + (warp * 4 * 32 + lane) * 8;
+    unsigned short *const to =
+        static_cast<unsigned short *>(p.u) + b.record * (rows * head_dim) + (warp * 4 * 32 + lane) * 8;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
         const unsigned word[4] = {pack2<element>(u[r][0][0], u[r][0][1]), pack2<element>(u[r][0][2], u[r][0][3]),

@@ -6,7 +6,8 @@
 namespace {
 
 // Gates, in base 2, become sums from the warp's first row on; rows that do not exist add nothing.
-__device__ __forceinline__ void sum_gates(const gen_kda_intra_params &p, const block_work &b, gate_inputs &from, float (&g)[own][channels])
+__device__ __forceinline__ void sum_gates(const gen_kda_intra_params &p, const block_work &b, gate_inputs &from,
+                                          float (&g)[own][channels])
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, valid = b.chunk.rows - warp * own;
     const float rate = exp2_fast(log2_e * from.log_rate);
@@ -56,7 +57,8 @@ struct gate_sums {
     float before[channels], here[channels], behind[channels];
 };
 
-__device__ __forceinline__ void exchange_sums(const gen_kda_intra_params &p, const block_work &b, float (&g)[own][channels], gate_sums &s)
+__device__ __forceinline__ void exchange_sums(const gen_kda_intra_params &p, const block_work &b,
+                                              float (&g)[own][channels], gate_sums &s)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, block = warp / 2;
     float exponent[channels], before_warp[channels]; // of its 16 rows
@@ -69,7 +71,9 @@ __device__ __forceinline__ void exchange_sums(const gen_kda_intra_params &p, con
         load_shared_floats(b.base + sums + (2 * r * head_dim + lane * channels) * 4, first);
         load_shared_floats(b.base + sums + ((2 * r + 1) * head_dim + lane * channels) * 4, second);
         // The middle factor of warp `warp` (middle_vector()); the last warp's is the whole chunk's.
-        const float part = warp == r ? -1.f : warp == 7 || (warp > 3 && ((r == 1 && warp != 5) || (r == 2 && warp != 4))) ? 1.f : 0.f;
+        const float part = warp == r                                                                     ? -1.f
+                           : warp == 7 || (warp > 3 && ((r == 1 && warp != 5) || (r == 2 && warp != 4))) ? 1.f
+                                                                                                         : 0.f;
 #pragma unroll
         for (int c = 0; c < channels; c++)
             before_warp[c] = warp == 2 * r + 1 ? first[c] : before_warp[c];
@@ -103,7 +107,8 @@ __device__ __forceinline__ void exchange_sums(const gen_kda_intra_params &p, con
 
 // Operands of the scores to shared memory; qg and kg are done; what w is made of stays in kb. Returns what norms() does.
 __device__ __forceinline__ bool make_operands(const gen_kda_intra_params &p, const block_work &b,
-                                              const float (&g)[own][channels], const gate_sums &s, lane_channels (&kb)[own])
+                                              const float (&g)[own][channels], const gate_sums &s,
+                                              lane_channels (&kb)[own])
 {
     const unsigned offset = lane_offset();
     float q_norms, k_norms;
@@ -120,7 +125,8 @@ __device__ __forceinline__ bool make_operands(const gen_kda_intra_params &p, con
     unsigned short *const kg = static_cast<unsigned short *>(p.kg) + b.record * (rows * head_dim);
 #pragma unroll
     for (int i = 0; i < own; i++) {
-        const float q_norm = __shfl_sync(0xffffffffu, q_norms, 4 * i + i / 2), k_norm = __shfl_sync(0xffffffffu, k_norms, 4 * i + i / 2);
+        const float q_norm = __shfl_sync(0xffffffffu, q_norms, 4 * i + i / 2),
+                    k_norm = __shfl_sync(0xffffffffu, k_norms, 4 * i + i / 2);
         float q[channels], k[channels], x[channels];
         unpack<element>(load_shared_channels(b.base + q_in, offset, i), q);
         unpack<element>(load_shared_channels(b.base + k_in, offset, i), k);

@@ -15,7 +15,8 @@ __device__ __forceinline__ unsigned times(unsigned word, float2 factor)
 // What is beyond 2^58 of factors comes off them.
 __device__ __forceinline__ float2 beyond(float2 &factor)
 {
-    const float2 rest = make_float2(factor.x > 0x1p58f ? factor.x * 0x1p-58f : 1.f, factor.y > 0x1p58f ? factor.y * 0x1p-58f : 1.f);
+    const float2 rest =
+        make_float2(factor.x > 0x1p58f ? factor.x * 0x1p-58f : 1.f, factor.y > 0x1p58f ? factor.y * 0x1p-58f : 1.f);
     factor = make_float2(fminf(factor.x, 0x1p58f), fminf(factor.y, 0x1p58f));
     return rest;
 }
@@ -29,7 +30,8 @@ __device__ __forceinline__ float2 load_shared_float2(unsigned from)
 
 // `wide`: keys may be as great as bf16 is, so what is greater than 2^58 of a middle factor multiplies the rows instead.
 template <bool scaled, bool wide>
-__device__ __forceinline__ void multiply_scores(const block_work &b, int r, int s, unsigned factors, float (&aq)[2][4], float (&ak)[2][4])
+__device__ __forceinline__ void multiply_scores(const block_work &b, int r, int s, unsigned factors, float (&aq)[2][4],
+                                                float (&ak)[2][4])
 {
 #pragma unroll
     for (int step = 0; step < head_dim / 16; step++) {
@@ -84,13 +86,16 @@ __device__ __forceinline__ void score_block(const gen_kda_intra_params &p, const
             store_shared(chunk_at(b.base + scores, i, j / 8) + j % 8 * 2, pack2<element>(x, y));
             if (r == s) {
                 store_shared_float(diagonal + ((j % 16) * 16 + i % 16) * 4, j < i ? ak[n][2 * h] * beta : 0.f);
-                store_shared_float(diagonal + ((j % 16 + 1) * 16 + i % 16) * 4, j + 1 < i ? ak[n][2 * h + 1] * beta : 0.f);
+                store_shared_float(diagonal + ((j % 16 + 1) * 16 + i % 16) * 4,
+                                   j + 1 < i ? ak[n][2 * h + 1] * beta : 0.f);
             } else {
-                const float l = ak[n][2 * h] * (beta * factor_scale<wide>), m = ak[n][2 * h + 1] * (beta * factor_scale<wide>);
+                const float l = ak[n][2 * h] * (beta * factor_scale<wide>),
+                            m = ak[n][2 * h + 1] * (beta * factor_scale<wide>);
                 const unsigned word = pack2<factor<wide>>(l, m);
                 store_shared(chunk_at(b.base + lower, i, j / 8) + j % 8 * 2, word);
                 if constexpr (wide) // in the place of block (s, r)
-                    store_shared(chunk_at(b.base + lower, i - 16 * (r - s), j / 8 + 2 * (r - s)) + j % 8 * 2, rest2(word, l, m));
+                    store_shared(chunk_at(b.base + lower, i - 16 * (r - s), j / 8 + 2 * (r - s)) + j % 8 * 2,
+                                 rest2(word, l, m));
             }
         }
     }
