@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* sandbox.lua and spec.lua, put into the program by the build. */
-extern const unsigned char sandbox_lua[], spec_lua[];
-extern const size_t sandbox_lua_size, spec_lua_size;
+/* sandbox.lua, family.lua and spec.lua, put into the program by the build. */
+extern const unsigned char sandbox_lua[], family_lua[], spec_lua[];
+extern const size_t sandbox_lua_size, family_lua_size, spec_lua_size;
 
 static struct session *session_of(lua_State *L)
 {
@@ -178,7 +178,11 @@ void spec_open(struct session *session)
     load_own(L, sandbox_lua, sandbox_lua_size, "=(sandbox)");
     lua_pushvalue(L, -2);
     lua_call(L, 1, 1);
+    load_own(L, family_lua, family_lua_size, "=(family)");
+    lua_pushvalue(L, -3);
+    lua_pushvalue(L, -3);
     lua_call(L, 2, 1);
+    lua_call(L, 3, 1);
     session->spec = luaL_ref(L, LUA_REGISTRYINDEX);
     for (size_t i = 0; i < num_archs; i++)
         session->arch_specs[i] = make_arch(session, &archs[i]);

@@ -68,7 +68,8 @@ static const char *with_whole_path(struct session *session, const char *message,
 /* The prelude's own mistakes are not the user's. */
 static bool is_internal(const char *message)
 {
-    return strncmp(message, "(spec):", 7) == 0 || strncmp(message, "(sandbox):", 10) == 0;
+    return strncmp(message, "(spec):", 7) == 0 || strncmp(message, "(family):", 9) == 0 ||
+           strncmp(message, "(sandbox):", 10) == 0;
 }
 
 /* Whether the message begins with "file:line: ". */

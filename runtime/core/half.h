@@ -96,10 +96,9 @@ static inline double gen__fp16_to_double(uint16_t code)
     return x;
 }
 
-/* fp8 e4m3: 4 exponent bits of bias 7, 3 fraction bits, no infinity; all ones are
- * NaN. What is beyond 448 becomes that, infinity too, as the conversion of the
- * GPU does where it is told to stay finite. */
-static inline uint8_t gen__e4m3_from_double(double x)
+/* Rounds to an 8-bit format whose greatest number has the code `most`. What is beyond becomes that,
+ * infinity too, as the conversion of the GPU does where it is told to stay finite. */
+static inline uint8_t gen__round_to_8(double x, unsigned fraction, int min_exponent, unsigned most)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -108,9 +107,17 @@ static inline uint8_t gen__e4m3_from_double(double x)
     const uint64_t double_infinity = UINT64_C(0x7ff) << 52;
     if (magnitude > double_infinity)
         return (uint8_t)(sign | 0x7f);
-    const uint64_t code =
-        magnitude == double_infinity ? 0x7e : gen__round_magnitude(magnitude, 3, -6);
-    return (uint8_t)(sign | (code < 0x7e ? code : 0x7e));
+    const uint64_t code = magnitude == double_infinity
+                              ? most
+                              : gen__round_magnitude(magnitude, fraction, min_exponent);
+    return (uint8_t)(sign | (code < most ? code : most));
+}
+
+/* fp8 e4m3: 4 exponent bits of bias 7, 3 fraction bits, no infinity; all ones are NaN. The greatest
+ * number is 448. */
+static inline uint8_t gen__e4m3_from_double(double x)
+{
+    return gen__round_to_8(x, 3, -6, 0x7e);
 }
 
 static inline double gen__e4m3_to_double(uint8_t code)
@@ -130,20 +137,10 @@ static inline double gen__e4m3_to_double(uint8_t code)
     return x;
 }
 
-/* fp8 e5m2: the upper half of an fp16. What is beyond 57344 becomes that, infinity too, as the
- * conversion of the GPU does where it is told to stay finite. */
+/* fp8 e5m2: the upper half of an fp16. The greatest number is 57344. */
 static inline uint8_t gen__e5m2_from_double(double x)
 {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const unsigned sign = (unsigned)(bits >> 63) << 7;
-    const uint64_t magnitude = bits & ~(UINT64_C(1) << 63);
-    const uint64_t double_infinity = UINT64_C(0x7ff) << 52;
-    if (magnitude > double_infinity)
-        return (uint8_t)(sign | 0x7f);
-    const uint64_t code =
-        magnitude == double_infinity ? 0x7b : gen__round_magnitude(magnitude, 2, -14);
-    return (uint8_t)(sign | (code < 0x7b ? code : 0x7b));
+    return gen__round_to_8(x, 2, -14, 0x7b);
 }
 
 static inline double gen__e5m2_to_double(uint8_t code)

@@ -23,7 +23,7 @@ struct parser {
     const struct gen_pack_view *view;
     struct gen_table *table;
     struct pending *rows;
-    size_t num_rows, capacity;
+    size_t num_rows;
     struct gen__table_text text;
     uint32_t num_columns;
     int position[GEN__NUM_COLUMNS]; /* of a column in a row; -1: not there */
@@ -306,20 +306,6 @@ static bool parse_row(struct parser *p, struct gen__span line, struct pending *p
 
 /* ---- the table --------------------------------------------------------- */
 
-static bool append(struct parser *p, const struct pending *row)
-{
-    if (p->num_rows == p->capacity) {
-        const size_t capacity = p->capacity ? 2 * p->capacity : 256;
-        struct pending *rows = realloc(p->rows, capacity * sizeof(*rows));
-        if (!rows)
-            return false;
-        p->rows = rows;
-        p->capacity = capacity;
-    }
-    p->rows[p->num_rows++] = *row;
-    return true;
-}
-
 /* Is the row's variant PTX where the product has machine code for the class and the key? */
 static bool is_passed_over(const struct parser *p, const struct pending *pending)
 {
@@ -362,7 +348,7 @@ static int order_pending(const void *x, const void *y)
     return order ? order : (a->line > b->line) - (a->line < b->line);
 }
 
-static enum gen_table_result read_rows(struct parser *p)
+static void read_rows(struct parser *p)
 {
     struct gen_table *t = p->table;
     struct gen__span line;
@@ -374,8 +360,8 @@ static enum gen_table_result read_rows(struct parser *p)
         if (parse_row(p, line, &pending, &expired)) {
             if (is_passed_over(p, &pending))
                 t->num_ptx++;
-            else if (!append(p, &pending))
-                return GEN_TABLE_NO_MEMORY;
+            else
+                p->rows[p->num_rows++] = pending;
         } else if (expired) {
             t->num_expired++;
         } else if (t->num_bad++ == 0) {
@@ -383,7 +369,6 @@ static enum gen_table_result read_rows(struct parser *p)
             t->reason_line = p->text.line;
         }
     }
-    return GEN_TABLE_READ;
 }
 
 enum gen_table_result gen_table_read(const struct gen_pack_view *view, const char *text,
@@ -392,16 +377,18 @@ enum gen_table_result gen_table_read(const struct gen_pack_view *view, const cha
     struct parser p = {.view = view, .table = table, .text = {text, text + size, 0}};
     memset(table, 0, sizeof(*table));
     memset(p.recent, 0xff, sizeof(p.recent));
-    enum gen_table_result result = read_header(&p);
-    if (result == GEN_TABLE_READ)
-        result = read_rows(&p);
-    if (result == GEN_TABLE_READ && p.num_rows) {
-        qsort(p.rows, p.num_rows, sizeof(*p.rows), order_pending);
-        table->rows = malloc(p.num_rows * sizeof(*table->rows));
-        result = table->rows ? result : GEN_TABLE_NO_MEMORY;
-        for (size_t i = 0; table->rows && i < p.num_rows; i++)
-            table->rows[table->num_rows++] = p.rows[i].row;
-    }
+    const enum gen_table_result result = read_header(&p);
+    if (result)
+        return result;
+    /* A good row has 16 characters of digest alone, so there are fewer. */
+    p.rows = malloc((size / 16 + 1) * sizeof(*p.rows));
+    if (!p.rows)
+        return GEN_TABLE_NO_MEMORY;
+    read_rows(&p);
+    qsort(p.rows, p.num_rows, sizeof(*p.rows), order_pending);
+    table->rows = p.num_rows ? malloc(p.num_rows * sizeof(*table->rows)) : NULL;
+    for (size_t i = 0; table->rows && i < p.num_rows; i++)
+        table->rows[table->num_rows++] = p.rows[i].row;
     free(p.rows);
-    return result;
+    return table->num_rows == p.num_rows ? GEN_TABLE_READ : GEN_TABLE_NO_MEMORY;
 }

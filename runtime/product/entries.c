@@ -60,10 +60,10 @@ static bool better_target(const struct gen__pack *pack, uint32_t a, uint32_t b)
 /* The entry of the key, a new one where it has none. */
 static uint32_t entry_of(gen_library *library, const struct gen__family *family, uint64_t codes)
 {
-    const struct gen__key_entry *found = gen__entry_find(library, family, codes);
+    const struct gen__key_entry *found = gen__key_entry_find(library, family, codes);
     if (found)
         return (uint32_t)(found - library->entries);
-    uint64_t i = gen__entry_hash(family, codes);
+    uint64_t i = gen__key_entry_hash(family, codes);
     while (library->entry_places[i & library->entry_mask])
         i++;
     library->entries[library->num_entries] =
@@ -93,7 +93,7 @@ static void order_groups(gen_library *library)
     }
 }
 
-enum gen_status gen__entries_build(gen_library *library)
+enum gen_status gen__key_entries_build(gen_library *library)
 {
     const struct gen__pack *pack = &library->pack;
     const enum gen_status status = place_families(library);

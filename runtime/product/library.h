@@ -71,7 +71,7 @@ static inline uint64_t gen__key_codes(const struct gen__key *key)
     return codes;
 }
 
-static inline uint64_t gen__entry_hash(const struct gen__family *family, uint64_t codes)
+static inline uint64_t gen__key_entry_hash(const struct gen__family *family, uint64_t codes)
 {
     return (codes * 0xd6e8feb86659fd93u ^ family->tag) * 0x9e3779b97f4a7c15u >> 40;
 }
@@ -95,9 +95,9 @@ static inline const struct gen__family *gen__family_find(const gen_library *libr
 
 /* The entry of a key; NULL where the product has none. */
 static inline const struct gen__key_entry *
-gen__entry_find(const gen_library *library, const struct gen__family *family, uint64_t codes)
+gen__key_entry_find(const gen_library *library, const struct gen__family *family, uint64_t codes)
 {
-    for (uint64_t i = gen__entry_hash(family, codes);; i++) {
+    for (uint64_t i = gen__key_entry_hash(family, codes);; i++) {
         const uint32_t place = library->entry_places[i & library->entry_mask];
         if (!place)
             return NULL;
@@ -116,8 +116,8 @@ static inline const struct gen__facts *gen__facts_of(const gen_library *library,
 
 /* The entry that a group belongs to, or NULL where its family or a value is not
  * known to this runtime. */
-static inline const struct gen__key_entry *gen__entry_of_group(const gen_library *library,
-                                                               uint32_t group)
+static inline const struct gen__key_entry *gen__key_entry_of_group(const gen_library *library,
+                                                                   uint32_t group)
 {
     const uint32_t entry = library->group_entry[group];
     return entry == GEN__NO_ENTRY ? NULL : &library->entries[entry];
@@ -125,7 +125,7 @@ static inline const struct gen__key_entry *gen__entry_of_group(const gen_library
 
 /* entries.c: this runtime's families by tag, and the product's required keys with their groups, the
  * best target first. Errors: OUT_OF_MEMORY, UNSUPPORTED (too many families). */
-enum gen_status gen__entries_build(gen_library *library);
+enum gen_status gen__key_entries_build(gen_library *library);
 
 /* cuda/launch.c: unloads every image that was loaded. */
 void gen__unload_all(gen_library *library);

@@ -247,13 +247,14 @@ struct gen__nearest gen__nearest_rows(const struct gen__class_rows *rows,
         return search_range(rows, at, refused, 0, rows->stride);
     /* Rows outside of so many octaves to both sides are farther than that. With more coordinates
      * the second nearest row is farther, too. */
-    const uint32_t reach = (rows->family->num_coords + 1) / 2;
+    const uint32_t octaves = (rows->family->num_coords + 1) / 2;
     const uint32_t octave = octave_of(at->logs[0]);
-    const uint32_t last = octave + reach < GEN__OCTAVES ? octave + reach + 1 : GEN__OCTAVES;
-    const uint32_t first = octave > reach ? rows->octave_begins[octave - reach] / BLOCK * BLOCK : 0;
+    const uint32_t last = octave + octaves < GEN__OCTAVES ? octave + octaves + 1 : GEN__OCTAVES;
+    const uint32_t first =
+        octave > octaves ? rows->octave_begins[octave - octaves] / BLOCK * BLOCK : 0;
     const struct gen__nearest found =
         search_range(rows, at, refused, first, rows->octave_begins[last]);
-    return found.second_distance <= reach * GEN__OCTAVE
+    return found.second_distance <= octaves * GEN__OCTAVE
                ? found
                : search_range(rows, at, refused, 0, rows->stride);
 }

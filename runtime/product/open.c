@@ -96,17 +96,17 @@ static bool allocate(gen_library *library)
            loader->libraries;
 }
 
-static uint32_t log_wishes(void)
+static uint32_t logged_topics(void)
 {
-    const char *wish = getenv("GEN_LOG");
+    const char *topic = getenv("GEN_LOG");
     uint32_t log = 0;
-    while (wish && *wish) {
-        size_t length = strcspn(wish, ", ");
-        if (length == 6 && !strncmp(wish, "select", 6))
+    while (topic && *topic) {
+        size_t length = strcspn(topic, ", ");
+        if (length == 6 && !strncmp(topic, "select", 6))
             log |= GEN__LOG_SELECT;
-        if (length == 4 && !strncmp(wish, "load", 4))
+        if (length == 4 && !strncmp(topic, "load", 4))
             log |= GEN__LOG_LOAD;
-        wish += length + (wish[length] != '\0');
+        topic += length + (topic[length] != '\0');
     }
     return log;
 }
@@ -149,11 +149,11 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
     status = match_families(library, label);
     if (!status)
-        status = gen__entries_build(library);
+        status = gen__key_entries_build(library);
     if (status)
         return status;
     build_variants(library);
-    library->log = log_wishes();
+    library->log = logged_topics();
     static _Atomic(uint64_t) last_identity;
     library->identity = atomic_fetch_add_explicit(&last_identity, 1, memory_order_relaxed) + 1;
     return gen__tables_read(library, options->table_paths, options->num_table_paths);

@@ -24,7 +24,6 @@
  * system or writes but to *choice; MODEL asks the family's fits() and predict() once for each
  * variant of the group, some microseconds for 240 variants.
  */
-#include "select/gpu_class.h"
 #include "family/gpus.h"
 #include "select/select.h"
 
@@ -70,7 +69,7 @@ enum gen_status gen__ask_family(const gen_library *library, const gen_device *de
     ask->key = (struct gen__key){{0}, {0}, false};
     const enum gen_status status = family->check(problem, &ask->key);
     if (!status)
-        ask->entry = gen__entry_find(library, family, gen__key_codes(&ask->key));
+        ask->entry = gen__key_entry_find(library, family, gen__key_codes(&ask->key));
     return status;
 }
 
@@ -158,6 +157,43 @@ static struct gen__nearest nearest_eligible(const struct gen__ask *ask,
     return gen__nearest_rows(rows, at, refused);
 }
 
+/* a / b or b / a, whichever is at least 1. What is not known of the device counts as equal. */
+static double class_ratio(uint32_t device, uint32_t measured)
+{
+    if (!device)
+        return 1.0;
+    return device > measured ? (double)device / measured : (double)measured / device;
+}
+
+/* The product of the ratios of SMs, bandwidth and L2 orders classes as the sum of their |log2|
+ * does. */
+static double class_distance(const gen_device *device, const struct gen__class_rows *rows)
+{
+    return class_ratio(device->num_sms, rows->num_sms) *
+           class_ratio(device->memory_gbps, rows->memory_gbps) *
+           class_ratio(device->l2_bytes, rows->l2_bytes);
+}
+
+static bool is_own_class(const gen_device *device, const struct gen__class_rows *rows)
+{
+    return rows->compute_capability == device->compute_capability &&
+           rows->num_sms == device->num_sms;
+}
+
+/* What makes as much work fall to an SM of the device as to one of the class. */
+static float per_sm_scale(const gen_device *device, const struct gen__class_rows *rows)
+{
+    return (float)((double)rows->num_sms * (1.0 / device->num_sms));
+}
+
+/* A class's time on the device: by bandwidth. */
+static float by_bandwidth(float us, const gen_device *device, const struct gen__class_rows *rows)
+{
+    if (!device->memory_gbps || device->memory_gbps == rows->memory_gbps)
+        return us;
+    return us * ((float)rows->memory_gbps / (float)device->memory_gbps);
+}
+
 /* The nearest eligible row of a class, if it is within the family's max_distance. The first
  * coordinate is multiplied by `scale` where the row is looked up, not where its time is. */
 static bool choose_row(const struct gen__ask *ask, const struct gen__class_rows *rows, float scale,
@@ -186,14 +222,14 @@ static bool choose_row(const struct gen__ask *ask, const struct gen__class_rows 
     choice->rows = rows;
     choice->row = &rows->rows[nearest.row];
     choice->octaves = octaves;
-    choice->us = gen__by_bandwidth(us, ask->device, rows);
+    choice->us = by_bandwidth(us, ask->device, rows);
     return true;
 }
 
 static bool choose_own(const struct gen__ask *ask, struct gen__choice *choice)
 {
     const struct gen__class_rows *rows = ask->entry->classes;
-    while (rows && !gen__is_own_class(ask->device, rows))
+    while (rows && !is_own_class(ask->device, rows))
         rows = rows->next;
     choice->why = GEN_WHY_TABLE;
     return rows && choose_row(ask, rows, 1.0f, choice);
@@ -212,7 +248,7 @@ next_class(const struct gen__ask *ask, const struct gen__class_rows *last, doubl
         if (rows == last || rows->compute_capability != ask->device->compute_capability ||
             rows->num_sms == ask->device->num_sms)
             continue;
-        const double d = gen__class_distance(ask->device, rows);
+        const double d = class_distance(ask->device, rows);
         if (last && (d < last_distance || (d == last_distance && !behind)))
             continue;
         if (!best || d < *distance) {
@@ -230,7 +266,7 @@ static bool choose_nearest(const struct gen__ask *ask, struct gen__choice *choic
     double distance = 0.0;
     choice->why = GEN_WHY_NEAREST;
     while ((rows = next_class(ask, rows, &distance)) != NULL)
-        if (choose_row(ask, rows, gen__per_sm_scale(ask->device, rows), choice))
+        if (choose_row(ask, rows, per_sm_scale(ask->device, rows), choice))
             return true;
     return false;
 }

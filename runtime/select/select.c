@@ -196,7 +196,7 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
     if (device->backend == GEN_BACKEND_CPU)
         return gen__fail(GEN_STATUS_UNSUPPORTED,
                          "variant %.200s runs on a GPU, the device is the CPU reference", variant);
-    if (!ask.entry || gen__entry_of_group(library, pack->variants[index].group) != ask.entry)
+    if (!ask.entry || gen__key_entry_of_group(library, pack->variants[index].group) != ask.entry)
         return gen__fail(GEN_STATUS_UNSUPPORTED,
                          "variant %.200s is for required key %s, the problem has another", variant,
                          gen__pack_string(pack, pack->groups[pack->variants[index].group].name));

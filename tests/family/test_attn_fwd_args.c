@@ -56,7 +56,7 @@ static void wrong_pointers(void **state)
     }
 }
 
-static void wrong_numbers(void **state)
+static void wrong_strides(void **state)
 {
     (void)state;
     gen_attn_fwd_problem p = attn_problem();
@@ -90,7 +90,15 @@ static void wrong_numbers(void **state)
     expect(&plan, &a,
            "lse_batch_stride = -549755813888 elements; allowed: 0 (packed), or -549755813880 to "
            "549755813880");
-    a = attn_args(&p);
+}
+
+static void wrong_scales(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = attn_problem();
+    const struct gen__facts v = attn_portable();
+    gen_plan plan = attn_planned(&p, &v);
+    gen_attn_fwd_args a = attn_args(&p);
     a.scale = 0;
     expect(&plan, &a, "scale = 0; allowed: a finite number > 0");
     a.scale = -1;
@@ -118,14 +126,23 @@ static void wrong_numbers(void **state)
     expect(&plan, &a,
            "scale, softcap = 1e+10, 1e-30; allowed: scale * log2(e) and, with a softcap, 2 * "
            "log2(e) * scale / softcap that fp32 holds");
-    p.varlen = 1;
-    plan = attn_planned(&p, &v);
-    a = attn_args(&p);
+}
+
+static void packed_sequences_have_no_batch_strides(void **state)
+{
+    (void)state;
+    gen_attn_fwd_problem p = attn_problem();
+    const struct gen__facts v = attn_portable();
+    p.softcap = p.varlen = 1;
+    const gen_plan plan = attn_planned(&p, &v);
+    gen_attn_fwd_args a = attn_args(&p);
+    a.softcap = 1;
     a.q_batch_stride = INT64_C(1) << 50; /* ignored */
     a.o_batch_stride = -3;
     a.lse_batch_stride = INT64_MIN;
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     a = attn_args(&p);
+    a.softcap = 1;
     a.total_k = -1;
     char message[128];
     snprintf(message, sizeof message, "total_q, total_k = %d, -1; allowed: >= 0", a.total_q);
@@ -287,7 +304,8 @@ static void parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_pointers),  cmocka_unit_test(wrong_numbers),
+        cmocka_unit_test(wrong_pointers),  cmocka_unit_test(wrong_strides),
+        cmocka_unit_test(wrong_scales),    cmocka_unit_test(packed_sequences_have_no_batch_strides),
         cmocka_unit_test(strides_of_many), cmocka_unit_test(plans_of_others),
         cmocka_unit_test(parameters),      cmocka_unit_test(numbers_of_8_bits),
     };

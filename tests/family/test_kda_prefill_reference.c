@@ -94,6 +94,76 @@ static void reference_by_hand(void **state)
     tear_down(&r);
 }
 
+/* The outputs and the final states are as far from the recurrence's as allowed. */
+static void check_chunks(const struct run *r, const float *expected, double allowed)
+{
+    double difference = 0, all = 0;
+    for (int64_t i = 0; i < r->elements; i++) {
+        difference += pow(gen__bf16_to_double(r->o[i]) - r->exact[i], 2);
+        all += r->exact[i] * r->exact[i];
+    }
+    assert_true(sqrt(difference / all) < allowed);
+    difference = all = 0;
+    for (int64_t i = 0; i < r->states; i++) {
+        difference += pow((double)r->final[i] - (double)expected[i], 2);
+        all += pow((double)expected[i], 2);
+    }
+    assert_true(sqrt(difference / all) < allowed);
+}
+
+/* kda_intra's reference, then kda_inter's on what it left. */
+static void run_chunks(struct run *r, const gen_kda_prefill_problem *p)
+{
+    const struct gen__facts v = kda_prefill_variant(1);
+    gen_plan plan = {0};
+    family->plan(&p->base, &h200, &v, &plan);
+    char *workspace = calloc(1, plan.workspace_bytes);
+    union {
+        struct gen_kda_intra_params intra;
+        struct gen_kda_inter_params inter;
+    } k;
+    assert_int_equal(family->params(&plan, 0, &r->a.base, workspace, &k), GEN_OK);
+    gen_kda_intra_args intra = {
+        .base = {sizeof intra, GEN_KDA_INTRA},
+        .q = r->q,
+        .k = r->k,
+        .v = r->v,
+        .g = r->g,
+        .beta = r->beta,
+        .A_log = r->a.A_log,
+        .cu_seqlens = r->a.cu_seqlens,
+        .w = k.intra.w,
+        .u = k.intra.u,
+        .qg = k.intra.qg,
+        .kg = k.intra.kg,
+        .a_qk = k.intra.a_qk,
+        .decay = k.intra.decay,
+        .scale = r->a.scale,
+        .lower_bound = r->a.lower_bound,
+        .gate = r->a.gate,
+        .beta_activation = r->a.beta_activation,
+        .l2_norm = 1,
+    };
+    assert_int_equal(gen__kda_intra_reference(&plan, &intra.base), GEN_OK);
+    assert_int_equal(family->params(&plan, 1, &r->a.base, workspace, &k), GEN_OK);
+    const gen_kda_inter_args inter = {
+        .base = {sizeof inter, GEN_KDA_INTER},
+        .w = k.inter.w,
+        .u = k.inter.u,
+        .qg = k.inter.qg,
+        .kg = k.inter.kg,
+        .a_qk = k.inter.a_qk,
+        .decay = k.inter.decay,
+        .cu_seqlens = r->a.cu_seqlens,
+        .initial_state = r->initial,
+        .final_state = r->final,
+        .o = r->o,
+        .state_layout = r->a.state_layout,
+    };
+    assert_int_equal(gen__kda_inter_reference(&plan, &inter.base), GEN_OK);
+    free(workspace);
+}
+
 /* kda_intra's reference and then kda_inter's come to what the recurrence does, but for
  * the rounding of what goes from one to the other. */
 static void chunks_against_recurrence(gen_kda_prefill_problem p, const int32_t *cu, int32_t gate,
@@ -113,67 +183,9 @@ static void chunks_against_recurrence(gen_kda_prefill_problem p, const int32_t *
     float *expected = malloc((size_t)r.states * sizeof *expected);
     memcpy(expected, r.final, (size_t)r.states * sizeof *expected);
 
-    const struct gen__facts v = kda_prefill_variant(1);
-    gen_plan plan = {0};
-    family->plan(&p.base, &h200, &v, &plan);
-    char *workspace = calloc(1, plan.workspace_bytes);
-    union {
-        struct gen_kda_intra_params intra;
-        struct gen_kda_inter_params inter;
-    } k;
-    assert_int_equal(family->params(&plan, 0, &r.a.base, workspace, &k), GEN_OK);
-    gen_kda_intra_args intra = {
-        .base = {sizeof intra, GEN_KDA_INTRA},
-        .q = r.q,
-        .k = r.k,
-        .v = r.v,
-        .g = r.g,
-        .beta = r.beta,
-        .A_log = r.a.A_log,
-        .cu_seqlens = cu,
-        .w = k.intra.w,
-        .u = k.intra.u,
-        .qg = k.intra.qg,
-        .kg = k.intra.kg,
-        .a_qk = k.intra.a_qk,
-        .decay = k.intra.decay,
-        .scale = r.a.scale,
-        .lower_bound = r.a.lower_bound,
-        .gate = gate,
-        .beta_activation = r.a.beta_activation,
-        .l2_norm = 1,
-    };
-    assert_int_equal(gen__kda_intra_reference(&plan, &intra.base), GEN_OK);
-    assert_int_equal(family->params(&plan, 1, &r.a.base, workspace, &k), GEN_OK);
-    const gen_kda_inter_args inter = {
-        .base = {sizeof inter, GEN_KDA_INTER},
-        .w = k.inter.w,
-        .u = k.inter.u,
-        .qg = k.inter.qg,
-        .kg = k.inter.kg,
-        .a_qk = k.inter.a_qk,
-        .decay = k.inter.decay,
-        .cu_seqlens = cu,
-        .initial_state = r.initial,
-        .final_state = r.final,
-        .o = r.o,
-        .state_layout = r.a.state_layout,
-    };
-    assert_int_equal(gen__kda_inter_reference(&plan, &inter.base), GEN_OK);
-    double difference = 0, all = 0;
-    for (int64_t i = 0; i < r.elements; i++) {
-        difference += pow(gen__bf16_to_double(r.o[i]) - r.exact[i], 2);
-        all += r.exact[i] * r.exact[i];
-    }
-    assert_true(sqrt(difference / all) < allowed);
-    difference = all = 0;
-    for (int64_t i = 0; i < r.states; i++) {
-        difference += pow((double)r.final[i] - (double)expected[i], 2);
-        all += pow((double)expected[i], 2);
-    }
-    assert_true(sqrt(difference / all) < allowed);
+    run_chunks(&r, &p);
+    check_chunks(&r, expected, allowed);
     free(expected);
-    free(workspace);
     tear_down(&r);
 }
 

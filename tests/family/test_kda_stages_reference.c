@@ -56,7 +56,7 @@ static void run(int stage, gen_kda_stage_problem p, const gen_args *args)
     assert_int_equal(stages[stage]->reference(&plan, args), GEN_OK);
 }
 
-static void run_stages(gen_kda_stage_problem p, const int32_t *cu, int32_t layout)
+static void run_within_chunks(gen_kda_stage_problem p, const int32_t *cu)
 {
     const gen_kda_gate_args gate = {.base = {sizeof gate, GEN_KDA_GATE},
                                     .g = x.g,
@@ -99,6 +99,11 @@ static void run_stages(gen_kda_stage_problem p, const int32_t *cu, int32_t layou
                                           .kg = x.kg_again,
                                           .qg = x.qg_again};
     run(WU, p, &wu.base);
+}
+
+static void run_stages(gen_kda_stage_problem p, const int32_t *cu, int32_t layout)
+{
+    run_within_chunks(p, cu);
     const gen_kda_chunk_h_args states = {.base = {sizeof states, GEN_KDA_CHUNK_H},
                                          .kg = x.kg,
                                          .w = x.w,

@@ -258,8 +258,17 @@ static void parameters_of_the_main_launch(void **state)
     assert_int_equal(k.ckv_map[0] | k.kpe_map[15], 0);
     assert_true(fabs((double)k.scale_log2 - 1 / sqrt(192) / log(2)) < 1e-8);
     assert_true(k.kpe_factor == 1 && k.out_scale == 1);
+}
 
-    /* What is packed follows the strides within it. */
+/* What is packed follows the strides within it. */
+static void packed_strides_of_the_main_launch(void **state)
+{
+    (void)state;
+    const struct gen__facts variant = mla_mma();
+    gen_mla_decode_problem p = usual_problem();
+    const gen_plan plan = mla_planned(p, &variant);
+    gen_mla_decode_args a = good_args(&p);
+    struct gen_mla_decode_params k;
     a.o_head_stride = 520;
     a.ckv_row_stride = 640;
     a.kpe_row_stride = 72;
@@ -359,6 +368,30 @@ static void parameters_of_the_merge(void **state)
 
 /* ---- tensor maps -------------------------------------------------------- */
 
+/* A map of a cache's pages in boxes of 64 columns and `rows` rows. */
+static void check_map(const struct fake_tensor_map *map, const gen_mla_decode_problem *p,
+                      int32_t num_pages, uint32_t rows, int32_t type, int32_t swizzle)
+{
+    const uint64_t element = p->cache == GEN_MLA_CACHE_E4M3 ? 1 : 2;
+    assert_int_equal(map->rank, 4);
+    assert_int_equal(map->extent[0], 64);
+    assert_int_equal(map->extent[1], p->page_size);
+    assert_int_equal(map->extent[3], num_pages);
+    assert_int_equal(map->strides[0], 576 * element);
+    assert_int_equal(map->strides[1], 64 * element);
+    assert_int_equal(map->strides[2], 576 * element * (uint64_t)p->page_size);
+    assert_int_equal(map->box[0], 64);
+    assert_int_equal(map->box[1], rows);
+    assert_int_equal(map->box[3], 1);
+    for (int d = 0; d < 4; d++)
+        assert_int_equal(map->steps[d], 1);
+    assert_int_equal(map->type, type);
+    assert_int_equal(map->swizzle, swizzle);
+    assert_int_equal(map->interleave, 0);
+    assert_int_equal(map->promotion, 0);
+    assert_int_equal(map->fill, 0);
+}
+
 static void tensor_maps(void **state)
 {
     (void)state;
@@ -383,7 +416,6 @@ static void tensor_maps(void **state)
         p.cache = cases[i].cache;
         const gen_plan plan = mla_planned(p, &variant);
         gen_mla_decode_args a = good_args(&p);
-        const uint64_t element = p.cache == GEN_MLA_CACHE_E4M3 ? 1 : 2;
         assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, &k), GEN_OK);
         assert_int_equal(k.map_rows, cases[i].rows);
         memcpy(&ckv, k.ckv_map, sizeof ckv);
@@ -394,26 +426,8 @@ static void tensor_maps(void **state)
         assert_int_equal(kpe.extent[2], 1);
         assert_int_equal(ckv.box[2], cases[i].rows == 64 ? MLA_MAP_CELLS : 1);
         assert_int_equal(kpe.box[2], 1);
-        const struct fake_tensor_map *const maps[] = {&ckv, &kpe};
-        for (int m = 0; m < 2; m++) {
-            assert_int_equal(maps[m]->rank, 4);
-            assert_int_equal(maps[m]->extent[0], 64);
-            assert_int_equal(maps[m]->extent[1], p.page_size);
-            assert_int_equal(maps[m]->extent[3], a.num_pages);
-            assert_int_equal(maps[m]->strides[0], 576 * element);
-            assert_int_equal(maps[m]->strides[1], 64 * element);
-            assert_int_equal(maps[m]->strides[2], 576 * element * (uint64_t)p.page_size);
-            assert_int_equal(maps[m]->box[0], 64);
-            assert_int_equal(maps[m]->box[1], cases[i].rows);
-            assert_int_equal(maps[m]->box[3], 1);
-            for (int d = 0; d < 4; d++)
-                assert_int_equal(maps[m]->steps[d], 1);
-            assert_int_equal(maps[m]->type, cases[i].type);
-            assert_int_equal(maps[m]->swizzle, cases[i].swizzle);
-            assert_int_equal(maps[m]->interleave, 0);
-            assert_int_equal(maps[m]->promotion, 0);
-            assert_int_equal(maps[m]->fill, 0);
-        }
+        check_map(&ckv, &p, a.num_pages, cases[i].rows, cases[i].type, cases[i].swizzle);
+        check_map(&kpe, &p, a.num_pages, cases[i].rows, cases[i].type, cases[i].swizzle);
         p.rope_dim = 0;
         const gen_plan without = mla_planned(p, &variant);
         a = good_args(&p);
@@ -474,6 +488,7 @@ int main(void)
         cmocka_unit_test(numbered_tokens),
         cmocka_unit_test(plans_that_are_none),
         cmocka_unit_test(parameters_of_the_main_launch),
+        cmocka_unit_test(packed_strides_of_the_main_launch),
         cmocka_unit_test(parameters_of_an_e4m3_cache),
         cmocka_unit_test(quotients),
         cmocka_unit_test(parameters_of_the_merge),

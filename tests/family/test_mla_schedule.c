@@ -265,6 +265,31 @@ static void run_pieces(const struct mla_tensors *m, const struct gen_mla_schedul
     }
 }
 
+/* Merged outputs against those of the whole. */
+static void check_same(const struct mla_tensors *m, const uint16_t *o, const float *lse)
+{
+    const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)m->problem;
+    const uint16_t *whole = m->data[MLA_DECODE_O];
+    const size_t all = (size_t)p->batch * (size_t)p->num_heads;
+    /* One rounding to 16 bits may fall either way, and the pieces, which may be of either sign,
+     * have one of their own. */
+    const double unit = p->dtype == GEN_DTYPE_FP16 ? 0x1p-10 : 0x1p-7;
+    for (size_t row = 0; row < all; row++) {
+        double most = 0;
+        for (size_t i = row * 512; i < (row + 1) * 512; i++)
+            most = fmax(most, fabs(mla_get((enum gen_dtype)p->dtype, whole, i)));
+        for (size_t i = row * 512; i < (row + 1) * 512; i++) {
+            const double x = mla_get((enum gen_dtype)p->dtype, o, i);
+            const double y = mla_get((enum gen_dtype)p->dtype, whole, i);
+            if (!(fabs(x - y) <= unit * fabs(y) + 0x1p-12 * most))
+                fail_msg("o[%zu]: %g is not %g", i, x, y);
+        }
+    }
+    for (size_t i = 0; i < all; i++)
+        assert_true(lse[i] == m->args.decode.lse[i] ||
+                    fabsf(lse[i] - m->args.decode.lse[i]) < 1e-5f);
+}
+
 static void check_merged(const struct mla_tensors *m, const struct gen_mla_schedule *s)
 {
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)m->problem;
@@ -308,23 +333,7 @@ static void check_merged(const struct mla_tensors *m, const struct gen_mla_sched
     gen__family_mla_merge.plan(&merge.base, &h200, NULL, &plan);
     assert_int_equal(gen__family_mla_merge.params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     assert_int_equal(gen__family_mla_merge.reference(&plan, &a.base), GEN_OK);
-    /* One rounding to 16 bits may fall either way, and the pieces, which may be of either sign,
-     * have one of their own. */
-    const double unit = p->dtype == GEN_DTYPE_FP16 ? 0x1p-10 : 0x1p-7;
-    for (size_t row = 0; row < all; row++) {
-        double most = 0;
-        for (size_t i = row * 512; i < (row + 1) * 512; i++)
-            most = fmax(most, fabs(mla_get((enum gen_dtype)p->dtype, whole, i)));
-        for (size_t i = row * 512; i < (row + 1) * 512; i++) {
-            const double x = mla_get((enum gen_dtype)p->dtype, o, i);
-            const double y = mla_get((enum gen_dtype)p->dtype, whole, i);
-            if (!(fabs(x - y) <= unit * fabs(y) + 0x1p-12 * most))
-                fail_msg("o[%zu]: %g is not %g", i, x, y);
-        }
-    }
-    for (size_t i = 0; i < all; i++)
-        assert_true(lse[i] == m->args.decode.lse[i] ||
-                    fabsf(lse[i] - m->args.decode.lse[i]) < 1e-5f);
+    check_same(m, o, lse);
     free(partial);
     free(partial_rows);
     free(o);

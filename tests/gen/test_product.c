@@ -37,6 +37,24 @@ static const char *string(const struct product *p, uint32_t offset)
 #define ROW(type, p, area, i) \
     ((const struct type *)(void *)((p)->data + (p)->index.area##_offset) + (i))
 
+/* Of a group; *end: where the image in front of it ends. */
+static void check_variant(const struct product *p, uint32_t i, uint32_t group, uint64_t *end)
+{
+    const struct gen_pack_variant *v = ROW(gen_pack_variant, p, variants, i);
+    assert_int_equal(v->group, group);
+    assert_string_equal(string(p, v->symbol), string(p, v->name));
+    assert_true(i == 0 || strcmp(string(p, v[-1].name), string(p, v->name)) < 0);
+    assert_true(gen_pack_image_follows(v, p->footer.index_offset, end));
+    assert_true(gen_pack_hash(p->data + v->image_offset, gen_pack_room(v->image_size)) ==
+                v->image_hash);
+    /* A fatbin's magic number. */
+    assert_memory_equal(p->data + v->image_offset, "\x50\xed\x55\xba", 4);
+    assert_true(v->registers > 0 && v->registers <= 64);
+    assert_int_equal(v->cluster, 1);
+    assert_int_equal(v->facts[0] % 32, 0);
+    assert_int_equal(v->shared_dynamic, v->facts[1] ? v->facts[0] * 8 : 0);
+}
+
 static void product_holds_what_was_built(void **state)
 {
     (void)state;
@@ -79,21 +97,8 @@ static void product_holds_what_was_built(void **state)
         const struct gen_pack_variant *fallback =
             ROW(gen_pack_variant, &p, variants, group->fallback_variant);
         assert_holds(string(&p, fallback->name), "_v1_w4_plain");
-        for (uint32_t i = group->first_variant; i < next; i++) {
-            const struct gen_pack_variant *v = ROW(gen_pack_variant, &p, variants, i);
-            assert_int_equal(v->group, g);
-            assert_string_equal(string(&p, v->symbol), string(&p, v->name));
-            assert_true(i == 0 || strcmp(string(&p, v[-1].name), string(&p, v->name)) < 0);
-            assert_true(gen_pack_image_follows(v, p.footer.index_offset, &end));
-            assert_true(gen_pack_hash(p.data + v->image_offset, gen_pack_room(v->image_size)) ==
-                        v->image_hash);
-            /* A fatbin's magic number. */
-            assert_memory_equal(p.data + v->image_offset, "\x50\xed\x55\xba", 4);
-            assert_true(v->registers > 0 && v->registers <= 64);
-            assert_int_equal(v->cluster, 1);
-            assert_int_equal(v->facts[0] % 32, 0);
-            assert_int_equal(v->shared_dynamic, v->facts[1] ? v->facts[0] * 8 : 0);
-        }
+        for (uint32_t i = group->first_variant; i < next; i++)
+            check_variant(&p, i, g, &end);
     }
     assert_int_equal(next, p.index.num_variants);
     assert_int_equal(end, p.footer.index_offset);

@@ -334,21 +334,21 @@ static void what_is_logged(void **state)
 {
     (void)state;
     static const struct {
-        const char *wish;
+        const char *topics;
         uint32_t log;
-    } wishes[] = {
+    } cases[] = {
         {"", 0},        {"select", 1}, {"load", 2},  {"select,load", 3}, {"load select", 3},
         {"selects", 0}, {"loads", 0},  {"selec", 0}, {"loa", 0},         {"all,load", 2},
         {"Select", 0},  {"selecx", 0}, {"loax", 0},  {"abcdef", 0},      {"abcd", 0}};
     size_t size;
     unsigned char *bytes = sample(&size);
     const gen_open_options options = of_bytes(bytes, size);
-    for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         gen_library *library = NULL;
-        setenv("GEN_LOG", wishes[i].wish, 1);
+        setenv("GEN_LOG", cases[i].topics, 1);
         assert_status(gen_open(&options, &library), GEN_OK);
-        if (library->log != wishes[i].log)
-            fail_msg("\"%s\" is %u", wishes[i].wish, library->log);
+        if (library->log != cases[i].log)
+            fail_msg("\"%s\" is %u", cases[i].topics, library->log);
         gen_close(library);
     }
     unsetenv("GEN_LOG");

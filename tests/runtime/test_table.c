@@ -84,70 +84,71 @@ static void a_row_follows_its_machine_code(void **state)
     }
 }
 
+enum { FAMILY, REQUIRED, PROBLEM, VARIANT, US, SPREAD, RUNNER_UP, RUNNER_UP_US, DIGEST, FIELDS };
+
+/* A row that is bad in some fields, the others as they should be, and a good one behind it: the
+ * first is counted, and the reason is told. */
+static void check_bad_row(size_t number, const char *const *fields, const char *reason)
+{
+    char digest[17], text[2048] = HEAD COLUMNS;
+    toy_digest(A90, digest);
+    const char *const good[FIELDS] = {"line", "line_bf16_d64", "tiles=1", A90, "9", "0", "-",
+                                      "-",    digest};
+    for (int f = 0; f < FIELDS; f++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", f ? "\t" : "",
+                 fields[f] ? fields[f] : good[f]);
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), "\n%s", good_row());
+    gen_library *library;
+    const gen_library_info info = open_info(text, &library);
+    if (info.num_rows != 1 || info.num_rows_bad != 1 || info.num_rows_expired != 0)
+        fail_msg("row %zu: %u rows, %u bad, %u expired", number, info.num_rows, info.num_rows_bad,
+                 info.num_rows_expired);
+    assert_explained(library, reason);
+    assert_explained(library, "the first: line 9:");
+    toy_close(library);
+}
+
 static void bad_rows_are_skipped_and_counted(void **state)
 {
     (void)state;
-    char digest[17], c_digest[17];
-    toy_digest(A90, digest);
-    toy_digest(C90, c_digest);
-    /* family, required, problem, variant, us, spread, runner_up, runner_up_us, digest */
-    const char *rows[][10] = {
-        {"nofamily", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", digest,
-         "is of family line"},
-        {"toy", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", digest, "is of family line"},
-        {"line", "line_fp16_d64", "tiles=1", A90, "9", "0", "-", "-", digest,
-         "not the required key"},
-        {"line", "", "tiles=1", A90, "9", "0", "-", "-", digest, "not the required key"},
-        {"line", "line_bf16_d64", "states=1", A90, "9", "0", "-", "-", digest,
-         "not a coordinate of line"},
-        {"line", "line_bf16_d64", "tiles", A90, "9", "0", "-", "-", digest,
-         "expected coordinate=value"},
-        {"line", "line_bf16_d64", "", A90, "9", "0", "-", "-", digest, "is missing"},
-        {"line", "line_bf16_d64", "tiles=1,tiles=2", A90, "9", "0", "-", "-", digest, "twice"},
-        {"line", "line_bf16_d64", "tiles=1,length=2", A90, "9", "0", "-", "-", digest,
-         "not a coordinate of line"},
-        {"line", "line_bf16_d64", "tiles=0", A90, "9", "0", "-", "-", digest, "not a number > 0"},
-        {"line", "line_bf16_d64", "tiles=-1", A90, "9", "0", "-", "-", digest, "not a number > 0"},
-        {"line", "line_bf16_d64", "tiles=x", A90, "9", "0", "-", "-", digest, "not a number > 0"},
-        {"line", "line_bf16_d64", "tiles=1e999", A90, "9", "0", "-", "-", digest,
-         "not a number > 0"},
-        {"line", "line_bf16_d64", "tiles=1", "line_bf16_d64__sm90a_", "9", "0", "-", "-", digest,
-         "no such variant"},
-        {"line", "line_bf16_d64", "tiles=1", "", "9", "0", "-", "-", digest, "no such variant"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "0", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "-3", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "nan", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "inf", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "1e300", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "1e-300", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "9us", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "9,5", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "1e", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "1.2.3", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "", "0", "-", "-", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "9", "low", "-", "-", digest, "spread"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "9", "0", C90, "fast", digest, "microseconds"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", "0123", "16 hexadecimal"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", "0123456789abcdeg",
-         "16 hexadecimal"},
-        {"line", "line_bf16_d64", "tiles=1", A90, "9", "0", "-", "-", "", "16 hexadecimal"},
+    static const struct {
+        const char *fields[FIELDS]; /* NULL: as it should be */
+        const char *reason;
+    } rows[] = {
+        {{[FAMILY] = "nofamily"}, "is of family line"},
+        {{[FAMILY] = "toy"}, "is of family line"},
+        {{[REQUIRED] = "line_fp16_d64"}, "not the required key"},
+        {{[REQUIRED] = ""}, "not the required key"},
+        {{[PROBLEM] = "states=1"}, "not a coordinate of line"},
+        {{[PROBLEM] = "tiles"}, "expected coordinate=value"},
+        {{[PROBLEM] = ""}, "is missing"},
+        {{[PROBLEM] = "tiles=1,tiles=2"}, "twice"},
+        {{[PROBLEM] = "tiles=1,length=2"}, "not a coordinate of line"},
+        {{[PROBLEM] = "tiles=0"}, "not a number > 0"},
+        {{[PROBLEM] = "tiles=-1"}, "not a number > 0"},
+        {{[PROBLEM] = "tiles=x"}, "not a number > 0"},
+        {{[PROBLEM] = "tiles=1e999"}, "not a number > 0"},
+        {{[VARIANT] = "line_bf16_d64__sm90a_"}, "no such variant"},
+        {{[VARIANT] = ""}, "no such variant"},
+        {{[US] = "0"}, "microseconds"},
+        {{[US] = "-3"}, "microseconds"},
+        {{[US] = "nan"}, "microseconds"},
+        {{[US] = "inf"}, "microseconds"},
+        {{[US] = "1e300"}, "microseconds"},
+        {{[US] = "1e-300"}, "microseconds"},
+        {{[US] = "9us"}, "microseconds"},
+        {{[US] = "9,5"}, "microseconds"},
+        {{[US] = "1e"}, "microseconds"},
+        {{[US] = "1.2.3"}, "microseconds"},
+        {{[US] = ""}, "microseconds"},
+        {{[SPREAD] = "low"}, "spread"},
+        {{[RUNNER_UP] = C90, [RUNNER_UP_US] = "fast"}, "microseconds"},
+        {{[DIGEST] = "0123"}, "16 hexadecimal"},
+        {{[DIGEST] = "0123456789abcdeg"}, "16 hexadecimal"},
+        {{[DIGEST] = ""}, "16 hexadecimal"},
     };
-    const size_t num_rows = sizeof(rows) / sizeof(rows[0]);
-    for (size_t r = 0; r < num_rows; r++) {
-        char text[2048], reason[64];
-        const char **f = rows[r];
-        snprintf(text, sizeof(text), HEAD COLUMNS "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n%s", f[0],
-                 f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8], good_row());
-        gen_library *library;
-        const gen_library_info info = open_info(text, &library);
-        if (info.num_rows != 1 || info.num_rows_bad != 1 || info.num_rows_expired != 0)
-            fail_msg("row %zu: %u rows, %u bad, %u expired", r, info.num_rows, info.num_rows_bad,
-                     info.num_rows_expired);
-        snprintf(reason, sizeof(reason), "%s", f[9]);
-        assert_explained(library, reason);
-        assert_explained(library, "the first: line 9:");
-        toy_close(library);
-    }
+    for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++)
+        check_bad_row(r, rows[r].fields, rows[r].reason);
 }
 
 static void rows_of_the_wrong_shape(void **state)

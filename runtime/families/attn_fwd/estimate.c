@@ -145,7 +145,8 @@ static float blocks_to(const struct tile_shape *t, float kv, float top, float se
 
 static float blocks_before(const struct tile_shape *t, float before, float seen)
 {
-    const float cut = least_of(whole_up(before, t->rows, t->of_rows) - 1.0f, seen); /* tiles */
+    const float up = at_least_0(whole_up(before, t->rows, t->of_rows) - 1.0f);
+    const float cut = least_of(up, seen); /* tiles */
     const float down =
         t->aligned ? whole(before, t->of_keys) * t->keys : before - 0.5f * (t->keys - 1.0f);
     return at_least_0(cut * (down - 0.5f * t->rows * (cut + 1.0f)) * t->of_keys);
