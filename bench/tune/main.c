@@ -169,9 +169,9 @@ static bool is_fresh(struct session *s, const struct table *table, const struct 
     if (!row || !session_find_variant(s, row->variant, &v) ||
         session_passes_over(s, shape->problem, &v))
         return false;
-    /* Without a GPU the driver is not known. */
+    /* What a run would do is told without the driver's version. */
     return is_same_kernel(table, row, &v) &&
-           (s->gpu.device.ordinal < 0 || strcmp(row->driver, table->identity.driver) == 0);
+           (!*table->identity.driver || strcmp(row->driver, table->identity.driver) == 0);
 }
 
 /* Is this one of the buckets that are not measured? Counts it then. */

@@ -216,11 +216,10 @@ static bool read_comment(struct table *table, struct gen__span line)
         snprintf(table->identity.class_name, sizeof table->identity.class_name, "%.*s",
                  (int)value.length, value.at);
     if (gen__span_is(key, "seconds_per_bucket")) {
-        char *text = terminated(value);
+        const char *text = terminated(value);
         const double seconds = strtod(text, NULL);
         if (isfinite(seconds) && seconds > 0)
             table->identity.seconds_per_bucket = seconds;
-        free(text);
     }
     if (!gen__span_is(key, "failed"))
         return true;
