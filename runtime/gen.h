@@ -10,7 +10,7 @@
  * The library depends on libc alone; libcuda is opened at run time, and every
  * call except those that need a GPU works without it. It never prints (unless
  * the environment variable GEN_LOG asks), never exits, has no global state but
- * the opened driver's functions and what each thread keeps: its last error
+ * the opened driver's functions, the log's callback and what each thread keeps: its last error
  * message, its last plans and tensor maps.
  *
  * The caller sets `size` of every struct before the call, of those that a call
@@ -298,6 +298,37 @@ GEN_API enum gen_status gen_preload(const gen_library *library, const gen_plan *
  * Thread-safe. */
 GEN_API enum gen_status gen_launch(const gen_library *library, const gen_plan *plan,
                                    const gen_args *args, void *workspace, gen_stream stream);
+
+/* ---- the log ----------------------------------------------------------- */
+
+/* What may be logged; 0 is nothing. GEN_LOG names the same for the libraries that are opened while
+ * it is set: "select,load". A word there that is none of these is told on stderr. */
+enum gen_log_level {
+    /* A line a selection that the rules decide, with blanks between key=value:
+     *
+     *     select family=F class=C status=S variant=V us=T why=W octaves=D part_of=P flags=X
+     *     workspace_mib=N problem=batch=64 ...
+     *
+     * (one line). The problem stands last, as shape files and `attngen select` take it; "-" is what
+     * there is none of. A plan that the calling thread finds among those it keeps is no selection,
+     * so that a problem is told once a thread as long as it keeps the plan. `attngen tune
+     * --from-log` reads these lines. */
+    GEN_LOG_SELECT = 1u << 0,
+    /* A line a kernel that is loaded. */
+    GEN_LOG_LOAD = 1u << 1,
+    /* What gen_explain() says of each of these selections. */
+    GEN_LOG_EXPLAIN = 1u << 2
+};
+
+/* Gets a level's line or, of GEN_LOG_EXPLAIN, lines; `text` lives as long as the call. */
+typedef void (*gen_log_callback)(enum gen_log_level level, const char *text, void *user);
+
+/* Logs these levels for every library of the process, beside those that GEN_LOG named when it was
+ * opened, and gives all lines to `callback` (NULL: to stderr). Lines come one at a time, from the
+ * thread whose call they tell of; what the callback calls of this library logs nothing. Once this
+ * has returned, the callback that was set before is neither running nor called again. Errors:
+ * INVALID_ARGUMENT (unknown levels, or called by the callback). Thread-safe. */
+GEN_API enum gen_status gen_set_log(uint32_t levels, gen_log_callback callback, void *user);
 
 /* ---- text -------------------------------------------------------------- */
 

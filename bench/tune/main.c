@@ -3,6 +3,7 @@
  */
 #include "common/problems.h"
 #include "common/session.h"
+#include "tune/log_file.h"
 #include "tune/tune.h"
 #include "tune/tuning_table.h"
 #include "common/util.h"
@@ -25,11 +26,11 @@ static const char usage[] =
 
 static struct {
     struct session session;
-    struct option_list only;
-    const char *output, *keys, *commit;
+    struct option_list only, logs;
+    const char *output, *keys, *commit, *gpu;
     double seconds;
     long rest_ms;
-    bool grid, shapes, quick, force, refresh;
+    bool grid, shapes, quick, force, refresh, list, dry_run;
 } options = {.commit = ""};
 
 /* What is to be tuned, for each bucket its key's small problem, and the shape files' problems. */
@@ -73,17 +74,38 @@ static const struct shape *small_of(const struct shape *shape)
     return its ? its : shape;
 }
 
+/* What services asked for, in their order: the parts of a plan stand before the plan. */
+static void list_logged(const struct gen__family *const *families, uint32_t count)
+{
+    struct log_counts n = {0};
+    for (int i = 0; i < options.logs.count; i++)
+        if (!log_read(&buckets, families, count, options.logs.item[i], &n))
+            die(1, "cannot read %s: %s", options.logs.item[i], strerror(errno));
+    const size_t problems = buckets.count;
+    drop_duplicates(&buckets);
+    fprintf(
+        stderr,
+        "attngen-tune: %zu selections in the log: %zu buckets of %zu problems; left out: %zu of "
+        "other families, %zu that no variant fits, %zu malformed\n",
+        n.selections, buckets.count, problems, n.other, n.unsupported, n.bad);
+    if (!n.selections)
+        die(1, "the log has no line \"select family=...\"; allowed: what GEN_LOG=select or "
+               "gen_set_log() wrote");
+}
+
 static void list_buckets(void)
 {
     const struct gen__family *family[64];
     uint32_t n = families_named(&options.session.families, family, 64);
+    if (options.logs.count)
+        list_logged(family, n);
     for (uint32_t i = 0; i < n; i++) {
         const size_t first = shapes.count;
         shapes_load(&shapes, family[i], SHAPES_TIMED, NULL);
-        if (options.shapes || !options.grid)
+        if (!options.logs.count && (options.shapes || !options.grid))
             for (size_t k = first; k < shapes.count; k++)
                 shapes_add(&buckets, family[i], shapes.item[k].problem);
-        if (options.grid || !options.shapes)
+        if (!options.logs.count && (options.grid || !options.shapes))
             shapes_grid(&buckets, &shapes, family[i]);
         verify_small(&small, family[i]);
     }
@@ -147,7 +169,9 @@ static bool is_fresh(struct session *s, const struct table *table, const struct 
     if (!row || !session_find_variant(s, row->variant, &v) ||
         session_passes_over(s, shape->problem, &v))
         return false;
-    return is_same_kernel(table, row, &v) && strcmp(row->driver, table->identity.driver) == 0;
+    /* What a run would do is told without the driver's version. */
+    return is_same_kernel(table, row, &v) &&
+           (!*table->identity.driver || strcmp(row->driver, table->identity.driver) == 0);
 }
 
 /* Is this one of the buckets that are not measured? Counts it then. */
@@ -217,6 +241,9 @@ static bool tune_one(struct tuner *tuner, const struct shape *shape, const char 
         tuner->worker->counter[EMPTY]++;
     if (outcome == TUNE_DONE) {
         tuner->worker->counter[TUNED]++;
+        tuner->table->identity.seconds_per_bucket =
+            (double)(clock_ns() - tuner->worker->counter[STARTED]) / 1e9 /
+            (double)tuner->worker->counter[TUNED];
         row = row_of(tuner->table, shape, required);
         if (row)
             snprintf(line, capacity, "%s: %.2f us %s", coords, row->us, row->variant);
@@ -318,6 +345,109 @@ static int body(struct worker *worker, void *context)
     return 0;
 }
 
+/* ---- what a run would do ------------------------------------------------ */
+
+/* The GPU that is named, or the machine's, or an H200. */
+static void preview_device(struct session *s)
+{
+    gen_device *device = &s->gpu.device;
+    device->size = sizeof *device;
+    if (options.gpu ? gen_device_named(options.gpu, device) != GEN_OK
+                    : gen_device_query((int)s->ordinal, device) != GEN_OK &&
+                          gen_device_named("h200", device) != GEN_OK)
+        die(1, "%s", gen_last_error());
+    if (device->backend != GEN_BACKEND_CUDA)
+        die(1, "--gpu %s is no GPU; allowed: a name such as h200, or sm_90:78", options.gpu);
+    if (s->sms)
+        device->num_sms = (uint32_t)s->sms;
+    snprintf(s->gpu.class_name, sizeof s->gpu.class_name, "sm%u_%usm", device->compute_capability,
+             device->num_sms);
+    snprintf(s->gpu.driver_version, sizeof s->gpu.driver_version, "-");
+}
+
+/* "fresh": the run would keep the row; "absent": --refresh leaves what the table has not. */
+static const char *state_of(struct session *s, struct table *table, const struct shape *shape,
+                            const char *required)
+{
+    const struct table_row *row = row_of(table, shape, required);
+    if (!options.force && is_fresh(s, table, shape, row))
+        return "fresh";
+    return row ? "stale" : options.refresh ? "absent" : "new";
+}
+
+static void preview_bucket(const struct shape *shape, const char *required, const char *state)
+{
+    char coords[128], problem[1024];
+    coords_format(shape->family, &shape->key, coords, sizeof coords);
+    gen__problem_format(shape->family, shape->problem, problem, sizeof problem);
+    printf("%s\t%s\t%s\t%s\t%s\n", state, shape->family->name, required, coords, problem);
+}
+
+/* --list and --dry-run: measures nothing and writes nothing. */
+static int preview(struct session *s)
+{
+    struct table table = {0};
+    size_t todo = 0, kept = 0, empty = 0;
+    double seconds = 0;
+    preview_device(s);
+    char *path = output_path(s);
+    read_table(&table, s, path);
+    const double measured = table.identity.seconds_per_bucket;
+    table_identify(&table, &s->gpu, s->library, options.commit);
+    if (options.refresh && !options.shapes && !options.grid)
+        list_rows(s, &table);
+    for (size_t i = 0; i < buckets.count; i++) {
+        const struct shape *shape = &buckets.item[i];
+        char required[192];
+        size_t candidates;
+        if (!required_of(s, shape, required, sizeof required)) {
+            empty++;
+            continue;
+        }
+        if (!glob_match(options.keys, required))
+            continue;
+        const char *state = state_of(s, &table, shape, required);
+        if (options.list)
+            preview_bucket(shape, required, state);
+        if (strcmp(state, "fresh") == 0 || strcmp(state, "absent") == 0) {
+            kept++;
+            continue;
+        }
+        todo++;
+        if (options.dry_run && !(measured > 0))
+            seconds +=
+                tune_estimate(s, shape, &options.only, options.quick, options.rest_ms, &candidates);
+    }
+    if (options.dry_run && measured > 0)
+        printf("%zu buckets to measure, %zu kept, %zu that nothing fits, into %s: %.1f GPU-minutes "
+               "at %.2f s a bucket, as the run took that wrote the table\n",
+               todo, kept, empty, path, (double)todo * measured / 60, measured);
+    else if (options.dry_run)
+        printf(
+            "%zu buckets to measure, %zu kept, %zu that nothing fits, into %s: at least %.1f "
+            "GPU-minutes by the families' estimates, for samples alone; no run has recorded what "
+            "a bucket takes\n",
+            todo, kept, empty, path, seconds / 60);
+    table_free(&table);
+    free(path);
+    return 0;
+}
+
+static void check_options(void)
+{
+    if (options.force && options.refresh)
+        die(1, "--refresh and --force exclude each other, found both; allowed: --refresh (stale "
+               "rows, of two variants each) or --force (all rows, of all variants)");
+    if (options.logs.count && (options.grid || options.shapes))
+        die(1,
+            "--from-log and --%s exclude each other, found both; allowed: the log's problems, or "
+            "the shape file's and the grid's",
+            options.grid ? "grid" : "shapes");
+    if (options.gpu && !options.list && !options.dry_run)
+        die(1, "--gpu %s names a GPU that need not be there; allowed: with --list or --dry-run",
+            options.gpu);
+}
+
 int main(int argc, char **argv)
 {
     struct session *s = &options.session;
@@ -333,6 +463,14 @@ int main(int argc, char **argv)
          "the grid alone: half-octaves over what the shape file spans"},
         {"--shapes", OPTION_FLAG, &options.shapes, NULL,
          "the shape file's problems alone (default: these, then the grid)"},
+        {"--from-log", OPTION_LIST, &options.logs, "FILE",
+         "the problems that GEN_LOG=select wrote there, in place of these; may be repeated"},
+        {"--list", OPTION_FLAG, &options.list, NULL,
+         "print the buckets (state, family, key, coordinates, problem); measure nothing"},
+        {"--dry-run", OPTION_FLAG, &options.dry_run, NULL,
+         "print how many buckets there are and the GPU-minutes they take; measure nothing"},
+        {"--gpu", OPTION_TEXT, &options.gpu, "NAME",
+         "with --list or --dry-run: a GPU by name; default: device 0, else h200"},
         {"--seconds", OPTION_REAL, &options.seconds, "N", "stop after about N seconds"},
         {"--quick", OPTION_FLAG, &options.quick, NULL, "fewer samples"},
         {"--rest", OPTION_INT, &options.rest_ms, "MS",
@@ -347,13 +485,11 @@ int main(int argc, char **argv)
     const char **words = xmalloc((size_t)argc * sizeof *words);
     if (options_parse(table, (int)(sizeof table / sizeof *table), usage, argc, argv, words))
         die(1, "unexpected word '%s'; --help lists the options", words[0]);
-    if (options.force && options.refresh)
-        die(1, "--refresh and --force exclude each other, found both; allowed: --refresh (stale "
-               "rows, of two variants each) or --force (all rows, of all variants)");
+    check_options();
     session_open_library(s);
     list_buckets();
-    had_row = worker_share(buckets.count);
-    int status = worker_run(body, s, 60, false);
+    had_row = worker_share(buckets.count + 1);
+    int status = options.list || options.dry_run ? preview(s) : worker_run(body, s, 60, false);
     gen_close(s->library);
     shapes_free(&buckets);
     shapes_free(&small);

@@ -96,6 +96,13 @@ uint32_t race_launches(const struct race *c, int pass)
     return launches_for(pass == 0 ? FIRST_WINDOW_US : LAST_WINDOW_US, expect, FIRST_LAUNCHES);
 }
 
+double race_sample_us(double us, bool first, bool last)
+{
+    const double window = first && !last ? FIRST_WINDOW_US : LAST_WINDOW_US;
+    return fmax(
+        us, fmin(LONGEST_WINDOW_US, fmax(window, us * (last ? LAST_LAUNCHES : FIRST_LAUNCHES))));
+}
+
 static bool measure(void *context, size_t index, int pass, double *us)
 {
     struct race *c = context;

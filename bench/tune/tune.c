@@ -27,6 +27,28 @@ const struct halving_pass *tune_passes(bool quick, bool refresh, double us, int 
     return chosen;
 }
 
+double tune_estimate(struct session *session, const struct shape *shape,
+                     const struct option_list *only, bool quick, long rest_ms, size_t *candidates)
+{
+    struct race c = {0};
+    int count;
+    double us = 0;
+    race_find(&c, session, shape, only, NULL);
+    size_t left = *candidates = race_strike(&c);
+    const double launch_us = race_predicted(&c);
+    const struct halving_pass *chosen = tune_passes(quick, false, launch_us, &count);
+    for (int i = 0; i < count; i++) {
+        us += (double)left * chosen[i].rounds *
+              (race_sample_us(launch_us, i == 0, i + 1 == count) +
+               1e3 * shape_rest_ms(shape, rest_ms));
+        if (chosen[i].keep_most && left > chosen[i].keep_most)
+            left = chosen[i].keep_most;
+    }
+    c.count = 0; /* nothing is on a GPU */
+    race_close(&c);
+    return us / 1e6;
+}
+
 static void refuse(struct tuner *tuner, uint32_t variant, const char *reason)
 {
     tuner->refused[variant] = 1;

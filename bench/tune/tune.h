@@ -36,6 +36,12 @@ enum tune_outcome {
  * A row that is refreshed has the last one alone, which settles who is the fastest. */
 const struct halving_pass *tune_passes(bool quick, bool refresh, double us, int *count);
 
+/* The seconds that a bucket's samples take, by the families' estimates, and the number of its
+ * candidates (0: nothing fits): the least, because verification, loading and filling memory come on
+ * top. Needs no GPU. */
+double tune_estimate(struct session *session, const struct shape *shape,
+                     const struct option_list *only, bool quick, long rest_ms, size_t *candidates);
+
 /* Verifies what is not yet verified, on the problem `small` of the same key,
  * times the candidates and puts the row. */
 enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,

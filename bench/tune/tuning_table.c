@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -214,6 +215,12 @@ static bool read_comment(struct table *table, struct gen__span line)
     if (gen__span_is(key, "class"))
         snprintf(table->identity.class_name, sizeof table->identity.class_name, "%.*s",
                  (int)value.length, value.at);
+    if (gen__span_is(key, "seconds_per_bucket")) {
+        const char *text = terminated(value);
+        const double seconds = strtod(text, NULL);
+        if (isfinite(seconds) && seconds > 0)
+            table->identity.seconds_per_bucket = seconds;
+    }
     if (!gen__span_is(key, "failed"))
         return true;
     char *failed = terminated(value), *reason = strstr(failed, ": ");
@@ -310,6 +317,8 @@ static void add_header(struct text *text, const struct gpu_identity *id)
     text_add(text, "# toolkit: %s\n", id->toolkit);
     text_add(text, "# commit: %s\n", id->commit);
     text_add(text, "# rest_ms: %ld\n", id->rest_ms);
+    if (id->seconds_per_bucket > 0)
+        text_add(text, "# seconds_per_bucket: %.3f\n", id->seconds_per_bucket);
     for (size_t i = 0; i < NUM_COLUMNS; i++)
         text_add(text, "%s%c", gen__table_columns[columns[i]], i + 1 < NUM_COLUMNS ? '\t' : '\n');
 }

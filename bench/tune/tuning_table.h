@@ -41,15 +41,16 @@ struct table {
     struct gpu_identity {
         char class_name[32], gpu[64], driver[32], toolkit[16], commit[64];
         uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
-        long rest_ms; /* of the run that wrote the file */
+        long rest_ms;              /* of the run that wrote the file */
+        double seconds_per_bucket; /* of the last run that measured; 0: the file does not say */
     } identity;
 };
 
 /* What the header says of this GPU and this product. */
 void table_identify(struct table *table, const struct gpu *gpu, const gen_library *library,
                     const char *commit);
-/* Reads rows, failures and the class (identity.class_name, "" where no line tells
- * it); a missing file is an empty table. Returns the number of malformed lines,
+/* Reads rows, failures, the class (identity.class_name, "" where no line tells it) and the seconds
+ * a bucket took; a missing file is an empty table. Returns the number of malformed lines,
  * which are dropped; -1, with errno set, if the file is there and cannot be read. */
 int table_read(struct table *table, const char *path);
 /* Why a table just read is not one to go on with on a GPU of such a class, after

@@ -193,10 +193,13 @@ static enum gen_status load(const gen_library *library, uint32_t variant, void *
         loaded = !status;
     }
     pthread_mutex_unlock(&loader->lock);
-    if (loaded && library->log & GEN__LOG_LOAD)
-        fprintf(stderr, "attngen: loaded %s (%llu bytes)\n",
-                gen__variant_name(&library->pack, variant),
-                (unsigned long long)library->pack.variants[variant].image_size);
+    if (loaded && gen__logs(library, GEN_LOG_LOAD)) {
+        char line[512];
+        snprintf(line, sizeof(line), "load variant=%.400s bytes=%llu",
+                 gen__variant_name(&library->pack, variant),
+                 (unsigned long long)library->pack.variants[variant].image_size);
+        gen__log(GEN_LOG_LOAD, line);
+    }
     return status;
 }
 

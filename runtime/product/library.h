@@ -6,6 +6,7 @@
 #ifndef GEN_LIBRARY_H
 #define GEN_LIBRARY_H
 
+#include "core/log.h"
 #include "format/rows.h"
 #include "product/nearest.h"
 #include "product/pack.h"
@@ -40,8 +41,6 @@ struct gen__loader {
     void **libraries;         /* CUlibrary; under the lock */
 };
 
-enum gen__log { GEN__LOG_SELECT = 1, GEN__LOG_LOAD = 2 };
-
 /* Places of a hash table: positions counted from 1, or 0. */
 #define GEN__FAMILY_PLACES 256
 
@@ -59,9 +58,15 @@ struct gen_library {
     const struct gen__family **families; /* by the product's index; NULL: not known */
     uint32_t num_entries, num_rows, num_tables;
     uint32_t num_rows_bad, num_rows_expired, num_rows_ptx, num_groups_skipped;
-    uint32_t log; /* enum gen__log */
+    uint32_t log; /* enum gen_log_level: of GEN_LOG */
     struct gen__loader *loader;
 };
+
+/* Is a level logged of this library? */
+static inline bool gen__logs(const gen_library *library, enum gen_log_level level)
+{
+    return (library->log | gen__log_now()) & (uint32_t)level;
+}
 
 static inline uint64_t gen__key_codes(const struct gen__key *key)
 {

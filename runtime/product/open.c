@@ -96,21 +96,6 @@ static bool allocate(gen_library *library)
            loader->libraries;
 }
 
-static uint32_t logged_topics(void)
-{
-    const char *topic = getenv("GEN_LOG");
-    uint32_t log = 0;
-    while (topic && *topic) {
-        size_t length = strcspn(topic, ", ");
-        if (length == 6 && !strncmp(topic, "select", 6))
-            log |= GEN__LOG_SELECT;
-        if (length == 4 && !strncmp(topic, "load", 4))
-            log |= GEN__LOG_LOAD;
-        topic += length + (topic[length] != '\0');
-    }
-    return log;
-}
-
 static enum gen_status check_options(const gen_open_options *options, gen_library **library)
 {
     if (!options || !library)
@@ -153,7 +138,7 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
     if (status)
         return status;
     build_variants(library);
-    library->log = logged_topics();
+    library->log = gen__log_wishes();
     static _Atomic(uint64_t) last_identity;
     library->identity = atomic_fetch_add_explicit(&last_identity, 1, memory_order_relaxed) + 1;
     return gen__tables_read(library, options->table_paths, options->num_table_paths);

@@ -264,7 +264,7 @@ enum gen_status gen_explain(const gen_library *library, const gen_device *device
     return GEN_OK;
 }
 
-void gen__log_select(const struct gen__ask *ask)
+static void log_explanation(const struct gen__ask *ask)
 {
     struct gen__text measure = gen__text_over(NULL, 0);
     if (!explain(&measure, ask))
@@ -273,7 +273,56 @@ void gen__log_select(const struct gen__ask *ask)
     if (!text)
         return;
     struct gen__text out = gen__text_over(text, measure.length + 1);
-    if (explain(&out, ask))
-        fprintf(stderr, "attngen: select\n%s", text);
+    if (explain(&out, ask)) {
+        if (out.length && text[out.length - 1] == '\n')
+            text[out.length - 1] = '\0';
+        gen__log(GEN_LOG_EXPLAIN, text);
+    }
     free(text);
+}
+
+/* The problem with the words that shape files have for its flags. */
+static void put_problem(struct gen__text *line, const struct gen__ask *ask)
+{
+    char problem[512];
+    gen__problem_format(ask->family, ask->problem, problem, sizeof(problem));
+    gen__text_add(line, "%s%s%s", problem,
+                  ask->problem->flags & GEN_SERIAL_LAUNCH ? " @serial" : "",
+                  ask->problem->flags & GEN_BATCH_INVARIANT ? " @invariant" : "");
+}
+
+void gen__log_select(const struct gen__ask *ask, enum gen_status status, enum gen_why why,
+                     const struct gen__choice *choice, const char *part_of)
+{
+    static const char *const names[] = {
+#define NAME(name, text) #name,
+        GEN_WHY_MAP(NAME)
+#undef NAME
+    };
+    char text[1536];
+    struct gen__text line = gen__text_over(text, sizeof(text));
+    gen__text_add(&line, "select family=%s ", ask->family->name);
+    if (ask->device->backend == GEN_BACKEND_CPU)
+        gen__text_add(&line, "class=cpu ");
+    else
+        gen__text_add(&line, "class=sm%u_%usm ", ask->device->compute_capability,
+                      ask->device->num_sms);
+    gen__text_add(&line, "status=%s variant=%s ", gen_status_name(status),
+                  choice ? gen__variant_name(&ask->library->pack, choice->facts->index) : "-");
+    if (choice && choice->us > 0.0f && !ask->untimed)
+        gen__text_add(&line, "us=%.3f ", (double)choice->us);
+    else
+        gen__text_add(&line, "us=- ");
+    gen__text_add(&line, "why=%s ", status ? "-" : names[why]);
+    if (choice && choice->row)
+        gen__text_add(&line, "octaves=%.2f ", (double)choice->octaves);
+    else
+        gen__text_add(&line, "octaves=- ");
+    gen__text_add(&line, "part_of=%s flags=%#x workspace_mib=%u problem=", part_of ? part_of : "-",
+                  ask->problem->flags, ask->problem->max_workspace_mib);
+    put_problem(&line, ask);
+    if (gen__logs(ask->library, GEN_LOG_SELECT))
+        gen__log(GEN_LOG_SELECT, text);
+    if (!part_of && gen__logs(ask->library, GEN_LOG_EXPLAIN))
+        log_explanation(ask);
 }

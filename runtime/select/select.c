@@ -47,6 +47,8 @@ static enum gen_status choose_part(const struct gen__ask *whole, const struct ge
         status = gen__unsupported(&ask);
     if (status)
         return status;
+    if (gen__logs_select(ask.library))
+        gen__log_select(&ask, GEN_OK, choice.why, &choice, whole->family->name);
     gen_plan plan;
     make_plan(&ask, choice.facts, choice.why, choice.us, &plan);
     if (plan.num_launches != 1 || plan.workspace_bytes)
@@ -104,10 +106,11 @@ static enum gen_status finish_plan(const struct gen__ask *ask, const struct gen_
 
 static enum gen_status select_by_rules(const struct gen__ask *ask, gen_plan *plan)
 {
-    if (ask->library->log & GEN__LOG_SELECT)
-        gen__log_select(ask);
+    const bool logs = gen__logs_select(ask->library);
     if (ask->device->backend == GEN_BACKEND_CPU) {
         make_plan(ask, NULL, GEN_WHY_REFERENCE, 0.0f, plan);
+        if (logs)
+            gen__log_select(ask, GEN_OK, GEN_WHY_REFERENCE, NULL, NULL);
         return GEN_OK;
     }
     if (ask->key.empty) {
@@ -117,18 +120,20 @@ static enum gen_status select_by_rules(const struct gen__ask *ask, gen_plan *pla
         return GEN_OK;
     }
     struct gen__choice choice;
-    if (!gen__choose(ask, &choice))
-        return gen__unsupported(ask);
-    return finish_plan(ask, choice.facts, choice.why, choice.us, plan);
+    const bool found = gen__choose(ask, &choice);
+    const enum gen_status status =
+        found ? finish_plan(ask, choice.facts, choice.why, choice.us, plan) : gen__unsupported(ask);
+    if (logs)
+        gen__log_select(ask, status, found ? choice.why : GEN_WHY_FALLBACK, found ? &choice : NULL,
+                        NULL);
+    return status;
 }
 
-/* The family, where both structs are of the sizes that they say and may be read, and nothing is
- * logged; else NULL. */
+/* The family, where both structs are of the sizes that they say and may be read; else NULL. */
 static const struct gen__family *readable(const gen_library *library, const gen_device *device,
                                           const gen_problem *problem)
 {
-    if (!library || library->log & GEN__LOG_SELECT || !device || device->size != sizeof(*device) ||
-        !problem)
+    if (!library || !device || device->size != sizeof(*device) || !problem)
         return NULL;
     const struct gen__family *family = gen__family_find(library, problem->family);
     return family && problem->size == family->problem_size ? family : NULL;
@@ -160,7 +165,9 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     const struct gen__family *family = readable(library, device, problem);
     if (!family || !plan || plan->size != sizeof(*plan))
         return select_checked(library, device, problem, plan);
-    if (gen__memo_get(&key, library->identity, device, problem, plan))
+    /* What gen_set_log() asks for goes by the rules once, though a plan was kept before. */
+    const uint64_t identity = library->identity ^ (uint64_t)gen__log_now() << 32;
+    if (gen__memo_get(&key, identity, device, problem, plan))
         return GEN_OK;
     enum gen_status status = gen__device_check(device);
     if (!status)
@@ -171,6 +178,8 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
         return status;
     gen__plan_seal(plan);
     gen__memo_put(&key, plan);
+    if (gen__logs_select(library))
+        gen__memo_put(&key, plan); /* as if the problem came again: it is told once */
     return GEN_OK;
 }
 

@@ -83,7 +83,14 @@ void gen__unsupported_text(const struct gen__ask *ask, struct gen__text *text);
 /* The same as the calling thread's message. */
 enum gen_status gen__unsupported(const struct gen__ask *ask);
 
-/* What gen_explain() writes, on stderr. */
-void gen__log_select(const struct gen__ask *ask);
+/* Logs a selection that the rules have made. `choice` is NULL where they chose no variant;
+ * `part_of` is the family whose plan it is a launch of, or NULL. */
+void gen__log_select(const struct gen__ask *ask, enum gen_status status, enum gen_why why,
+                     const struct gen__choice *choice, const char *part_of);
+
+static inline bool gen__logs_select(const gen_library *library)
+{
+    return gen__logs(library, GEN_LOG_SELECT) || gen__logs(library, GEN_LOG_EXPLAIN);
+}
 
 #endif /* GEN_SELECT_H */

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of the lowest target, compute_80. */
+#define GEN__LEAST_CAPABILITY 80u
+
 void gen__reject_text(const struct gen__ask *ask, uint32_t variant, enum gen__reject reject,
                       const char *why, char *text, size_t capacity)
 {
@@ -146,7 +149,10 @@ void gen__unsupported_text(const struct gen__ask *ask, struct gen__text *text)
         }
     }
     /* Where code for the device is there, another build of it does not help. */
-    if (!runs)
+    if (!runs && ask->device->compute_capability < GEN__LEAST_CAPABILITY)
+        gen__text_add(text, "\nno build adds it: the targets run on sm_%u and later",
+                      GEN__LEAST_CAPABILITY);
+    else if (!runs)
         gen__text_add(text, "\nadd it with: attngen build --families %s --targets %s",
                       ask->family->name, gen__target_for(ask->device->compute_capability));
 }

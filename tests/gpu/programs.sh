@@ -64,6 +64,19 @@ check 1 "is a table of class sm90_132sm" "$bin/attngen-tune" --families la_decod
 cmp -s "$table" "$scratch/before.tsv" || { echo "FAILED: another class's table was written to"; failed=1; }
 check 1 "words.txt has no line \"# class: sm90_132sm\"" "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --output "$scratch/words.txt"
 check 1 "cannot read $scratch: " "$bin/attngen-tune" --families la_decode --quick --shapes --keys $key --output "$scratch"
+# What a service logged is what is listed and measured; a dry run writes nothing and needs no GPU.
+GEN_LOG=select "$bin/attngen-select" --gpu h200 --brief la_decode batch=3 num_qk_heads=4 head_dim=64 layout=vk >/dev/null 2>"$scratch/service.log"
+check 0 "^new	la_decode	$key	states=12	batch=3 " env GEN_LIBCUDA=/nonexistent "$bin/attngen-tune" --families la_decode --list \
+    --from-log "$scratch/service.log" --gpu h200 --output "$scratch/logged.tsv"
+check 0 "1 buckets to measure, 0 kept.* at least .* GPU-minutes by the families' estimates" env GEN_LIBCUDA=/nonexistent \
+    "$bin/attngen-tune" --families la_decode --dry-run --from-log "$scratch/service.log" --gpu h200 --output "$scratch/logged.tsv"
+[ ! -e "$scratch/logged.tsv" ] || { echo "FAILED: a dry run wrote"; failed=1; }
+check 0 "1 buckets measured, 0 kept" "$bin/attngen-tune" --families la_decode --quick --from-log "$scratch/service.log" --output "$scratch/logged.tsv"
+check 0 "0 buckets to measure, 1 kept.* s a bucket, as the run took" "$bin/attngen-tune" --families la_decode --dry-run \
+    --from-log "$scratch/service.log" --output "$scratch/logged.tsv"
+check 1 "the log has no line .select family" "$bin/attngen-tune" --families la_decode --from-log "$scratch/words.txt"
+check 1 "^attngen-tune: --from-log and --grid exclude each other" "$bin/attngen-tune" --grid --from-log "$scratch/service.log"
+check 1 "allowed: with --list or --dry-run" "$bin/attngen-tune" --gpu h200
 other=la_decode_fp16_d64_vk
 check 0 "buckets measured, 0 kept" "$bin/attngen-tune" --families la_decode --quick --grid --keys $other --only '*_one' --output "$table"
 check 0 "3 buckets measured, 0 kept" "$bin/attngen-tune" --families la_decode --quick --shapes --force --keys $key --output "$table"

@@ -11,6 +11,7 @@
 #include "common/buffers.h"
 #include "common/problems.h"
 #include "common/util.h"
+#include "tune/log_file.h"
 #include "verify/verify.h"
 
 #include <math.h>
@@ -32,6 +33,64 @@ static void write_text(const char *path, const char *text)
 static const struct gen__family *family(void)
 {
     return gen__family_by_name("la_decode");
+}
+
+#define LOGGED(status, problem)                                                                  \
+    "select family=la_decode class=sm90_132sm status=" status " variant=- us=- why=- octaves=- " \
+    "part_of=- flags=0 workspace_mib=0 problem=" problem "\n"
+
+static void a_log_gives_the_problems_that_were_asked(void **state)
+{
+    (void)state;
+    const struct gen__family *families[] = {family()};
+    struct shape_list list = {0};
+    struct log_counts n = {0};
+    char *path = scratch("service.log");
+    write_text(path,
+               "starting\n"
+               "12:00:01 INFO attngen: " LOGGED("OK", "batch=3 num_qk_heads=4 @serial")
+                   LOGGED("UNSUPPORTED", "batch=4 num_qk_heads=4") LOGGED(
+                       "OK", "batch=x") "attngen: load variant=la_decode bytes=7\n"
+                                        "select family=mla_merge status=OK problem=num_records=1\n"
+                                        "select family=nobody status=OK problem=batch=1\n"
+                                        "select family=la_decode status=OK");
+    assert_true(log_read(&list, families, 1, path, &n));
+    assert_int_equal(n.selections, 6);
+    assert_int_equal(n.unsupported, 1);
+    assert_int_equal(n.other, 1);
+    assert_int_equal(n.bad, 3);
+    assert_int_equal(list.count, 1);
+    assert_int_equal(list.item[0].problem->flags, GEN_SERIAL_LAUNCH);
+    assert_non_null(strstr(list.item[0].where, "service.log:2"));
+    assert_false(log_read(&list, families, 1, "/nonexistent", &n));
+    shapes_free(&list);
+    free(path);
+}
+
+static void what_the_runtime_logs_is_read(void **state)
+{
+    (void)state;
+    char problem[1024], line[1200];
+    struct shape_list list = {0};
+    struct log_counts n = {0};
+    const struct gen__family *families[64];
+    char *path = scratch("all.log");
+    for (uint32_t i = 0; i < gen__num_families; i++) {
+        struct shape_list shapes = {0};
+        families[0] = gen__families[i];
+        assert_int_equal(shapes_read_default(&shapes, families[0], SHAPES_TIMED), 0);
+        gen__problem_format(families[0], shapes.item[0].problem, problem, sizeof problem);
+        snprintf(line, sizeof line, "select family=%s class=sm90_132sm status=OK problem=%s\n",
+                 families[0]->name, problem);
+        write_text(path, line);
+        const size_t before = list.count;
+        assert_true(log_read(&list, families, 1, path, &n));
+        assert_int_equal(list.count, before + 1);
+        assert_memory_equal(&list.item[before].key, &shapes.item[0].key, sizeof(struct gen__key));
+        shapes_free(&shapes);
+    }
+    shapes_free(&list);
+    free(path);
 }
 
 static void shape_files_name_their_bad_lines(void **state)
@@ -333,6 +392,8 @@ static void tensors_do_not_overlap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_log_gives_the_problems_that_were_asked),
+        cmocka_unit_test(what_the_runtime_logs_is_read),
         cmocka_unit_test(shape_files_name_their_bad_lines),
         cmocka_unit_test(unknown_words_are_errors),
         cmocka_unit_test(what_follows_a_field_goes_along),

@@ -164,46 +164,6 @@ static void what_is_too_long_is_cut(void **state)
     toy_close(library);
 }
 
-/* What a call writes on stderr. */
-static size_t stderr_of_select(const char *log, char *out, size_t capacity)
-{
-    const char *path = SCRATCH_DIR "/stderr.txt";
-    if (log)
-        setenv("GEN_LOG", log, 1);
-    gen_library *library = toy_open(toy_product());
-    unsetenv("GEN_LOG");
-    const gen_toy_problem problem = toy_problem(GEN_LINE, 8);
-    const gen_device device = toy_device("h200");
-    gen_plan plan = {.size = sizeof(plan)};
-    fflush(stderr);
-    const int saved = dup(2);
-    assert_non_null(freopen(path, "w", stderr));
-    const enum gen_status status = gen_select(library, &device, &problem.base, &plan);
-    fflush(stderr);
-    dup2(saved, 2);
-    close(saved);
-    assert_int_equal(status, GEN_OK);
-    toy_close(library);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    const size_t length = fread(out, 1, capacity - 1, file);
-    out[length] = '\0';
-    fclose(file);
-    unlink(path);
-    return length;
-}
-
-static void the_log_is_silent_unless_asked(void **state)
-{
-    (void)state;
-    assert_int_equal(stderr_of_select(NULL, text, sizeof(text)), 0);
-    assert_int_equal(stderr_of_select("load", text, sizeof(text)), 0);
-    assert_int_equal(stderr_of_select("selection", text, sizeof(text)), 0);
-    assert_true(stderr_of_select("load,select", text, sizeof(text)) > 0);
-    has("attngen: select\n");
-    has("*        1.000 estimate  line_bf16_d64__sm90a_big\n");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,7 +172,6 @@ int main(void)
         cmocka_unit_test(without_a_variant),
         cmocka_unit_test(a_success_leaves_the_last_message),
         cmocka_unit_test(what_is_too_long_is_cut),
-        cmocka_unit_test(the_log_is_silent_unless_asked),
     };
     return cmocka_run_group_tests_name("explain", tests, NULL, NULL);
 }

@@ -330,31 +330,6 @@ static void unknown_families_and_values_are_skipped(void **state)
     toy_close(library);
 }
 
-static void what_is_logged(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *topics;
-        uint32_t log;
-    } cases[] = {
-        {"", 0},        {"select", 1}, {"load", 2},  {"select,load", 3}, {"load select", 3},
-        {"selects", 0}, {"loads", 0},  {"selec", 0}, {"loa", 0},         {"all,load", 2},
-        {"Select", 0},  {"selecx", 0}, {"loax", 0},  {"abcdef", 0},      {"abcd", 0}};
-    size_t size;
-    unsigned char *bytes = sample(&size);
-    const gen_open_options options = of_bytes(bytes, size);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        gen_library *library = NULL;
-        setenv("GEN_LOG", cases[i].topics, 1);
-        assert_status(gen_open(&options, &library), GEN_OK);
-        if (library->log != cases[i].log)
-            fail_msg("\"%s\" is %u", cases[i].topics, library->log);
-        gen_close(library);
-    }
-    unsetenv("GEN_LOG");
-    free(bytes);
-}
-
 static void texts(void **state)
 {
     (void)state;
@@ -391,7 +366,6 @@ int main(void)
         cmocka_unit_test(other_formats),
         cmocka_unit_test(families_of_another_version),
         cmocka_unit_test(unknown_families_and_values_are_skipped),
-        cmocka_unit_test(what_is_logged),
         cmocka_unit_test(texts),
     };
     return cmocka_run_group_tests_name("open", tests, NULL, NULL);

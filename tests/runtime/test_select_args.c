@@ -208,6 +208,12 @@ static void unsupported_problems_say_what_is_near_and_what_helps(void **state)
     gen_device device = toy_device("h200");
     unsupported(library, "a100", &problem);
     assert_message("--targets sm_80");
+    device.compute_capability = 75;
+    gen_plan plan = {.size = sizeof(plan)};
+    assert_status(gen_select(library, &device, &problem.base, &plan), GEN_STATUS_UNSUPPORTED);
+    assert_message("no build adds it: the targets run on sm_80 and later");
+    assert_null(strstr(gen_last_error(), "attngen build")); /* PTX is of sm_80, too */
+    device.compute_capability = 90;
     toy_close(library);
 
     struct product *product = product_new();
@@ -220,7 +226,6 @@ static void unsupported_problems_say_what_is_near_and_what_helps(void **state)
     unsupported(library, "h200", &problem);
     assert_message("toy_x does not fit: length is not a multiple of blocks");
     assert_null(strstr(gen_last_error(), "attngen build")); /* it would not help */
-    gen_plan plan = {.size = sizeof(plan)};
     problem.length = 128;
     device.shared_per_block = 1;
     assert_status(gen_select(library, &device, &problem.base, &plan), GEN_OK);
