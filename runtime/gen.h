@@ -31,7 +31,9 @@ extern "C" {
 #define GEN_VERSION_MINOR 1
 #define GEN_VERSION_PATCH 0
 
-#if defined(__GNUC__)
+/* Given by who reads the header without a compiler: empty for pycparser, cffi and the like. */
+#if defined(GEN_API)
+#elif defined(__GNUC__)
 #define GEN_API __attribute__((visibility("default")))
 #else
 #define GEN_API
@@ -56,9 +58,9 @@ enum gen_status {
 #define GEN_STATUS_ENUM(name, text) GEN_STATUS_##name,
     GEN_STATUS_MAP(GEN_STATUS_ENUM)
 #undef GEN_STATUS_ENUM
-        GEN_STATUS_COUNT
+        GEN_STATUS_COUNT,
+    GEN_OK = GEN_STATUS_OK
 };
-#define GEN_OK GEN_STATUS_OK
 
 /* Element types of tensors. */
 enum gen_dtype {

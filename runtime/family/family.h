@@ -49,6 +49,30 @@ struct gen__field {
 /* A preset: the value of the field before (num_v_heads of num_qk_heads). */
 #define GEN__PRESET_SAME INT32_MIN
 
+/* A preset: a bound that text has less 1, -1 for none, where the struct has 0 for none. */
+#define GEN__PRESET_UNBOUNDED (INT32_MIN + 1)
+
+/* What the struct has more than text. */
+static inline int32_t gen__field_more(const struct gen__field *field)
+{
+    return field->preset == GEN__PRESET_UNBOUNDED;
+}
+
+/* A field's value as text has it. What no struct can hold wraps around. */
+static inline int32_t gen__field_get(const struct gen__field *field, const gen_problem *problem)
+{
+    uint32_t value;
+    memcpy(&value, (const char *)problem + field->offset, sizeof value);
+    return (int32_t)(value - (uint32_t)gen__field_more(field));
+}
+
+static inline void gen__field_set(const struct gen__field *field, gen_problem *problem,
+                                  int32_t value)
+{
+    const uint32_t held = (uint32_t)value + (uint32_t)gen__field_more(field);
+    memcpy((char *)problem + field->offset, &held, sizeof held);
+}
+
 /* What check() finds out about a problem. */
 struct gen__key {
     uint8_t codes[GEN__MAX_REQUIRED]; /* required values, in axis order */

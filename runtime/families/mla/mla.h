@@ -4,6 +4,7 @@
 
 #include "family/arguments.h"
 #include "core/fastdiv.h"
+#include "families/mla_decode/api.h"
 #include "mla_decode/args.h"
 
 #include <inttypes.h>
