@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 #define GEN_VERSION_MAJOR 0
-#define GEN_VERSION_MINOR 1
+#define GEN_VERSION_MINOR 2
 #define GEN_VERSION_PATCH 0
 
 /* Given by who reads the header without a compiler: empty for pycparser, cffi and the like. */
@@ -309,7 +309,7 @@ GEN_API const char *gen_last_error(void);
 GEN_API const char *gen_status_name(enum gen_status status);   /* "OK" */
 GEN_API const char *gen_status_string(enum gen_status status); /* sentence */
 GEN_API const char *gen_why_string(enum gen_why why);
-/* "0.1.0", of the library that is linked or loaded. */
+/* "0.2.0", of the library that is linked or loaded. */
 GEN_API const char *gen_version(void);
 
 #ifdef __cplusplus

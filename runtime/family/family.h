@@ -36,6 +36,9 @@ struct gen__axis {
 #define GEN__MAX_PARAMS 1024
 #define GEN__PARAMS_ALIGNMENT 64 /* as tensor maps have it */
 #define GEN__MAX_PART_PROBLEM 128
+/* Bytes of structs of callers that have others than this library's. */
+#define GEN__MAX_PROBLEM 256
+#define GEN__MAX_ARGS 1024
 
 /* A field of the problem struct as text names it: "batch=64 dtype=bf16". */
 struct gen__field {
@@ -196,6 +199,10 @@ struct gen__family {
     const char *name;
     uint32_t tag;                                  /* GEN_<FAMILY> */
     uint32_t problem_size, args_size, params_size; /* bytes */
+    /* The least sizes that callers' structs may have: those of version 0.2, or where the family is
+     * younger of its first. What is behind is 0, which each field since means its default by. 0:
+     * the structs have no more fields than they began with. */
+    uint32_t problem_least, args_least;
     const struct gen__axis *required;
     uint32_t num_required;
     const char *facts;         /* launch facts by name, comma-separated, as family.lua
@@ -300,6 +307,13 @@ static inline const char *gen__fits_always(const gen_problem *problem, const gen
 /* Every family this runtime was built with, sorted by name. */
 extern const struct gen__family *const gen__families[];
 extern const uint32_t gen__num_families;
+
+/* A caller's struct of `size` bytes, at most `most`, as this library's of `full` bytes, which
+ * begins with its size: zeros take the place of fields that an older caller lacks, from `least`
+ * bytes on (0: full), and where a newer caller's has more it must have zeros there. False: it is
+ * none of these. */
+bool gen__struct_fit(void *to, uint32_t full, uint32_t least, const void *from, uint32_t size,
+                     uint32_t most);
 
 /* By tag or name; NULL if unknown. */
 const struct gen__family *gen__family_by_tag(uint32_t tag);

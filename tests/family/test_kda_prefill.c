@@ -334,8 +334,9 @@ static void argument_errors(void **state)
     WRONG(a.scale = NAN, "scale = nan; allowed: a finite number");
     WRONG(a.lower_bound = 0, "lower_bound = 0; allowed: -5 <= lower_bound < 0");
     WRONG(a.lower_bound = -5.5f, "lower_bound = -5.5; allowed: -5 <= lower_bound < 0");
-    WRONG(a.gate_form = 3, "gate_form = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
-                      "GEN_KDA_GATE_LOWER_BOUND (2)");
+    WRONG(a.gate_form = 3,
+          "gate_form = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
+          "GEN_KDA_GATE_LOWER_BOUND (2)");
     WRONG((a.gate_form = GEN_KDA_GATE_SOFTPLUS, a.A_log = NULL),
           "A_log is NULL with the gate GEN_KDA_GATE_SOFTPLUS; allowed: num_v_heads numbers");
     WRONG(a.beta_form = -1,

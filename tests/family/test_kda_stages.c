@@ -147,9 +147,10 @@ static void gate_arguments(void **state)
     char text[200];
     assert_int_equal(check_args(GATE, &a.base), GEN_OK);
     a.gate_form = 3;
-    assert_failed(check_args(GATE, &a.base), INVALID_ARGUMENT,
-                  "kda_gate: gate_form = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
-                  "GEN_KDA_GATE_LOWER_BOUND (2)");
+    assert_failed(
+        check_args(GATE, &a.base), INVALID_ARGUMENT,
+        "kda_gate: gate_form = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
+        "GEN_KDA_GATE_LOWER_BOUND (2)");
     a = good, a.lower_bound = -6;
     assert_failed(check_args(GATE, &a.base), INVALID_ARGUMENT,
                   "kda_gate: lower_bound = -6; allowed: -5 <= lower_bound < 0");

@@ -103,9 +103,7 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
         if (f->values)
             *value = (int32_t)draw(f->num_values);
         else
-            *value = f->preset == GEN__PRESET_SAME ? value[-1]
-                     : gen__field_more(f)          ? 0
-                                                   : f->preset;
+            *value = f->preset == GEN__PRESET_SAME ? value[-1] : gen__field_more(f) ? 0 : f->preset;
     }
     if (has(family, "num_qk_heads")) {
         *at(family, p, "num_qk_heads") = draw_size(1, 16);

@@ -358,7 +358,7 @@ static void what_is_logged(void **state)
 static void texts(void **state)
 {
     (void)state;
-    assert_string_equal(gen_version(), "0.1.0");
+    assert_string_equal(gen_version(), "0.2.0");
     assert_string_equal(gen_status_name(GEN_OK), "OK");
     assert_string_equal(gen_status_string(GEN_OK), "success");
     for (int i = 0; i < GEN_STATUS_COUNT; i++) {

@@ -47,7 +47,8 @@ typedef struct gen_attn_fwd_problem {
     int32_t dtype;        /* of q, k and v: GEN_DTYPE_BF16, GEN_DTYPE_FP16, GEN_DTYPE_E4M3 or
                              GEN_DTYPE_E5M2 */
     int32_t causal;       /* 0 or 1 */
-    int32_t left_window;  /* keys up to and with i' that count, i' among them: 1 to 2^24 + 1; 0: all */
+    int32_t
+        left_window; /* keys up to and with i' that count, i' among them: 1 to 2^24 + 1; 0: all */
     int32_t right_window; /* keys from i' on, i' among them: likewise; with causal 0 or 1 */
     int32_t varlen;       /* 1: requests lie one behind the other, as cu_seqlens say */
     int32_t softcap;      /* 1: the argument softcap is used */

@@ -363,9 +363,7 @@ static double pairs_of(const gen_attn_fwd_problem *p, int64_t b)
     for (int64_t i = 0; i < q; i++) {
         const int64_t place = i + k - q;
         const int64_t first = p->left_window ? place + 1 - p->left_window : 0;
-        const int64_t end = p->causal         ? place + 1
-                            : p->right_window ? place + p->right_window
-                                              : k;
+        const int64_t end = p->causal ? place + 1 : p->right_window ? place + p->right_window : k;
         const int64_t count = (end < k ? end : k) - (first > 0 ? first : 0);
         pairs += count > 0 ? (double)count : 0;
     }

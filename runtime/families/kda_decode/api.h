@@ -45,7 +45,7 @@ typedef struct gen_kda_decode_args {
     const void *q;             /* [tokens, num_qk_heads, head_dim] */
     const void *k;             /* [tokens, num_qk_heads, head_dim] */
     const void *v;             /* [tokens, num_v_heads, head_dim] */
-    const void *g;        /* [tokens, num_v_heads, head_dim], gate_dtype */
+    const void *g;             /* [tokens, num_v_heads, head_dim], gate_dtype */
     const void *beta;          /* [tokens, num_v_heads], beta_dtype, aligned as one */
     void *o;                   /* [tokens, num_v_heads, head_dim] */
     const float *A_log;        /* [num_v_heads], 4-byte aligned; NULL: 0 (LOWER_BOUND alone) */

@@ -430,8 +430,8 @@ void gen__kda_decode_case_name(const gen_problem *base, char *text, size_t capac
     if (p->head_dim != 128)
         snprintf(width, sizeof width, "-D%" PRId32, p->head_dim);
     snprintf(text, capacity, "N%" PRId32 "-H%" PRId32 "-HV%" PRId32 "-%s%s%s%s%s%s", p->batch,
-             p->num_qk_heads, p->num_v_heads, p->state_layout == GEN_KDA_STATE_KV ? "kv" : "vk", tokens,
-             width, p->dtype == GEN_DTYPE_FP16 ? "-fp16" : "",
+             p->num_qk_heads, p->num_v_heads, p->state_layout == GEN_KDA_STATE_KV ? "kv" : "vk",
+             tokens, width, p->dtype == GEN_DTYPE_FP16 ? "-fp16" : "",
              p->gate_dtype == GEN_DTYPE_FP32 ? "-g32" : "",
              p->beta_dtype == GEN_DTYPE_FP32 ? "-b32" : "");
 }

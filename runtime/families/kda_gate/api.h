@@ -42,7 +42,7 @@ typedef struct gen_kda_gate_args {
     /* Distance between tokens in elements, a multiple of 8; 0: packed. */
     int64_t g_stride, q_stride, k_stride;
     float lower_bound; /* of the gate, -5 <= lower_bound < 0; -5 is usual */
-    int32_t gate_form;      /* enum gen_kda_gate_form; x = g + dt_bias */
+    int32_t gate_form; /* enum gen_kda_gate_form; x = g + dt_bias */
 } gen_kda_gate_args;
 
 #endif /* GEN_KDA_GATE_H */

@@ -61,7 +61,8 @@ static enum gen_status check_numbers(const gen_kda_gate_args *a)
         return gen__invalid(family, "gate_form", a->gate_form,
                             "GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
                             "GEN_KDA_GATE_LOWER_BOUND (2)");
-    if (a->gate_form == GEN_KDA_GATE_LOWER_BOUND && !(a->lower_bound >= -5.0f && a->lower_bound < 0.0f))
+    if (a->gate_form == GEN_KDA_GATE_LOWER_BOUND &&
+        !(a->lower_bound >= -5.0f && a->lower_bound < 0.0f))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: lower_bound = %g; allowed: -5 <= lower_bound < 0", family,
                          (double)a->lower_bound);

@@ -243,8 +243,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     case FORM_SIGMOID:
     case FORM_NEGATIVE:
-        a->beta_form =
-            index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
+        a->beta_form = index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
         t[KDA_INTRA_BETA].fill = GEN__FILL_NORMAL;
         return true;
     case FORM_STRIDES: {

@@ -81,10 +81,10 @@ typedef struct gen_mla_decode_args {
     int64_t kpe_page_stride, kpe_row_stride;
     int64_t o_token_stride, o_head_stride;
     int64_t lse_token_stride, lse_head_stride; /* any; 0: packed */
-    int64_t page_table_stride; /* entries, with page_indptr NULL: at least those of a request of
-                                  max_kv_len, ceil(max_kv_len / page_size); 0: so many */
-    int32_t num_pages;                         /* >= 1 */
-    int32_t lse_base_2;                        /* 1: lse in base 2; 0: natural */
+    int64_t page_table_stride;  /* entries, with page_indptr NULL: at least those of a request of
+                                   max_kv_len, ceil(max_kv_len / page_size); 0: so many */
+    int32_t num_pages;          /* >= 1 */
+    int32_t lse_base_2;         /* 1: lse in base 2; 0: natural */
     float scale;                /* of the logits; 1/sqrt(192) for DeepSeek's models */
     float ckv_scale, kpe_scale; /* e4m3: value = scale * element; else ignored */
 } gen_mla_decode_args;

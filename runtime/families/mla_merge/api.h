@@ -31,15 +31,15 @@ typedef struct gen_mla_merge_problem {
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned. */
 typedef struct gen_mla_merge_args {
-    gen_args base;                             /* size, GEN_MLA_MERGE */
-    const void *partial;                       /* fp16 [num_slots, q_len * num_heads, 512] */
+    gen_args base;                                  /* size, GEN_MLA_MERGE */
+    const void *partial;                            /* fp16 [num_slots, q_len * num_heads, 512] */
     const struct gen_mla_partial_row *partial_rows; /* [num_slots, q_len * num_heads] */
-    const struct gen_mla_record *records;      /* [num_records] */
-    const int32_t *q_indptr;                   /* as in mla_decode, or NULL */
-    void *o;                                   /* [tokens, num_heads, 512] */
-    float *lse;                                /* [tokens, num_heads]; may be NULL */
-    int64_t o_token_stride, o_head_stride;     /* elements, multiples of 8; 0: packed */
-    int64_t lse_token_stride, lse_head_stride; /* any; 0: packed */
+    const struct gen_mla_record *records;           /* [num_records] */
+    const int32_t *q_indptr;                        /* as in mla_decode, or NULL */
+    void *o;                                        /* [tokens, num_heads, 512] */
+    float *lse;                                     /* [tokens, num_heads]; may be NULL */
+    int64_t o_token_stride, o_head_stride;          /* elements, multiples of 8; 0: packed */
+    int64_t lse_token_stride, lse_head_stride;      /* any; 0: packed */
     int32_t num_slots;
     int32_t chunked;    /* 1: slots of a request are neighbours; 0: see gen_mla_record */
     int32_t lse_base_2; /* 1: lse in base 2; 0: natural */
