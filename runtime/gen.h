@@ -14,8 +14,11 @@
  * message, its last plans and tensor maps.
  *
  * The caller sets `size` of every struct before the call, of those that a call
- * fills (gen_device, gen_library_info, gen_variant_info, gen_plan) too: another
- * size than this library's is INVALID_ARGUMENT, and nothing is written.
+ * fills (gen_device, gen_library_info, gen_variant_info, gen_plan) too. A family's
+ * problem or arguments may be those of another version: fields that a smaller
+ * struct lacks are 0, which means their default, and a larger one is accepted where
+ * what this library does not know is 0. Of all other structs another size than this
+ * library's is INVALID_ARGUMENT, and nothing is written.
  */
 #ifndef GEN_H
 #define GEN_H
