@@ -8,6 +8,7 @@
 #include <attngen/kda_chunk_h.h>
 #include <attngen/kda_chunk_intra.h>
 #include <attngen/kda_chunk_o.h>
+#include <attngen/kda_decode.h>
 #include <attngen/kda_gate.h>
 #include <attngen/kda_prefill.h>
 #include <attngen/kda_recompute_wu.h>

@@ -1,6 +1,7 @@
 /* la_decode, kda_decode and kda_prefill: operators on states. */
 #include "ffi.h"
 
+#include <attngen/kda_decode.h>
 #include <attngen/kda_prefill.h>
 #include <attngen/la_decode.h>
 #include <inttypes.h>
@@ -133,7 +134,8 @@ static void count_rows(struct ffi_call *call, const struct decode *in, int64_t m
     ffi_set_dim(call, 'a', tokens, "q");
     if (in->cu_seqlens) {
         ffi_set_dim(call, 'r', ffi_elements(in->cu_seqlens) - 1, "cu_seqlens");
-        ffi_set_dim(call, 'm', most == FFI_NO_INT ? GEN_KDA_DECODE_MAX_TOKENS : most, "num_tokens");
+        ffi_set_dim(call, 'm', most == FFI_NO_INT ? GEN_KDA_DECODE_MOST_TOKENS : most,
+                    "num_tokens");
     } else {
         /* [tokens, ...] is one token of each row. */
         const bool rows = in->kda.q->ndim == 4;

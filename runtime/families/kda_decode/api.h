@@ -22,6 +22,8 @@
 
 enum gen_kda_decode_tag { GEN_KDA_DECODE = 0x4b444144 /* "KDAD" */ };
 
+enum gen_kda_decode_limit { GEN_KDA_DECODE_MOST_TOKENS = 8 /* of a row */ };
+
 typedef struct gen_kda_decode_problem {
     gen_problem base;     /* size, GEN_KDA_DECODE, flags */
     int32_t batch;        /* rows; 0 is legal and launches nothing */

@@ -27,6 +27,9 @@
 
 enum gen_mla_decode_tag { GEN_MLA_DECODE = 0x4d4c4144 /* "MLAD" */ };
 
+/* Widths of the latent, which is the output's, too, and of the rotary part. */
+enum gen_mla_width { GEN_MLA_LATENT = 512, GEN_MLA_ROPE = 64 };
+
 /* Element type of the cache. */
 enum gen_mla_cache {
     GEN_MLA_CACHE_SAME = 0, /* that of the queries */
