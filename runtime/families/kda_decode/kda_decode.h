@@ -9,6 +9,8 @@
 #include "families/kda_decode/api.h"
 #include "kda_decode/args.h"
 
+_Static_assert(GEN_KDA_DECODE_MOST_TOKENS == GEN_KDA_DECODE_MAX_TOKENS, "same on both sides");
+
 /* The launch facts, in the order of templates/kda_decode/family.lua. */
 enum kda_decode_fact {
     KDA_DECODE_BLOCKS,       /* blocks per state */

@@ -10,6 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+_Static_assert(GEN_MLA_LATENT == MLA_LATENT && GEN_MLA_ROPE == MLA_ROPE, "same on both sides");
+
 /* The most packed rows of a request: q_len * num_heads. */
 enum { MLA_MAX_Q_LEN = 1024, MLA_MAX_HEADS = 128 };
 
