@@ -3,7 +3,7 @@
 
 /* The build sets it from the project's version. */
 #ifndef ATTNGEN_VERSION
-#define ATTNGEN_VERSION "0.1.0"
+#define ATTNGEN_VERSION "0.2.0"
 #endif
 
 #endif /* VERSION_H */

@@ -14,8 +14,11 @@
  * message, its last plans and tensor maps.
  *
  * The caller sets `size` of every struct before the call, of those that a call
- * fills (gen_device, gen_library_info, gen_variant_info, gen_plan) too: another
- * size than this library's is INVALID_ARGUMENT, and nothing is written.
+ * fills (gen_device, gen_library_info, gen_variant_info, gen_plan) too. A family's
+ * problem or arguments may be those of another version: fields that a smaller
+ * struct lacks are 0, which means their default, and a larger one is accepted where
+ * what this library does not know is 0. Of all other structs another size than this
+ * library's is INVALID_ARGUMENT, and nothing is written.
  */
 #ifndef GEN_H
 #define GEN_H
@@ -28,10 +31,12 @@ extern "C" {
 #endif
 
 #define GEN_VERSION_MAJOR 0
-#define GEN_VERSION_MINOR 1
+#define GEN_VERSION_MINOR 2
 #define GEN_VERSION_PATCH 0
 
-#if defined(__GNUC__)
+/* Given by who reads the header without a compiler: empty for pycparser, cffi and the like. */
+#if defined(GEN_API)
+#elif defined(__GNUC__)
 #define GEN_API __attribute__((visibility("default")))
 #else
 #define GEN_API
@@ -56,9 +61,9 @@ enum gen_status {
 #define GEN_STATUS_ENUM(name, text) GEN_STATUS_##name,
     GEN_STATUS_MAP(GEN_STATUS_ENUM)
 #undef GEN_STATUS_ENUM
-        GEN_STATUS_COUNT
+        GEN_STATUS_COUNT,
+    GEN_OK = GEN_STATUS_OK
 };
-#define GEN_OK GEN_STATUS_OK
 
 /* Element types of tensors. */
 enum gen_dtype {
@@ -338,7 +343,7 @@ GEN_API const char *gen_last_error(void);
 GEN_API const char *gen_status_name(enum gen_status status);   /* "OK" */
 GEN_API const char *gen_status_string(enum gen_status status); /* sentence */
 GEN_API const char *gen_why_string(enum gen_why why);
-/* "0.1.0", of the library that is linked or loaded. */
+/* "0.2.0", of the library that is linked or loaded. */
 GEN_API const char *gen_version(void);
 
 #ifdef __cplusplus

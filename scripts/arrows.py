@@ -25,7 +25,7 @@ ARROWS = {
     "runtime/select/": PRODUCT,
     "runtime/cuda/": PRODUCT,
     "runtime/families/": FAMILY + ["runtime/cuda/tensor_map.h"],
-    "templates/": ["templates/", "runtime/gen.h"],
+    "templates/": ["templates/"],
     "bench/": ["bench/", "runtime/", "templates/"],
     "bench/common/": ["runtime/", "templates/"],
     "bench/verify/": ["bench/common/", "runtime/", "templates/"],
@@ -40,7 +40,7 @@ ARROWS = {
 SEARCH = {
     "gen": ["gen", "runtime"],
     "runtime": ["runtime", "templates"],
-    "templates": ["templates", "runtime"],
+    "templates": ["templates"],
     "bench": ["bench", "runtime", "templates"],
     "python": [],
     "tests/emul": ["tests/emul", "templates"],
@@ -69,8 +69,10 @@ def allowed(tree, source, target):
     folder = source.rsplit("/", 1)[0] + "/"
     if target.startswith(folder) or any(target.startswith(arrow) for arrow in longest(source, ARROWS) or []):
         return True
-    # A family includes what families share, which is in folders without a family.c, and no other family.
-    shared = target.startswith("runtime/families/") and not (tree / target).with_name("family.c").exists()
+    # A family includes public headers and what families share, which is in folders without a family.c, and no
+    # other family.
+    public = target.endswith("/api.h")
+    shared = target.startswith("runtime/families/") and (public or not (tree / target).with_name("family.c").exists())
     return shared and source.startswith("runtime/families/")
 
 

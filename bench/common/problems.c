@@ -365,7 +365,7 @@ static int32_t random_value(struct rng *rng, const struct shape_list *shapes,
 {
     int32_t low = INT32_MAX, high = 1;
     for (size_t i = 0; i < shapes->count; i++) {
-        int32_t v = *field_at(shapes->item[i].problem, f);
+        int32_t v = gen__field_get(f, shapes->item[i].problem);
         if (shapes->item[i].family != family || v < 1)
             continue;
         low = v < low ? v : low;
@@ -375,9 +375,9 @@ static int32_t random_value(struct rng *rng, const struct shape_list *shapes,
     if (unset)
         low = high;
     if (rng_below(rng, 3) == 0)
-        return *field_at(shapes->item[rng_below(rng, (uint32_t)shapes->count)].problem, f);
+        return gen__field_get(f, shapes->item[rng_below(rng, (uint32_t)shapes->count)].problem);
     double value = low * pow((double)(high + 1) / low, rng_uniform(rng));
-    return unset ? *field_at(shapes->item[0].problem, f) : (int32_t)value;
+    return unset ? gen__field_get(f, shapes->item[0].problem) : (int32_t)value;
 }
 
 void shapes_random(struct shape_list *out, const struct shape_list *shapes,
@@ -404,7 +404,7 @@ void shapes_random(struct shape_list *out, const struct shape_list *shapes,
             for (uint32_t a = 0; a < family->num_required; a++)
                 axis = axis || strcmp(family->required[a].name, f->name) == 0;
             if (!f->values && !axis)
-                *field_at(problem, f) = random_value(&rng, &own, family, f);
+                gen__field_set(f, problem, random_value(&rng, &own, family, f));
         }
         for (uint32_t a = 0; a < family->num_required && !family->grid_steps; a++) {
             const struct gen__axis *axis = &family->required[a];

@@ -16,7 +16,7 @@ from ._library import Library, Plan, explain, select
 from .families import (BATCH_INVARIANT, DETERMINISTIC, SERIAL_LAUNCH, attn_fwd, kda_chunk_h, kda_chunk_intra,
                        kda_chunk_o, kda_decode, kda_gate, kda_prefill, kda_recompute_wu, la_decode, mla_decode)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BATCH_INVARIANT", "DETERMINISTIC", "SERIAL_LAUNCH", "Library", "Plan", "as_flash_kda", "as_flash_mla", "attn_fwd",

@@ -149,8 +149,8 @@ int __tvm_ffi_attn_fwd(void *handle, const TVMFFIAny *args, int32_t num_args, TV
         .head_dim = ffi_size(&call, 'd'),
         .dtype = ffi_dtype(in.q),
         .causal = in.causal,
-        .window_left = in.left,
-        .window_right = in.right,
+        .left_window = in.left + 1,
+        .right_window = in.right + 1,
         .varlen = in.varlen,
         .softcap = in.softcap > 0 || in.softcap < 0,
         .o_dtype = ffi_dtype(in.o),
@@ -189,8 +189,8 @@ static void check_mla(struct ffi_call *call, const struct mla *in)
 
 static void read_mla(struct ffi_call *call, struct mla *in)
 {
-    ffi_set_dim(call, 'c', MLA_LATENT, "a latent");
-    ffi_set_dim(call, 'r', MLA_ROPE, "a rotary key");
+    ffi_set_dim(call, 'c', GEN_MLA_LATENT, "a latent");
+    ffi_set_dim(call, 'r', GEN_MLA_ROPE, "a rotary key");
     in->q_nope = ffi_tensor(call, "q_nope", "thc", FFI_16_BITS);
     const uint32_t same = in->q_nope ? 1u << ffi_dtype(in->q_nope) : FFI_16_BITS;
     in->q_pe = ffi_optional(call, "q_pe", "thr", same);
@@ -276,7 +276,7 @@ int __tvm_ffi_mla_decode(void *handle, const TVMFFIAny *args, int32_t num_args, 
         .kv_len = in.mean,
         .max_kv_len = in.most,
         .page_size = ffi_size(&call, 'p'),
-        .rope_dim = in.q_pe ? MLA_ROPE : 0,
+        .rope_dim = in.q_pe ? GEN_MLA_ROPE : 0,
         .dtype = ffi_dtype(in.q_nope),
         .cache = ffi_dtype(in.ckv) == GEN_DTYPE_E4M3 ? GEN_MLA_CACHE_E4M3 : GEN_MLA_CACHE_SAME,
         .causal = in.causal,

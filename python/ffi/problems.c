@@ -8,6 +8,7 @@
 #include <attngen/kda_chunk_h.h>
 #include <attngen/kda_chunk_intra.h>
 #include <attngen/kda_chunk_o.h>
+#include <attngen/kda_decode.h>
 #include <attngen/kda_gate.h>
 #include <attngen/kda_prefill.h>
 #include <attngen/kda_recompute_wu.h>
@@ -27,6 +28,7 @@ int FFI_EXPORT __tvm_ffi_problem(void *handle, const TVMFFIAny *args, int32_t nu
 struct field {
     const char *name;
     size_t offset;
+    int32_t more; /* what the struct has more than the caller says */
 };
 
 struct family {
@@ -36,9 +38,9 @@ struct family {
     struct field fields[MAX_FIELDS];
 };
 
-#define F(type, field)                \
-    {                                 \
-#field, offsetof(type, field) \
+#define F(type, field)                   \
+    {                                    \
+#field, offsetof(type, field), 0 \
     }
 #define STAGE_FIELDS                                                                      \
     {                                                                                     \
@@ -57,12 +59,18 @@ static const struct family families[] = {
     {"attn_fwd",
      GEN_ATTN_FWD,
      sizeof(gen_attn_fwd_problem),
-     {F(gen_attn_fwd_problem, batch), F(gen_attn_fwd_problem, num_q_heads),
-      F(gen_attn_fwd_problem, num_kv_heads), F(gen_attn_fwd_problem, q_len),
-      F(gen_attn_fwd_problem, kv_len), F(gen_attn_fwd_problem, head_dim),
-      F(gen_attn_fwd_problem, dtype), F(gen_attn_fwd_problem, causal),
-      F(gen_attn_fwd_problem, window_left), F(gen_attn_fwd_problem, window_right),
-      F(gen_attn_fwd_problem, varlen), F(gen_attn_fwd_problem, softcap),
+     {F(gen_attn_fwd_problem, batch),
+      F(gen_attn_fwd_problem, num_q_heads),
+      F(gen_attn_fwd_problem, num_kv_heads),
+      F(gen_attn_fwd_problem, q_len),
+      F(gen_attn_fwd_problem, kv_len),
+      F(gen_attn_fwd_problem, head_dim),
+      F(gen_attn_fwd_problem, dtype),
+      F(gen_attn_fwd_problem, causal),
+      {"window_left", offsetof(gen_attn_fwd_problem, left_window), 1},
+      {"window_right", offsetof(gen_attn_fwd_problem, right_window), 1},
+      F(gen_attn_fwd_problem, varlen),
+      F(gen_attn_fwd_problem, softcap),
       F(gen_attn_fwd_problem, o_dtype)}},
     {"mla_decode",
      GEN_MLA_DECODE,
@@ -75,17 +83,24 @@ static const struct family families[] = {
     {"la_decode",
      GEN_LA_DECODE,
      sizeof(gen_la_decode_problem),
-     {F(gen_la_decode_problem, batch), F(gen_la_decode_problem, num_qk_heads),
-      F(gen_la_decode_problem, num_v_heads), F(gen_la_decode_problem, head_dim),
-      F(gen_la_decode_problem, dtype), F(gen_la_decode_problem, layout)}},
+     {F(gen_la_decode_problem, batch),
+      F(gen_la_decode_problem, num_qk_heads),
+      F(gen_la_decode_problem, num_v_heads),
+      F(gen_la_decode_problem, head_dim),
+      F(gen_la_decode_problem, dtype),
+      {"layout", offsetof(gen_la_decode_problem, state_layout), 0}}},
     {"kda_decode",
      GEN_KDA_DECODE,
      sizeof(gen_kda_decode_problem),
-     {F(gen_kda_decode_problem, batch), F(gen_kda_decode_problem, num_tokens),
-      F(gen_kda_decode_problem, num_qk_heads), F(gen_kda_decode_problem, num_v_heads),
-      F(gen_kda_decode_problem, head_dim), F(gen_kda_decode_problem, dtype),
-      F(gen_kda_decode_problem, gate_dtype), F(gen_kda_decode_problem, beta_dtype),
-      F(gen_kda_decode_problem, layout)}},
+     {F(gen_kda_decode_problem, batch),
+      F(gen_kda_decode_problem, num_tokens),
+      F(gen_kda_decode_problem, num_qk_heads),
+      F(gen_kda_decode_problem, num_v_heads),
+      F(gen_kda_decode_problem, head_dim),
+      F(gen_kda_decode_problem, dtype),
+      F(gen_kda_decode_problem, gate_dtype),
+      F(gen_kda_decode_problem, beta_dtype),
+      {"layout", offsetof(gen_kda_decode_problem, state_layout), 0}}},
     {"kda_prefill",
      GEN_KDA_PREFILL,
      sizeof(gen_kda_prefill_problem),
@@ -139,7 +154,8 @@ static int set_field(struct ffi_call *call, const struct family *family, union a
     }
     for (int i = 0; i < MAX_FIELDS && family->fields[i].name; i++) {
         if (!strcmp(family->fields[i].name, name)) {
-            memcpy((char *)problem + family->fields[i].offset, &value, sizeof value);
+            const uint32_t held = (uint32_t)value + (uint32_t)family->fields[i].more;
+            memcpy((char *)problem + family->fields[i].offset, &held, sizeof held);
             return call->failed ? -1 : 0;
         }
         snprintf(known + strlen(known), sizeof known - strlen(known), ", %s",
@@ -164,8 +180,6 @@ int __tvm_ffi_problem(void *handle, const TVMFFIAny *args, int32_t num_args, TVM
         return -1;
     call.name = family->name;
     problem.base = (gen_problem){family->size, family->tag, 0, 0};
-    if (family->tag == GEN_ATTN_FWD)
-        problem.attn_fwd.window_left = problem.attn_fwd.window_right = GEN_ATTN_NO_WINDOW;
     problem.base.flags = call.flags & ~(FFI_SELECT | FFI_EXPLAIN);
     while (call.next < num_args) {
         if (call.next + 1 == num_args)

@@ -1,6 +1,7 @@
 /* la_decode, kda_decode and kda_prefill: operators on states. */
 #include "ffi.h"
 
+#include <attngen/kda_decode.h>
 #include <attngen/kda_prefill.h>
 #include <attngen/la_decode.h>
 #include <inttypes.h>
@@ -61,7 +62,7 @@ int __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t num_args, T
         .num_v_heads = ffi_size(&call, 'v'),
         .head_dim = ffi_size(&call, 'd'),
         .dtype = ffi_dtype(q),
-        .layout = v_first ? GEN_LA_DECODE_VK : GEN_LA_DECODE_KV,
+        .state_layout = v_first ? GEN_LA_STATE_VK : GEN_LA_STATE_KV,
     };
     const gen_la_decode_args a = {
         .base = {sizeof a, GEN_LA_DECODE},
@@ -121,7 +122,7 @@ struct decode {
     const DLTensor *state, *slots, *accepted, *cu_seqlens;
     float scale, lower_bound;
     int32_t gate_form, beta_form, write;
-    bool l2_norm, v_first, zero;
+    bool qk_l2norm, v_first, zero;
 };
 
 /* Sets the letters r, rows; m, the most tokens of a row; a, all tokens. */
@@ -133,7 +134,8 @@ static void count_rows(struct ffi_call *call, const struct decode *in, int64_t m
     ffi_set_dim(call, 'a', tokens, "q");
     if (in->cu_seqlens) {
         ffi_set_dim(call, 'r', ffi_elements(in->cu_seqlens) - 1, "cu_seqlens");
-        ffi_set_dim(call, 'm', most == FFI_NO_INT ? GEN_KDA_DECODE_MAX_TOKENS : most, "num_tokens");
+        ffi_set_dim(call, 'm', most == FFI_NO_INT ? GEN_KDA_DECODE_MOST_TOKENS : most,
+                    "num_tokens");
     } else {
         /* [tokens, ...] is one token of each row. */
         const bool rows = in->kda.q->ndim == 4;
@@ -161,7 +163,7 @@ static void read_decode(struct ffi_call *call, struct decode *in)
     in->lower_bound = ffi_float(call, "lower_bound", 0);
     in->gate_form = ffi_int32(call, "gate_form", 0, 2, 0);
     in->beta_form = ffi_int32(call, "beta_form", 0, 2, 0);
-    in->l2_norm = ffi_bool(call, "l2_norm");
+    in->qk_l2norm = ffi_bool(call, "qk_l2norm");
     in->v_first = ffi_bool(call, "state_v_first");
     in->write = ffi_int32(call, "write", 0, 2, 0);
     in->zero = ffi_bool(call, "zero_padding");
@@ -177,10 +179,10 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, const struct decod
         .q = ffi_data(kda->q),
         .k = ffi_data(kda->k),
         .v = ffi_data(kda->v),
-        .gate = ffi_data(kda->g),
+        .g = ffi_data(kda->g),
         .beta = ffi_data(kda->beta),
         .o = ffi_data(kda->o),
-        .a_log = ffi_data(kda->a_log),
+        .A_log = ffi_data(kda->a_log),
         .dt_bias = ffi_data(kda->dt_bias),
         .state = ffi_data(in->state),
         .slots = ffi_data(in->slots),
@@ -189,7 +191,7 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, const struct decod
         .q_stride = ffi_token_stride(call, kda->q, "q", 2),
         .k_stride = ffi_token_stride(call, kda->k, "k", 2),
         .v_stride = ffi_token_stride(call, kda->v, "v", 2),
-        .gate_stride = ffi_token_stride(call, kda->g, "g", 2),
+        .g_stride = ffi_token_stride(call, kda->g, "g", 2),
         .beta_stride = ffi_token_stride(call, kda->beta, "beta", 1),
         .o_stride = ffi_token_stride(call, kda->o, "o", 2),
         .total_tokens = in->cu_seqlens ? ffi_size(call, 'a') : 0,
@@ -198,7 +200,7 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, const struct decod
         .write = in->write,
         .gate_form = in->gate_form,
         .beta_form = in->beta_form,
-        .qk_l2norm = in->l2_norm,
+        .qk_l2norm = in->qk_l2norm,
         .zero_padding = in->zero,
         .scale = in->scale,
         .lower_bound = in->lower_bound,
@@ -206,7 +208,7 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, const struct decod
 }
 
 /* kda_decode(library, flags, workspace, q, k, v, g, beta, o, A_log, dt_bias, state, slots,
- *            accepted, cu_seqlens, num_tokens, scale, lower_bound, gate_form, beta_form, l2_norm,
+ *            accepted, cu_seqlens, num_tokens, scale, lower_bound, gate_form, beta_form, qk_l2norm,
  *            state_v_first, write, zero_padding)
  * q is of [rows, tokens of each, ...], or with cu_seqlens of [tokens, ...], of which a row has
  * num_tokens at most. */
@@ -230,7 +232,7 @@ int __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args, 
         .dtype = ffi_dtype(in.kda.q),
         .gate_dtype = ffi_dtype(in.kda.g),
         .beta_dtype = ffi_dtype(in.kda.beta),
-        .layout = in.v_first ? GEN_KDA_DECODE_VK : GEN_KDA_DECODE_KV,
+        .state_layout = in.v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
     };
     const gen_kda_decode_args a = decode_args(&call, &in);
     return ffi_run(&call, &problem.base, &a.base);
@@ -242,7 +244,7 @@ struct prefill {
     struct ffi_sequences sequences;
     float scale, lower_bound;
     int32_t gate_form, beta_form, segment;
-    bool l2_norm, v_first, safe;
+    bool qk_l2norm, v_first, safe;
 };
 
 static void read_prefill(struct ffi_call *call, struct prefill *in)
@@ -258,7 +260,7 @@ static void read_prefill(struct ffi_call *call, struct prefill *in)
     in->lower_bound = ffi_float(call, "lower_bound", -5);
     in->gate_form = ffi_int32(call, "gate_form", 0, 2, 0);
     in->beta_form = ffi_int32(call, "beta_form", 0, 2, 0);
-    in->l2_norm = ffi_bool(call, "l2_norm");
+    in->qk_l2norm = ffi_bool(call, "qk_l2norm");
     in->v_first = ffi_bool(call, "state_v_first");
     in->safe = ffi_bool(call, "safe_gate");
     in->segment = ffi_int32(call, "segment_chunks", -1, 1 << 24, 0);
@@ -300,16 +302,16 @@ static gen_kda_prefill_args prefill_args(struct ffi_call *call, const struct pre
         .o_stride = ffi_token_stride(call, kda->o, "o", 2),
         .scale = in->scale,
         .lower_bound = in->lower_bound,
-        .gate = in->gate_form,
-        .beta_activation = in->beta_form,
-        .l2_norm = in->l2_norm,
-        .state_layout = in->v_first ? GEN_KDA_DECODE_VK : GEN_KDA_DECODE_KV,
+        .gate_form = in->gate_form,
+        .beta_form = in->beta_form,
+        .qk_l2norm = in->qk_l2norm,
+        .state_layout = in->v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
     };
 }
 
 /* kda_prefill(library, flags, workspace, q, k, v, g, beta, o, A_log, dt_bias, initial_state,
  *             final_state, states, cu_seqlens, max_seqlen, scale, lower_bound, gate_form,
- *             beta_form, l2_norm, state_v_first, safe_gate, segment_chunks) */
+ *             beta_form, qk_l2norm, state_v_first, safe_gate, segment_chunks) */
 int __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
 {
     (void)handle;

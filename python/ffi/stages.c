@@ -147,7 +147,7 @@ int __tvm_ffi_kda_gate(void *handle, const TVMFFIAny *args, int32_t num_args, TV
         .q_stride = ffi_token_stride(&call, q, "q", 2),
         .k_stride = ffi_token_stride(&call, k, "k", 2),
         .lower_bound = lower_bound,
-        .gate = gate_form,
+        .gate_form = gate_form,
     };
     return ffi_run(&call, &problem.base, &a.base);
 }
@@ -319,7 +319,7 @@ int __tvm_ffi_kda_chunk_h(void *handle, const TVMFFIAny *args, int32_t num_args,
         .v_new = ffi_data(v_new),
         .final_state = ffi_data(final),
         .num_chunks = chunks_of(&call, h, &s, 3),
-        .state_layout = v_first ? GEN_KDA_DECODE_VK : GEN_KDA_DECODE_KV,
+        .state_layout = v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
     };
     return ffi_run(&call, &problem.base, &a.base);
 }
@@ -364,7 +364,7 @@ int __tvm_ffi_kda_chunk_o(void *handle, const TVMFFIAny *args, int32_t num_args,
         .o_stride = ffi_token_stride(&call, o, "o", 2),
         .scale = scale,
         .num_chunks = chunks_of(&call, h, &s, 3),
-        .state_layout = v_first ? GEN_KDA_DECODE_VK : GEN_KDA_DECODE_KV,
+        .state_layout = v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
     };
     return ffi_run(&call, &problem.base, &a.base);
 }

@@ -376,6 +376,29 @@ static inline enum gen_status launch_one(const gen_library *library, const gen_p
     return __builtin_expect(result, 0) ? launch_failed(library, l, result) : GEN_OK;
 }
 
+/* Arguments that are not of this library's struct: of another family, or a caller's who was built
+ * with another version. */
+COLD static enum gen_status launch_resized(const gen_library *library,
+                                           const struct gen__family *family, const gen_plan *plan,
+                                           const gen_args *args, void *workspace, gen_stream stream)
+{
+    union {
+        gen_args base;
+        uint64_t words[GEN__MAX_ARGS / 8];
+    } full;
+    if (!args)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "args is NULL");
+    if (args->family == plan->family &&
+        gen__struct_fit(&full, family->args_size, family->args_least, args, args->size,
+                        sizeof(full)))
+        return gen_launch(library, plan, &full.base, workspace, stream);
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "args has family %#010x and size %u, the plan is of %s: family %#010x, size "
+                     "%u (sizeof(gen_%s_args))",
+                     args->family, args->size, family->name, family->tag, family->args_size,
+                     family->name);
+}
+
 enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, const gen_args *args,
                            void *workspace, gen_stream stream)
 {
@@ -384,12 +407,7 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
     if (!family)
         return status;
     if (!args || args->family != plan->family || args->size != family->args_size)
-        return args ? gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                                "args has family %#010x and size %u, the plan is of %s: family "
-                                "%#010x, size %u (sizeof(gen_%s_args))",
-                                args->family, args->size, family->name, family->tag,
-                                family->args_size, family->name)
-                    : gen__fail(GEN_STATUS_INVALID_ARGUMENT, "args is NULL");
+        return launch_resized(library, family, plan, args, workspace, stream);
     if (plan->num_launches == 0)
         return GEN_OK;
     if (plan->workspace_bytes && (!workspace || (uintptr_t)workspace % WORKSPACE_ALIGNMENT))

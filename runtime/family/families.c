@@ -21,3 +21,18 @@ const struct gen__family *gen__family_by_name(const char *name)
             return gen__families[i];
     return NULL;
 }
+
+bool gen__struct_fit(void *to, uint32_t full, uint32_t least, const void *from, uint32_t size,
+                     uint32_t most)
+{
+    const unsigned char *bytes = from;
+    if (size < (least ? least : full) || size > most || full > most)
+        return false;
+    for (uint32_t i = full; i < size; i++)
+        if (bytes[i])
+            return false;
+    memset(to, 0, full);
+    memcpy(to, from, size < full ? size : full);
+    memcpy(to, &full, sizeof full);
+    return true;
+}

@@ -36,6 +36,9 @@ struct gen__axis {
 #define GEN__MAX_PARAMS 1024
 #define GEN__PARAMS_ALIGNMENT 64 /* as tensor maps have it */
 #define GEN__MAX_PART_PROBLEM 128
+/* Bytes of structs of callers that have others than this library's. */
+#define GEN__MAX_PROBLEM 256
+#define GEN__MAX_ARGS 1024
 
 /* A field of the problem struct as text names it: "batch=64 dtype=bf16". */
 struct gen__field {
@@ -48,6 +51,30 @@ struct gen__field {
 
 /* A preset: the value of the field before (num_v_heads of num_qk_heads). */
 #define GEN__PRESET_SAME INT32_MIN
+
+/* A preset: a bound that text has less 1, -1 for none, where the struct has 0 for none. */
+#define GEN__PRESET_UNBOUNDED (INT32_MIN + 1)
+
+/* What the struct has more than text. */
+static inline int32_t gen__field_more(const struct gen__field *field)
+{
+    return field->preset == GEN__PRESET_UNBOUNDED;
+}
+
+/* A field's value as text has it. What no struct can hold wraps around. */
+static inline int32_t gen__field_get(const struct gen__field *field, const gen_problem *problem)
+{
+    uint32_t value;
+    memcpy(&value, (const char *)problem + field->offset, sizeof value);
+    return (int32_t)(value - (uint32_t)gen__field_more(field));
+}
+
+static inline void gen__field_set(const struct gen__field *field, gen_problem *problem,
+                                  int32_t value)
+{
+    const uint32_t held = (uint32_t)value + (uint32_t)gen__field_more(field);
+    memcpy((char *)problem + field->offset, &held, sizeof held);
+}
 
 /* What check() finds out about a problem. */
 struct gen__key {
@@ -172,6 +199,10 @@ struct gen__family {
     const char *name;
     uint32_t tag;                                  /* GEN_<FAMILY> */
     uint32_t problem_size, args_size, params_size; /* bytes */
+    /* The least sizes that callers' structs may have: those of version 0.2, or where the family is
+     * younger of its first. What is behind is 0, which each field since means its default by. 0:
+     * the structs have no more fields than they began with. */
+    uint32_t problem_least, args_least;
     const struct gen__axis *required;
     uint32_t num_required;
     const char *facts;         /* launch facts by name, comma-separated, as family.lua
@@ -276,6 +307,13 @@ static inline const char *gen__fits_always(const gen_problem *problem, const gen
 /* Every family this runtime was built with, sorted by name. */
 extern const struct gen__family *const gen__families[];
 extern const uint32_t gen__num_families;
+
+/* A caller's struct of `size` bytes, at most `most`, as this library's of `full` bytes, which
+ * begins with its size: zeros take the place of fields that an older caller lacks, from `least`
+ * bytes on (0: full), and where a newer caller's has more it must have zeros there. False: it is
+ * none of these. */
+bool gen__struct_fit(void *to, uint32_t full, uint32_t least, const void *from, uint32_t size,
+                     uint32_t most);
 
 /* By tag or name; NULL if unknown. */
 const struct gen__family *gen__family_by_tag(uint32_t tag);

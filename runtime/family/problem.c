@@ -94,10 +94,11 @@ static enum gen_status parse_number(const struct gen__family *family,
         if (sign)
             parsed = -parsed;
     }
-    if (parsed < INT32_MIN || parsed > INT32_MAX)
+    const int32_t most = INT32_MAX - gen__field_more(field);
+    if (parsed < INT32_MIN || parsed > most)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: %s = %.*s; allowed: %" PRId32 " to %" PRId32, family->name,
-                         field->name, value.length, value.at, INT32_MIN, INT32_MAX);
+                         field->name, value.length, value.at, INT32_MIN, most);
     *number = (int32_t)parsed;
     return GEN_OK;
 }
@@ -149,9 +150,11 @@ enum gen_status gen__problem_parse(const struct gen__family *family, const char 
     problem->family = family->tag;
     for (uint32_t i = 0; i < family->num_fields; i++) {
         const struct gen__field *field = &family->fields[i];
-        if (!named[i])
-            values[i] = field->preset == GEN__PRESET_SAME && i ? values[i - 1] : field->preset;
-        memcpy((char *)problem + field->offset, &values[i], sizeof values[i]);
+        if (!named[i] && field->preset == GEN__PRESET_SAME && i)
+            values[i] = values[i - 1];
+        else if (!named[i])
+            values[i] = gen__field_more(field) ? -1 : field->preset;
+        gen__field_set(field, problem, values[i]);
     }
     return GEN_OK;
 }
@@ -162,8 +165,7 @@ void gen__problem_format(const struct gen__family *family, const gen_problem *pr
     struct gen__text out = gen__text_over(text, capacity);
     for (uint32_t i = 0; i < family->num_fields; i++) {
         const struct gen__field *field = &family->fields[i];
-        int32_t value;
-        memcpy(&value, (const char *)problem + field->offset, sizeof value);
+        const int32_t value = gen__field_get(field, problem);
         gen__text_add(&out, "%s%s=", i ? " " : "", field->name);
         if (field->values && value >= 0 && (uint32_t)value < field->num_values)
             gen__text_add(&out, "%s", field->values[value]);

@@ -83,8 +83,13 @@ enum gen_status gen__ask(const gen_library *library, const gen_device *device,
     if (status)
         return status;
     const struct gen__family *family = gen__family_find(library, problem->family);
-    return family ? gen__ask_family(library, device, problem, family, ask)
-                  : unknown_family(problem);
+    if (!family)
+        return unknown_family(problem);
+    if (problem->size != family->problem_size &&
+        gen__struct_fit(&ask->resized, family->problem_size, family->problem_least, problem,
+                        problem->size, sizeof(ask->resized)))
+        problem = &ask->resized.base;
+    return gen__ask_family(library, device, problem, family, ask);
 }
 
 /* ---- eligibility ------------------------------------------------------- */

@@ -19,6 +19,11 @@ struct gen__ask {
     const struct gen__key_entry *entry; /* NULL: the product has none */
     struct gen__key key;
     bool untimed; /* the predicted time is not needed */
+    /* The problem of a caller whose struct has another size. */
+    union {
+        gen_problem base;
+        uint64_t words[GEN__MAX_PROBLEM / 8];
+    } resized;
 };
 
 /* Why a variant cannot run a problem on a device. */

@@ -1,50 +1,9 @@
-/*
- * A stage of Kimi Delta Attention prefill as an operator of its own: w, u and kg again
- * (and qg), from the inverse that kda_chunk_intra left. With kda_chunk_intra/args.h's
- * names, for each chunk and value head:
- *
- *     w = A_kk (beta k 2^gk),  u = A_kk (beta v)
- *     qg = q 2^gk,  kg = k 2^(gk_last - gk)
- */
-#ifndef GEN_KDA_RECOMPUTE_WU_H
-#define GEN_KDA_RECOMPUTE_WU_H
+/* What the kernels of kda_recompute_wu take; runtime/families/kda_recompute_wu/api.h has the operator. The host
+ * (C11) and the device compiler read it: plain C types, and nothing of the host is included. */
+#ifndef GEN_KDA_RECOMPUTE_WU_ARGS_H
+#define GEN_KDA_RECOMPUTE_WU_ARGS_H
 
 #include "kda_chunk_intra/args.h" /* the stages' problem */
-
-#ifndef __CUDACC_RTC__
-#include "gen.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-#define GEN_KDA_RECOMPUTE_WU 0x4b445257u /* "KDRW" */
-
-typedef gen_kda_stage_problem gen_kda_recompute_wu_problem;
-
-/* Device pointers (host pointers for the CPU backend), 16-byte aligned, but where
- * said otherwise. Rows of tokens that no sequence has are neither read nor written. */
-typedef struct gen_kda_recompute_wu_args {
-    gen_args base;             /* size, GEN_KDA_RECOMPUTE_WU */
-    const void *q;             /* [tokens, num_qk_heads, head_dim]; NULL where qg is */
-    const void *k;             /* [tokens, num_qk_heads, head_dim] */
-    const void *v;             /* [tokens, num_v_heads, head_dim] */
-    const float *gk;           /* [tokens, num_v_heads, head_dim], cumulated gates in base 2 */
-    const void *beta;          /* [tokens, num_v_heads], aligned to its type */
-    const void *a_kk;          /* [tokens, num_v_heads, 64], the inverse: zero above the diagonal */
-    const int32_t *cu_seqlens; /* [batch + 1], 4-byte aligned; NULL where num_tokens is 0 */
-    void *w;                   /* [tokens, num_v_heads, head_dim] */
-    void *u;                   /* [tokens, num_v_heads, head_dim] */
-    void *kg;                  /* [tokens, num_v_heads, head_dim]; NULL: not wanted */
-    void *qg;                  /* [tokens, num_v_heads, head_dim]; NULL: not wanted */
-    /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
-    int64_t q_stride, k_stride, v_stride, beta_stride;
-} gen_kda_recompute_wu_args;
-
-#ifdef __cplusplus
-}
-#endif
-#endif /* __CUDACC_RTC__ */
 
 struct gen_kda_recompute_wu_params {
     struct gen_kda_stage_shape shape;
@@ -62,4 +21,4 @@ static_assert(sizeof(struct gen_kda_recompute_wu_params) == 176, "same on both s
 _Static_assert(sizeof(struct gen_kda_recompute_wu_params) == 176, "same on both sides");
 #endif
 
-#endif /* GEN_KDA_RECOMPUTE_WU_H */
+#endif /* GEN_KDA_RECOMPUTE_WU_ARGS_H */

@@ -1,71 +1,7 @@
-/*
- * Lightning Attention decode: problem, arguments and kernel parameters.
- *
- * One new token for each of `batch` rows. For row b and value head hv, with
- * qh = hv / (num_v_heads / num_qk_heads):
- *
- *     lam        = exp(-decay)                       of the head, decay >= 0
- *     h[k,v]     = lam * h[k,v] + k[b,qh,k] * v[b,hv,v]      state, in place
- *     o[b,hv,v]  = sum over k of scale * q[b,qh,k] * h[k,v]  (the new state)
- *
- * This header is read by the host (C11, C++) and by the device compiler, so it
- * includes nothing on the device and uses plain C types.
- */
-#ifndef GEN_LA_DECODE_H
-#define GEN_LA_DECODE_H
-
-#ifndef __CUDACC_RTC__
-#include "gen.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-#define GEN_LA_DECODE 0x4c414443u /* "LADC" */
-
-enum gen_la_decode_layout {
-    GEN_LA_DECODE_VK = 0, /* state pool [num_slots, num_v_heads, V, K] */
-    GEN_LA_DECODE_KV = 1  /* state pool [num_slots, num_v_heads, K, V] */
-};
-
-typedef struct gen_la_decode_problem {
-    gen_problem base;     /* size, GEN_LA_DECODE, flags */
-    int32_t batch;        /* rows; 0 is legal and launches nothing */
-    int32_t num_qk_heads; /* 1 to 65536 */
-    int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536;
-                             batch * num_v_heads below 2^27 */
-    int32_t head_dim;     /* K = V: 64, 128 or 256 */
-    int32_t dtype;        /* of q, k, v, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
-    int32_t layout;       /* enum gen_la_decode_layout */
-} gen_la_decode_problem;
-
-/* Device pointers (host pointers for the CPU backend), 16-byte aligned. */
-typedef struct gen_la_decode_args {
-    gen_args base;        /* size, GEN_LA_DECODE */
-    const void *q;        /* [batch, num_qk_heads, head_dim] */
-    const void *k;        /* [batch, num_qk_heads, head_dim] */
-    const void *v;        /* [batch, num_v_heads, head_dim] */
-    void *o;              /* [batch, num_v_heads, head_dim] */
-    const float *decay;   /* [num_decays], 4-byte aligned; decay >= 0 */
-    float *state;         /* the pool, updated in place */
-    const int32_t *slots; /* [batch], 4-byte aligned; row b lives in slot
-                             slots[b]. A slot < 0 or >= num_slots marks a
-                             padding row: no state is touched. NULL: slot b.
-                             Two rows of one launch must not share a slot. */
-    /* Distance between batch rows in elements, a multiple of 8; 0: packed. For
-     * views into a fused qkv buffer. */
-    int64_t q_stride, k_stride, v_stride, o_stride;
-    int32_t num_slots;    /* slots in the pool, >= 1 */
-    int32_t num_decays;   /* num_qk_heads or num_v_heads */
-    float scale;          /* multiplies q; head_dim^-0.5 is usual */
-    int32_t zero_padding; /* 0: the output of a padding row is left as it was;
-                             1: it is set to zero */
-} gen_la_decode_args;
-
-#ifdef __cplusplus
-}
-#endif
-#endif /* __CUDACC_RTC__ */
+/* What the kernels of la_decode take; runtime/families/la_decode/api.h has the operator. The host
+ * (C11) and the device compiler read it: plain C types, and nothing of the host is included. */
+#ifndef GEN_LA_DECODE_ARGS_H
+#define GEN_LA_DECODE_ARGS_H
 
 /* What the kernels take. Quotients are by multiplication: x / d is
  * umulhi(x, mul) >> shift for every x below 2^31, and mul = 0 means d = 1. */
@@ -93,4 +29,4 @@ static_assert(sizeof(struct gen_la_decode_params) == 136, "same on both sides");
 _Static_assert(sizeof(struct gen_la_decode_params) == 136, "same on both sides");
 #endif
 
-#endif /* GEN_LA_DECODE_H */
+#endif /* GEN_LA_DECODE_ARGS_H */

@@ -20,9 +20,7 @@ static inline gen_attn_fwd_problem attn_problem(void)
                                   .q_len = 300,
                                   .kv_len = 500,
                                   .head_dim = 128,
-                                  .dtype = GEN_DTYPE_BF16,
-                                  .window_left = GEN_ATTN_NO_WINDOW,
-                                  .window_right = GEN_ATTN_NO_WINDOW};
+                                  .dtype = GEN_DTYPE_BF16};
 }
 
 /* Threads, shared memory, registers of a Hopper variant of 128 rows. */

@@ -23,7 +23,7 @@ static inline gen_kda_decode_problem kda_problem(int32_t batch, int32_t num_toke
         .dtype = GEN_DTYPE_BF16,
         .gate_dtype = GEN_DTYPE_BF16,
         .beta_dtype = GEN_DTYPE_BF16,
-        .layout = GEN_KDA_DECODE_VK,
+        .state_layout = GEN_KDA_STATE_VK,
     };
 }
 

@@ -104,7 +104,7 @@ static inline int64_t state_at(const struct call *c, int64_t slot, int64_t head,
                                int64_t v)
 {
     const int64_t d = c->problem.head_dim;
-    const bool vk = c->problem.layout == GEN_KDA_DECODE_VK;
+    const bool vk = c->problem.state_layout == GEN_KDA_STATE_VK;
     return (slot * c->problem.num_v_heads + head) * d * d + (vk ? v * d + k : k * d + v);
 }
 

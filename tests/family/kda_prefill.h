@@ -3,7 +3,7 @@
 #define TEST_FAMILY_KDA_PREFILL_H
 
 #include "families/kda/chunk.h"
-#include "kda_prefill/args.h"
+#include "families/kda_prefill/api.h"
 #include "core/half.h"
 #include "test.h"
 

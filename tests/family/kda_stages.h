@@ -4,10 +4,10 @@
 
 #include "families/kda/stage.h"
 #include "h200.h"
-#include "kda_chunk_h/args.h"
-#include "kda_chunk_o/args.h"
-#include "kda_gate/args.h"
-#include "kda_recompute_wu/args.h"
+#include "families/kda_chunk_h/api.h"
+#include "families/kda_chunk_o/api.h"
+#include "families/kda_gate/api.h"
+#include "families/kda_recompute_wu/api.h"
 #include "test.h"
 
 extern const struct gen__family gen__family_kda_gate, gen__family_kda_chunk_intra,

@@ -20,7 +20,7 @@ static inline gen_la_decode_problem la_problem(int32_t batch, int32_t num_qk_hea
         .num_v_heads = num_v_heads,
         .head_dim = head_dim,
         .dtype = GEN_DTYPE_BF16,
-        .layout = GEN_LA_DECODE_VK,
+        .state_layout = GEN_LA_STATE_VK,
     };
 }
 

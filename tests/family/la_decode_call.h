@@ -120,8 +120,8 @@ static inline size_t at_state(const struct call *c, int32_t slot, int32_t hv, in
 {
     const size_t d = (size_t)c->problem.head_dim;
     const size_t matrix = (size_t)slot * (size_t)c->problem.num_v_heads + (size_t)hv;
-    return c->problem.layout == GEN_LA_DECODE_VK ? (matrix * d + (size_t)v) * d + (size_t)k
-                                                 : (matrix * d + (size_t)k) * d + (size_t)v;
+    return c->problem.state_layout == GEN_LA_STATE_VK ? (matrix * d + (size_t)v) * d + (size_t)k
+                                                      : (matrix * d + (size_t)k) * d + (size_t)v;
 }
 
 static inline size_t at_row(int64_t stride, int32_t heads, int32_t head_dim, int32_t b,

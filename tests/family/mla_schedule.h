@@ -7,7 +7,7 @@
 #ifndef TEST_FAMILY_MLA_SCHEDULE_H
 #define TEST_FAMILY_MLA_SCHEDULE_H
 
-#include "mla_decode/args.h"
+#include "families/mla_decode/api.h"
 
 #include <stdbool.h>
 #include <stdint.h>

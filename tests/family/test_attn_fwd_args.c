@@ -283,7 +283,7 @@ static void parameters(void **state)
     assert_int_equal(k.right, ATTN_NO_BOUND);
     assert_true(fabs((double)k.scale_log2 - 0.7213475204444817) < 1e-7 && k.cap_scale == 0);
     p.causal = p.varlen = p.softcap = 1;
-    p.window_left = 9;
+    p.left_window = 10;
     plan = attn_planned(&p, &v);
     a = attn_args(&p);
     a.scale = 0.5f;

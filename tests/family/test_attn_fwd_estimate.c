@@ -15,7 +15,7 @@ static void estimates(void **state)
     p.causal = 1;
     const float causal = family->predict(&p.base, &h200, &big);
     assert_true(causal > 0.45f * full && causal < 0.65f * full);
-    p.window_left = 1023;
+    p.left_window = 1024;
     assert_true(family->predict(&p.base, &h200, &big) < 0.4f * causal);
     p.q_len = 0;
     assert_true(isfinite(family->predict(&p.base, &h200, &big)));
@@ -78,7 +78,7 @@ static void short_first_tiles(void **state)
     float spared[3];
     for (int i = 0; i < 3; i++) {
         p.kv_len = i == 1 ? 32768 : 1152;
-        p.window_left = i == 2 ? 127 : -1;
+        p.left_window = i == 2 ? 128 : 0;
         p.q_len = 1152;
         spared[i] = family->predict(&p.base, &h200, &big);
         p.q_len = 1024; /* two of three groups less */
@@ -129,11 +129,11 @@ static void a_window_wider_than_the_keys(void **state)
     gen_attn_fwd_problem p = attn_problem();
     const struct gen__facts big = attn_shape(192, 128);
     p.batch = 4, p.num_q_heads = p.num_kv_heads = 32, p.q_len = p.kv_len = 1024, p.causal = 1;
-    p.window_left = 1023;
+    p.left_window = 1024;
     const float us = family->predict(&p.base, &h200, &big);
-    p.window_left = 1024;
+    p.left_window = 1025;
     assert_true(family->predict(&p.base, &h200, &big) == us);
-    p.window_left = 1 << 20;
+    p.left_window = 1 << 20;
     assert_true(family->predict(&p.base, &h200, &big) == us);
 }
 

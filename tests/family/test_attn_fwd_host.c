@@ -56,14 +56,14 @@ static void masks(void **state)
     assert_string_equal(mask_of(&p), "full");
     p.causal = 1;
     assert_string_equal(mask_of(&p), "causal");
-    p.window_left = 0;
+    p.left_window = 1;
     assert_string_equal(mask_of(&p), "any");
-    p.window_left = GEN_ATTN_NO_WINDOW;
-    p.window_right = 0; /* says no more than causal */
+    p.left_window = 0;
+    p.right_window = 1; /* says no more than causal */
     assert_string_equal(mask_of(&p), "causal");
     p.causal = 0;
     assert_string_equal(mask_of(&p), "any");
-    p.window_right = GEN_ATTN_NO_WINDOW;
+    p.right_window = 0;
     p.causal = 1;
     p.varlen = 1;
     assert_string_equal(mask_of(&p), "any");
@@ -101,9 +101,12 @@ static void check_errors(void **state)
         {AT(o_dtype), GEN_DTYPE_FP16,
          "o_dtype = 1; allowed: 0, or what dtype is; another only where dtype has 8 bits"},
         {AT(causal), 2, "causal = 2; allowed: 0, 1"},
-        {AT(window_left), -2, "window_left = -2; allowed: -1 (none), 0 to 16777216"},
-        {AT(window_left), 16777217, "window_left = 16777217; allowed: -1 (none), 0 to 16777216"},
-        {AT(window_right), -2, "window_right = -2; allowed: -1 (none), 0 to 16777216"},
+        {AT(left_window), -1,
+         "left_window = -1; allowed: 0 (none), 1 (the query's own key alone) to 16777217"},
+        {AT(left_window), 16777218,
+         "left_window = 16777218; allowed: 0 (none), 1 (the query's own key alone) to 16777217"},
+        {AT(right_window), -1,
+         "right_window = -1; allowed: 0 (none), 1 (the query's own key alone) to 16777217"},
         {AT(varlen), -1, "varlen = -1; allowed: 0, 1"},
         {AT(softcap), 5, "softcap = 5; allowed: 0, 1"},
         {AT(batch), 16777216,
@@ -127,10 +130,10 @@ static void check_errors(void **state)
     p.dtype = GEN_DTYPE_BF16;
     p.o_dtype = GEN_DTYPE_BF16;
     p.causal = 1;
-    p.window_right = 1;
+    p.right_window = 2;
     assert_failed(family->check(&p.base, &key), INVALID_ARGUMENT,
-                  "attn_fwd: window_right = 1; allowed: -1 (none), 0 with causal");
-    p.window_right = 0;
+                  "attn_fwd: right_window = 2; allowed: 0 (none), 1 with causal");
+    p.right_window = 1;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
 }
 
@@ -267,9 +270,9 @@ static void short_tiles_last(void **state)
         assert_int_equal(k.schedule.short_units, cases[i].units);
         plan.dims[ATTN_FWD_SHORT_UNITS] = plan.dims[ATTN_FWD_HEAD_UNITS]; /* none is left */
         assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_STATUS_MISMATCH);
-        p.window_left = 100;
+        p.left_window = 101;
         assert_int_equal(attn_planned(&p, &v).dims[ATTN_FWD_SHORT_UNITS], 0);
-        p.window_left = -1, p.varlen = 1;
+        p.left_window = 0, p.varlen = 1;
         assert_int_equal(attn_planned(&p, &v).dims[ATTN_FWD_SHORT_UNITS], 0);
         struct gen__facts shares = v; /* in pairs, which are alike */
         shares.fact[ATTN_FWD_DYNAMIC] = 0;

@@ -156,7 +156,7 @@ static void costs(void **state)
     family->cost(&p.base, &bytes, &flops);
     assert_true(flops == 4.0 * 2 * 8 * 3 * 128);
     p.causal = 0, p.q_len = p.kv_len = 5;
-    p.window_left = 1, p.window_right = 2; /* 3, 4, 4, 3, 2 */
+    p.left_window = 2, p.right_window = 3; /* 3, 4, 4, 3, 2 */
     family->cost(&p.base, &bytes, &flops);
     assert_true(flops == 4.0 * 2 * 8 * 16 * 128);
 }
@@ -170,10 +170,10 @@ static void names_and_counts(void **state)
     assert_string_equal(name, "Z2-H8of4-D128-N300of500-full-bf16");
     const float counts[] = {128, 4096, 8192}, odd[] = {14, 100, 100};
     family->set_counts(&p.base, counts);
-    p.causal = p.varlen = p.softcap = 1, p.window_left = 7, p.dtype = GEN_DTYPE_FP16;
+    p.causal = p.varlen = p.softcap = 1, p.left_window = 8, p.dtype = GEN_DTYPE_FP16;
     family->case_name(&p.base, name, sizeof name);
     assert_string_equal(name, "Z4-H32-D128-N4096of8192-causal-window7_-1-varlen-softcap-fp16");
-    p.dtype = GEN_DTYPE_E4M3, p.window_left = -1, p.varlen = p.softcap = 0;
+    p.dtype = GEN_DTYPE_E4M3, p.left_window = 0, p.varlen = p.softcap = 0;
     family->case_name(&p.base, name, sizeof name);
     assert_string_equal(name, "Z4-H32-D128-N4096of8192-causal-e4m3");
     p.o_dtype = GEN_DTYPE_FP16;

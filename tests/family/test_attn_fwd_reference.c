@@ -34,9 +34,7 @@ static void make(struct small *s, int32_t heads, int32_t q_len, int32_t kv_len)
                                         .q_len = q_len,
                                         .kv_len = kv_len,
                                         .head_dim = DIM,
-                                        .dtype = GEN_DTYPE_FP16,
-                                        .window_left = GEN_ATTN_NO_WINDOW,
-                                        .window_right = GEN_ATTN_NO_WINDOW};
+                                        .dtype = GEN_DTYPE_FP16};
     s->args = (gen_attn_fwd_args){.base = {sizeof s->args, GEN_ATTN_FWD},
                                   .q = s->q,
                                   .k = s->k,
@@ -146,8 +144,8 @@ static void windows(void **state)
     (void)state;
     struct small s;
     make(&s, 1, 4, 4);
-    s.problem.window_left = 1;
-    s.problem.window_right = 0;
+    s.problem.left_window = 2;
+    s.problem.right_window = 1;
     for (int j = 0; j < 4; j++)
         key(&s, j, 1, 1 << j);
     run(&s);
@@ -155,21 +153,21 @@ static void windows(void **state)
     expect(&s, 1, 1.5);
     expect(&s, 2, 3);
     expect(&s, 3, 6);
-    s.problem.window_left = 0;
-    s.problem.window_right = 2;
+    s.problem.left_window = 1;
+    s.problem.right_window = 3;
     run(&s);
     expect(&s, 0, 7 / 3.0);
     expect(&s, 2, 6);
     expect(&s, 3, 8);
-    s.problem.window_left = GEN_ATTN_NO_WINDOW;
-    s.problem.window_right = 1;
+    s.problem.left_window = 0;
+    s.problem.right_window = 2;
     run(&s);
     expect(&s, 0, 1.5);
     expect(&s, 3, 15 / 4.0);
     expect_lse(&s, 2, 4);
     s.problem.q_len = 2; /* i' = i + 2 */
-    s.problem.window_left = 1;
-    s.problem.window_right = GEN_ATTN_NO_WINDOW;
+    s.problem.left_window = 2;
+    s.problem.right_window = 0;
     run(&s);
     expect(&s, 0, 14 / 3.0);
     expect(&s, 1, 6);

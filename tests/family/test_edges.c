@@ -104,7 +104,7 @@ static void set(const struct gen__family *family, union any_problem *p, const ch
 {
     for (uint32_t i = 0; i < family->num_fields; i++)
         if (!strcmp(family->fields[i].name, field)) {
-            p->words[family->fields[i].offset / 4] = (int32_t)value;
+            gen__field_set(&family->fields[i], &p->base, (int32_t)value);
             return;
         }
     fail_msg("%s has no field %s", family->name, field);
@@ -129,8 +129,12 @@ static void refused(const struct limits *l, const char *text, int64_t value)
 {
     const struct gen__family *family = gen__family_by_name(l->family);
     char piece[100];
-    snprintf(piece, sizeof piece, "%s%s = %" PRId64 ";", l->field,
-             strcmp(l->field, "rope") ? "" : "_dim", value);
+    if (strstr(l->field, "window_")) /* as the struct has it */
+        snprintf(piece, sizeof piece, "%s_window = %" PRId64 ";", l->field + strlen("window_"),
+                 value + 1);
+    else
+        snprintf(piece, sizeof piece, "%s%s = %" PRId64 ";", l->field,
+                 strcmp(l->field, "rope") ? "" : "_dim", value);
     if (check(family, text, "", l->field, value) != GEN_STATUS_INVALID_ARGUMENT ||
         !strstr(gen_last_error(), piece))
         fail_msg("%s with %s %s: \"%s\"", l->family, piece, text, gen_last_error());
@@ -185,7 +189,7 @@ static void products_at_their_limits(void **state)
          "batch=2 seq_len=1073741824 num_tokens=1073741824 num_qk_heads=1 num_v_heads=1",
          "batch=2 seq_len=1073741824 num_tokens=1073741825 num_qk_heads=1 num_v_heads=1",
          "num_tokens = 1073741825"},
-        {"attn_fwd", "causal=yes window_right=0", "causal=yes window_right=1", "window_right = 1"},
+        {"attn_fwd", "causal=yes window_right=0", "causal=yes window_right=1", "right_window = 2"},
         {"attn_fwd", "num_q_heads=6 num_kv_heads=3", "num_q_heads=7 num_kv_heads=3",
          "a multiple of num_kv_heads"},
         {"kda_prefill", "batch=1024 seq_len=1048576 num_qk_heads=1 num_v_heads=1",

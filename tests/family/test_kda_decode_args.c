@@ -17,10 +17,10 @@ static gen_kda_decode_args good_args(const gen_kda_decode_problem *p)
     a.q = memory;
     a.k = memory + 16;
     a.v = memory + 32;
-    a.gate = memory + 48;
+    a.g = memory + 48;
     a.beta = memory + 2;
     a.o = memory;
-    a.a_log = (const float *)(const void *)(memory + 4);
+    a.A_log = (const float *)(const void *)(memory + 4);
     a.dt_bias = (const float *)(const void *)(memory + 16);
     a.state = (float *)(void *)(memory + 32);
     a.slots = (const int32_t *)(const void *)(memory + 8);
@@ -39,7 +39,7 @@ static void parameters(void **state)
     struct gen_kda_decode_params k;
     memset(&k, 0xa5, sizeof k);
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
-    assert_ptr_equal(k.gate, a.gate);
+    assert_ptr_equal(k.gate, a.g);
     assert_ptr_equal(k.accepted, a.accepted);
     assert_null(k.cu_seqlens);
     assert_int_equal(k.q_stride, 7 * 128);
@@ -109,18 +109,18 @@ static const struct wrong wrongs[] = {
     NO_POINTER(q),
     NO_POINTER(k),
     NO_POINTER(v),
-    NO_POINTER(gate),
+    NO_POINTER(g),
     NO_POINTER(beta),
     NO_POINTER(o),
     NO_POINTER(state),
-    {AT(a_log), 0, false, "kda_decode: a_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)"},
+    {AT(A_log), 0, false, "kda_decode: A_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)"},
     MISALIGNED(q, 8, "a ", 16),
     MISALIGNED(k, 4, "a ", 16),
     MISALIGNED(v, 2, "a ", 16),
-    MISALIGNED(gate, 8, "a ", 16),
+    MISALIGNED(g, 8, "a ", 16),
     MISALIGNED(beta, 1, "a ", 2),
     MISALIGNED(o, 1, "a ", 16),
-    MISALIGNED(a_log, 2, "NULL, or a ", 4),
+    MISALIGNED(A_log, 2, "NULL, or a ", 4),
     MISALIGNED(dt_bias, 8, "NULL, or a ", 16),
     MISALIGNED(state, 24, "a ", 16),
     MISALIGNED(slots, 1, "NULL, or a ", 4),
@@ -130,7 +130,7 @@ static const struct wrong wrongs[] = {
     STRIDE(q_stride, 888, 896),
     STRIDE(k_stride, 900, 896),
     STRIDE(v_stride, 2680, 2688),
-    STRIDE(gate_stride, 8, 2688),
+    STRIDE(g_stride, 8, 2688),
     STRIDE(o_stride, 2692, 2688),
     STRIDE(o_stride, 144115188075855880, 2688),
     {AT(beta_stride), 20, false,
@@ -210,10 +210,10 @@ static void params_that_do_not_fit_each_other(void **state)
     a = good_args(&p);
     a.gate_form = GEN_KDA_GATE_GIVEN;
     snprintf(message, sizeof message,
-             "kda_decode: a_log = %p with gate_form = GEN_KDA_GATE_GIVEN (0); allowed: NULL",
-             (const void *)a.a_log);
+             "kda_decode: A_log = %p with gate_form = GEN_KDA_GATE_GIVEN (0); allowed: NULL",
+             (const void *)a.A_log);
     REFUSED(message);
-    a.a_log = NULL;
+    a.A_log = NULL;
     snprintf(message, sizeof message,
              "kda_decode: dt_bias = %p with gate_form = GEN_KDA_GATE_GIVEN (0); allowed: NULL",
              (const void *)a.dt_bias);

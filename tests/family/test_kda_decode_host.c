@@ -16,7 +16,7 @@ static void key_of_a_problem(void **state)
     (void)state;
     struct gen__key key;
     gen_kda_decode_problem p = kda_problem(64, 5, 16, 64, 128);
-    p.layout = GEN_KDA_DECODE_KV;
+    p.state_layout = GEN_KDA_STATE_KV;
     p.dtype = GEN_DTYPE_FP16;
     p.gate_dtype = GEN_DTYPE_FP32;
     p.beta_dtype = GEN_DTYPE_FP16;
@@ -80,10 +80,10 @@ static void check_errors(void **state)
         {AT(gate_dtype), 1, "kda_decode: gate_dtype = 1", side},
         {AT(gate_dtype), -1, "kda_decode: gate_dtype = -1", side},
         {AT(beta_dtype), 3, "kda_decode: beta_dtype = 3", side},
-        {AT(layout), 2,
-         "kda_decode: layout = 2; allowed: GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)", ""},
-        {AT(layout), -1,
-         "kda_decode: layout = -1; allowed: GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)", ""},
+        {AT(state_layout), 2,
+         "kda_decode: state_layout = 2; allowed: GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)", ""},
+        {AT(state_layout), -1,
+         "kda_decode: state_layout = -1; allowed: GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)", ""},
         {AT(batch), 8388608,
          "kda_decode: batch * num_v_heads = 8388608 * 16 = 134217728; allowed: <= 134217727", ""},
 #undef AT
@@ -170,7 +170,7 @@ static void cost_and_names(void **state)
     family->case_name(&p.base, name, sizeof name);
     assert_string_equal(name, "N16-H32-HV128-vk");
     p = kda_problem(64, 4, 8, 8, 64);
-    p.layout = GEN_KDA_DECODE_KV;
+    p.state_layout = GEN_KDA_STATE_KV;
     p.dtype = GEN_DTYPE_FP16;
     p.gate_dtype = p.beta_dtype = GEN_DTYPE_FP32;
     family->case_name(&p.base, name, sizeof name);

@@ -13,7 +13,7 @@
 static void open_zero(struct call *c, int32_t tokens, int32_t layout)
 {
     gen_kda_decode_problem p = kda_problem(1, tokens, 1, 1, 64);
-    p.layout = layout;
+    p.state_layout = layout;
     p.gate_dtype = p.beta_dtype = GEN_DTYPE_FP32;
     assert_true(open_call(c, p, -1, false));
     for (uint32_t t = 0; t < KDA_DECODE_NUM_TENSORS; t++)
@@ -23,7 +23,7 @@ static void open_zero(struct call *c, int32_t tokens, int32_t layout)
     c->args.qk_l2norm = 0;
     c->args.gate_form = GEN_KDA_GATE_GIVEN;
     c->args.beta_form = GEN_KDA_BETA_GIVEN;
-    c->args.a_log = c->args.dt_bias = NULL;
+    c->args.A_log = c->args.dt_bias = NULL;
 }
 
 /*
@@ -77,14 +77,14 @@ static void gates_by_hand(void **state)
 {
     (void)state;
     struct call c;
-    open_zero(&c, 1, GEN_KDA_DECODE_VK);
+    open_zero(&c, 1, GEN_KDA_STATE_VK);
     float *gate = c.data[KDA_DECODE_GATE], *a_log = c.data[KDA_DECODE_A_LOG];
     float *bias = c.data[KDA_DECODE_DT_BIAS];
     gate[9] = -1;
     assert_true(fabs(left_of(&c, false) - exp(-1)) < 1e-7);
     /* softplus(0) = log 2; twice that with exp(a_log) = 2; x itself beyond 20. */
     c.args.gate_form = GEN_KDA_GATE_SOFTPLUS;
-    c.args.a_log = a_log;
+    c.args.A_log = a_log;
     gate[9] = 0;
     assert_true(fabs(left_of(&c, false) - 0.5) < 1e-7);
     a_log[0] = (float)log(2);
@@ -106,7 +106,7 @@ static void gates_by_hand(void **state)
     a_log[0] = 0;
     gate[9] = (float)log(3) - 8;
     assert_true(fabs(left_of(&c, false) - exp(-3)) < 1e-6);
-    c.args.a_log = c.args.dt_bias = NULL;
+    c.args.A_log = c.args.dt_bias = NULL;
     gate[9] = (float)log(3);
     assert_true(fabs(left_of(&c, false) - exp(-3)) < 1e-6);
     close_call(&c);
@@ -116,7 +116,7 @@ static void betas_and_norms_by_hand(void **state)
 {
     (void)state;
     struct call c;
-    open_zero(&c, 1, GEN_KDA_DECODE_KV);
+    open_zero(&c, 1, GEN_KDA_STATE_KV);
     float *beta = c.data[KDA_DECODE_BETA];
     beta[0] = 0.25f;
     assert_true(fabs(left_of(&c, true) - 0.75) < 1e-7);
@@ -130,7 +130,7 @@ static void betas_and_norms_by_hand(void **state)
 
     /* k = (3, 4) / 5 and q = (0, 7) / 7: from a state of 0, S = beta * v * k and o = scale * S[1].
      */
-    open_zero(&c, 1, GEN_KDA_DECODE_VK);
+    open_zero(&c, 1, GEN_KDA_STATE_VK);
     c.args.qk_l2norm = 1;
     *(float *)c.data[KDA_DECODE_BETA] = 1;
     put(GEN_DTYPE_BF16, c.data[KDA_DECODE_K], 0, 3);
@@ -165,11 +165,11 @@ static double log_decay(const struct call *c, int64_t token, int64_t head, int64
 {
     const gen_kda_decode_args *a = &c->args;
     const int64_t d = c->problem.head_dim, width = c->problem.num_v_heads * d;
-    const int64_t stride = a->gate_stride ? a->gate_stride : width;
-    double x = get((enum gen_dtype)c->problem.gate_dtype, a->gate, token * stride + head * d + k);
+    const int64_t stride = a->g_stride ? a->g_stride : width;
+    double x = get((enum gen_dtype)c->problem.gate_dtype, a->g, token * stride + head * d + k);
     if (a->dt_bias)
         x += (double)a->dt_bias[head * d + k];
-    const double rate = a->a_log ? exp((double)a->a_log[head]) : 1;
+    const double rate = a->A_log ? exp((double)a->A_log[head]) : 1;
     if (a->gate_form == GEN_KDA_GATE_SOFTPLUS)
         return -rate * log(1 + exp(x));
     return a->gate_form == GEN_KDA_GATE_LOWER_BOUND ? (double)a->lower_bound * logistic(rate * x)
@@ -336,7 +336,7 @@ static void every_form(void **state)
         for (int32_t variant = 0; variant < 4; variant++) {
             struct call c;
             gen_kda_decode_problem p = kda_problem(5, variant % 2 ? 3 : 1, 1, 2, 64);
-            p.layout = variant / 2;
+            p.state_layout = variant / 2;
             if (variant == 1)
                 p.gate_dtype = p.beta_dtype = GEN_DTYPE_FP32;
             if (variant == 2)
@@ -356,7 +356,7 @@ static void every_number_of_tokens(void **state)
     for (int32_t tokens = 1; tokens <= 8; tokens++) {
         struct call c;
         gen_kda_decode_problem p = kda_problem(2, tokens, 2, 4, 128);
-        p.layout = tokens % 2;
+        p.state_layout = tokens % 2;
         assert_true(open_call(&c, p, -1, false));
         compare(&c);
         close_call(&c);

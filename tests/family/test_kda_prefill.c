@@ -334,16 +334,17 @@ static void argument_errors(void **state)
     WRONG(a.scale = NAN, "scale = nan; allowed: a finite number");
     WRONG(a.lower_bound = 0, "lower_bound = 0; allowed: -5 <= lower_bound < 0");
     WRONG(a.lower_bound = -5.5f, "lower_bound = -5.5; allowed: -5 <= lower_bound < 0");
-    WRONG(a.gate = 3, "gate = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
-                      "GEN_KDA_GATE_LOWER_BOUND (2)");
-    WRONG((a.gate = GEN_KDA_GATE_SOFTPLUS, a.A_log = NULL),
+    WRONG(a.gate_form = 3,
+          "gate_form = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
+          "GEN_KDA_GATE_LOWER_BOUND (2)");
+    WRONG((a.gate_form = GEN_KDA_GATE_SOFTPLUS, a.A_log = NULL),
           "A_log is NULL with the gate GEN_KDA_GATE_SOFTPLUS; allowed: num_v_heads numbers");
-    WRONG(a.beta_activation = -1,
-          "beta_activation = -1; allowed: GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
+    WRONG(a.beta_form = -1,
+          "beta_form = -1; allowed: GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
           "GEN_KDA_BETA_TWO_SIGMOID (2)");
-    WRONG(a.l2_norm = 2, "l2_norm = 2; allowed: 0, 1");
+    WRONG(a.qk_l2norm = 2, "qk_l2norm = 2; allowed: 0, 1");
     WRONG(a.state_layout = 2,
-          "state_layout = 2; allowed: GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
+          "state_layout = 2; allowed: GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
     static const int32_t good[3] = {0, 30, 90}, late[3] = {1, 30, 90}, back[3] = {0, 95, 90},
                          far[3] = {0, 30, 131}, few[3] = {0, 30, 80};
     plan.dims[KDA_NUM_TOKENS] = 90;

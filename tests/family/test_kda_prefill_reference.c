@@ -66,8 +66,8 @@ static void reference_by_hand(void **state)
     gen_kda_prefill_problem p = kda_prefill_problem(1, 2, 1);
     p.head_dim = 64;
     set_up(&r, p);
-    r.a.gate = GEN_KDA_GATE_GIVEN;
-    r.a.l2_norm = 0;
+    r.a.gate_form = GEN_KDA_GATE_GIVEN;
+    r.a.qk_l2norm = 0;
     r.a.scale = 0.5f;
     memset(r.initial, 0, (size_t)r.states * sizeof *r.initial);
     for (int64_t i = 0; i < 128; i++) {
@@ -87,7 +87,7 @@ static void reference_by_hand(void **state)
     assert_true(fabs(r.exact[1] - 1.5) < 1e-6 && fabs(r.exact[65] - 2.5625) < 1e-6);
     assert_true(fabs((double)r.final[0] - 3.3125) < 1e-6 &&
                 fabs((double)r.final[1] - 2.5625) < 1e-6);
-    r.a.state_layout = GEN_KDA_DECODE_VK;
+    r.a.state_layout = GEN_KDA_STATE_VK;
     exact_reference(&r);
     assert_true(fabs((double)r.final[0] - 3.3125) < 1e-6 &&
                 fabs((double)r.final[64] - 2.5625) < 1e-6);
@@ -140,9 +140,9 @@ static void run_chunks(struct run *r, const gen_kda_prefill_problem *p)
         .decay = k.intra.decay,
         .scale = r->a.scale,
         .lower_bound = r->a.lower_bound,
-        .gate = r->a.gate,
-        .beta_activation = r->a.beta_activation,
-        .l2_norm = 1,
+        .gate_form = r->a.gate_form,
+        .beta_form = r->a.beta_form,
+        .qk_l2norm = 1,
     };
     assert_int_equal(gen__kda_intra_reference(&plan, &intra.base), GEN_OK);
     assert_int_equal(family->params(&plan, 1, &r->a.base, workspace, &k), GEN_OK);
@@ -172,8 +172,8 @@ static void chunks_against_recurrence(gen_kda_prefill_problem p, const int32_t *
     struct run r;
     set_up(&r, p);
     r.a.cu_seqlens = cu;
-    r.a.gate = gate;
-    r.a.beta_activation = gate == GEN_KDA_GATE_SOFTPLUS ? GEN_KDA_BETA_SIGMOID : 0;
+    r.a.gate_form = gate;
+    r.a.beta_form = gate == GEN_KDA_GATE_SOFTPLUS ? GEN_KDA_BETA_SIGMOID : 0;
     float rates[4] = {-1, 0, -2, 0.5f};
     r.a.A_log = gate == GEN_KDA_GATE_GIVEN ? NULL : rates;
     if (gate == GEN_KDA_GATE_GIVEN)

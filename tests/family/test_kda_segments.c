@@ -304,7 +304,7 @@ static void argument_errors(void **state)
                                     .added = (float *)(void *)memory,
                                     .transition = memory,
                                     .segment_decay = (float *)(void *)memory,
-                                    .state_layout = GEN_KDA_DECODE_KV};
+                                    .state_layout = GEN_KDA_STATE_KV};
     assert_int_equal(scan->params(&plan, 0, &good.base, NULL, NULL), GEN_OK);
 #define REFUSED(change, message)                                                    \
     do {                                                                            \
@@ -372,7 +372,7 @@ static void state_behind(const struct operands *x, int64_t tokens, int64_t d, fl
                                   .initial_state = x->initial,
                                   .final_state = s,
                                   .o = o,
-                                  .state_layout = GEN_KDA_DECODE_KV};
+                                  .state_layout = GEN_KDA_STATE_KV};
     assert_int_equal(gen__kda_inter_reference(&plan, &a.base), GEN_OK);
     free(o);
 }
@@ -440,7 +440,7 @@ static void scan_against_recurrence(int64_t d, bool vk)
                                  .added = added,
                                  .transition = transition,
                                  .segment_decay = segment_decay,
-                                 .state_layout = vk ? GEN_KDA_DECODE_VK : GEN_KDA_DECODE_KV};
+                                 .state_layout = vk ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV};
     assert_int_equal(gen__kda_scan_reference(&plan, &a.base), GEN_OK);
     double *s = malloc((size_t)(d * d) * sizeof *s);
     float *expected = malloc((size_t)(d * d) * sizeof *expected);

@@ -142,18 +142,19 @@ static void gate_arguments(void **state)
                                     .g = x.g,
                                     .gk = x.gk,
                                     .lower_bound = -5,
-                                    .gate = GEN_KDA_GATE_LOWER_BOUND};
+                                    .gate_form = GEN_KDA_GATE_LOWER_BOUND};
     gen_kda_gate_args a = good;
     char text[200];
     assert_int_equal(check_args(GATE, &a.base), GEN_OK);
-    a.gate = 3;
-    assert_failed(check_args(GATE, &a.base), INVALID_ARGUMENT,
-                  "kda_gate: gate = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
-                  "GEN_KDA_GATE_LOWER_BOUND (2)");
+    a.gate_form = 3;
+    assert_failed(
+        check_args(GATE, &a.base), INVALID_ARGUMENT,
+        "kda_gate: gate_form = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
+        "GEN_KDA_GATE_LOWER_BOUND (2)");
     a = good, a.lower_bound = -6;
     assert_failed(check_args(GATE, &a.base), INVALID_ARGUMENT,
                   "kda_gate: lower_bound = -6; allowed: -5 <= lower_bound < 0");
-    a = good, a.gate = GEN_KDA_GATE_SOFTPLUS;
+    a = good, a.gate_form = GEN_KDA_GATE_SOFTPLUS;
     assert_failed(check_args(GATE, &a.base), INVALID_ARGUMENT,
                   "kda_gate: A_log is NULL with the gate GEN_KDA_GATE_SOFTPLUS; allowed: "
                   "num_v_heads numbers");
@@ -239,8 +240,8 @@ static void other_arguments(void **state)
                               .v_new = x.v_new,
                               .state_layout = 2};
     assert_failed(check_args(STATES, &h.base), INVALID_ARGUMENT,
-                  "kda_chunk_h: state_layout = 2; allowed: GEN_KDA_DECODE_VK (0), "
-                  "GEN_KDA_DECODE_KV (1)");
+                  "kda_chunk_h: state_layout = 2; allowed: GEN_KDA_STATE_VK (0), "
+                  "GEN_KDA_STATE_KV (1)");
     h.state_layout = 1, h.num_chunks = -1;
     assert_failed(check_args(STATES, &h.base), INVALID_ARGUMENT,
                   "kda_chunk_h: num_chunks = -1; allowed: 0 (all), or more");

@@ -2,7 +2,7 @@
  * The references of the stages of Kimi Delta Attention prefill: one after the other
  * they come to what the recurrence does.
  */
-#include "kda_prefill/args.h"
+#include "families/kda_prefill/api.h"
 #include "kda_stages.h"
 #include "core/half.h"
 
@@ -69,7 +69,7 @@ static void run_within_chunks(gen_kda_stage_problem p, const int32_t *cu)
                                     .q_rstd = x.rstd[0],
                                     .k_rstd = x.rstd[1],
                                     .lower_bound = -5,
-                                    .gate = GEN_KDA_GATE_LOWER_BOUND};
+                                    .gate_form = GEN_KDA_GATE_LOWER_BOUND};
     run(GATE, p, &gate.base);
     const gen_kda_chunk_intra_args intra = {.base = {sizeof intra, GEN_KDA_CHUNK_INTRA},
                                             .q = x.q_norm,
@@ -143,8 +143,8 @@ static void against_recurrence(gen_kda_stage_problem p, const int32_t *cu, int32
                                   .o = x.expected,
                                   .scale = 0.125f,
                                   .lower_bound = -5,
-                                  .gate = GEN_KDA_GATE_LOWER_BOUND,
-                                  .l2_norm = 1,
+                                  .gate_form = GEN_KDA_GATE_LOWER_BOUND,
+                                  .qk_l2norm = 1,
                                   .state_layout = layout};
     gen_plan plan = {0};
     draw();
@@ -167,11 +167,11 @@ static void stages_do_what_the_recurrence_does(void **state)
     (void)state;
     static const int32_t cu[] = {0, 65, 65, 66, 150};
     gen_kda_stage_problem p = problem(GATE, 2, 100, 2, 4);
-    against_recurrence(p, NULL, GEN_KDA_DECODE_KV);
+    against_recurrence(p, NULL, GEN_KDA_STATE_KV);
     p.batch = 4;
     p.seq_len = 90;
     p.num_tokens = 150;
-    against_recurrence(p, cu, GEN_KDA_DECODE_VK);
+    against_recurrence(p, cu, GEN_KDA_STATE_VK);
 }
 
 /* A group's value heads see their query head: the same as repeating it, to the last bit. */
@@ -183,7 +183,7 @@ static void groups_repeat_heads(void **state)
     draw();
     memcpy(q, x.q, sizeof q);
     memcpy(k, x.k, sizeof k);
-    run_stages(p, NULL, GEN_KDA_DECODE_KV);
+    run_stages(p, NULL, GEN_KDA_STATE_KV);
     memcpy(o, x.o, sizeof o);
     memcpy(w, x.w, sizeof w);
     for (int64_t row = 0; row < 100 * 4; row++) {
@@ -192,7 +192,7 @@ static void groups_repeat_heads(void **state)
         memcpy(x.k + row * 64, k + from * 64, 128);
     }
     p.num_qk_heads = 4;
-    run_stages(p, NULL, GEN_KDA_DECODE_KV);
+    run_stages(p, NULL, GEN_KDA_STATE_KV);
     assert_memory_equal(x.o, o, 100 * 4 * 64 * sizeof *o);
     assert_memory_equal(x.w, w, 100 * 4 * 64 * sizeof *w);
 }
@@ -218,7 +218,7 @@ static void gates_by_hand(void **state)
                            .q_norm = x.q_norm,
                            .k_norm = x.k_norm,
                            .q_rstd = x.rstd[0],
-                           .gate = GEN_KDA_GATE_SOFTPLUS};
+                           .gate_form = GEN_KDA_GATE_SOFTPLUS};
     run(GATE, p, &a.base);
     const double log2_e = 1.4426950408889634;
     assert_true(fabs((double)x.gk[3] + 2 * 22 * log2_e) < 1e-5);
@@ -227,7 +227,7 @@ static void gates_by_hand(void **state)
     assert_true(fabs((double)x.gk[64 * 64 + 4] + 2 * log2_e * log1p(exp(-1))) < 1e-6);
     assert_true(fabs(gen__fp16_to_double(x.q_norm[6]) - 0.8) < 4e-4);
     assert_true(fabsf(x.rstd[0][0] - 0.2f) < 1e-6f);
-    a.A_log = NULL, a.dt_bias = NULL, a.gate = GEN_KDA_GATE_GIVEN;
+    a.A_log = NULL, a.dt_bias = NULL, a.gate_form = GEN_KDA_GATE_GIVEN;
     run(GATE, p, &a.base);
     assert_true(fabs((double)x.gk[64 + 3] - 2 * log2_e) < 1e-6);
 }

@@ -18,7 +18,7 @@ static void key_of_a_problem(void **state)
     gen_la_decode_problem p = la_problem(64, 16, 64, 256);
     struct gen__key key;
     p.dtype = GEN_DTYPE_FP16;
-    p.layout = GEN_LA_DECODE_KV;
+    p.state_layout = GEN_LA_STATE_KV;
     memset(&key, 0xff, sizeof key);
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     assert_string_equal(family->required[0].values[key.codes[0]], "fp16");
@@ -85,8 +85,8 @@ static void check_errors(void **state)
         {AT(head_dim), -128, "la_decode: head_dim = -128; allowed: 64, 128, 256"},
         {AT(dtype), 2, "la_decode: dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
         {AT(dtype), -1, "la_decode: dtype = -1; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
-        {AT(layout), 2,
-         "la_decode: layout = 2; allowed: GEN_LA_DECODE_VK (0), GEN_LA_DECODE_KV (1)"},
+        {AT(state_layout), 2,
+         "la_decode: state_layout = 2; allowed: GEN_LA_STATE_VK (0), GEN_LA_STATE_KV (1)"},
         {AT(batch), INT32_MAX,
          "la_decode: batch * num_v_heads = 2147483647 * 16 = 34359738352; allowed: <= 134217727"},
         {AT(batch), 8388608,

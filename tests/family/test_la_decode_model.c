@@ -205,7 +205,7 @@ static void case_names(void **state)
     family->case_name(&p.base, text, sizeof text);
     assert_string_equal(text, "B64-H16-HV64-K128-V128-vk");
     p.dtype = GEN_DTYPE_FP16;
-    p.layout = GEN_LA_DECODE_KV;
+    p.state_layout = GEN_LA_STATE_KV;
     p.head_dim = 256;
     family->case_name(&p.base, text, sizeof text);
     assert_string_equal(text, "B64-H16-HV64-K256-V256-kv-fp16");

@@ -14,14 +14,14 @@ static void one_entry(void **state)
     (void)state;
     for (int32_t layout = 0; layout < 2; layout++) {
         gen_la_decode_problem problem = la_problem(1, 1, 1, 64);
-        problem.layout = layout;
+        problem.state_layout = layout;
         struct call *c = new_call(problem, 0, 0);
         c->q[3] = encoded(c, 2);
         c->k[3] = encoded(c, 1);
         c->v[5] = encoded(c, 3);
         c->decay[0] = (float)log(2);
         c->args.scale = 0.25f;
-        const size_t entry = layout == GEN_LA_DECODE_VK ? 5 * 64 + 3 : 3 * 64 + 5;
+        const size_t entry = layout == GEN_LA_STATE_VK ? 5 * 64 + 3 : 3 * 64 + 5;
         c->state[entry] = 4;
         run(c);
         for (size_t i = 0; i < c->state_count; i++)
@@ -158,7 +158,7 @@ static void identity(void **state)
                 for (int32_t group = 1; group <= 3; group++) {
                     gen_la_decode_problem p = la_problem(3, 2, 2 * group, head_dims[i]);
                     p.dtype = dtype;
-                    p.layout = layout;
+                    p.state_layout = layout;
                     check_against_identity(p, false, 0);
                     check_against_identity(p, true, 8);
                 }
@@ -171,7 +171,7 @@ static void layouts_are_transposes(void **state)
     (void)state;
     gen_la_decode_problem problem = la_problem(3, 2, 4, 128);
     struct call *vk = new_call(problem, 0, 0);
-    problem.layout = GEN_LA_DECODE_KV;
+    problem.state_layout = GEN_LA_STATE_KV;
     struct call *kv = new_call(problem, 0, 0);
     fill(vk, 5);
     fill(kv, 5);

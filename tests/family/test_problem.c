@@ -1,7 +1,7 @@
 /* Problems as text: what parses, what it says where it does not, and back. */
 #include "test.h"
 
-#include "la_decode/args.h"
+#include "families/la_decode/api.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static void all_fields(void **state)
     assert_int_equal(p.num_v_heads, 16);
     assert_int_equal(p.head_dim, 256);
     assert_int_equal(p.dtype, GEN_DTYPE_FP16);
-    assert_int_equal(p.layout, GEN_LA_DECODE_KV);
+    assert_int_equal(p.state_layout, GEN_LA_STATE_KV);
 }
 
 static void presets(void **state)
@@ -44,7 +44,7 @@ static void presets(void **state)
     assert_int_equal(p.num_v_heads, 64);
     assert_int_equal(p.head_dim, 128);
     assert_int_equal(p.dtype, GEN_DTYPE_BF16);
-    assert_int_equal(p.layout, GEN_LA_DECODE_VK);
+    assert_int_equal(p.state_layout, GEN_LA_STATE_VK);
     struct gen__key key;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
 
@@ -169,7 +169,7 @@ static void format_of_bad_values_and_small_buffers(void **state)
     (void)state;
     gen_la_decode_problem p = parsed("batch=3");
     p.dtype = 7;
-    p.layout = -1;
+    p.state_layout = -1;
     static const char whole[] =
         "batch=3 num_qk_heads=64 num_v_heads=64 head_dim=128 dtype=7 layout=-1";
     char text[128];

@@ -3,7 +3,7 @@
 #include "families.h"
 
 #include "fake.h"
-#include "kda_prefill/args.h"
+#include "families/kda_prefill/api.h"
 
 #include <stdlib.h>
 

@@ -242,8 +242,8 @@ static void nothing_decays_where_keys_are_alike(void **state)
                           : moments_of(&f, "beta").mean < 0.7);
         put_away(&f);
         fill(&f, "kda_decode", "batch=40 num_qk_heads=2", (enum gen__data)kind);
-        assert_true(alike ? near(moments_of(&f, "gate").mean, -100, 1e-9)
-                          : fabs(moments_of(&f, "gate").mean) < 0.3);
+        assert_true(alike ? near(moments_of(&f, "g").mean, -100, 1e-9)
+                          : fabs(moments_of(&f, "g").mean) < 0.3);
         assert_true(alike ? near(moments_of(&f, "beta").mean, 100, 1e-9)
                           : fabs(moments_of(&f, "beta").mean) < 0.4);
         put_away(&f);

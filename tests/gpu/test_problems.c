@@ -268,9 +268,7 @@ static void random_problems_are_new_and_repeatable(void **state)
 
 static int32_t value_of(const struct shape *shape, const struct gen__field *field)
 {
-    int32_t value;
-    memcpy(&value, (const char *)shape->problem + field->offset, sizeof value);
-    return value;
+    return gen__field_get(field, shape->problem);
 }
 
 /* Segments of one chunk, for one, which no problem of the file asks for and which are far slower.

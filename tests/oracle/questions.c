@@ -113,12 +113,15 @@ static int32_t change_number(struct random *random, int32_t value)
     return scaled < 2147483647.0 ? (int32_t)scaled : INT32_MAX;
 }
 
-static void change_field(struct random *random, const struct gen__field *field, int32_t *value)
+/* As text has the value, which the answers were recorded for. */
+static void change_field(struct random *random, const struct gen__field *field,
+                         gen_problem *problem)
 {
     if (field->values)
-        *value = (int32_t)draw(random, field->num_values + chance(random, 3));
+        gen__field_set(field, problem,
+                       (int32_t)draw(random, field->num_values + chance(random, 3)));
     else
-        *value = change_number(random, *value);
+        gen__field_set(field, problem, change_number(random, gen__field_get(field, problem)));
 }
 
 static void change_problem(struct random *random, struct question *question)
@@ -130,7 +133,7 @@ static void change_problem(struct random *random, struct question *question)
         const struct gen__field *field = &family->fields[i];
         const uint32_t percent = field->values ? 8 : 30;
         if (chance(random, percent))
-            change_field(random, field, &question->problem.fields[field->offset / 4]);
+            change_field(random, field, &question->problem.base);
     }
 }
 

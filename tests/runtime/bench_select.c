@@ -20,7 +20,7 @@
 #include "make_product.h"
 #include "wide.h"
 
-#include "la_decode/args.h"
+#include "families/la_decode/api.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -245,7 +245,7 @@ static union problem next_problem(struct run *run)
                                .num_v_heads = heads << (a >> 4) % 3,
                                .head_dim = 64 << (a >> 8) % 3,
                                .dtype = (a >> 12) & 1,
-                               .layout = (a >> 13) & 1,
+                               .state_layout = (a >> 13) & 1,
                            }};
 }
 

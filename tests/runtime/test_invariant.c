@@ -15,8 +15,8 @@
 
 #include "families/kda/chunk.h"
 #include "families/mla_decode/mla_decode.h"
-#include "kda_chunk_intra/args.h"
-#include "kda_prefill/args.h"
+#include "families/kda_chunk_intra/api.h"
+#include "families/kda_prefill/api.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static const struct gen__field *field_of(const struct gen__family *family, const
     return NULL;
 }
 
-/* Of a family that has the field. */
+/* Of a family that has the field; as the struct has it. */
 static int32_t *at(const struct gen__family *family, union any_problem *p, const char *name)
 {
     const struct gen__field *field = field_of(family, name);
@@ -103,7 +103,7 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
         if (f->values)
             *value = (int32_t)draw(f->num_values);
         else
-            *value = f->preset == GEN__PRESET_SAME ? value[-1] : f->preset;
+            *value = f->preset == GEN__PRESET_SAME ? value[-1] : gen__field_more(f) ? 0 : f->preset;
     }
     if (has(family, "num_qk_heads")) {
         *at(family, p, "num_qk_heads") = draw_size(1, 16);
@@ -114,7 +114,7 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
     if (has(family, "num_q_heads")) {
         *at(family, p, "num_kv_heads") = draw_size(1, 16);
         *at(family, p, "num_q_heads") = *at(family, p, "num_kv_heads") << draw(3);
-        *at(family, p, "window_left") = draw(4) ? -1 : draw_size(1, 5000);
+        *at(family, p, "window_left") = draw(4) ? 0 : draw_size(1, 5000) + 1;
     }
     if (has(family, "num_heads"))
         *at(family, p, "num_heads") = draw_size(1, 128);

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "fake.h"
+#include "family/family.h"
 #include "product/plan.h"
 #include "toy.h"
 
@@ -305,6 +306,33 @@ static void an_optional_function_may_be_missing(void **state)
     assert_int_equal(fake.cuda->num_func_loads, 0);
 }
 
+/* Arguments of an older caller are ones with zeros, and what a newer one has more must be. */
+static void arguments_of_other_versions(void **state)
+{
+    gen_library *library = *state;
+    const gen_plan plan = plan_for(library, GEN_LINE);
+    struct {
+        gen_toy_args args;
+        uint64_t more[GEN__MAX_ARGS / 8];
+    } caller = {args_for(GEN_LINE), {0}};
+    const gen_args *args = &caller.args.base;
+    caller.args.base.size = sizeof(caller.args) + 8;
+    assert_status(gen_launch(library, &plan, args, NULL, a_stream()), GEN_OK);
+    caller.more[0] = UINT64_C(1) << 63;
+    assert_status(gen_launch(library, &plan, args, NULL, a_stream()), GEN_STATUS_INVALID_ARGUMENT);
+    assert_message(
+        "size 32, the plan is of line: family 0x454e494c, size 24 (sizeof(gen_line_args))");
+    caller.more[0] = 0;
+    caller.args.base.size = GEN__MAX_ARGS + 1;
+    assert_status(gen_launch(library, &plan, args, NULL, a_stream()), GEN_STATUS_INVALID_ARGUMENT);
+    caller.args.base.size = offsetof(gen_toy_args, out);
+    assert_status(gen_launch(library, &plan, args, NULL, a_stream()), GEN_STATUS_INVALID_ARGUMENT);
+    assert_message("toy: out is NULL");
+    caller.args.base.size--;
+    assert_status(gen_launch(library, &plan, args, NULL, a_stream()), GEN_STATUS_INVALID_ARGUMENT);
+    assert_message("size 15, the plan is of line");
+}
+
 static void plans_that_are_none(void **state)
 {
     gen_library *library = *state;
@@ -433,6 +461,7 @@ int main(void)
         TEST(on_another_device),
         TEST(without_a_driver),
         TEST(an_optional_function_may_be_missing),
+        TEST(arguments_of_other_versions),
         TEST(plans_that_are_none),
         TEST(wrong_arguments),
         TEST(a_plan_without_launches),

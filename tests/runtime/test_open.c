@@ -333,7 +333,7 @@ static void unknown_families_and_values_are_skipped(void **state)
 static void texts(void **state)
 {
     (void)state;
-    assert_string_equal(gen_version(), "0.1.0");
+    assert_string_equal(gen_version(), "0.2.0");
     assert_string_equal(gen_status_name(GEN_OK), "OK");
     assert_string_equal(gen_status_string(GEN_OK), "success");
     for (int i = 0; i < GEN_STATUS_COUNT; i++) {

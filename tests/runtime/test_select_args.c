@@ -1,4 +1,5 @@
 /* Selection: limits, named variants, wrong arguments and unsupported problems. */
+#include "family/family.h"
 #include "select_fixture.h"
 
 /* A limit that every variant keeps makes no other plan, to the last byte, and neither does asking
@@ -54,6 +55,53 @@ static void workspace_limit_is_a_matter_of_eligibility(void **state)
     problem.base.max_workspace_mib = 1;
     plan = ask(library, "h200", &problem);
     assert_string_equal(toy_chosen(library, &plan), "toy_bf16_d64__sm90a_b");
+    toy_close(library);
+}
+
+/* Fields that an older caller lacks are 0, and what a newer one has more must be. */
+static void problems_of_other_versions(void **state)
+{
+    (void)state;
+    gen_library *library = toy_open(toy_product());
+    const gen_device device = toy_device("h200");
+    union {
+        gen_toy_problem problem;
+        unsigned char bytes[2 * GEN__MAX_PROBLEM];
+    } caller;
+    const uint32_t full = sizeof(gen_toy_problem), least = offsetof(gen_toy_problem, dim);
+    const uint32_t good[] = {least, least + 1, full, full + 1, GEN__MAX_PROBLEM};
+    const uint32_t bad[] = {0, 16, least - 1, GEN__MAX_PROBLEM + 1, UINT32_MAX};
+    gen_toy_problem usual = toy_problem(GEN_LINE, 8);
+    const gen_plan expected = ask(library, "h200", &usual);
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        gen_plan plan = {.size = sizeof(plan)};
+        memset(&caller, 0, sizeof(caller));
+        caller.problem = usual;
+        if (good[i] < full) /* what is behind is not the caller's */
+            caller.problem.dim = 7;
+        caller.problem.base.size = good[i];
+        if (good[i] == least + 1) /* a part of a field */
+            caller.problem.dim = 0x700;
+        for (int again = 0; again < 3; again++) {
+            assert_status(gen_select(library, &device, &caller.problem.base, &plan), GEN_OK);
+            assert_memory_equal(&plan, &expected, sizeof(plan));
+            assert_status(
+                gen_explain(library, &device, &caller.problem.base, NULL, 0, &(size_t){0}), GEN_OK);
+        }
+        caller.bytes[good[i] - 1] = 1;
+        if (good[i] > full)
+            assert_status(gen_select(library, &device, &caller.problem.base, &plan),
+                          GEN_STATUS_INVALID_ARGUMENT);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        gen_plan plan = {.size = sizeof(plan)};
+        memset(&caller, 0, sizeof(caller));
+        caller.problem = usual;
+        caller.problem.base.size = bad[i];
+        assert_status(gen_select(library, &device, &caller.problem.base, &plan),
+                      GEN_STATUS_INVALID_ARGUMENT);
+        assert_message("expected 36 (sizeof(gen_line_problem))");
+    }
     toy_close(library);
 }
 
@@ -240,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_that_all_keep_changes_nothing),
         cmocka_unit_test(workspace_limit_is_a_matter_of_eligibility),
+        cmocka_unit_test(problems_of_other_versions),
         cmocka_unit_test(empty_problem),
         cmocka_unit_test(cpu_needs_no_variant),
         cmocka_unit_test(the_caller_names_the_variant),

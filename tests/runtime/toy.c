@@ -29,7 +29,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     const gen_toy_problem *p = (const gen_toy_problem *)base;
     if (p->batch < 0 || p->heads < 1 || p->length < 1)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "toy: batch = %d; allowed: >= 0", p->batch);
-    if (p->dtype < 0 || p->dtype > 1 || (p->dim != 64 && p->dim != 128))
+    if (p->dtype < 0 || p->dtype > 1 || (p->dim != 0 && p->dim != 64 && p->dim != 128))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "toy: dim = %d; allowed: 64, 128", p->dim);
     memset(key, 0, sizeof(*key));
     key->codes[0] = (uint8_t)p->dtype;
@@ -133,14 +133,15 @@ static uint32_t pair_parts(const gen_problem *base, const gen_device *device,
 
 static const uint32_t pair_families[] = {GEN_LINE, GEN_TOY};
 
-#define FAMILY(title, number, num)                                                                \
-    {                                                                                             \
-        .name = title, .tag = number, .problem_size = sizeof(gen_toy_problem),                    \
-        .args_size = sizeof(gen_toy_args), .params_size = sizeof(struct toy_params),              \
-        .required = axes, .num_required = 2, .facts = "blocks,weight,launches,workspace",         \
-        .coords = coords, .num_coords = num, .max_distance = GEN__ANY_DISTANCE, .fields = fields, \
-        .num_fields = 5, .check = check, .fits = fits, .predict = predict, .plan = plan,          \
-        .params = params, .reference = reference                                                  \
+#define FAMILY(title, number, num)                                                               \
+    {                                                                                            \
+        .name = title, .tag = number, .problem_size = sizeof(gen_toy_problem),                   \
+        .args_size = sizeof(gen_toy_args), .params_size = sizeof(struct toy_params),             \
+        .problem_least = offsetof(gen_toy_problem, dim),                                         \
+        .args_least = offsetof(gen_toy_args, out), .required = axes, .num_required = 2,          \
+        .facts = "blocks,weight,launches,workspace", .coords = coords, .num_coords = num,        \
+        .max_distance = GEN__ANY_DISTANCE, .fields = fields, .num_fields = 5, .check = check,    \
+        .fits = fits, .predict = predict, .plan = plan, .params = params, .reference = reference \
     }
 
 static const struct gen__family line = FAMILY("line", GEN_LINE, 1);

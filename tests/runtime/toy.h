@@ -7,6 +7,9 @@
  * "pair" is like line and leaves its second launch to line and, where length > 64,
  * its third to toy, each for twice the batch.
  *
+ * line's and toy's problems of older callers have no dim, which is 64 then, and their arguments no
+ * out.
+ *
  * Facts: blocks (length must be a multiple of it), weight (the estimate in
  * tenths of a microsecond, 0: none), launches (of the plan), workspace (MiB).
  */

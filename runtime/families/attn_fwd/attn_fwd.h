@@ -5,6 +5,7 @@
 #ifndef GEN_FAMILIES_ATTN_FWD_H
 #define GEN_FAMILIES_ATTN_FWD_H
 
+#include "families/attn_fwd/api.h"
 #include "attn_fwd/args.h"
 #include "family/family.h"
 
@@ -35,8 +36,8 @@ enum attn_fwd_dim {
     ATTN_FWD_HEAD_DIM,
     ATTN_FWD_DTYPE,
     ATTN_FWD_IS_CAUSAL,
-    ATTN_FWD_WINDOW_LEFT,
-    ATTN_FWD_WINDOW_RIGHT,
+    ATTN_FWD_KEYS_BEFORE, /* the windows without the query's own key, so less 1 */
+    ATTN_FWD_KEYS_BEHIND,
     ATTN_FWD_VARLEN,
     ATTN_FWD_SOFTCAP,
     ATTN_FWD_O_DTYPE,
@@ -117,13 +118,13 @@ static inline enum gen_dtype gen__attn_output(int32_t dtype, int32_t o_dtype)
  */
 static inline int32_t gen__attn_left(const int32_t *dims)
 {
-    const int32_t left = dims[ATTN_FWD_WINDOW_LEFT];
+    const int32_t left = dims[ATTN_FWD_KEYS_BEFORE];
     return left < 0 ? ATTN_NO_BOUND : left;
 }
 
 static inline int32_t gen__attn_right(const int32_t *dims)
 {
-    const int32_t right = dims[ATTN_FWD_WINDOW_RIGHT];
+    const int32_t right = dims[ATTN_FWD_KEYS_BEHIND];
     return dims[ATTN_FWD_IS_CAUSAL] ? 0 : right < 0 ? ATTN_NO_BOUND : right;
 }
 

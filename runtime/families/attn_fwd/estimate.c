@@ -154,9 +154,10 @@ static float blocks_before(const struct tile_shape *t, float before, float seen)
 
 static struct walk walk_of(const gen_attn_fwd_problem *p, const struct tile_shape *t)
 {
-    const bool right_open = !p->causal && p->window_right < 0, left_open = p->window_left < 0;
+    const bool right_open = !p->causal && !p->right_window, left_open = !p->left_window;
     const float kv = (float)p->kv_len, q = (float)p->q_len;
-    const float right = p->causal ? 0.0f : (float)p->window_right, left = (float)p->window_left;
+    const float right = p->causal ? 0.0f : (float)(p->right_window - 1);
+    const float left = (float)(p->left_window - 1);
     const float tiles = whole_up(q, t->rows, t->of_rows), grid = tiles * t->rows;
     /* With causality the last tile ends with the last row, in groups of 64, else the grid does. */
     const float end = p->causal ? whole_up(q, 64.0f, 1.0f / 64.0f) * 64.0f : grid;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define MAX_LEN (1 << 24)
+#define MAX_WINDOW (MAX_LEN + 1)
 #define MAX_HEADS 1024
 #define MAX_BATCH (1 << 24)
 /* Four times as many are counted with 31 bits on the device. */
@@ -51,8 +52,9 @@ static const struct gen__field fields[] = {
     {FIELD(head_dim), NULL, 0, 128},
     {FIELD(dtype), dtype_names, sizeof dtype_names / sizeof *dtype_names, GEN_DTYPE_BF16},
     {FIELD(causal), flag_names, 2, 0},
-    {FIELD(window_left), NULL, 0, GEN_ATTN_NO_WINDOW},
-    {FIELD(window_right), NULL, 0, GEN_ATTN_NO_WINDOW},
+    /* Text has FlashAttention's window_size, which is one less. */
+    {"window_left", offsetof(gen_attn_fwd_problem, left_window), NULL, 0, GEN__PRESET_UNBOUNDED},
+    {"window_right", offsetof(gen_attn_fwd_problem, right_window), NULL, 0, GEN__PRESET_UNBOUNDED},
     {FIELD(varlen), flag_names, 2, 0},
     {FIELD(softcap), flag_names, 2, 0},
     {FIELD(o_dtype), dtype_names, 2, GEN_DTYPE_BF16},
@@ -118,12 +120,14 @@ static enum gen_status check_masks(const gen_attn_fwd_problem *p)
 {
     if (p->causal != 0 && p->causal != 1)
         return invalid("causal", p->causal, "0, 1");
-    if (p->window_left < GEN_ATTN_NO_WINDOW || p->window_left > MAX_LEN)
-        return invalid("window_left", p->window_left, "-1 (none), 0 to 16777216");
-    if (p->window_right < GEN_ATTN_NO_WINDOW || p->window_right > MAX_LEN)
-        return invalid("window_right", p->window_right, "-1 (none), 0 to 16777216");
-    if (p->causal && p->window_right > 0)
-        return invalid("window_right", p->window_right, "-1 (none), 0 with causal");
+    if (p->left_window < 0 || p->left_window > MAX_WINDOW)
+        return invalid("left_window", p->left_window,
+                       "0 (none), 1 (the query's own key alone) to 16777217");
+    if (p->right_window < 0 || p->right_window > MAX_WINDOW)
+        return invalid("right_window", p->right_window,
+                       "0 (none), 1 (the query's own key alone) to 16777217");
+    if (p->causal && p->right_window > 1)
+        return invalid("right_window", p->right_window, "0 (none), 1 with causal");
     if (p->varlen != 0 && p->varlen != 1)
         return invalid("varlen", p->varlen, "0, 1");
     if (p->softcap != 0 && p->softcap != 1)
@@ -133,9 +137,8 @@ static enum gen_status check_masks(const gen_attn_fwd_problem *p)
 
 static int mask_of(const gen_attn_fwd_problem *p)
 {
-    const bool right =
-        p->window_right >= 0 && !p->causal; /* with causality it is 0: no bound more */
-    if (p->window_left >= 0 || right || p->varlen || p->softcap)
+    const bool right = p->right_window && !p->causal; /* with causality it is 1: no bound more */
+    if (p->left_window || right || p->varlen || p->softcap)
         return ATTN_FWD_MASK_ANY;
     return p->causal ? ATTN_FWD_MASK_CAUSAL : ATTN_FWD_MASK_FULL;
 }
@@ -219,8 +222,8 @@ SAME_PLACE(ATTN_FWD_KV_LEN, kv_len);
 SAME_PLACE(ATTN_FWD_HEAD_DIM, head_dim);
 SAME_PLACE(ATTN_FWD_DTYPE, dtype);
 SAME_PLACE(ATTN_FWD_IS_CAUSAL, causal);
-SAME_PLACE(ATTN_FWD_WINDOW_LEFT, window_left);
-SAME_PLACE(ATTN_FWD_WINDOW_RIGHT, window_right);
+SAME_PLACE(ATTN_FWD_KEYS_BEFORE, left_window);
+SAME_PLACE(ATTN_FWD_KEYS_BEHIND, right_window);
 SAME_PLACE(ATTN_FWD_VARLEN, varlen);
 SAME_PLACE(ATTN_FWD_SOFTCAP, softcap);
 SAME_PLACE(ATTN_FWD_O_DTYPE, o_dtype);
@@ -258,7 +261,7 @@ static int32_t short_units_of(const gen_attn_fwd_problem *p, const struct gen__f
                               int32_t units, int32_t section, uint64_t resident)
 {
     const int64_t heads = (int64_t)p->batch * p->num_q_heads;
-    if (!p->causal || p->varlen || p->window_left >= 0 || section >= heads)
+    if (!p->causal || p->varlen || p->left_window || section >= heads)
         return 0;
     const int64_t rows = gen__attn_tile_rows(variant);
     int64_t room = 2 * (int64_t)p->kv_len * (int64_t)resident / 5;
@@ -281,6 +284,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     const gen_attn_fwd_problem *p = (const gen_attn_fwd_problem *)base;
     memcpy(plan->dims, (const char *)p + offsetof(gen_attn_fwd_problem, batch),
            ATTN_FWD_NUM_FIELDS * sizeof plan->dims[0]);
+    plan->dims[ATTN_FWD_KEYS_BEFORE] = p->left_window - 1;
+    plan->dims[ATTN_FWD_KEYS_BEHIND] = p->right_window - 1;
     plan->num_launches = p->batch > 0 && p->q_len > 0;
     if (!variant || !plan->num_launches)
         return;

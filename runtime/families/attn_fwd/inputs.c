@@ -354,7 +354,7 @@ bool gen__attn_fwd_data(const gen_problem *base, enum gen__data kind, const gen_
 static double pairs_of(const gen_attn_fwd_problem *p, int64_t b)
 {
     const int64_t q = q_rows(p, b), k = kv_rows(p, b);
-    const bool windows = p->window_left >= 0 || p->window_right >= 0;
+    const bool windows = p->left_window || p->right_window;
     double pairs = 0;
     if (!windows && !p->causal)
         return (double)q * (double)k;
@@ -362,10 +362,8 @@ static double pairs_of(const gen_attn_fwd_problem *p, int64_t b)
         return (double)q * ((double)(k - q) + (double)q / 2);
     for (int64_t i = 0; i < q; i++) {
         const int64_t place = i + k - q;
-        const int64_t first = p->window_left >= 0 ? place - p->window_left : 0;
-        const int64_t end = p->causal              ? place + 1
-                            : p->window_right >= 0 ? place + p->window_right + 1
-                                                   : k;
+        const int64_t first = p->left_window ? place + 1 - p->left_window : 0;
+        const int64_t end = p->causal ? place + 1 : p->right_window ? place + p->right_window : k;
         const int64_t count = (end < k ? end : k) - (first > 0 ? first : 0);
         pairs += count > 0 ? (double)count : 0;
     }
@@ -414,9 +412,9 @@ void gen__attn_fwd_case_name(const gen_problem *base, char *text, size_t capacit
         snprintf(heads, sizeof heads, "of%" PRId32, p->num_kv_heads);
     if (p->kv_len != p->q_len)
         snprintf(keys, sizeof keys, "of%" PRId32, p->kv_len);
-    if (p->window_left >= 0 || p->window_right >= 0)
-        snprintf(window, sizeof window, "-window%" PRId32 "_%" PRId32, p->window_left,
-                 p->window_right);
+    if (p->left_window || p->right_window) /* as text has them */
+        snprintf(window, sizeof window, "-window%" PRId32 "_%" PRId32, p->left_window - 1,
+                 p->right_window - 1);
     static const char *const names[] = {"bf16", "fp16", "fp32", "int32", "e4m3", "e5m2"};
     const bool other = gen__attn_of_8_bits(p->dtype) && p->o_dtype == GEN_DTYPE_FP16;
     snprintf(text, capacity,

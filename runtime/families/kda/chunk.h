@@ -7,7 +7,11 @@
 #define GEN_FAMILIES_KDA_CHUNK_H
 
 #include "family/arguments.h"
-#include "kda_scan/args.h"
+#include "families/kda_inter/api.h"
+#include "families/kda_intra/api.h"
+#include "families/kda_scan/api.h"
+#include "kda_inter/args.h"
+#include "kda_intra/args.h"
 
 #include <string.h>
 

@@ -39,9 +39,9 @@ static inline double gen__kda_sigmoid(double x)
 
 static inline double gen__kda_gate(const gen_kda_intra_args *a, double x, double rate)
 {
-    if (a->gate == GEN_KDA_GATE_LOWER_BOUND)
+    if (a->gate_form == GEN_KDA_GATE_LOWER_BOUND)
         return (double)a->lower_bound * gen__kda_sigmoid(rate * x);
-    if (a->gate == GEN_KDA_GATE_SOFTPLUS)
+    if (a->gate_form == GEN_KDA_GATE_SOFTPLUS)
         return -rate * (x > 20.0 ? x : log1p(exp(x)));
     return x;
 }
@@ -75,14 +75,14 @@ static inline void gen__kda_token(const int32_t *dims, const gen_kda_intra_args 
         t->v[i] = gen__kda_load(false, fp16, a->v, v_at + i);
         t->g[i] = gen__kda_gate(a, gen__kda_load(g32, fp16, a->g, g_at + i) + bias, rate);
     }
-    if (a->l2_norm) {
+    if (a->qk_l2norm) {
         gen__kda_normalize(t->q, d);
         gen__kda_normalize(t->k, d);
     }
     t->beta = gen__kda_load(dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32, fp16, a->beta, beta_at);
-    if (a->beta_activation != GEN_KDA_BETA_GIVEN)
+    if (a->beta_form != GEN_KDA_BETA_GIVEN)
         t->beta = gen__kda_sigmoid(t->beta);
-    if (a->beta_activation == GEN_KDA_BETA_TWO_SIGMOID)
+    if (a->beta_form == GEN_KDA_BETA_TWO_SIGMOID)
         t->beta *= 2.0;
 }
 

@@ -243,7 +243,7 @@ static enum gen_status check_intra_pointers(const char *family, const int32_t *d
                                             const gen_kda_intra_args *a)
 {
     const bool none = !gen__kda_tokens(dims); /* then nobody looks */
-    const bool softplus = a->gate == GEN_KDA_GATE_SOFTPLUS;
+    const bool softplus = a->gate_form == GEN_KDA_GATE_SOFTPLUS;
     const uintptr_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     enum gen_status status;
     if ((status = gen__check_pointer(family, "q", a->q, 16, none)) != GEN_OK ||
@@ -268,25 +268,26 @@ static enum gen_status check_intra_numbers(const char *family, const gen_kda_int
     if (!isfinite(a->scale))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: scale = %g; allowed: a finite number",
                          family, (double)a->scale);
-    if (a->gate < GEN_KDA_GATE_GIVEN || a->gate > GEN_KDA_GATE_LOWER_BOUND)
-        return gen__invalid(family, "gate", a->gate,
+    if (a->gate_form < GEN_KDA_GATE_GIVEN || a->gate_form > GEN_KDA_GATE_LOWER_BOUND)
+        return gen__invalid(family, "gate_form", a->gate_form,
                             "GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
                             "GEN_KDA_GATE_LOWER_BOUND (2)");
-    if (a->gate == GEN_KDA_GATE_LOWER_BOUND && !(a->lower_bound >= -5.0f && a->lower_bound < 0.0f))
+    if (a->gate_form == GEN_KDA_GATE_LOWER_BOUND &&
+        !(a->lower_bound >= -5.0f && a->lower_bound < 0.0f))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: lower_bound = %g; allowed: -5 <= lower_bound < 0", family,
                          (double)a->lower_bound);
-    if (a->gate == GEN_KDA_GATE_GIVEN && (a->A_log || a->dt_bias))
+    if (a->gate_form == GEN_KDA_GATE_GIVEN && (a->A_log || a->dt_bias))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: %s = %p with the gate GEN_KDA_GATE_GIVEN; allowed: NULL", family,
                          a->A_log ? "A_log" : "dt_bias",
                          a->A_log ? (const void *)a->A_log : (const void *)a->dt_bias);
-    if (a->beta_activation < GEN_KDA_BETA_GIVEN || a->beta_activation > GEN_KDA_BETA_TWO_SIGMOID)
-        return gen__invalid(family, "beta_activation", a->beta_activation,
+    if (a->beta_form < GEN_KDA_BETA_GIVEN || a->beta_form > GEN_KDA_BETA_TWO_SIGMOID)
+        return gen__invalid(family, "beta_form", a->beta_form,
                             "GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
                             "GEN_KDA_BETA_TWO_SIGMOID (2)");
-    if (a->l2_norm != 0 && a->l2_norm != 1)
-        return gen__invalid(family, "l2_norm", a->l2_norm, "0, 1");
+    if (a->qk_l2norm != 0 && a->qk_l2norm != 1)
+        return gen__invalid(family, "qk_l2norm", a->qk_l2norm, "0, 1");
     return GEN_OK;
 }
 
@@ -347,11 +348,11 @@ void gen__kda_intra_params(const int32_t *dims, const gen_kda_intra_args *a,
         .group_shift = group.shift,
         .scale = a->scale,
         .lower_bound = a->lower_bound,
-        .gate = gates[a->gate],
+        .gate = gates[a->gate_form],
         .gate_fp32 = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32,
-        .beta_activation = a->beta_activation,
+        .beta_activation = a->beta_form,
         .beta_fp32 = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32,
-        .l2_norm = a->l2_norm,
+        .l2_norm = a->qk_l2norm,
     };
 }
 
@@ -369,9 +370,9 @@ enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
         (status = gen__kda_check_stride(family, "o_stride", dims, a->o_stride, 8,
                                         width(dims, KDA_V_HEADS))) != GEN_OK)
         return status;
-    if (a->state_layout != GEN_KDA_DECODE_KV && a->state_layout != GEN_KDA_DECODE_VK)
+    if (a->state_layout != GEN_KDA_STATE_KV && a->state_layout != GEN_KDA_STATE_VK)
         return gen__invalid(family, "state_layout", a->state_layout,
-                            "GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
+                            "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
     return GEN_OK;
 }
 
@@ -391,7 +392,7 @@ void gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a,
         .o_stride = a->o_stride ? a->o_stride : width(dims, KDA_V_HEADS),
         .sequences = gen__kda_sequences(dims, a->cu_seqlens),
         .num_v_heads = dims[KDA_V_HEADS],
-        .state_vk = a->state_layout == GEN_KDA_DECODE_VK,
+        .state_vk = a->state_layout == GEN_KDA_STATE_VK,
         .num_states = (int)gen__kda_all_chunks(dims),
         .states = a->states,
     };

@@ -8,6 +8,7 @@
 #define GEN_FAMILIES_KDA_STAGE_H
 
 #include "families/kda/chunk.h"
+#include "families/kda_chunk_intra/api.h"
 #include "kda_chunk_intra/args.h"
 
 /* Launch facts, in the order of the families' family.lua. */

@@ -2,6 +2,7 @@
  * A stage of Kimi Delta Attention prefill, the state from chunk to chunk, on the host:
  * the geometry of a launch, its parameters, and what the tuner and the tests need.
  */
+#include "families/kda_chunk_h/api.h"
 #include "kda_chunk_h/args.h"
 #include "families/kda/stage.h"
 #include "family/occupancy.h"
@@ -104,9 +105,9 @@ static enum gen_status check_args(const int32_t *dims, const gen_kda_chunk_h_arg
     };
     if (a->num_chunks < 0)
         return gen__invalid(family, "num_chunks", a->num_chunks, "0 (all), or more");
-    if (a->state_layout != GEN_KDA_DECODE_KV && a->state_layout != GEN_KDA_DECODE_VK)
+    if (a->state_layout != GEN_KDA_STATE_KV && a->state_layout != GEN_KDA_STATE_VK)
         return gen__invalid(family, "state_layout", a->state_layout,
-                            "GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
+                            "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
     return gen__kda_stage_check_pointers(family, dims, a->cu_seqlens, list,
                                          sizeof list / sizeof *list);
 }
@@ -132,7 +133,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         .v_new = a->v_new,
         .final_state = a->final_state,
         .num_chunks = a->num_chunks ? a->num_chunks : (int32_t)gen__kda_slots(dims),
-        .state_vk = a->state_layout == GEN_KDA_DECODE_VK,
+        .state_vk = a->state_layout == GEN_KDA_STATE_VK,
     };
     memcpy(out, &k, sizeof k);
     return GEN_OK;
@@ -183,7 +184,7 @@ static void default_args(const gen_problem *base, gen_args *args)
     memset(a, 0, sizeof *a);
     a->base.size = sizeof *a;
     a->base.family = GEN_KDA_CHUNK_H;
-    a->state_layout = GEN_KDA_DECODE_KV;
+    a->state_layout = GEN_KDA_STATE_KV;
 }
 
 static enum gen_status fill(const gen_problem *base, const gen_args *args,
@@ -215,7 +216,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         t[INITIAL_STATE].count = t[FINAL_STATE].count = 0;
         return true;
     case FORM_VK:
-        a->state_layout = GEN_KDA_DECODE_VK;
+        a->state_layout = GEN_KDA_STATE_VK;
         return true;
     case FORM_FEW: /* h has room for two */
         a->num_chunks = 2;

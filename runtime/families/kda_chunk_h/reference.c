@@ -2,7 +2,7 @@
  * A stage of Kimi Delta Attention prefill, the state from chunk to chunk, in plain C:
  * kda_chunk_h/args.h has the maths. Nothing is rounded on the way.
  */
-#include "kda_chunk_h/args.h"
+#include "families/kda_chunk_h/api.h"
 #include "families/kda/reference_stage.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct head {
 
 static int64_t at(const struct head *c, int64_t k, int64_t v)
 {
-    return c->a->state_layout == GEN_KDA_DECODE_VK ? v * c->d + k : k * c->d + v;
+    return c->a->state_layout == GEN_KDA_STATE_VK ? v * c->d + k : k * c->d + v;
 }
 
 static void store_h(const struct head *c, int64_t chunk)

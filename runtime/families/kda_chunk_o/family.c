@@ -2,6 +2,7 @@
  * A stage of Kimi Delta Attention prefill, outputs from states, on the host: the
  * geometry of a launch, its parameters, and what the tuner and the tests need.
  */
+#include "families/kda_chunk_o/api.h"
 #include "kda_chunk_o/args.h"
 #include "families/kda/stage.h"
 
@@ -57,9 +58,9 @@ static enum gen_status check_args(const int32_t *dims, const gen_kda_chunk_o_arg
                          family, (double)a->scale);
     if (a->num_chunks < 0)
         return gen__invalid(family, "num_chunks", a->num_chunks, "0 (all), or more");
-    if (a->state_layout != GEN_KDA_DECODE_KV && a->state_layout != GEN_KDA_DECODE_VK)
+    if (a->state_layout != GEN_KDA_STATE_KV && a->state_layout != GEN_KDA_STATE_VK)
         return gen__invalid(family, "state_layout", a->state_layout,
-                            "GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
+                            "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
     if ((status = gen__kda_stage_check_pointers(family, dims, a->cu_seqlens, list,
                                                 sizeof list / sizeof *list)) != GEN_OK ||
         (status = gen__kda_check_stride(family, "q_stride", dims, a->q_stride, 8, qk)) != GEN_OK)
@@ -89,7 +90,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         .o_stride = a->o_stride ? a->o_stride : gen__kda_v_width(dims),
         .scale = a->scale,
         .num_chunks = a->num_chunks ? a->num_chunks : (int32_t)gen__kda_slots(dims),
-        .state_vk = a->state_layout == GEN_KDA_DECODE_VK,
+        .state_vk = a->state_layout == GEN_KDA_STATE_VK,
     };
     memcpy(out, &k, sizeof k);
     return GEN_OK;
@@ -138,7 +139,7 @@ static void default_args(const gen_problem *base, gen_args *args)
     a->base.size = sizeof *a;
     a->base.family = GEN_KDA_CHUNK_O;
     a->scale = 1.0f / sqrtf((float)gen__kda_stage_dims(base)[KDA_HEAD_DIM]);
-    a->state_layout = GEN_KDA_DECODE_KV;
+    a->state_layout = GEN_KDA_STATE_KV;
 }
 
 static enum gen_status fill(const gen_problem *base, const gen_args *args,
@@ -177,7 +178,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     }
     case FORM_VK:
-        a->state_layout = GEN_KDA_DECODE_VK;
+        a->state_layout = GEN_KDA_STATE_VK;
         return true;
     case FORM_FEW: /* h has room for two */
         a->num_chunks = 2;

@@ -2,7 +2,7 @@
  * A stage of Kimi Delta Attention prefill, outputs from states, in plain C:
  * kda_chunk_o/args.h has the maths.
  */
-#include "kda_chunk_o/args.h"
+#include "families/kda_chunk_o/api.h"
 #include "families/kda/reference_stage.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static double state(const int32_t *dims, const struct chunk *c, const struct gen
     if (at->chunk >= c->num_chunks)
         return 0.0;
     return gen__kda_load(false, dims[KDA_DTYPE] == GEN_DTYPE_FP16, c->a->h,
-                         first + (c->a->state_layout == GEN_KDA_DECODE_VK ? v * d + k : k * d + v));
+                         first + (c->a->state_layout == GEN_KDA_STATE_VK ? v * d + k : k * d + v));
 }
 
 static void one_row(const int32_t *dims, const struct chunk *c, const struct gen__kda_place *at,

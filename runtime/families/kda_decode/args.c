@@ -46,10 +46,10 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_
         {"q", a->q, 16, false},
         {"k", a->k, 16, false},
         {"v", a->v, 16, false},
-        {"gate", a->gate, 16, false},
+        {"g", a->g, 16, false},
         {"beta", a->beta, dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2, false},
         {"o", a->o, 16, false},
-        {"a_log", a->a_log, 4, true},
+        {"A_log", a->A_log, 4, true},
         {"dt_bias", a->dt_bias, 16, true},
         {"state", a->state, 16, false},
         {"slots", a->slots, 4, true},
@@ -101,7 +101,7 @@ static enum gen_status check_strides(const int32_t *dims, const gen_kda_decode_a
     if ((status = check_stride("q_stride", a->q_stride, qk, max)) != GEN_OK ||
         (status = check_stride("k_stride", a->k_stride, qk, max)) != GEN_OK ||
         (status = check_stride("v_stride", a->v_stride, v, max)) != GEN_OK ||
-        (status = check_stride("gate_stride", a->gate_stride, v, max)) != GEN_OK ||
+        (status = check_stride("g_stride", a->g_stride, v, max)) != GEN_OK ||
         (status = check_stride("o_stride", a->o_stride, v, max)) != GEN_OK)
         return status;
     if (a->beta_stride != 0 && (a->beta_stride < dims[KDA_DECODE_V_HEADS] || a->beta_stride > max))
@@ -168,15 +168,15 @@ static enum gen_status check_pool(const int32_t *dims, const gen_kda_decode_args
 static enum gen_status check_gate(const gen_kda_decode_args *a)
 {
     const bool given = a->gate_form == GEN_KDA_GATE_GIVEN;
-    if (a->gate_form == GEN_KDA_GATE_SOFTPLUS && !a->a_log)
+    if (a->gate_form == GEN_KDA_GATE_SOFTPLUS && !a->A_log)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: a_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)");
-    if (given && (a->a_log || a->dt_bias))
+                         "kda_decode: A_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)");
+    if (given && (a->A_log || a->dt_bias))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "kda_decode: %s = %p with gate_form = GEN_KDA_GATE_GIVEN (0); allowed: "
                          "NULL",
-                         a->a_log ? "a_log" : "dt_bias",
-                         a->a_log ? (const void *)a->a_log : (const void *)a->dt_bias);
+                         a->A_log ? "A_log" : "dt_bias",
+                         a->A_log ? (const void *)a->A_log : (const void *)a->dt_bias);
     if (a->gate_form == GEN_KDA_GATE_LOWER_BOUND && !(a->lower_bound >= -5 && a->lower_bound < 0))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "kda_decode: lower_bound = %g; allowed: -5 to below 0",
@@ -223,10 +223,10 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .q = a->q,
         .k = a->k,
         .v = a->v,
-        .gate = a->gate,
+        .gate = a->g,
         .beta = a->beta,
         .o = a->o,
-        .a_log = a->a_log,
+        .a_log = a->A_log,
         .dt_bias = a->dt_bias,
         .state = a->state,
         .slots = a->slots,

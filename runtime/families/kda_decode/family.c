@@ -46,7 +46,7 @@ static const struct gen__field fields[] = {
     {FIELD(dtype), dtype_names, 2, GEN_DTYPE_BF16},
     {FIELD(gate_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {FIELD(beta_dtype), dtype_names, 3, GEN__PRESET_SAME},
-    {FIELD(layout), layout_names, 2, GEN_KDA_DECODE_VK},
+    {"layout", offsetof(gen_kda_decode_problem, state_layout), layout_names, 2, GEN_KDA_STATE_VK},
 };
 #undef FIELD
 
@@ -79,7 +79,7 @@ static enum gen_status refuse_types(const gen_kda_decode_problem *p)
         return invalid("gate_dtype", p->gate_dtype, side);
     if (!is_side_dtype(p, p->beta_dtype))
         return invalid("beta_dtype", p->beta_dtype, side);
-    return invalid("layout", p->layout, "GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
+    return invalid("state_layout", p->state_layout, "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
 }
 
 /* Which field of a problem that check() refuses is wrong. */
@@ -116,7 +116,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const uint32_t qk_heads = (uint32_t)p->num_qk_heads, v_heads = (uint32_t)p->num_v_heads;
-    const uint32_t dtype = (uint32_t)p->dtype, layout = (uint32_t)p->layout;
+    const uint32_t dtype = (uint32_t)p->dtype, layout = (uint32_t)p->state_layout;
     const uint32_t head_dim = (uint32_t)p->head_dim, tokens = (uint32_t)p->num_tokens;
     const uint64_t states = (uint64_t)(uint32_t)p->batch * v_heads;
     _Static_assert((MAX_HEADS & (MAX_HEADS - 1)) == 0, "a power of two");
@@ -226,7 +226,7 @@ SAME_PLACE(KDA_DECODE_HEAD_DIM, head_dim);
 SAME_PLACE(KDA_DECODE_DTYPE, dtype);
 SAME_PLACE(KDA_DECODE_GATE_DTYPE, gate_dtype);
 SAME_PLACE(KDA_DECODE_BETA_DTYPE, beta_dtype);
-SAME_PLACE(KDA_DECODE_LAYOUT, layout);
+SAME_PLACE(KDA_DECODE_LAYOUT, state_layout);
 #undef SAME_PLACE
 
 static void plan(const gen_problem *base, const gen_device *device,

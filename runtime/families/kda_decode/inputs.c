@@ -60,12 +60,12 @@ uint32_t gen__kda_decode_tensors(const gen_problem *base, struct gen__tensor *te
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
         {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
         {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, v_count), .cold = true},
-        {TENSOR(gate, gate_dtype, GEN__IN, GEN__FILL_NORMAL, 2.0, v_count), .cold = true},
+        {TENSOR(g, gate_dtype, GEN__IN, GEN__FILL_NORMAL, 2.0, v_count), .cold = true},
         {TENSOR(beta, beta_dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, tokens * p->num_v_heads),
          .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0.0, v_count), .tolerance = o_tolerance,
          .rounded_once = true},
-        {TENSOR(a_log, fp32, GEN__IN, GEN__FILL_NORMAL, 0.5, heads), .cold = true},
+        {TENSOR(A_log, fp32, GEN__IN, GEN__FILL_NORMAL, 0.5, heads), .cold = true},
         {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1.0, heads * d), .cold = true},
         {TENSOR(state, fp32, GEN__INOUT, GEN__FILL_NORMAL, 0.3, slots * p->num_v_heads * d * d),
          .tolerance = state_tolerance, .cold = true},
@@ -276,7 +276,7 @@ static void set_tokens(const gen_kda_decode_problem *p, int64_t tokens,
     t[KDA_DECODE_Q].count = extent(tokens, a->q_stride ? a->q_stride : qk, qk);
     t[KDA_DECODE_K].count = extent(tokens, a->k_stride ? a->k_stride : qk, qk);
     t[KDA_DECODE_V].count = extent(tokens, a->v_stride ? a->v_stride : v, v);
-    t[KDA_DECODE_GATE].count = extent(tokens, a->gate_stride ? a->gate_stride : v, v);
+    t[KDA_DECODE_GATE].count = extent(tokens, a->g_stride ? a->g_stride : v, v);
     t[KDA_DECODE_O].count = extent(tokens, a->o_stride ? a->o_stride : v, v);
     t[KDA_DECODE_BETA].count =
         extent(tokens, a->beta_stride ? a->beta_stride : p->num_v_heads, p->num_v_heads);
@@ -289,7 +289,7 @@ static void stride_form(const gen_kda_decode_problem *p, gen_kda_decode_args *a,
     const int64_t qk = (int64_t)p->num_qk_heads * p->head_dim;
     const int64_t v = (int64_t)p->num_v_heads * p->head_dim;
     a->q_stride = a->k_stride = a->v_stride = 2 * qk + v;
-    a->gate_stride = v + 16;
+    a->g_stride = v + 16;
     a->beta_stride = p->num_v_heads + 3;
     a->o_stride = v + 8;
     set_tokens(p, all_tokens(p), a, t);
@@ -430,8 +430,8 @@ void gen__kda_decode_case_name(const gen_problem *base, char *text, size_t capac
     if (p->head_dim != 128)
         snprintf(width, sizeof width, "-D%" PRId32, p->head_dim);
     snprintf(text, capacity, "N%" PRId32 "-H%" PRId32 "-HV%" PRId32 "-%s%s%s%s%s%s", p->batch,
-             p->num_qk_heads, p->num_v_heads, p->layout == GEN_KDA_DECODE_KV ? "kv" : "vk", tokens,
-             width, p->dtype == GEN_DTYPE_FP16 ? "-fp16" : "",
+             p->num_qk_heads, p->num_v_heads, p->state_layout == GEN_KDA_STATE_KV ? "kv" : "vk",
+             tokens, width, p->dtype == GEN_DTYPE_FP16 ? "-fp16" : "",
              p->gate_dtype == GEN_DTYPE_FP32 ? "-g32" : "",
              p->beta_dtype == GEN_DTYPE_FP32 ? "-b32" : "");
 }

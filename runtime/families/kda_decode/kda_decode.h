@@ -6,7 +6,10 @@
 #define GEN_FAMILIES_KDA_DECODE_H
 
 #include "family/family.h"
+#include "families/kda_decode/api.h"
 #include "kda_decode/args.h"
+
+_Static_assert(GEN_KDA_DECODE_MOST_TOKENS == GEN_KDA_DECODE_MAX_TOKENS, "same on both sides");
 
 /* The launch facts, in the order of templates/kda_decode/family.lua. */
 enum kda_decode_fact {
@@ -76,7 +79,7 @@ static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32
         .q = a->q_stride ? a->q_stride : qk,
         .k = a->k_stride ? a->k_stride : qk,
         .v = a->v_stride ? a->v_stride : v,
-        .gate = a->gate_stride ? a->gate_stride : v,
+        .gate = a->g_stride ? a->g_stride : v,
         .beta = a->beta_stride ? a->beta_stride : dims[KDA_DECODE_V_HEADS],
         .o = a->o_stride ? a->o_stride : v,
         .slots = a->slots_stride ? a->slots_stride : columns,

@@ -56,7 +56,7 @@ static struct shape shape_of(const gen_plan *plan, const gen_kda_decode_args *ar
         .dtype = (enum gen_dtype)dims[KDA_DECODE_DTYPE],
         .gate_dtype = (enum gen_dtype)dims[KDA_DECODE_GATE_DTYPE],
         .beta_dtype = (enum gen_dtype)dims[KDA_DECODE_BETA_DTYPE],
-        .vk = dims[KDA_DECODE_LAYOUT] == GEN_KDA_DECODE_VK,
+        .vk = dims[KDA_DECODE_LAYOUT] == GEN_KDA_STATE_VK,
     };
 }
 
@@ -167,11 +167,11 @@ static void load_token(const struct shape *s, const gen_kda_decode_args *args, i
                        int64_t hv, struct token *in)
 {
     const int64_t d = s->head_dim, qh = hv / (s->num_v_heads / s->num_qk_heads);
-    const double a_log = args->a_log ? (double)args->a_log[hv] : 0;
+    const double a_log = args->A_log ? (double)args->A_log[hv] : 0;
     load_row(s->dtype, args->q, token * s->stride.q + qh * d, d, in->q);
     load_row(s->dtype, args->k, token * s->stride.k + qh * d, d, in->k);
     load_row(s->dtype, args->v, token * s->stride.v + hv * d, d, in->v);
-    load_row(s->gate_dtype, args->gate, token * s->stride.gate + hv * d, d, in->decay);
+    load_row(s->gate_dtype, args->g, token * s->stride.gate + hv * d, d, in->decay);
     for (int64_t i = 0; i < d; i++) {
         const double bias = args->dt_bias ? (double)args->dt_bias[hv * d + i] : 0;
         in->decay[i] = exp(gate_of(args, in->decay[i], bias, a_log));

@@ -2,6 +2,7 @@
  * A stage of Kimi Delta Attention prefill, gates and norms, on the host: the geometry
  * of a launch, its parameters, and what the tuner and the tests need.
  */
+#include "families/kda_gate/api.h"
 #include "kda_gate/args.h"
 #include "families/kda/stage.h"
 
@@ -56,20 +57,21 @@ static void plan(const gen_problem *base, const gen_device *device,
 
 static enum gen_status check_numbers(const gen_kda_gate_args *a)
 {
-    if (a->gate < GEN_KDA_GATE_GIVEN || a->gate > GEN_KDA_GATE_LOWER_BOUND)
-        return gen__invalid(family, "gate", a->gate,
+    if (a->gate_form < GEN_KDA_GATE_GIVEN || a->gate_form > GEN_KDA_GATE_LOWER_BOUND)
+        return gen__invalid(family, "gate_form", a->gate_form,
                             "GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
                             "GEN_KDA_GATE_LOWER_BOUND (2)");
-    if (a->gate == GEN_KDA_GATE_LOWER_BOUND && !(a->lower_bound >= -5.0f && a->lower_bound < 0.0f))
+    if (a->gate_form == GEN_KDA_GATE_LOWER_BOUND &&
+        !(a->lower_bound >= -5.0f && a->lower_bound < 0.0f))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: lower_bound = %g; allowed: -5 <= lower_bound < 0", family,
                          (double)a->lower_bound);
-    if (a->gate == GEN_KDA_GATE_GIVEN && (a->A_log || a->dt_bias))
+    if (a->gate_form == GEN_KDA_GATE_GIVEN && (a->A_log || a->dt_bias))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: A_log = %p, dt_bias = %p with the gate GEN_KDA_GATE_GIVEN; allowed: "
                          "NULL",
                          family, (const void *)a->A_log, (const void *)a->dt_bias);
-    if (a->gate == GEN_KDA_GATE_SOFTPLUS && !a->A_log)
+    if (a->gate_form == GEN_KDA_GATE_SOFTPLUS && !a->A_log)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: A_log is NULL with the gate GEN_KDA_GATE_SOFTPLUS; allowed: "
                          "num_v_heads numbers",
@@ -150,7 +152,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         .q_stride = a->q_stride ? a->q_stride : qk,
         .k_stride = a->k_stride ? a->k_stride : qk,
         .lower_bound = a->lower_bound,
-        .gate = a->gate,
+        .gate = a->gate_form,
         .gate_fp32 = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32,
     };
     memcpy(out, &k, sizeof k);
@@ -219,7 +221,7 @@ static void default_args(const gen_problem *base, gen_args *args)
     memset(a, 0, sizeof *a);
     a->base.size = sizeof *a;
     a->base.family = GEN_KDA_GATE;
-    a->gate = GEN_KDA_GATE_LOWER_BOUND;
+    a->gate_form = GEN_KDA_GATE_LOWER_BOUND;
     a->lower_bound = -5.0f;
 }
 
@@ -255,10 +257,10 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     const int32_t *dims = gen__kda_stage_dims(base);
     switch ((enum form)index) {
     case FORM_SOFTPLUS:
-        a->gate = GEN_KDA_GATE_SOFTPLUS;
+        a->gate_form = GEN_KDA_GATE_SOFTPLUS;
         return true;
     case FORM_ACTIVATED:
-        a->gate = GEN_KDA_GATE_GIVEN;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
         t[G].fill = GEN__FILL_UNIFORM;
         t[G].amount = -5;
         t[A_LOG].count = t[DT_BIAS].count = 0;

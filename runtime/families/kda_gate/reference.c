@@ -2,7 +2,7 @@
  * A stage of Kimi Delta Attention prefill, gates and norms, in plain C:
  * kda_gate/args.h has the maths.
  */
-#include "kda_gate/args.h"
+#include "families/kda_gate/api.h"
 #include "families/kda/reference_stage.h"
 
 enum gen_status gen__kda_gate_reference(const gen_plan *plan, const gen_args *args);
@@ -15,7 +15,7 @@ static void cumulate(const int32_t *dims, const struct gen__kda_place *at,
     const bool fp16 = dims[KDA_DTYPE] == GEN_DTYPE_FP16;
     const int64_t d = dims[KDA_HEAD_DIM], width = gen__kda_v_width(dims);
     const double rate = a->A_log ? exp((double)a->A_log[at->head]) : 1.0;
-    const gen_kda_intra_args form = {.gate = a->gate, .lower_bound = a->lower_bound};
+    const gen_kda_intra_args form = {.gate_form = a->gate_form, .lower_bound = a->lower_bound};
     for (int64_t n = at->head * d; n < (at->head + 1) * d; n++) {
         double sum = 0.0;
         for (int64_t i = 0; i < at->count; i++) {

@@ -142,7 +142,7 @@ static void default_args(const gen_problem *base, gen_args *args)
     memset(a, 0, sizeof *a);
     a->base.size = sizeof *a;
     a->base.family = GEN_KDA_INTER;
-    a->state_layout = GEN_KDA_DECODE_KV;
+    a->state_layout = GEN_KDA_STATE_KV;
 }
 
 static enum gen_status fill(const gen_problem *base, const gen_args *args,
@@ -194,7 +194,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     dims_of(base, dims);
     switch ((enum form)index) {
     case FORM_VK:
-        a->state_layout = GEN_KDA_DECODE_VK;
+        a->state_layout = GEN_KDA_STATE_VK;
         return true;
     case FORM_NO_STATE:
         t[KDA_INTER_INITIAL_STATE].count = t[KDA_INTER_FINAL_STATE].count = 0;
@@ -210,7 +210,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         t[KDA_INTER_STATES].count = gen__kda_states_count(dims);
         return gen__kda_loose_form(dims, &t[KDA_INTER_CU_SEQLENS]);
     case FORM_STATES_VK:
-        a->state_layout = GEN_KDA_DECODE_VK;
+        a->state_layout = GEN_KDA_STATE_VK;
         /* fall through */
     case FORM_STATES:
         t[KDA_INTER_STATES].count = gen__kda_states_count(dims);

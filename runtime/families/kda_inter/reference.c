@@ -61,7 +61,7 @@ static int64_t state_at(const int32_t *dims, const gen_kda_inter_args *a, int64_
                         int64_t v)
 {
     const int64_t d = dims[KDA_HEAD_DIM];
-    return state * d * d + (a->state_layout == GEN_KDA_DECODE_VK ? v * d + k : k * d + v);
+    return state * d * d + (a->state_layout == GEN_KDA_STATE_VK ? v * d + k : k * d + v);
 }
 
 /* The state before chunk `number` of all, rounded. */

@@ -137,9 +137,9 @@ static void default_args(const gen_problem *base, gen_args *args)
     a->base.size = sizeof *a;
     a->base.family = GEN_KDA_INTRA;
     a->scale = 1.0f / sqrtf((float)dims_of(base)[KDA_HEAD_DIM]);
-    a->gate = GEN_KDA_GATE_LOWER_BOUND;
+    a->gate_form = GEN_KDA_GATE_LOWER_BOUND;
     a->lower_bound = -5.0f;
-    a->l2_norm = 1;
+    a->qk_l2norm = 1;
 }
 
 static enum gen_status fill(const gen_problem *base, const gen_args *args,
@@ -201,26 +201,26 @@ static bool hard_form(const gen_problem *base, enum form form, gen_kda_intra_arg
         &t[KDA_INTRA_BETA], &t[KDA_INTRA_A_LOG], &t[KDA_INTRA_DT_BIAS]};
     switch (form) {
     case FORM_UNIFORM_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
         gen__kda_uniform_keys(&hard);
         return true;
     case FORM_LARGE_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
+        a->qk_l2norm = 0;
         return gen__kda_large_keys(dims_of(base), &hard);
     case FORM_MIXED_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
+        a->qk_l2norm = 0;
         t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
         return gen__kda_mixed_keys(dims_of(base), &hard);
     case FORM_STEEP_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
+        a->qk_l2norm = 0;
         t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
         return gen__kda_steep_keys(dims_of(base), &hard);
     case FORM_STRETCHING_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
+        a->qk_l2norm = 0;
         t[KDA_INTRA_W].tolerance = t[KDA_INTRA_U].tolerance = hard_tolerance;
         return gen__kda_stretching_keys(dims_of(base), &hard);
     default:
@@ -233,18 +233,17 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     gen_kda_intra_args *a = (gen_kda_intra_args *)args;
     switch ((enum form)index) {
     case FORM_SOFTPLUS:
-        a->gate = GEN_KDA_GATE_SOFTPLUS;
+        a->gate_form = GEN_KDA_GATE_SOFTPLUS;
         gen__kda_softplus_form(dims_of(base), &t[KDA_INTRA_A_LOG]);
         return true;
     case FORM_ACTIVATED:
-        a->gate = GEN_KDA_GATE_GIVEN;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
         gen__kda_activated_form(dims_of(base), &t[KDA_INTRA_G], &t[KDA_INTRA_A_LOG],
                                 &t[KDA_INTRA_DT_BIAS]);
         return true;
     case FORM_SIGMOID:
     case FORM_NEGATIVE:
-        a->beta_activation =
-            index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
+        a->beta_form = index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
         t[KDA_INTRA_BETA].fill = GEN__FILL_NORMAL;
         return true;
     case FORM_STRIDES: {
@@ -259,7 +258,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     }
     case FORM_BARE: /* no norm, no A_log, no bias: keys small enough */
-        a->l2_norm = 0;
+        a->qk_l2norm = 0;
         a->lower_bound = -0.25f;
         t[KDA_INTRA_K].amount = 0.1;
         t[KDA_INTRA_A_LOG].count = t[KDA_INTRA_DT_BIAS].count = 0;

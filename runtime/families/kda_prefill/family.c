@@ -209,9 +209,9 @@ static gen_kda_intra_args intra_args(const int32_t *dims, const gen_kda_prefill_
         .beta_stride = a->beta_stride,
         .scale = a->scale,
         .lower_bound = a->lower_bound,
-        .gate = a->gate,
-        .beta_activation = a->beta_activation,
-        .l2_norm = a->l2_norm,
+        .gate_form = a->gate_form,
+        .beta_form = a->beta_form,
+        .qk_l2norm = a->qk_l2norm,
     };
     if (workspace) {
         intra.w = workspace + w.w;

@@ -69,10 +69,10 @@ void gen__kda_prefill_default_args(const gen_problem *base, gen_args *args)
     a->base.size = sizeof *a;
     a->base.family = GEN_KDA_PREFILL;
     a->scale = 1.0f / sqrtf((float)gen__kda_prefill_dims(base)[KDA_HEAD_DIM]);
-    a->gate = GEN_KDA_GATE_LOWER_BOUND;
+    a->gate_form = GEN_KDA_GATE_LOWER_BOUND;
     a->lower_bound = -5.0f;
-    a->l2_norm = 1;
-    a->state_layout = GEN_KDA_DECODE_KV;
+    a->qk_l2norm = 1;
+    a->state_layout = GEN_KDA_STATE_KV;
 }
 
 /* NaN in the first head of every second sequence that has tokens: of one's values, of the next
@@ -186,38 +186,38 @@ static bool hard_form(const gen_problem *base, enum form form, gen_kda_prefill_a
         &t[KDA_PREFILL_BETA], &t[KDA_PREFILL_A_LOG], &t[KDA_PREFILL_DT_BIAS]};
     switch (form) {
     case FORM_IDENTITY:
-        a->gate = GEN_KDA_GATE_GIVEN;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
         gen__kda_no_gates(&hard);
         t[KDA_PREFILL_BETA].amount = 0; /* so a state comes back to the last bit */
         t[KDA_PREFILL_FINAL_STATE].tolerance = 0;
         return true;
     case FORM_UNIFORM_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
         gen__kda_uniform_keys(&hard);
         t[KDA_PREFILL_O].tolerance = alike_tolerance;
         return true;
     case FORM_CONSTANT_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
         gen__kda_constant_keys(&hard);
         t[KDA_PREFILL_O].tolerance = t[KDA_PREFILL_FINAL_STATE].tolerance = constant_tolerance;
         return true;
     case FORM_CONSTANT_BETA:
-        a->gate = GEN_KDA_GATE_GIVEN;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
         gen__kda_constant_beta(&hard);
         t[KDA_PREFILL_O].tolerance = constant_tolerance;
         return true;
     case FORM_LARGE_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
+        a->qk_l2norm = 0;
         return gen__kda_large_keys(dims, &hard);
     case FORM_MIXED_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
+        a->qk_l2norm = 0;
         t[KDA_PREFILL_O].tolerance = alike_tolerance;
         return gen__kda_mixed_keys(dims, &hard);
     case FORM_STEEP_KEYS:
-        a->gate = GEN_KDA_GATE_GIVEN;
-        a->l2_norm = 0;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
+        a->qk_l2norm = 0;
         t[KDA_PREFILL_O].tolerance = t[KDA_PREFILL_FINAL_STATE].tolerance = constant_tolerance;
         return gen__kda_steep_keys(dims, &hard);
     default:
@@ -232,31 +232,30 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
     const int32_t *dims = gen__kda_prefill_dims(base);
     switch ((enum form)index) {
     case FORM_SOFTPLUS:
-        a->gate = GEN_KDA_GATE_SOFTPLUS;
+        a->gate_form = GEN_KDA_GATE_SOFTPLUS;
         gen__kda_softplus_form(gen__kda_prefill_dims(base), &t[KDA_PREFILL_A_LOG]);
         return true;
     case FORM_ACTIVATED:
-        a->gate = GEN_KDA_GATE_GIVEN;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
         gen__kda_activated_form(gen__kda_prefill_dims(base), &t[KDA_PREFILL_G],
                                 &t[KDA_PREFILL_A_LOG], &t[KDA_PREFILL_DT_BIAS]);
         return true;
     case FORM_SIGMOID:
     case FORM_NEGATIVE:
-        a->beta_activation =
-            index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
+        a->beta_form = index == FORM_SIGMOID ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_TWO_SIGMOID;
         t[KDA_PREFILL_BETA].fill = GEN__FILL_NORMAL;
         return true;
     case FORM_STRIDES:
         stride_form(gen__kda_prefill_dims(base), a, t);
         return true;
     case FORM_BARE: /* no norm, no A_log, no bias: keys small enough */
-        a->l2_norm = 0;
+        a->qk_l2norm = 0;
         a->lower_bound = -0.25f;
         t[KDA_PREFILL_K].amount = 0.1;
         t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;
         return true;
     case FORM_VK:
-        a->state_layout = GEN_KDA_DECODE_VK;
+        a->state_layout = GEN_KDA_STATE_VK;
         return true;
     case FORM_NO_STATE:
         t[KDA_PREFILL_INITIAL_STATE].count = t[KDA_PREFILL_FINAL_STATE].count = 0;
@@ -264,7 +263,7 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
     case FORM_LOOSE:
         return gen__kda_loose_form(gen__kda_prefill_dims(base), &t[KDA_PREFILL_CU_SEQLENS]);
     case FORM_SLOW: /* states that hardly change, so that what each step rounds adds up */
-        a->gate = GEN_KDA_GATE_GIVEN;
+        a->gate_form = GEN_KDA_GATE_GIVEN;
         t[KDA_PREFILL_BETA].amount = 0.02;
         t[KDA_PREFILL_G].fill = GEN__FILL_UNIFORM;
         t[KDA_PREFILL_G].amount = -0.001;

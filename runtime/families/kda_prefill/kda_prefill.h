@@ -6,7 +6,7 @@
 #define GEN_FAMILIES_KDA_PREFILL_H
 
 #include "families/kda/segments.h"
-#include "kda_prefill/args.h"
+#include "families/kda_prefill/api.h"
 
 /* The problem's fields, which are the dims. */
 static inline const int32_t *gen__kda_prefill_dims(const gen_problem *base)

@@ -2,7 +2,7 @@
  * Kimi Delta Attention in plain C, token by token, in double: what the chunked
  * kernels are compared with. kda_prefill/args.h has the maths.
  */
-#include "kda_prefill/args.h"
+#include "families/kda_prefill/api.h"
 #include "families/kda/reference_inputs.h"
 
 #include <stdlib.h>
@@ -51,9 +51,9 @@ static gen_kda_intra_args inputs_of(const gen_kda_prefill_args *a)
         .g_stride = a->g_stride,
         .beta_stride = a->beta_stride,
         .lower_bound = a->lower_bound,
-        .gate = a->gate,
-        .beta_activation = a->beta_activation,
-        .l2_norm = a->l2_norm,
+        .gate_form = a->gate_form,
+        .beta_form = a->beta_form,
+        .qk_l2norm = a->qk_l2norm,
     };
 }
 
@@ -61,7 +61,7 @@ static int64_t state_at(const int32_t *dims, const gen_kda_prefill_args *a, int6
                         int64_t k, int64_t v)
 {
     const int64_t d = dims[KDA_HEAD_DIM];
-    return state * d * d + (a->state_layout == GEN_KDA_DECODE_VK ? v * d + k : k * d + v);
+    return state * d * d + (a->state_layout == GEN_KDA_STATE_VK ? v * d + k : k * d + v);
 }
 
 /* The state before chunk `number` of all. */

@@ -3,6 +3,7 @@
  * geometry of a launch, its parameters, and what the tuner and the tests need.
  */
 #include "families/kda/stage.h"
+#include "families/kda_recompute_wu/api.h"
 #include "kda_recompute_wu/args.h"
 
 #include <math.h>

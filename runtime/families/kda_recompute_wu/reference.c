@@ -4,7 +4,7 @@
  */
 #include "families/kda/reference_stage.h"
 
-#include "kda_recompute_wu/args.h"
+#include "families/kda_recompute_wu/api.h"
 
 #include <stdlib.h>
 

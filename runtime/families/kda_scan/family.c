@@ -97,9 +97,9 @@ static enum gen_status check_args(const int32_t *dims, const gen_kda_scan_args *
             GEN_OK ||
         (status = gen__kda_check_cu_seqlens(family, dims, a->cu_seqlens)) != GEN_OK)
         return status;
-    if (a->state_layout != GEN_KDA_DECODE_KV && a->state_layout != GEN_KDA_DECODE_VK)
+    if (a->state_layout != GEN_KDA_STATE_KV && a->state_layout != GEN_KDA_STATE_VK)
         return gen__invalid(family, "state_layout", a->state_layout,
-                            "GEN_KDA_DECODE_VK (0), GEN_KDA_DECODE_KV (1)");
+                            "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
     return GEN_OK;
 }
 
@@ -167,7 +167,7 @@ static void default_args(const gen_problem *base, gen_args *args)
     memset(a, 0, sizeof *a);
     a->base.size = sizeof *a;
     a->base.family = GEN_KDA_SCAN;
-    a->state_layout = GEN_KDA_DECODE_KV;
+    a->state_layout = GEN_KDA_STATE_KV;
 }
 
 static enum gen_status fill(const gen_problem *base, const gen_args *args,
@@ -212,7 +212,7 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     dims_of(base, dims);
     switch ((enum form)index) {
     case FORM_VK:
-        a->state_layout = GEN_KDA_DECODE_VK;
+        a->state_layout = GEN_KDA_STATE_VK;
         return true;
     case FORM_NO_STATE:
         t[KDA_SCAN_INITIAL_STATE].count = 0;

@@ -58,7 +58,7 @@ static void begin(const int32_t *dims, const gen_kda_scan_args *a, int64_t state
     for (int64_t k = 0; k < d; k++) {
         c->decay[k] = 1.0;
         for (int64_t v = 0; v < d; v++) {
-            const int64_t at = a->state_layout == GEN_KDA_DECODE_VK ? v * d + k : k * d + v;
+            const int64_t at = a->state_layout == GEN_KDA_STATE_VK ? v * d + k : k * d + v;
             c->s[k][v] =
                 first && a->initial_state ? (double)a->initial_state[state * d * d + at] : 0.0;
             c->s[k][d + v] = k == v;

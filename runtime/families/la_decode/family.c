@@ -44,7 +44,7 @@ static const struct gen__field fields[] = {
     {FIELD(num_v_heads), NULL, 0, GEN__PRESET_SAME},
     {FIELD(head_dim), NULL, 0, 128},
     {FIELD(dtype), dtype_names, 2, GEN_DTYPE_BF16},
-    {FIELD(layout), layout_names, 2, GEN_LA_DECODE_VK},
+    {"layout", offsetof(gen_la_decode_problem, state_layout), layout_names, 2, GEN_LA_STATE_VK},
 };
 #undef FIELD
 
@@ -82,8 +82,8 @@ __attribute__((noinline, cold)) static enum gen_status refuse(const gen_la_decod
         return invalid("head_dim", p->head_dim, "64, 128, 256");
     if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
         return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
-    if (p->layout != GEN_LA_DECODE_VK && p->layout != GEN_LA_DECODE_KV)
-        return invalid("layout", p->layout, "GEN_LA_DECODE_VK (0), GEN_LA_DECODE_KV (1)");
+    if (p->state_layout != GEN_LA_STATE_VK && p->state_layout != GEN_LA_STATE_KV)
+        return invalid("state_layout", p->state_layout, "GEN_LA_STATE_VK (0), GEN_LA_STATE_KV (1)");
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                      "la_decode: batch * num_v_heads = %" PRId32 " * %" PRId32 " = %" PRId64
                      "; allowed: <= %" PRId32,
@@ -98,7 +98,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
     const uint32_t qk_heads = (uint32_t)p->num_qk_heads, v_heads = (uint32_t)p->num_v_heads;
-    const uint32_t dtype = (uint32_t)p->dtype, layout = (uint32_t)p->layout;
+    const uint32_t dtype = (uint32_t)p->dtype, layout = (uint32_t)p->state_layout;
     const uint32_t head_dim = (uint32_t)p->head_dim, code = head_dim >> 7;
     const uint64_t states = (uint64_t)(uint32_t)p->batch * v_heads;
     _Static_assert((MAX_HEADS & (MAX_HEADS - 1)) == 0, "a power of two");
@@ -223,7 +223,7 @@ SAME_PLACE(LA_DECODE_QK_HEADS, num_qk_heads);
 SAME_PLACE(LA_DECODE_V_HEADS, num_v_heads);
 SAME_PLACE(LA_DECODE_HEAD_DIM, head_dim);
 SAME_PLACE(LA_DECODE_DTYPE, dtype);
-SAME_PLACE(LA_DECODE_LAYOUT, layout);
+SAME_PLACE(LA_DECODE_LAYOUT, state_layout);
 #undef SAME_PLACE
 
 /* No more persistent blocks than the GPU holds. Not inline, so that the others

@@ -95,7 +95,7 @@ void gen__la_decode_case_name(const gen_problem *base, char *text, size_t capaci
         snprintf(group, sizeof group, "-HV%" PRId32, p->num_v_heads);
     snprintf(text, capacity, "B%" PRId32 "-H%" PRId32 "%s-K%" PRId32 "-V%" PRId32 "-%s%s", p->batch,
              p->num_qk_heads, group, p->head_dim, p->head_dim,
-             p->layout == GEN_LA_DECODE_KV ? "kv" : "vk",
+             p->state_layout == GEN_LA_STATE_KV ? "kv" : "vk",
              p->dtype == GEN_DTYPE_FP16 ? "-fp16" : "");
 }
 

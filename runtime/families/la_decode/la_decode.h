@@ -6,6 +6,7 @@
 #define GEN_FAMILIES_LA_DECODE_H
 
 #include "family/family.h"
+#include "families/la_decode/api.h"
 #include "la_decode/args.h"
 
 /* The launch facts, in the order of templates/la_decode/family.lua. */

@@ -34,7 +34,7 @@ static struct shape shape_of(const gen_plan *plan, const gen_la_decode_args *arg
         .num_v_heads = plan->dims[LA_DECODE_V_HEADS],
         .head_dim = plan->dims[LA_DECODE_HEAD_DIM],
         .fp16 = plan->dims[LA_DECODE_DTYPE] == GEN_DTYPE_FP16,
-        .vk = plan->dims[LA_DECODE_LAYOUT] == GEN_LA_DECODE_VK,
+        .vk = plan->dims[LA_DECODE_LAYOUT] == GEN_LA_STATE_VK,
     };
     s.q_stride = args->q_stride ? args->q_stride : s.num_qk_heads * s.head_dim;
     s.k_stride = args->k_stride ? args->k_stride : s.num_qk_heads * s.head_dim;

@@ -4,10 +4,13 @@
 
 #include "family/arguments.h"
 #include "core/fastdiv.h"
+#include "families/mla_decode/api.h"
 #include "mla_decode/args.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+_Static_assert(GEN_MLA_LATENT == MLA_LATENT && GEN_MLA_ROPE == MLA_ROPE, "same on both sides");
 
 /* The most packed rows of a request: q_len * num_heads. */
 enum { MLA_MAX_Q_LEN = 1024, MLA_MAX_HEADS = 128 };

@@ -6,7 +6,9 @@
 #define GEN_FAMILIES_MLA_DECODE_H
 
 #include "family/family.h"
+#include "families/mla_decode/api.h"
 #include "mla_decode/args.h"
+#include "families/mla_merge/api.h"
 #include "mla_merge/args.h"
 
 /* The launch facts, in the order of templates/mla_decode/family.lua. */

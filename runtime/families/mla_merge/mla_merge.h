@@ -3,6 +3,7 @@
 #define GEN_FAMILIES_MLA_MERGE_H
 
 #include "family/family.h"
+#include "families/mla_merge/api.h"
 #include "mla_merge/args.h"
 
 /* The launch facts, in the order of templates/mla_merge/family.lua. */

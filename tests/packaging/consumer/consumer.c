@@ -41,7 +41,7 @@ int main(int argc, char **argv)
                                      .num_v_heads = 1,
                                      .head_dim = D,
                                      .dtype = GEN_DTYPE_BF16,
-                                     .layout = GEN_LA_DECODE_VK};
+                                     .state_layout = GEN_LA_STATE_VK};
     gen_device device = {.size = sizeof device};
     gen_plan plan = {.size = sizeof plan};
     gen_variant_info variant = {.size = sizeof variant};

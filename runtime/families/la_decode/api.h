@@ -1,0 +1,57 @@
+/*
+ * Lightning Attention decode: problem and arguments.
+ *
+ * One new token for each of `batch` rows. For row b and value head hv, with
+ * qh = hv / (num_v_heads / num_qk_heads):
+ *
+ *     lam        = exp(-decay)                       of the head, decay >= 0
+ *     h[k,v]     = lam * h[k,v] + k[b,qh,k] * v[b,hv,v]      state, in place
+ *     o[b,hv,v]  = sum over k of scale * q[b,qh,k] * h[k,v]  (the new state)
+ */
+#ifndef GEN_LA_DECODE_H
+#define GEN_LA_DECODE_H
+
+#include "gen.h"
+
+enum gen_la_decode_tag { GEN_LA_DECODE = 0x4c414443 /* "LADC" */ };
+
+enum gen_la_state_layout {
+    GEN_LA_STATE_VK = 0, /* state pool [num_slots, num_v_heads, V, K] */
+    GEN_LA_STATE_KV = 1  /* state pool [num_slots, num_v_heads, K, V] */
+};
+
+typedef struct gen_la_decode_problem {
+    gen_problem base;     /* size, GEN_LA_DECODE, flags */
+    int32_t batch;        /* rows; 0 is legal and launches nothing */
+    int32_t num_qk_heads; /* 1 to 65536 */
+    int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536;
+                             batch * num_v_heads below 2^27 */
+    int32_t head_dim;     /* K = V: 64, 128 or 256 */
+    int32_t dtype;        /* of q, k, v, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
+    int32_t state_layout; /* enum gen_la_state_layout */
+} gen_la_decode_problem;
+
+/* Device pointers (host pointers for the CPU backend), 16-byte aligned. */
+typedef struct gen_la_decode_args {
+    gen_args base;        /* size, GEN_LA_DECODE */
+    const void *q;        /* [batch, num_qk_heads, head_dim] */
+    const void *k;        /* [batch, num_qk_heads, head_dim] */
+    const void *v;        /* [batch, num_v_heads, head_dim] */
+    void *o;              /* [batch, num_v_heads, head_dim] */
+    const float *decay;   /* [num_decays], 4-byte aligned; decay >= 0 */
+    float *state;         /* the pool, updated in place */
+    const int32_t *slots; /* [batch], 4-byte aligned; row b lives in slot
+                             slots[b]. A slot < 0 or >= num_slots marks a
+                             padding row: no state is touched. NULL: slot b.
+                             Two rows of one launch must not share a slot. */
+    /* Distance between batch rows in elements, a multiple of 8; 0: packed. For
+     * views into a fused qkv buffer. */
+    int64_t q_stride, k_stride, v_stride, o_stride;
+    int32_t num_slots;    /* slots in the pool, >= 1 */
+    int32_t num_decays;   /* num_qk_heads or num_v_heads */
+    float scale;          /* multiplies q; head_dim^-0.5 is usual */
+    int32_t zero_padding; /* 0: the output of a padding row is left as it was;
+                             1: it is set to zero */
+} gen_la_decode_args;
+
+#endif /* GEN_LA_DECODE_H */
