@@ -12,14 +12,8 @@ foreach(library attngen_static attngen_shared)
         target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     endif()
 endforeach()
-if(TARGET attngen_static)
-    set_target_properties(attngen_static PROPERTIES EXPORT_NAME attngen_static)
-    add_library(attngen::attngen_static ALIAS attngen_static)
-endif()
-if(TARGET attngen_shared)
-    set_target_properties(attngen_shared PROPERTIES EXPORT_NAME attngen)
-    add_library(attngen::attngen ALIAS attngen_shared)
-endif()
+set_target_properties(attngen_static PROPERTIES EXPORT_NAME attngen_static)
+set_target_properties(attngen_shared PROPERTIES EXPORT_NAME attngen)
 if(TARGET attngen)
     list(APPEND exported attngen)
     set_target_properties(attngen PROPERTIES EXPORT_NAME generator)
@@ -47,19 +41,19 @@ endif()
 
 install(DIRECTORY ${ATTNGEN_INCLUDE_DIR}/attngen DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY templates DESTINATION ${ATTNGEN_INSTALL_DATADIR}
-        FILES_MATCHING PATTERN "*.lua" PATTERN "*.in" PATTERN "*.cuh" PATTERN "*.h"
-                      PATTERN "*.txt")
-if(EXISTS ${PROJECT_SOURCE_DIR}/generated/tuning)
+if(TARGET attngen)
+    install(DIRECTORY templates DESTINATION ${ATTNGEN_INSTALL_DATADIR}
+            FILES_MATCHING PATTERN "*.lua" PATTERN "*.in" PATTERN "*.cuh" PATTERN "*.h"
+                          PATTERN "*.txt")
     install(DIRECTORY generated/tuning DESTINATION ${ATTNGEN_INSTALL_DATADIR}
             FILES_MATCHING PATTERN "*.tsv")
+    install(FILES docs/attngen.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 if(ATTNGEN_PREBUILT)
     install(FILES ${ATTNGEN_PREBUILT} DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen RENAME attngen.fatbin)
 elseif(TARGET product AND ATTNGEN_PRODUCT)
     install(FILES ${ATTNGEN_PRODUCT_FILE} DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen)
 endif()
-install(FILES docs/attngen.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 
 configure_package_config_file(
     cmake/attngenConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/attngenConfig.cmake
