@@ -25,7 +25,8 @@ cd "$(dirname "$0")/.."
 extra=
 for stage in "$@"; do
     case $stage in
-    gcc | asan | tsan | mutate) ;;
+    gcc) extra="$extra packages" ;;
+    asan | tsan | mutate) ;;
     python) extra="$extra python" ;;
     clang | format | fuzz | lint) extra="$extra clang" ;;
     *)
