@@ -76,4 +76,4 @@ for root in "${CUDA_HOME:-}" "${CUDA_PATH:-}" "${on_path%/bin/nvcc}" /usr/local/
 done
 fail "no CUDA toolkit with nvcc, fatbinary and NVRTC in \$CUDA_HOME, \$CUDA_PATH, on PATH or in" \
     "/usr/local/cuda*. Debian packages of it: https://developer.nvidia.com/cuda-downloads" \
-    "(12.8 or newer; cuda-nvcc, cuda-nvrtc-dev and cuda-cudart-dev are enough)"
+    "(13.0; docs/toolkits.md says what others give; cuda-nvcc, cuda-nvrtc-dev and cuda-cudart-dev are enough)"
