@@ -40,6 +40,17 @@ SOURCES = {
     "runtime/families/kda_decode/args.c": (["check*"], ["test_edges", "test_kda_decode_args", "test_kda_decode_host"]),
 }
 
+# Mistakes in the generator that a reviewer made by hand: a text of a source, what stands there instead, and the tests.
+BY_HAND = [
+    ("gen/util/file.c", "O_CREAT | O_EXCL", "O_CREAT", ["test_limits"]),
+    ("gen/util/file.c", "errno == EEXIST);", "errno != EEXIST);", ["test_limits"]),
+    ("gen/util/file.c", "close(fd) != 0 && ok", "close(fd) != 0 && 0", ["test_limits"]),
+    ("gen/util/file.c", "stat(path, &st) == 0 && !S_ISREG(st.st_mode)", "0", ["test_limits", "test_cache"]),
+    ("gen/expand/source.c", "name[i + 1] == '.'", "name[i + 1] != '.'", ["test_units"]),
+    ("gen/compile/scratch_dir.c", "take(fd) && still_there(fd, path)", "take(fd)", ["test_limits"]),
+    ("gen/compile/scratch_dir.c", "take(fd) && still_there(fd, path)", "still_there(fd, path)", ["test_limits"]),
+]
+
 # Mutants that no test can notice, a line each as --list prints them, then two spaces, `#` and the reason.
 EQUIVALENT = pathlib.Path("scripts/mutate_equivalent.txt")
 
@@ -129,7 +140,7 @@ def mutants_of(source, wanted):
     def add(kind, at, end, new):
         line = text.count("\n", 0, at) + 1
         found.append({"source": source, "kind": kind, "at": at, "end": end, "new": new, "line": line,
-                      "old": " ".join(text[at:end].split()), "code": text.splitlines()[line - 1].strip()})
+                      "tests": SOURCES[source][1], "old": " ".join(text[at:end].split()), "code": text.splitlines()[line - 1].strip()})
 
     for name, begin, end in functions(tokens):
         if not any(fnmatch.fnmatch(name, glob) for glob in wanted):
@@ -150,6 +161,18 @@ def mutants_of(source, wanted):
                 for first, stop in clauses(tokens, i + 2, last):
                     add("dropped", tokens[first][2], tokens[stop - 1][2] + len(tokens[stop - 1][1]), "0")
     return text, found
+
+
+def mutants_by_hand(texts):
+    found = []
+    for source, old, new, tests in BY_HAND:
+        text = texts.setdefault(source, pathlib.Path(source).read_text())
+        if text.count(old) != 1:
+            sys.exit(f"mutate.py: {source} has {text.count(old)} times `{old}`, which BY_HAND wants once")
+        at = text.index(old)
+        found.append({"source": source, "kind": "by hand", "at": at, "end": at + len(old), "new": new, "old": old,
+                      "line": text.count("\n", 0, at) + 1, "code": "", "tests": tests})
+    return found
 
 
 def identity(mutant):
@@ -200,7 +223,7 @@ class Bench:
             words += ["-w", "-I", str(pathlib.Path(mutant["source"]).parent.resolve())]
             if subprocess.run(words, cwd=entry["directory"], capture_output=True).returncode:
                 return "the compiler"
-            for test in SOURCES[mutant["source"]][1]:
+            for test in mutant["tests"]:
                 command = re.sub(r" -o (\S+)", f" -o {folder}/{test} {folder}/mutant.o", self.link[test], count=1)
                 subprocess.run(command, shell=True, cwd=BUILD, check=True, capture_output=True)
                 arguments = [f"{folder}/{test}"]
@@ -222,16 +245,21 @@ def main():
         known = {line.split("  #")[0].strip() for line in EQUIVALENT.read_text().splitlines()}
     texts, mutants = {}, []
     for source in chosen:
+        if source not in SOURCES:
+            continue
         texts[source], found = mutants_of(source, SOURCES[source][0])
         mutants += [mutant for mutant in found if identity(mutant) not in known]
     total = len(mutants)
     if "--all" not in options:
         mutants = sample(mutants, int(os.environ.get("ATTNGEN_MUTANTS", "300")))
+    by_hand = [mutant for mutant in mutants_by_hand(texts) if mutant["source"] in chosen or chosen == list(SOURCES)]
+    total += len(by_hand)
+    mutants += by_hand
     if "--list" in options:
         print("\n".join(identity(mutant) for mutant in mutants))
         return 0
     bench = Bench()
-    bench.prepare({test for source in chosen for test in SOURCES[source][1]})
+    bench.prepare({test for mutant in mutants for test in mutant["tests"]})
     survivors = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         outcomes = pool.map(lambda mutant: bench.is_noticed(mutant, texts[mutant["source"]]), mutants)

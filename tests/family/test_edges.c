@@ -408,13 +408,13 @@ static void plans_at_their_limits(void **state)
         int32_t good, bad;
     } dims[] = {
         {"la_decode", LA_DECODE_BATCH, 0, -1},      {"la_decode", LA_DECODE_QK_HEADS, 1, 0},
-        {"la_decode", LA_DECODE_V_HEADS, 1, 0},     {"mla_decode", MLA_DECODE_BATCH, 1, 0},
+        {"la_decode", LA_DECODE_V_HEADS, 2, 1},     {"mla_decode", MLA_DECODE_BATCH, 1, 0},
         {"mla_decode", MLA_DECODE_NUM_HEADS, 1, 0}, {"mla_decode", MLA_DECODE_Q_LEN, 1, 0},
         {"mla_decode", MLA_DECODE_PAGE_SIZE, 1, 0}, {"mla_decode", MLA_DECODE_MAX_KV_LEN, 1, 0},
         {"attn_fwd", ATTN_FWD_BATCH, 1, 0},         {"attn_fwd", ATTN_FWD_NUM_KV_HEADS, 1, 0},
         {"attn_fwd", ATTN_FWD_Q_LEN, 1, 0},         {"attn_fwd", ATTN_FWD_NUM_KV_HEADS, 1, 5},
         {"kda_decode", KDA_DECODE_BATCH, 0, -1},    {"kda_decode", KDA_DECODE_QK_HEADS, 1, 0},
-        {"kda_decode", KDA_DECODE_V_HEADS, 1, 0},   {"kda_decode", KDA_DECODE_TOKENS, 1, 0},
+        {"kda_decode", KDA_DECODE_V_HEADS, 2, 1},   {"kda_decode", KDA_DECODE_TOKENS, 1, 0},
         {"kda_decode", KDA_DECODE_TOKENS, 8, 9},
     };
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)

@@ -4,7 +4,6 @@
 
 #include "fake.h"
 #include "kda_prefill/args.h"
-#include "product/plan.h"
 
 #include <stdlib.h>
 
@@ -71,15 +70,13 @@ static void launch(struct input *input, const struct gen__family *family,
     const enum gen_status status = gen_launch(library, plan, &args.base, workspace, NULL);
     if (status && !gen_last_error()[0])
         abort();
+    /* A changed plan is refused by its seal. What a caller seals anew is not looked at: the plan's
+     * numbers are the caller's then, and so is the memory that a launch reaches by them. */
     gen_plan changed = *plan;
     input_change(input, &changed, sizeof(changed));
     if (memcmp(&changed, plan, sizeof(changed)) != 0 &&
         !gen_launch(library, &changed, &args.base, workspace, NULL))
         abort();
-    if (changed.backend == GEN_BACKEND_CPU) /* which would follow the pointers */
-        return;
-    gen__plan_seal(&changed);
-    (void)gen_launch(library, &changed, &args.base, workspace, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -106,6 +106,21 @@ static void files_have_the_rights_of_files(void **state)
 }
 
 /* Whichever call fails, the old file stays, and no other does. */
+/* A rename would put a file where a device or a pipe was. */
+static void only_files_are_replaced(void **state)
+{
+    (void)state;
+    struct stat st;
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    assert_false(file_write("pipe", "x", 1));
+    assert_int_equal(errno, EINVAL);
+    assert_int_equal(stat("pipe", &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_int_equal(unlink("pipe"), 0);
+    assert_false(file_write("../here", "x", 1));
+    assert_int_equal(errno, EISDIR);
+}
+
 static void a_write_that_fails(void **state)
 {
     (void)state;
@@ -207,6 +222,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_longest_paths, enter, leave),
         cmocka_unit_test_setup_teardown(a_temporary_name_that_is_taken, enter, leave),
         cmocka_unit_test_setup_teardown(files_have_the_rights_of_files, enter, leave),
+        cmocka_unit_test_setup_teardown(only_files_are_replaced, enter, leave),
         cmocka_unit_test_setup_teardown(a_write_that_fails, enter, leave),
         cmocka_unit_test_setup_teardown(a_folder_that_another_takes, enter, leave),
         cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_had, enter, leave),

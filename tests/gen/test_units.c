@@ -11,6 +11,7 @@
 #include "compile/pool.h"
 #include "compile/ptxas_log.h"
 #include "support.h"
+#include "expand/source.h"
 #include "expand/tokens.h"
 #include "compile/scratch_dir.h"
 
@@ -135,6 +136,23 @@ static void fields_do_not_run_together(void **state)
     assert_memory_not_equal(x, y, HASH_BYTES);
     assert_int_equal(hash_short((const unsigned char[HASH_BYTES]){1, 2, 3, 4, 5, 6, 7, 8, 9}),
                      0x0102030405060708);
+}
+
+static void paths_out_of_the_templates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool out;
+    } cases[] = {
+        {"", false},      {"a", false},    {"/a", true},    {"..", true},    {"../a", true},
+        {"a/../b", true}, {"a/..", true},  {"..a", false},  {".a", false},   {"a/..b/c", false},
+        {"./a", false},   {"a./b", false}, {"a/.x", false}, {"x./..", true}, {"a/b/c", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (source_leads_out(cases[i].name, strlen(cases[i].name)) != cases[i].out)
+            fail_msg("%s", cases[i].name);
+    assert_false(source_leads_out("a/..", 3)); /* no more of the name than its size */
 }
 
 static void globs(void **state)
@@ -357,6 +375,7 @@ int main(void)
         cmocka_unit_test(hash_is_sha256),
         cmocka_unit_test(tokens_are_what_the_compiler_sees),
         cmocka_unit_test(fields_do_not_run_together),
+        cmocka_unit_test(paths_out_of_the_templates),
         cmocka_unit_test(globs),
         cmocka_unit_test(target_names),
         cmocka_unit_test(targets_for_gpus),
