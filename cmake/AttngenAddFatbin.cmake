@@ -29,6 +29,13 @@ function(attngen_add_fatbin name)
         message(FATAL_ERROR "attngen_add_fatbin(${name}): this attngen was built without its "
                             "generator (ATTNGEN_GENERATOR=OFF)")
     endif()
+    # An empty folder would make the globs below walk the whole file system.
+    foreach(folder attngen_TEMPLATES_DIR attngen_TUNING_DIR)
+        if(NOT IS_DIRECTORY "${${folder}}")
+            message(FATAL_ERROR "attngen_add_fatbin(${name}): ${folder} is '${${folder}}', which is no folder; "
+                                "find_package(attngen) and add_subdirectory() set it")
+        endif()
+    endforeach()
 
     if(NOT arg_OUTPUT)
         set(arg_OUTPUT ${name}.fatbin)

@@ -5,35 +5,24 @@ include(CMakePackageConfigHelpers)
 set(ATTNGEN_INSTALL_CMAKEDIR ${CMAKE_INSTALL_LIBDIR}/cmake/attngen)
 set(ATTNGEN_INSTALL_DATADIR ${CMAKE_INSTALL_DATADIR}/attngen)
 
-set(exported)
+# Components are what AttngenPackages.cmake makes a Debian package of each.
+set_target_properties(attngen_static PROPERTIES EXPORT_NAME attngen_static)
+set_target_properties(attngen_shared PROPERTIES EXPORT_NAME attngen)
 foreach(library attngen_static attngen_shared)
-    if(TARGET ${library})
-        list(APPEND exported ${library})
-        target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-    endif()
+    target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endforeach()
-if(TARGET attngen_static)
-    set_target_properties(attngen_static PROPERTIES EXPORT_NAME attngen_static)
-    add_library(attngen::attngen_static ALIAS attngen_static)
-endif()
-if(TARGET attngen_shared)
-    set_target_properties(attngen_shared PROPERTIES EXPORT_NAME attngen)
-    add_library(attngen::attngen ALIAS attngen_shared)
-endif()
+install(TARGETS attngen_static attngen_shared EXPORT attngenTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(EXPORT attngenTargets NAMESPACE attngen:: DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR} COMPONENT development)
 if(TARGET attngen)
-    list(APPEND exported attngen)
+    # An export of its own: who has the library alone has no program to name.
     set_target_properties(attngen PROPERTIES EXPORT_NAME generator)
-endif()
-if(exported)
-    install(TARGETS ${exported} EXPORT attngenTargets
-            RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
-            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-    if(TARGET attngen)
-        # The search path is the build tree's alone (gen/CMakeLists.txt gives it).
-        install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/attngen\")")
-    endif()
-    install(EXPORT attngenTargets NAMESPACE attngen:: DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR})
+    install(TARGETS attngen EXPORT attngenGenerator RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+    # The search path is the build tree's alone (gen/CMakeLists.txt gives it).
+    install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/attngen\")"
+            COMPONENT tools)
+    install(EXPORT attngenGenerator NAMESPACE attngen:: DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR} COMPONENT tools)
 endif()
 
 # Sub-programs are what bench/ builds under the name attngen-*.
@@ -41,25 +30,27 @@ if(ATTNGEN_BENCH AND EXISTS ${PROJECT_SOURCE_DIR}/bench/CMakeLists.txt)
     get_property(bench_targets DIRECTORY ${PROJECT_SOURCE_DIR}/bench PROPERTY BUILDSYSTEM_TARGETS)
     list(FILTER bench_targets INCLUDE REGEX "^attngen-")
     if(bench_targets)
-        install(TARGETS ${bench_targets} RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/attngen)
+        install(TARGETS ${bench_targets} RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/attngen
+                COMPONENT tools)
     endif()
 endif()
 
-install(DIRECTORY ${ATTNGEN_INCLUDE_DIR}/attngen DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+install(DIRECTORY ${ATTNGEN_INCLUDE_DIR}/attngen DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
         FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY templates DESTINATION ${ATTNGEN_INSTALL_DATADIR}
-        FILES_MATCHING PATTERN "*.lua" PATTERN "*.in" PATTERN "*.cuh" PATTERN "*.h"
-                      PATTERN "*.txt")
-if(EXISTS ${PROJECT_SOURCE_DIR}/generated/tuning)
-    install(DIRECTORY generated/tuning DESTINATION ${ATTNGEN_INSTALL_DATADIR}
+if(TARGET attngen)
+    install(DIRECTORY templates DESTINATION ${ATTNGEN_INSTALL_DATADIR} COMPONENT tools
+            FILES_MATCHING PATTERN "*.lua" PATTERN "*.in" PATTERN "*.cuh" PATTERN "*.h"
+                          PATTERN "*.txt")
+    install(DIRECTORY generated/tuning DESTINATION ${ATTNGEN_INSTALL_DATADIR} COMPONENT tools
             FILES_MATCHING PATTERN "*.tsv")
+    install(FILES docs/attngen.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT manual)
 endif()
 if(ATTNGEN_PREBUILT)
-    install(FILES ${ATTNGEN_PREBUILT} DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen RENAME attngen.fatbin)
+    install(FILES ${ATTNGEN_PREBUILT} DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen RENAME attngen.fatbin
+            COMPONENT kernels)
 elseif(TARGET product AND ATTNGEN_PRODUCT)
-    install(FILES ${ATTNGEN_PRODUCT_FILE} DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen)
+    install(FILES ${ATTNGEN_PRODUCT_FILE} DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen COMPONENT kernels)
 endif()
-install(FILES docs/attngen.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 
 configure_package_config_file(
     cmake/attngenConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/attngenConfig.cmake
@@ -70,7 +61,7 @@ write_basic_package_version_file(
 install(FILES ${PROJECT_BINARY_DIR}/cmake/attngenConfig.cmake
               ${PROJECT_BINARY_DIR}/cmake/attngenConfigVersion.cmake
               cmake/AttngenAddFatbin.cmake
-        DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR})
+        DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR} COMPONENT development)
 
 # pkg-config: the prefix follows the .pc file, so that the tree can be moved.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -91,4 +82,6 @@ foreach(dir INCLUDEDIR DATADIR BINDIR)
     endif()
 endforeach()
 configure_file(cmake/attngen.pc.in ${PROJECT_BINARY_DIR}/cmake/attngen.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/cmake/attngen.pc DESTINATION ${pc_dir})
+install(FILES ${PROJECT_BINARY_DIR}/cmake/attngen.pc DESTINATION ${pc_dir} COMPONENT development)
+
+include(AttngenPackages)

@@ -2,12 +2,8 @@
 # and `regen`, which refreshes what is generated and committed: the catalog of
 # all targets, the digests in the tuning tables, and the tables of README.md and
 # of the benchmark's report.
-add_executable(attngen::generator ALIAS attngen)
-set(attngen_TEMPLATES_DIR ${PROJECT_SOURCE_DIR}/templates)
-set(attngen_TUNING_DIR ${PROJECT_SOURCE_DIR}/generated/tuning)
 set(ATTNGEN_PRODUCT_FILE ${PROJECT_BINARY_DIR}/attngen.fatbin)
 set(ATTNGEN_CATALOG ${PROJECT_SOURCE_DIR}/generated/catalog.tsv)
-include(AttngenAddFatbin)
 
 string(REPLACE "," ";" product_targets "${ATTNGEN_TARGETS}")
 string(REPLACE "," ";" product_families "${ATTNGEN_FAMILIES}")

@@ -3,7 +3,8 @@
 # does nothing where all of it is there, and prints the CUDA toolkit's folder.
 #
 #     scripts/setup.sh            compiler, CMake, Ninja, Lua 5.4, cmocka, Python
-#     scripts/setup.sh clang      clang, clang-format and clang-tidy as well; python: what a virtual environment needs
+#     scripts/setup.sh clang      clang, clang-format and clang-tidy as well; python: what a virtual environment needs;
+#                                 packages: what makes and checks Debian packages
 #
 # The CUDA toolkit itself is not installed: it is looked for in $CUDA_HOME,
 # $CUDA_PATH, beside nvcc on PATH and in /usr/local/cuda*.
@@ -37,7 +38,11 @@ for extra in "$@"; do
         need clang-tidy command -v clang-tidy
         ;;
     python) need python3-venv python3 -c 'import ensurepip, venv' ;;
-    *) fail "unknown argument '$extra': allowed are clang, python" ;;
+    packages)
+        need dpkg-dev command -v dpkg-shlibdeps
+        need lintian command -v lintian
+        ;;
+    *) fail "unknown argument '$extra': allowed are clang, packages, python" ;;
     esac
 done
 
@@ -71,4 +76,4 @@ for root in "${CUDA_HOME:-}" "${CUDA_PATH:-}" "${on_path%/bin/nvcc}" /usr/local/
 done
 fail "no CUDA toolkit with nvcc, fatbinary and NVRTC in \$CUDA_HOME, \$CUDA_PATH, on PATH or in" \
     "/usr/local/cuda*. Debian packages of it: https://developer.nvidia.com/cuda-downloads" \
-    "(12.8 or newer; cuda-nvcc, cuda-nvrtc-dev and cuda-cudart-dev are enough)"
+    "(13.0; docs/toolkits.md says what others give; cuda-nvcc, cuda-nvrtc-dev and cuda-cudart-dev are enough)"

@@ -15,8 +15,10 @@
 #         gcc      builds with gcc, makes the product, runs every test
 #         python   builds the wheel around gcc's product, installs it and runs its tests on NumPy and JAX; skips with a
 #                  message where the packages that it needs cannot be had
+#         toolkits compiles a sample of variants with the NVRTC of four CUDA toolkits from PyPI, with gcc's generator
+#                  (scripts/toolkits.sh); skips with a message where PyPI does not give them
 #
-# Build folders: build-test, build-clang, build-fuzz, build-mutate,
+# Build folders: build-toolkits, build-test, build-clang, build-fuzz, build-mutate,
 # build-asan, build-tsan, build-python.
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,11 +27,12 @@ cd "$(dirname "$0")/.."
 extra=
 for stage in "$@"; do
     case $stage in
-    gcc | asan | tsan | mutate) ;;
-    python) extra="$extra python" ;;
+    gcc) extra="$extra packages" ;;
+    asan | tsan | mutate) ;;
+    python | toolkits) extra="$extra python" ;;
     clang | format | fuzz | lint) extra="$extra clang" ;;
     *)
-        echo "test.sh: unknown stage '$stage': allowed are format, lint, clang, fuzz, mutate, asan, tsan, gcc, python" >&2
+        echo "test.sh: unknown stage '$stage': allowed are format, lint, clang, fuzz, mutate, asan, tsan, gcc, python, toolkits" >&2
         exit 1
         ;;
     esac
@@ -97,6 +100,11 @@ for stage in "$@"; do
         ctest --test-dir build-test --output-on-failure --no-tests=error -j "$jobs"
         ;;
     python) python_stage ;;
+    toolkits)
+        [ -e build-test/build.ninja ] || configure_test
+        cmake --build build-test -j "$jobs" --target attngen
+        scripts/toolkits.sh build-test --quick
+        ;;
     *) preset_stage "$stage" ;;
     esac
 done

@@ -18,7 +18,7 @@ fail() {
 }
 
 mkdir "$tree"
-for part in CMakeLists.txt cmake gen runtime templates generated bench docs; do
+for part in CMakeLists.txt LICENSE cmake gen runtime templates generated bench docs; do
     [ ! -e "$source/$part" ] || cp -R "$source/$part" "$tree/$part"
 done
 written=$(python3 "$source/scripts/doc_blocks.py" "$source/docs/adding-a-family.md" "$tree")
