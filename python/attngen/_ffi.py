@@ -44,7 +44,7 @@ def _load():
             tvm_ffi = _import_tvm_ffi()
             where = folder()
             # By its SONAME, libattngen_tvmffi finds the library that is loaded here.
-            names = [n for n in ("libattngen.so.1", "libattngen.so") if (where / n).exists()]
+            names = [n for n in ("libattngen.so.0", "libattngen.so") if (where / n).exists()]
             if not names:
                 raise ImportError(f"attngen: there is no libattngen.so in {where}")
             ctypes.CDLL(str(where / names[0]), ctypes.RTLD_GLOBAL)
