@@ -155,6 +155,18 @@ static void add_line(struct reader *r, char *const *f, char **at)
     }
 }
 
+static void list_families(struct recorded *recorded)
+{
+    recorded->families = calloc(gen__num_families, sizeof(*recorded->families));
+    for (uint32_t i = 0; i < gen__num_families; i++) {
+        size_t k = 0;
+        while (k < recorded->num_seeds && recorded->seeds[k].family != gen__families[i])
+            k++;
+        if (k < recorded->num_seeds)
+            recorded->families[recorded->num_families++] = gen__families[i];
+    }
+}
+
 void recorded_read(const char *path, struct recorded *recorded)
 {
     size_t size;
@@ -168,6 +180,7 @@ void recorded_read(const char *path, struct recorded *recorded)
     free(text);
     if (!recorded->num_seeds)
         fail(path, "no problems");
+    list_families(recorded);
 }
 
 void recorded_free(struct recorded *recorded)
@@ -175,5 +188,6 @@ void recorded_free(struct recorded *recorded)
     for (size_t i = 0; i < recorded->num_seeds; i++)
         free(recorded->seeds[i].text);
     free(recorded->seeds);
+    free(recorded->families);
     free(recorded->bytes);
 }

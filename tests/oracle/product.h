@@ -15,6 +15,9 @@ struct recorded {
     size_t size;
     struct seed *seeds;
     size_t num_seeds;
+    /* Those that have seeds: a family that came later is not asked about. */
+    const struct gen__family **families;
+    uint32_t num_families;
 };
 
 /* Reads a gzip file. Exits with a message where it cannot be read. */
