@@ -227,7 +227,7 @@ static void bare(void **state)
     zeros.b.initial_state = x.initial, zeros.b.d_final_state = x.d_final;
     backward(&zeros, &other);
     assert_memory_equal(&grad, &other, sizeof grad);
-    const struct gen__kda_gradients none = {NULL};
+    const struct gen__kda_gradients none = {0};
     assert_int_equal(gen__kda_backward(r.dims, &r.b, &none), GEN_OK);
     r.b.in.cu_seqlens = NULL;
     r.dims[KDA_BATCH] = 1, r.dims[KDA_SEQ_LEN] = cu_seqlens[BATCH], r.dims[KDA_NUM_TOKENS] = 0;
