@@ -169,7 +169,7 @@ static bool is_fresh(struct session *s, const struct table *table, const struct 
     if (!row || !session_find_variant(s, row->variant, &v) ||
         session_passes_over(s, shape->problem, &v))
         return false;
-    /* What a run would do is told without the driver's version. */
+    /* A preview does not know the driver's version. */
     return is_same_kernel(table, row, &v) &&
            (!*table->identity.driver || strcmp(row->driver, table->identity.driver) == 0);
 }

@@ -31,20 +31,20 @@ static uint32_t level_of(const char *word, size_t length)
     return 0;
 }
 
-uint32_t gen__log_wishes(void)
+uint32_t gen__log_levels_of_environment(void)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    const char *wish = getenv("GEN_LOG"), *unknown = NULL;
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    const char *word = getenv("GEN_LOG"), *unknown = NULL;
     uint32_t levels = 0;
-    while (wish && *wish) {
-        const size_t length = strcspn(wish, ", ");
-        const uint32_t level = level_of(wish, length);
+    while (word && *word) {
+        const size_t length = strcspn(word, ", ");
+        const uint32_t level = level_of(word, length);
         if (length && !level && !unknown)
-            unknown = wish;
+            unknown = word;
         levels |= level;
-        wish += length + (wish[length] != '\0');
+        word += length + (word[length] != '\0');
     }
-    if (unknown && !atomic_flag_test_and_set(&told))
+    if (unknown && !atomic_flag_test_and_set(&warned))
         fprintf(stderr,
                 "attngen: GEN_LOG holds \"%.*s\"; allowed: select, load and explain, "
                 "comma-separated\n",

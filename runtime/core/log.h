@@ -20,8 +20,8 @@ static inline uint32_t gen__log_now(void)
     return atomic_load_explicit(&gen__log_state, memory_order_relaxed);
 }
 
-/* The levels that GEN_LOG names; words that it may not hold are told on stderr, once a process. */
-uint32_t gen__log_wishes(void);
+/* The levels that GEN_LOG names; other words are named on stderr, once a process. */
+uint32_t gen__log_levels_of_environment(void);
 
 /* One line (of GEN_LOG_EXPLAIN: several), without a newline at the end. Nothing that the callback
  * calls is logged. */

@@ -138,7 +138,7 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
     if (status)
         return status;
     build_variants(library);
-    library->log = gen__log_wishes();
+    library->log = gen__log_levels_of_environment();
     static _Atomic(uint64_t) last_identity;
     library->identity = atomic_fetch_add_explicit(&last_identity, 1, memory_order_relaxed) + 1;
     return gen__tables_read(library, options->table_paths, options->num_table_paths);

@@ -179,7 +179,7 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
     gen__plan_seal(plan);
     gen__memo_put(&key, plan);
     if (gen__logs_select(library))
-        gen__memo_put(&key, plan); /* as if the problem came again: it is told once */
+        gen__memo_put(&key, plan); /* as if the problem came again: it is logged once */
     return GEN_OK;
 }
 
