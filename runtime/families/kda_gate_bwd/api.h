@@ -25,8 +25,7 @@ enum gen_kda_gate_bwd_tag { GEN_KDA_GATE_BWD = 0x4b444742 /* "KDGB" */ };
 /* Without tokens the sums are written all the same, as zeros. */
 typedef gen_kda_stage_problem gen_kda_gate_bwd_problem;
 
-/* Bytes of `partials`: for each value head a word, and the sums of each slot of a chunk. Slots:
- * batch * ceil(seq_len / 64), or num_tokens / 64 + batch. */
+/* Bytes of `partials`. Slots of chunks: batch * ceil(seq_len / 64), or num_tokens / 64 + batch. */
 #define GEN_KDA_GATE_BWD_PARTIALS(slots, num_v_heads, head_dim) \
     ((int64_t)(num_v_heads) * (16 + 4 * (int64_t)(slots) * ((head_dim) + 4)))
 
@@ -45,9 +44,11 @@ typedef struct gen_kda_gate_bwd_args {
     float *d_A_log;            /* [num_v_heads], 4-byte aligned; NULL: not wanted, and where A_log
                                   is */
     float *d_dt_bias;          /* [num_v_heads, head_dim]; NULL: not wanted, and where dt_bias is */
-    void *partials;            /* scratch memory of GEN_KDA_GATE_BWD_PARTIALS bytes that may hold
-                                  anything and that no other launch uses at the time; NULL where
-                                  both sums are */
+    float *partials;           /* memory of GEN_KDA_GATE_BWD_PARTIALS bytes, which may hold
+                                  anything before and is used by no other launch at the time:
+                                  [slots, num_v_heads, head_dim + 4] shares of d_dt_bias and, behind
+                                  them, of d_A_log; then 16 bytes a head that launches count in.
+                                  NULL where both sums are */
     /* Distance between tokens in elements, a multiple of 8; 0: packed. */
     int64_t g_stride, d_g_stride;
     float lower_bound;  /* of the gate, -5 <= lower_bound < 0; -5 is usual */
