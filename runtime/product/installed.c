@@ -54,8 +54,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Adds the products of a folder in the order of their names; none where there is no such folder. */
-static enum gen_status add_folder(struct gen__paths *paths, const char *folder)
+enum gen_status gen__folder_products(struct gen__paths *paths, const char *folder)
 {
     const size_t first = paths->count;
     enum gen_status status = GEN_OK;
@@ -84,7 +83,7 @@ static enum gen_status add_named(struct gen__paths *paths, const char *name, siz
         return status; /* what is no file is told when it is opened */
     char *folder = paths->at[--paths->count];
     const size_t before = paths->count;
-    status = add_folder(paths, folder);
+    status = gen__folder_products(paths, folder);
     if (!status && paths->count == before)
         status = gen__fail(GEN_STATUS_IO, VARIABLE " names the folder %s, which has no *" SUFFIX,
                            folder);
@@ -126,7 +125,7 @@ static enum gen_status add_beside(struct gen__paths *paths)
     if (status)
         return status;
     char *folder = paths->at[--paths->count];
-    status = add_folder(paths, folder);
+    status = gen__folder_products(paths, folder);
     if (!status && paths->count == 0)
         status = gen__fail(GEN_STATUS_IO,
                            "there is no installed product: " VARIABLE

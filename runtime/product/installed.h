@@ -15,6 +15,9 @@ struct gen__paths {
  * with gen__paths_free() also after a failure. Errors: IO (there is none; the message names the
  * places), OUT_OF_MEMORY. */
 enum gen_status gen__installed_products(struct gen__paths *paths);
+/* Adds the files *.fatbin of a folder in the order of their names; none where there is no such
+ * folder. Errors: IO (it cannot be read), OUT_OF_MEMORY. */
+enum gen_status gen__folder_products(struct gen__paths *paths, const char *folder);
 void gen__paths_free(struct gen__paths *paths);
 
 #endif /* GEN_INSTALLED_H */
