@@ -19,7 +19,8 @@ enum command {
     COMMAND_CHECK = 1 << 4,
     COMMAND_WHY = 1 << 5,
     COMMAND_TRY = 1 << 6,
-    COMMAND_REKEY = 1 << 7
+    COMMAND_REKEY = 1 << 7,
+    COMMAND_TABLE = 1 << 8
 };
 
 struct strings {

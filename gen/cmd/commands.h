@@ -16,6 +16,7 @@ int command_check(struct session *session);
 int command_why(struct session *session);
 int command_try(struct session *session);
 int command_rekey(struct session *session);
+int command_table(struct session *session);
 
 /* What plan, build and why share: variants expanded, the toolkit found, and
  * what the cache holds taken. */
