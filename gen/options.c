@@ -16,7 +16,7 @@
      COMMAND_TRY)
 #define COMPILING (COMMAND_PLAN | COMMAND_BUILD)
 
-enum kind { TEXT, LIST, COMMAS, NUMBER, BYTES, FLAG, FORMAT };
+enum kind { TEXT, LIST, COMMAS, NUMBER, REAL, BYTES, FLAG, FORMAT };
 
 struct option {
     const char *name;
@@ -56,6 +56,11 @@ static const struct option table[] = {
      "variants that this tuning table picks, and the fallback of every required key (repeatable)"},
     {"from-table", 0, "FILE", LIST, AT(from_tables), COMMAND_LIST | COMMAND_EXPAND,
      "variants that this tuning table picks (repeatable)"},
+    {"winners", 0, "CLASS", COMMAS, AT(winners), COMPILING,
+     "as few variants as keep the times of this class's tuning table, and every fallback; embeds "
+     "it (repeatable)"},
+    {"max-regret", 0, "R", REAL, AT(max_regret), COMPILING,
+     "with --winners: how much slower than its row's a variant may be; default: 0.01"},
     {"full", 0, NULL, FLAG, AT(full), COMPILING | COMMAND_LIST | COMMAND_CHECK,
      "also the variants that no tuning table picks: what a new GPU is tuned with"},
     {"output", 'o', "PATH", TEXT, AT(output), COMMAND_BUILD,
@@ -240,6 +245,15 @@ static long parse_number(struct session *session, const char *name, const char *
     return value;
 }
 
+static double parse_real(struct session *session, const char *name, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0) || value > 10)
+        fail(session, "--%s: '%s' is no number; allowed: 0 to 10", name, text);
+    return value;
+}
+
 uint64_t options_bytes(struct session *session, const char *what, const char *text)
 {
     static const char units[] = "KMGT";
@@ -286,6 +300,9 @@ static void store(struct session *session, struct options *options, const struct
         break;
     case NUMBER:
         *(long *)(void *)place = parse_number(session, o->name, value);
+        break;
+    case REAL:
+        *(double *)(void *)place = parse_real(session, o->name, value);
         break;
     case BYTES:
         *(uint64_t *)(void *)place =
@@ -362,6 +379,7 @@ void options_parse(struct session *session, struct options *options, int argc, c
     options->command_name = argv[0];
     options->command = options_command(argv[0]);
     options->timeout = 120;
+    options->max_regret = -1; /* not given */
     bool only_words = false;
     for (int i = 1; i < argc; i++) {
         if (!only_words && strcmp(argv[i], "--") == 0)
@@ -371,4 +389,10 @@ void options_parse(struct session *session, struct options *options, int argc, c
         else
             add_string(session, &options->words, argv[i]);
     }
+    if (options->max_regret >= 0 && options->winners.count == 0)
+        fail(session, "--max-regret: of which tables? Give --winners CLASS");
+    if (options->winners.count > 0 && options->from_tables.count > 0)
+        fail(session, "--winners and --from-table exclude each other, found both; allowed: one");
+    if (options->max_regret < 0)
+        options->max_regret = 0.01;
 }

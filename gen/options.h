@@ -34,7 +34,8 @@ struct options {
     struct strings words; /* what is no option */
 
     const char *templates, *output, *catalog, *cache, *product, *against;
-    struct strings families, targets, only, tables, from_tables;
+    struct strings families, targets, only, tables, from_tables, winners;
+    double max_regret;
     long jobs, timeout;
     uint64_t max_bytes;   /* 0: no limit */
     uint64_t cache_limit; /* 0: not given */

@@ -93,14 +93,6 @@ enum table_state table_state(const struct catalog *known, const struct tuning_ro
     return row->code != 0 && variant->code_digest == 0 ? TABLE_OTHER : TABLE_EXPIRED;
 }
 
-void table_good_rows(struct session *session, const struct tuning_table *table)
-{
-    for (size_t i = 0; i < table->count; i++)
-        if (table->rows[i].bad != NULL)
-            fail(session, "%s:%u: %s; `attngen table check` lists every such row", table->path,
-                 table->rows[i].line, table->rows[i].bad);
-}
-
 /* ---- diff ---------------------------------------------------------------------------- */
 
 static int rows_in_order(const void *a, const void *b)
@@ -151,8 +143,8 @@ static int table_diff(struct session *session)
         fail(session, "table diff: %zu files; allowed: two", words->count - 1);
     tuning_read(session, words->items[1], &a);
     tuning_read(session, words->items[2], &b);
-    table_good_rows(session, &a);
-    table_good_rows(session, &b);
+    tuning_good_rows(session, &a);
+    tuning_good_rows(session, &b);
     if (a.count > 0)
         qsort(a.rows, a.count, sizeof *a.rows, rows_in_order);
     if (b.count > 0)

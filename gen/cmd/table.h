@@ -21,9 +21,6 @@ enum table_state {
 };
 enum table_state table_state(const struct catalog *known, const struct tuning_row *row);
 
-/* Fails at the first malformed row. */
-void table_good_rows(struct session *session, const struct tuning_table *table);
-
 int table_check(struct session *session);
 int table_merge(struct session *session);
 

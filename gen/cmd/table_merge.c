@@ -210,7 +210,7 @@ int table_merge(struct session *session)
         fail(session, "table merge: %zu files; allowed: two", words->count - 1);
     for (int t = 0; t < 2; t++) {
         tuning_read(session, words->items[1 + t], &m->table[t]);
-        table_good_rows(session, &m->table[t]);
+        tuning_good_rows(session, &m->table[t]);
         if (m->table[t].count > 0)
             qsort(m->table[t].rows, m->table[t].count, sizeof *m->table[t].rows, rows_in_order);
         no_duplicates(m, &m->table[t]);

@@ -166,6 +166,14 @@ void tuning_read(struct session *session, const char *path, struct tuning_table 
         fail(session, "%s: no line of column names: it is cut short", path);
 }
 
+void tuning_good_rows(struct session *session, const struct tuning_table *table)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (table->rows[i].bad != NULL)
+            fail(session, "%s:%u: %s; `attngen table check` lists every such row", table->path,
+                 table->rows[i].line, table->rows[i].bad);
+}
+
 const char *tuning_head(struct session *session, const struct tuning_table *table, const char *key)
 {
     for (size_t i = 0; i < table->num_head; i++)

@@ -34,6 +34,8 @@ struct tuning_table {
 
 /* Fails where the head is malformed; a malformed row is kept, with the reason. */
 void tuning_read(struct session *session, const char *path, struct tuning_table *table);
+/* Fails at the first malformed row. */
+void tuning_good_rows(struct session *session, const struct tuning_table *table);
 /* The value of a line of the head, or NULL. */
 const char *tuning_head(struct session *session, const struct tuning_table *table, const char *key);
 /* The same as a number of at least 1; fails where there is none. */
