@@ -2,7 +2,7 @@
  * kda_bwd: what it allows and what it says where it does not, its launches and what they are left
  * to, and its reference, whose gradients stand where they should.
  */
-#include "core/half.h"
+#include "reference/half.h"
 #include "families/kda/backward.h"
 #include "families/kda_bwd/kda_bwd.h"
 #include "h200.h"

@@ -5,9 +5,9 @@
 #include "families/kda_bwd/kda_bwd.h"
 
 #include "families/kda_prefill/api.h"
-#include "family/data.h"
-#include "family/scatter.h"
-#include "core/half.h"
+#include "reference/data.h"
+#include "reference/scatter.h"
+#include "reference/half.h"
 
 #include <inttypes.h>
 #include <math.h>
