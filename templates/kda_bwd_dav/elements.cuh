@@ -3,6 +3,8 @@
 #pragma once
 
 #include "kda_chunk_intra/tile.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
 
 namespace kda_stage {
 
@@ -29,7 +31,7 @@ template <class T> struct chunk_rows {
 
     __device__ __forceinline__ float2 pair(const float *x, int row, int column) const
     {
-        const uint2 both = load_global_8(x + row * stride + column);
+        const uint2 both = ld_global_v2_u32(x + row * stride + column);
         return make_float2(__uint_as_float(both.x), __uint_as_float(both.y));
     }
 
@@ -41,7 +43,7 @@ template <class T> struct chunk_rows {
     __device__ __forceinline__ float2 load(const unsigned short *x, int row, int column) const
     {
         return row < valid ? to_float2<T>(static_cast<unsigned>(
-                                 load_global(reinterpret_cast<const int *>(x + row * qk_stride + column))))
+                                 ld_global(reinterpret_cast<const int *>(x + row * qk_stride + column))))
                            : make_float2(0.f, 0.f);
     }
 };

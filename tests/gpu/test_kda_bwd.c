@@ -30,7 +30,7 @@
 #include "families/kda_gate_bwd/api.h"
 #include "families/kda_qk_bwd/api.h"
 #include "families/kda/stage.h"
-#include "family/scatter.h"
+#include "reference/scatter.h"
 
 #include <stdlib.h>
 #include <string.h>

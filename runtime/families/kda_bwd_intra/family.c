@@ -6,8 +6,8 @@
 #include "families/kda_bwd_intra/api.h"
 #include "kda_bwd_intra/args.h"
 #include "families/kda/stage.h"
-#include "family/data.h"
-#include "family/scatter.h"
+#include "reference/data.h"
+#include "reference/scatter.h"
 
 #include <math.h>
 #include <string.h>
