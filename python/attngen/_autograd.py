@@ -21,8 +21,10 @@ class _Kda(torch.autograd.Function):
         states = None
         if keep_states:
             states = q.new_empty((chunks(q, cu_seqlens), v.shape[-2], q.shape[-1], v.shape[-1]))
+        # Rows behind the last of packed sequences are zeros, as their gradients are.
+        out = None if cu_seqlens is None else torch.zeros_like(v, memory_format=torch.contiguous_format)
         o, final_state = families.kda_prefill(q, k, v, g, beta, initial_state=initial_state, A_log=A_log,
-                                              dt_bias=dt_bias, cu_seqlens=cu_seqlens, states=states,
+                                              dt_bias=dt_bias, cu_seqlens=cu_seqlens, states=states, out=out,
                                               output_final_state=output_final_state, **ctx.options)
         ctx.save_for_backward(q, k, v, g, beta, initial_state, A_log, dt_bias, cu_seqlens, states)
         return o, final_state

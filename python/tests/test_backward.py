@@ -185,8 +185,8 @@ def test_sums_need_their_room():
     x, heads = np.zeros((1, 70, 2, 64), np.float32), np.zeros(2, np.float32)
     call = _ffi.function("kda_gate_bwd")
     with pytest.raises(ValueError, match="partials has 1116 bytes; 1120 are wanted"):
-        call(0, 0, None, x, x, x.copy(), heads, None, heads.copy(), None, np.zeros(279, np.float32), None, None, 2, -5.0,
-             True)
+        call(0, 0, None, x, x, x.copy(), heads, None, heads.copy(), None, np.zeros(279, np.float32), None, None, 2,
+             -5.0, True)
 
 
 def test_kda_without_gradients_is_the_prefill(rng, dtype):
