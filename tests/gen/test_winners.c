@@ -254,6 +254,51 @@ static void classes_and_numbers(void **state)
     outcome_free(&o);
 }
 
+/* Groups of the fp32 key, by whether they say that the product lacks variants of rows. */
+static int groups_with_holes(const char *table, const char *only)
+{
+    int count = 0;
+    struct outcome o = attngen("build", "--templates", "x", "-t", "sm_90a,sm_80", "-q", "-o",
+                               "w.fatbin", "--tables", table, "--only", only, NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    open_product();
+    for (uint32_t i = 0; i < product.index.num_groups; i++) {
+        struct gen_pack_group group;
+        struct gen_pack_target target;
+        memcpy(&group, product.data + product.index.groups_offset + i * sizeof group, sizeof group);
+        memcpy(&target, product.data + product.index.targets_offset + group.target * sizeof target,
+               sizeof target);
+        if (group.lacks_rows) {
+            assert_string_equal(product.strings + group.name, "tiny_fp32");
+            assert_int_equal(target.compute_capability, 90);
+            count++;
+        }
+    }
+    free(product.data);
+    return count;
+}
+
+/* A product of some variants says where rows of others stood, for what runs on the table's class.
+ */
+static void a_part_of_a_table_says_so(void **state)
+{
+    (void)state;
+    put_rows(row(1, A, "10.0", B, "10.01", NULL), row(2, B, "5.0", "-", "-", NULL), "", "");
+    assert_int_equal(groups_with_holes("sm90_132sm.tsv", "*_v4_*"), 1);
+    assert_int_equal(groups_with_holes("sm90_132sm.tsv", "*"), 0);
+    struct outcome o = winners("0.01"); /* the row is moved, so there is no hole */
+    assert_run(o, 0);
+    outcome_free(&o);
+    open_product();
+    for (uint32_t i = 0; i < product.index.num_groups; i++) {
+        struct gen_pack_group group;
+        memcpy(&group, product.data + product.index.groups_offset + i * sizeof group, sizeof group);
+        assert_int_equal(group.lacks_rows, 0);
+    }
+    free(product.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +308,7 @@ int main(void)
         cmocka_unit_test(what_others_make_needless_goes),
         cmocka_unit_test(rows_of_other_targets_are_counted),
         cmocka_unit_test(classes_and_numbers),
+        cmocka_unit_test(a_part_of_a_table_says_so),
     };
     return cmocka_run_group_tests(tests, build_once, remove_scratch);
 }
