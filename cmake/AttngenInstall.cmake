@@ -43,6 +43,7 @@ if(TARGET attngen)
                           PATTERN "*.txt")
     install(DIRECTORY generated/tuning DESTINATION ${ATTNGEN_INSTALL_DATADIR} COMPONENT tools
             FILES_MATCHING PATTERN "*.tsv")
+    install(FILES generated/catalog.tsv DESTINATION ${ATTNGEN_INSTALL_DATADIR} COMPONENT tools)
     install(FILES docs/attngen.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT manual)
 endif()
 if(ATTNGEN_PREBUILT)
