@@ -356,13 +356,51 @@ static struct outcome installed(const char *arguments)
     return o;
 }
 
-static void install(void)
+static void install_program(const char *from, const char *to)
 {
     size_t size;
-    char *program = get(ATTNGEN, &size);
-    put_bytes(in_scratch("inst/bin/attngen"), program, size);
+    char *program = get(from, &size);
+    put_bytes(in_scratch("%s", to), program, size);
     free(program);
-    assert_int_equal(chmod(in_scratch("inst/bin/attngen"), 0755), 0);
+    assert_int_equal(chmod(in_scratch("%s", to), 0755), 0);
+}
+
+static void install(void)
+{
+    install_program(ATTNGEN, "inst/bin/attngen");
+    install_program(GENERATOR, "inst/libexec/attngen/attngen-generator");
+}
+
+/* An installation of the runtime and its programs, without the generator. */
+static void programs_without_a_generator(void **state)
+{
+    (void)state;
+    install();
+    assert_int_equal(unlink(in_scratch("inst/libexec/attngen/attngen-generator")), 0);
+    put("inst/libexec/attngen/attngen-within", "#!/bin/sh\necho within \"$@\"\n");
+    chmod(in_scratch("inst/libexec/attngen/attngen-within"), 0755);
+    struct outcome o = installed("within a");
+    assert_run(o, 0);
+    assert_string_equal(o.out, "within a\n");
+    outcome_free(&o);
+    static const char *const commands[] = {"build -t sm_90a", "generator", ""};
+    for (size_t i = 0; i < 3; i++) {
+        o = installed(commands[i]);
+        assert_run(o, 1);
+        assert_string_equal(o.out, "");
+        assert_holds(o.err, i < 2 ? "attngen: unknown command " : "attngen: no command given");
+        assert_holds(o.err, "this installation has no generator");
+        assert_holds(o.err, "\n  within   attngen within --help says more\n");
+        outcome_free(&o);
+    }
+    o = installed("--help");
+    assert_run(o, 0);
+    assert_holds(o.out, "  within   attngen within --help says more\n");
+    outcome_free(&o);
+    o = installed("--version");
+    assert_run(o, 0);
+    assert_holds(o.out, "attngen ");
+    outcome_free(&o);
 }
 
 static void sub_programs(void **state)
@@ -395,6 +433,8 @@ static void sub_programs(void **state)
     o = installed("--help");
     assert_run(o, 0);
     assert_holds(o.out, "\n  within ");
+    assert_holds(o.out, "\n  beside ");
+    assert_lacks(o.out, "  generator");
     outcome_free(&o);
 }
 
@@ -468,6 +508,7 @@ int main(void)
         cmocka_unit_test(json_is_json),
         cmocka_unit_test(json_of_any_byte),
         cmocka_unit_test(sub_programs),
+        cmocka_unit_test(programs_without_a_generator),
         cmocka_unit_test(installed_templates_are_found),
         cmocka_unit_test(output_that_cannot_be_written),
     };
