@@ -167,9 +167,6 @@ void winners_open(struct session *session, struct pack_tables *tables, struct wi
             winners->elsewhere += c.count == 0;
         }
     keep(session, wanted);
-    if (winners->elsewhere == winners->rows)
-        fail(session, "--winners: none of %zu rows names a variant of these families and targets",
-             winners->rows);
 }
 
 /* ---- the choices --------------------------------------------------------------------- */
@@ -317,6 +314,13 @@ void winners_choose(struct session *session, struct pack_tables *tables, struct 
 
 void winners_print(const struct session *session, const struct winners *w)
 {
+    if (w->elsewhere == w->rows) {
+        fprintf(stderr,
+                "attngen: --winners: none of %zu rows names a variant of these families and "
+                "targets: the %zu fallbacks alone are kept, of %zu variants\n",
+                w->rows, w->kept, w->all);
+        return;
+    }
     fprintf(
         stderr,
         "attngen: --winners: %zu of %zu variants (%.1f times fewer): %zu fallbacks and %zu that "
