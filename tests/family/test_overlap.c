@@ -200,7 +200,7 @@ static void outputs_over_other_tensors(void **state)
         const struct gen__family *family = gen__families[f];
         char path[512], line[512];
         unsigned laid = 0;
-        if (!family->extents && !strncmp(family->name, "kda_bwd_", 8))
+        if (!family->extents && strstr(family->name, "_bwd"))
             continue;
         assert_non_null(family->extents);
         snprintf(path, sizeof path, SOURCE_DIR "/bench/shapes/%s_verify.txt", family->name);
