@@ -1,5 +1,5 @@
 #include "common/buffers.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "kda_decode.h"
 
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <stdlib.h>
 

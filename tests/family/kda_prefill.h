@@ -4,7 +4,7 @@
 
 #include "families/kda/chunk.h"
 #include "families/kda_prefill/api.h"
-#include "core/half.h"
+#include "reference/half.h"
 #include "test.h"
 
 #include <stdlib.h>

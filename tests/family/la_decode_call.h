@@ -4,7 +4,7 @@
 
 #include "la_decode.h"
 
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "families/mla_decode/mla_decode.h"
 #include "families/mla_merge/mla_merge.h"
 #include "h200.h"
-#include "core/half.h"
+#include "reference/half.h"
 #include "test.h"
 
 #include <math.h>

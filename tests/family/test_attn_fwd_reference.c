@@ -3,7 +3,7 @@
  * small whole numbers, so that every result is a fraction that can be written down.
  */
 #include "families/attn_fwd/attn_fwd.h"
-#include "core/half.h"
+#include "reference/half.h"
 #include "test.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* bf16, fp16, e4m3 and e5m2 against their definitions, over every code. */
 #include "test.h"
 
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <float.h>
 #include <math.h>

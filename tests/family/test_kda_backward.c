@@ -2,7 +2,7 @@
  * The gradients of Kimi Delta Attention against central differences of the forward reference, for
  * each form of gates and betas.
  */
-#include "core/half.h"
+#include "reference/half.h"
 #include "families/kda/backward.h"
 #include "families/kda_prefill/api.h"
 #include "test.h"

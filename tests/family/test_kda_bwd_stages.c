@@ -3,7 +3,7 @@
  * which one after the other, and behind those of the forward pass, come to the gradients that the
  * recurrence in reverse has.
  */
-#include "core/half.h"
+#include "reference/half.h"
 #include "families/kda/backward.h"
 #include "families/kda_bwd_dav/api.h"
 #include "families/kda_bwd_dhu/api.h"

@@ -2,7 +2,7 @@
  * the recurrence. */
 #include "h200.h"
 #include "kda_prefill.h"
-#include "core/half.h"
+#include "reference/half.h"
 #include "test.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  */
 #include "h200.h"
 #include "kda_prefill.h"
-#include "core/half.h"
+#include "reference/half.h"
 #include "families/kda/layout.h"
 #include "families/kda/segments.h"
 #include "test.h"

@@ -4,7 +4,7 @@
  */
 #include "families/kda_prefill/api.h"
 #include "kda_stages.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <math.h>
 #include <string.h>

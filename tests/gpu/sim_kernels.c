@@ -1,6 +1,6 @@
 #include "sim_kernels.h"
 
-#include "core/half.h"
+#include "reference/half.h"
 #include "la_decode/args.h"
 
 #include <math.h>

@@ -14,7 +14,7 @@
 #include "make_product.h"
 #include "measure/peer_file.h"
 #include "common/problems.h"
-#include "core/half.h"
+#include "reference/half.h"
 #include "common/util.h"
 #include "verify/verify.h"
 

@@ -13,7 +13,7 @@
 #include "families/kda/stage.h"
 #include "make_product.h"
 #include "common/problems.h"
-#include "core/half.h"
+#include "reference/half.h"
 #include "common/util.h"
 #include "verify/verify.h"
 

@@ -11,7 +11,7 @@
 #include "families/attn_fwd/attn_fwd.h"
 #include "make_product.h"
 #include "measure/numerics.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <inttypes.h>
 #include <math.h>

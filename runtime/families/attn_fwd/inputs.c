@@ -3,8 +3,8 @@
  * they have, what stands in them, and the other ways to pass them.
  */
 #include "families/attn_fwd/attn_fwd.h"
-#include "family/data.h"
-#include "family/scatter.h"
+#include "reference/data.h"
+#include "reference/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -9,7 +9,7 @@
  * request's end are not read.
  */
 #include "families/attn_fwd/attn_fwd.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <math.h>
 #include <stdlib.h>

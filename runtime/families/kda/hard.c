@@ -3,8 +3,8 @@
  * kda_intra, kda_chunk_intra and kda_prefill: chunk.h says which.
  */
 #include "families/kda/chunk.h"
-#include "family/scatter.h"
-#include "core/half.h"
+#include "reference/scatter.h"
+#include "reference/half.h"
 
 #include <math.h>
 

@@ -6,7 +6,7 @@
 #define GEN_REFERENCE_KDA_INPUTS_H
 
 #include "families/kda/chunk.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <math.h>
 

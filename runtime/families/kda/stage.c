@@ -1,9 +1,9 @@
 /* The problem of the stages of Kimi Delta Attention prefill on the host: stage.h. */
 #include "families/kda/stage.h"
 
-#include "family/scatter.h"
+#include "reference/scatter.h"
 #include "core/fastdiv.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <inttypes.h>
 #include <math.h>

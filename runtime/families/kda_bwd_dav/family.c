@@ -5,7 +5,7 @@
 #include "families/kda_bwd_dav/api.h"
 #include "kda_bwd_dav/args.h"
 #include "families/kda/stage.h"
-#include "family/data.h"
+#include "reference/data.h"
 
 #include <math.h>
 #include <string.h>

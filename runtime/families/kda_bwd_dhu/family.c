@@ -5,7 +5,7 @@
 #include "families/kda_bwd_dhu/api.h"
 #include "kda_bwd_dhu/args.h"
 #include "families/kda/stage.h"
-#include "family/data.h"
+#include "reference/data.h"
 
 #include <math.h>
 #include <string.h>

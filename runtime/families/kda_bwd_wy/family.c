@@ -6,7 +6,7 @@
 #include "families/kda_bwd_wy/api.h"
 #include "kda_bwd_wy/args.h"
 #include "families/kda/stage.h"
-#include "family/data.h"
+#include "reference/data.h"
 
 #include <math.h>
 #include <string.h>

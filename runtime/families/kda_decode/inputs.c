@@ -7,8 +7,8 @@
  * of its own, as speculative decoding wants it.
  */
 #include "families/kda_decode/kda_decode.h"
-#include "family/data.h"
-#include "family/scatter.h"
+#include "reference/data.h"
+#include "reference/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>

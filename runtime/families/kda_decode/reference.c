@@ -14,7 +14,7 @@
  * a state is rounded where it goes to the pool, an output once.
  */
 #include "families/kda_decode/kda_decode.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <math.h>
 #include <string.h>

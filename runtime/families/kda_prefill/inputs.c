@@ -3,7 +3,7 @@
  * other ways to pass a problem, bytes and operations.
  */
 #include "families/kda_prefill/kda_prefill.h"
-#include "family/data.h"
+#include "reference/data.h"
 
 #include <inttypes.h>
 #include <math.h>

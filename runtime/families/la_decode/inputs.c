@@ -4,7 +4,7 @@
  */
 #include "families/la_decode/la_decode.h"
 
-#include "family/data.h"
+#include "reference/data.h"
 
 #include <inttypes.h>
 #include <math.h>

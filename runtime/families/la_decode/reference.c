@@ -12,7 +12,7 @@
  * the state to fp32, the output to the type of q, k and v.
  */
 #include "families/la_decode/la_decode.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Other ways to pass a problem of mla_decode, and data that hurts: for the verifier and the tests.
  */
 #include "families/mla_decode/mla_decode.h"
-#include "family/data.h"
+#include "reference/data.h"
 
 enum form {
     FORM_SPLIT,       /* latents and rotary keys apart */

@@ -7,7 +7,7 @@
  */
 #include "families/mla_decode/mla_decode.h"
 #include "families/mla/mla.h"
-#include "family/scatter.h"
+#include "reference/scatter.h"
 
 #include <inttypes.h>
 #include <math.h>

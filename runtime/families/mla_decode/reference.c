@@ -21,7 +21,7 @@
  * changes nothing but the last bits.
  */
 #include "families/mla_decode/mla_decode.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <math.h>
 #include <stdlib.h>

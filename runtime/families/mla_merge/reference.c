@@ -14,7 +14,7 @@
  * o_i is not looked at. Neither is a slot that the workspace does not have.
  */
 #include "families/mla_merge/mla_merge.h"
-#include "core/half.h"
+#include "reference/half.h"
 
 #include <math.h>
 
