@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attn_fwd/tiles.cuh"
+#include "lib/pipeline.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ticket.cuh"
@@ -16,16 +17,6 @@ enum attn_order {
 };
 
 template <attn_order order> constexpr int attn_blocks_of_a_unit = order == order_twin ? 2 : 1;
-
-// A place in a ring of `places`, and in which of its phases the round is, in one register.
-template <int places> struct attn_ring {
-    unsigned at; // place, + 16 in phase 1
-
-    __device__ __forceinline__ explicit attn_ring(unsigned phase = 0) : at(phase * 16) {}
-    __device__ __forceinline__ unsigned place() const { return places == 1 ? 0 : at % 16; }
-    __device__ __forceinline__ unsigned phase() const { return at / 16; }
-    __device__ __forceinline__ void next() { at = at % 16 == places - 1 ? (at ^ 16) & 16 : at + 1; }
-};
 
 // Has the phase with this parity ended? Does not wait.
 __device__ __forceinline__ bool attn_landed(unsigned long long &barrier, unsigned parity)
@@ -41,7 +32,7 @@ __device__ __forceinline__ unsigned attn_low_of(unsigned address)
 
 // Tiles under way: published ahead, at work, being written.
 constexpr int attn_slots = 4;
-using attn_place = attn_ring<attn_slots>;
+using attn_place = ring_place<attn_slots>;
 
 // The work descriptor that the producer warp publishes. Behind the last tile comes one with `last` < 0.
 struct attn_told {
