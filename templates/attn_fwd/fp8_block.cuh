@@ -14,7 +14,7 @@ struct control {
     unsigned long long q_full[q_places][groups], q_empty[q_places][groups];
     unsigned long long k_full[stages], k_empty[stages], ready_full[stages], ready_empty[stages], v_full[v_stages],
         v_empty[v_stages];
-    attn_told told;
+    attn_published published;
     float scale[attn_slots];   // of a published tile's raw products, to base 2; with softcap: of those, for tanh
     float descale[attn_slots]; // of its values
 };

@@ -27,18 +27,18 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
 {
     if (mask == mask_any && p.cap_scale != 0.f)
         attn_cap_scaled(s, w.scale);
-    hide_keys(p, w.kv_len, w.edge, s, key);
+    mask_keys(p, w.kv_len, w.edge, s, key);
 }
 
-// The tile that is published at `told`, of which the group leaves out the last `out` blocks; returns the block that it begins with.
-__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+// The tile that is published at `published`, of which the group leaves out the last `out` blocks; returns the block that it begins with.
+__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &published,
                                           int group, int out, group_tile &w)
 {
-    const attn_tile &t = b.c->told.tile[told.place()];
+    const attn_tile &t = b.c->published.tile[published.place()];
     const int j = t.last - 1 - out;
-    w = {told.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len, edge_of(p, t, group),
-         b.c->scale[told.place()]};
-    told.next();
+    w = {published.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len,
+         edge_of(p, t, group), b.c->scale[published.place()]};
+    published.next();
     return j;
 }
 
@@ -56,10 +56,10 @@ __device__ __forceinline__ void take_queries(const block_state &b, group_queries
 }
 
 // A tile of which the group has nothing to work out: what comes for it goes back, and rows that see no key are written.
-__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &published,
                                           int group, q_ring &at, unsigned &block)
 {
-    const attn_tile &t = b.c->told.tile[told.place()];
+    const attn_tile &t = b.c->published.tile[published.place()];
     const int count = t.last - t.first;
     if (count > 0) {
         mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
@@ -79,15 +79,15 @@ __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const bl
         release(b.c->ready_empty[block % stages]);
     }
     __syncwarp();
-    release(b.c->told.empty[told.place()]);
-    told.next();
+    release(b.c->published.empty[published.place()]);
+    published.next();
 }
 
 // Where a group is.
 struct group_place {
     unsigned block = 0; // counts keys and values
     q_ring queries;
-    attn_place told;
+    attn_place published;
 };
 
 } // namespace

@@ -84,7 +84,7 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
     for (int h = 0; h < 2; h++) {
         const bool any = sum[h] > 0.f;
         factor[h] = any ? rcp_fast(sum[h]) : 0.f;
-        lse[h] = any ? log2_fast(sum[h]) - g.minus[h] : minus_infinity();
+        lse[h] = any ? log2_fast(sum[h]) - g.neg_max[h] : minus_infinity();
     }
     // Lane l knows where row l goes, and its log-sum-exp from the first of the four lanes that have it.
     const float low = __shfl_sync(0xffffffffu, lse[0], lane % 8 * 4),

@@ -26,7 +26,7 @@ struct gathered_rows {
     }
 };
 
-__device__ void feed(const gen_mla_decode_params &p, const block_state &b)
+__device__ void produce(const gen_mla_decode_params &p, const block_state &b)
 {
     const int line = threadIdx.x % 128 / 8, chunk = threadIdx.x % 8;
     const unsigned to = line * 128 + ((chunk ^ line % 8) << 4); // 16 rows further it is the same chunk
