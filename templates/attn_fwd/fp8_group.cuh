@@ -1,4 +1,4 @@
-// The Hopper kernels of attn_fwd for 8 bits: what a consumer warpgroup knows of its tile. The template gives shapes and types.
+// The Hopper kernels of attn_fwd for 8 bits: what a consumer warpgroup keeps of its tile. The template gives shapes and types.
 #pragma once
 
 #include "attn_fwd/fp8.cuh"
@@ -48,14 +48,14 @@ __device__ __forceinline__ float softmax_scale(const gen_attn_fwd_params &p, con
     return mask == mask_any && p.cap_scale != 0.f ? p.scale_log2 : w.scale;
 }
 
-// The tile's queries have landed: has them where products take them from.
+// Waits until the tile's queries have arrived, and puts them where products take them from.
 __device__ __forceinline__ void take_queries(const block_state &b, group_queries &q, int group, const q_ring &at)
 {
     mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
     q.take(b.q(at.place(), group));
 }
 
-// A tile of which the group has nothing to work out: what comes for it goes back, and rows that see no key are written.
+// A tile of which the group has nothing to compute: it releases what is loaded for it, and writes rows that see no key.
 __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &published,
                                           int group, q_ring &at, unsigned &block)
 {
@@ -63,7 +63,7 @@ __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const bl
     const int count = t.last - t.first;
     if (count > 0) {
         mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
-        __syncwarp(); // one lane tells for all
+        __syncwarp(); // one lane arrives for all
         release(b.c->q_empty[at.place()][group]);
         at.next();
     } else {

@@ -68,7 +68,7 @@ struct group_state {
     __device__ __forceinline__ void reset() { r.reset(); }
 };
 
-// The output, whose products have landed, becomes relative to M, which moved since: exponentiate() left the factors in shared memory, for there are
+// The output, whose products are complete, becomes relative to M, which moved since: exponentiate() left the factors in shared memory, for there are
 // no registers to spare.
 __device__ __forceinline__ void follow_reference(const block_state &b, group_state &g)
 {

@@ -7,7 +7,7 @@
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"
 
-// Which bounds a kernel knows of: its required axis `mask`.
+// Which bounds a kernel has code for: its required axis `mask`.
 enum attn_mask {
     mask_full,   // every key counts
     mask_causal, // no window, no softcap, not varlen

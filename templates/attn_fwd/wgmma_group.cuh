@@ -100,7 +100,7 @@ __device__ __forceinline__ void end_rows(const block_state &b, group_state &g, i
         attn_put_rows<element, stage_place>(g.o, factor, b.staged(place));
 }
 
-// Writes the output, and gives back what only the tile needed.
+// Writes the output, and releases what only the tile needed.
 __device__ __forceinline__ void send_rows(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
                                           const group_state &g, int group, int row, int place, const float (&factor)[2],
                                           const float (&lse)[2])

@@ -1,7 +1,7 @@
 // States brought to L2 before their blocks come (cache = ahead). In layout kv a block reads a piece of every row of its
 // state, and between its sums and its stores it has no load under way; neither suits DRAM. Here every block, once it has
 // issued the loads of its own slice, prefetches to L2 a part of a state that later blocks of the grid will want: in whole contiguous
-// runs, whatever the slices' shape, and while this block's warps meet. The first blocks' states are on their way while the
+// runs, whatever the slices' shape, and while this block's warps meet. The first blocks' states are loaded while the
 // kernel before drains.
 //
 // These are hints: nothing is read into registers, and L2 is where other kernels' stores arrive, so what comes too early

@@ -154,8 +154,8 @@ template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shar
     }
 };
 
-// A block loads all inputs of its tokens at once and turns them into what kda_shared holds later, so that the state is
-// on its way meanwhile. Threads partition the channels, warps the tokens.
+// A block loads all inputs of its tokens at once and makes of them what kda_shared holds later, so that the state is
+// loaded meanwhile. Threads partition the channels, warps the tokens.
 template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inputs {
     static constexpr int WARPS = THREADS / 32;
     static constexpr int GATES = (MAX_TOKENS * HEAD_DIM + THREADS - 1) / THREADS; // a thread

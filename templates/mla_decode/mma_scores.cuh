@@ -264,7 +264,7 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
 
 // What the owners of a row know of it. Scores are in base 2; probabilities are 2^(s - reference), where the reference is
 // `lift` below a maximum of the row, and moves on only where a tile's maximum is more than 2^threshold above that (thresholded rescale
-// of docs/perf/mla_decode.md): they reach 2^(lift + lazy). The lift keeps small ones out of fp16's subnormals. References
+// of docs/perf/mla_decode.md): they reach 2^(lift + threshold). The lift keeps small ones out of fp16's subnormals. References
 // of rows that several warps own are in shared memory. Each owner sums its own columns: as rounded, what the output is
 // divided by, so that its weights add up to one; and exactly, for the log-sum-exp, which a dominant probability's rounding
 // would show in.

@@ -26,7 +26,7 @@ __device__ __forceinline__ int mla_length(const gen_mla_schedule &s, const int *
     return min(max(ld_global(kv_len + request), 0), s.max_kv_len);
 }
 
-// An empty request has one block, too: somebody must write its empty result.
+// An empty request has one block, too, because its empty result must be written.
 __device__ __forceinline__ int mla_blocks(int length)
 {
     return max(1, (length + MLA_BLOCK - 1) / MLA_BLOCK);

@@ -21,7 +21,7 @@ struct group_operands {
 
     __device__ __forceinline__ explicit group_operands(const block_state &b) : low(b.base >> 4 & 0x3fff) {}
 
-    // Called before a round, so that the compiler knows that the address is uniform and computes descriptors once a
+    // Called before a round, so that the address is uniform to the compiler, which then computes descriptors once a
     // warp, by one addition each. The first descriptor is made ahead of the wait for keys; behind it, every product up
     // to the next wait would compute its own.
     __device__ __forceinline__ void renew()

@@ -1,4 +1,4 @@
-// The Hopper kernel of mla_decode: the producer group where its threads copy tiles and queries, 16 bytes a time.
+// The Hopper kernel of mla_decode: the producer group where its threads copy tiles and queries, 16 bytes at a time.
 #pragma once
 
 #include "mla_decode/wgmma_block.cuh"

@@ -17,7 +17,7 @@ struct group_state {
     // -M, plus infinity as long as there is none: a first score's probability is then infinite or no number.
     float neg_max[2];
     float sum[2]; // of this thread's columns of the group's own tiles, in units of 2^M
-    // Of scores, to base 2; not 0, so that times infinity it is no NaN; below 0 it turns their order round.
+    // Of scores, to base 2; not 0, so that times infinity it is no NaN; below 0 it reverses their order.
     float scale;
     bool started; // o holds something
 
