@@ -282,7 +282,6 @@ static bool hard_data(const gen_problem *base, enum gen__data kind, const gen_ar
 
 const struct gen__family gen__family_kda_bwd_intra = {
     GEN__KDA_STAGE(GEN_KDA_BWD_INTRA, kda_bwd_intra),
-    .params_size = sizeof(struct gen_kda_bwd_intra_params),
     .num_required = KDA_INTRA_NUM_REQUIRED,
     .data = hard_data,
 };

@@ -265,7 +265,6 @@ static bool hard_data(const gen_problem *base, enum gen__data kind, const gen_ar
 
 const struct gen__family gen__family_kda_bwd_wy = {
     GEN__KDA_STAGE(GEN_KDA_BWD_WY, kda_bwd_wy),
-    .params_size = sizeof(struct gen_kda_bwd_wy_params),
     .num_required = KDA_NUM_REQUIRED,
     .data = hard_data,
 };

@@ -314,7 +314,6 @@ static bool hard_data(const gen_problem *base, enum gen__data kind, const gen_ar
 
 const struct gen__family gen__family_kda_qk_bwd = {
     GEN__KDA_STAGE(GEN_KDA_QK_BWD, kda_qk_bwd),
-    .params_size = sizeof(struct gen_kda_qk_bwd_params),
     .num_required = KDA_NUM_REQUIRED,
     .data = hard_data,
 };
