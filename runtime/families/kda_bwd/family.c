@@ -31,18 +31,21 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-/* All variants are for the same: what the stages' bytes take. */
+/* Bytes that all launches move: of a token's channel of a value head, and of a query head; of its
+ * rows of 64 scores; and of the K x V elements of a chunk's states, h and d_h, each written and
+ * read once. Beside them betas do not count. */
+enum { V_CHANNEL = 116, QK_CHANNEL = 28, SCORES = 24, STATES = 4 * 2 };
+
+/* All variants are for the same. */
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
     int32_t usual[KDA_NUM_DIMS];
     const int32_t *dims = gen__kda_usual(base, gen__kda_bwd_dims(base), usual);
-    const double d = dims[KDA_HEAD_DIM], tokens = (double)gen__kda_tokens(dims);
-    const double states = gen__kda_bwd_dims(base)[KDA_BWD_KEEP] ? 4 : 5; /* reads and writes */
-    const double elements = 82 + 2 * states * d / KDA_CHUNK;
-    const double scores = 2 * (2 * 2 + 2 * 4 + 2) * KDA_CHUNK;
-    const double bytes =
-        tokens * (dims[KDA_V_HEADS] * (d * elements + scores) + dims[KDA_QK_HEADS] * d * 24);
+    const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS],
+                 tokens = (double)gen__kda_tokens(dims);
+    const double head = V_CHANNEL * d + SCORES * KDA_CHUNK + STATES * d * d / KDA_CHUNK;
+    const double bytes = tokens * (heads * head + dims[KDA_QK_HEADS] * QK_CHANNEL * d);
     (void)variant;
     return KDA_BWD_NUM_LAUNCHES * gen__kda_stage_us(device, bytes / KDA_BWD_NUM_LAUNCHES);
 }
