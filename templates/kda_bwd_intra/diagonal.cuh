@@ -1,7 +1,7 @@
 // Sums over rows within a block of 16, for gates without a bound (kda_bwd_intra.cu.in).
 #pragma once
 
-#include "kda_bwd_dav/elements.cuh"
+#include "kda/elements.cuh"
 #include "kda_bwd_intra/layout.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"

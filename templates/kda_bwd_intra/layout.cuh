@@ -1,7 +1,7 @@
 // Where the operands of kda_bwd_intra lie in shared memory, and how gradients of scores get there (kda_bwd_intra.cu.in).
 #pragma once
 
-#include "kda_chunk_intra/tile.cuh"
+#include "kda/tile.cuh"
 #include "lib/half.cuh"
 #include "lib/ptx/ldst.cuh"
 

@@ -1,8 +1,8 @@
 // Sums over the rows of a chunk that go from anchor to anchor (kda_bwd_intra.cu.in), 16 columns of 16 rows by a warp.
 #pragma once
 
-#include "kda_bwd_dav/elements.cuh"
-#include "kda_bwd_dav/products.cuh"
+#include "kda/elements.cuh"
+#include "kda/gradients.cuh"
 #include "kda_bwd_intra/layout.cuh"
 #include "lib/half.cuh"
 #include "lib/ptx/math.cuh"
@@ -69,10 +69,10 @@ template <class L> struct sums {
                 if (s < 3)
                     m.apply(max(s - !L::safe, 0), d_column);
                 load_rows_first_trans(right, b.base + L::q_rows, 16 * s, 2 * at.group);
-                load_transposed(left, b.base + L::d_qk, 16 * s, 2 * r);
+                load_chunks_first_trans(left, b.base + L::d_qk, 16 * s, 2 * r);
                 multiply(d_column, left, right);
                 load_rows_first_trans(right, b.base + L::b_rows, 16 * s, 2 * at.group);
-                load_transposed(left, b.base + L::d_kk, 16 * s, 2 * r);
+                load_chunks_first_trans(left, b.base + L::d_kk, 16 * s, 2 * r);
                 multiply(d_column, left, right);
             }
     }

@@ -2,7 +2,7 @@
 // of all rows, or of half of them where heads are small. Stages of the backward pass of Kimi Delta Attention share it.
 #pragma once
 
-#include "kda_chunk_intra/tile.cuh"
+#include "kda/tile.cuh"
 #include "lib/half.cuh"
 #include "lib/ptx/ldst.cuh"
 
