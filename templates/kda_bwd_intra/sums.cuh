@@ -42,7 +42,7 @@ __device__ __forceinline__ void multiply(float (&d)[2][4], const unsigned (&left
     mma_m16n8k16<bf16>(d[1], left, right[2], right[3]);
 }
 
-// Sums of block r, relative to its L::anchors.
+// Sums of block r, relative to its anchors.
 template <class L> struct sums {
     float d_q[2][4], a[2][4], d_column[2][4];
 
