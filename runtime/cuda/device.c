@@ -68,6 +68,6 @@ enum gen_status gen_device_query(int ordinal, gen_device *device)
     status = query_attributes(driver, handle, &found);
     if (status)
         return status;
-    *device = found;
+    gen__give(device, &found, sizeof(found));
     return GEN_OK;
 }

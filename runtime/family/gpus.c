@@ -1,6 +1,7 @@
 /* GPUs by name, from a table of published figures, so that selection can be tried for a GPU that is
  * not there. cuda/device.c describes those that are. */
 #include "family/gpus.h"
+#include "family/family.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -82,11 +83,20 @@ const char *gen__target_for(uint32_t compute_capability)
     return arch ? arch->target : "compute_80";
 }
 
+/* Of a newer caller, with nothing that this library does not know? (An older one's has the same
+ * fields until the struct grows; then gen__ask() must complete it as it does a problem.) */
+static bool is_known(const gen_device *device)
+{
+    gen_device known;
+    _Static_assert(sizeof(known) == GEN__LEAST_gen_device, "no older caller has fewer fields");
+    return gen__struct_fit(&known, sizeof(known), 0, device, device->size, GEN__MOST_OUTPUT);
+}
+
 enum gen_status gen__device_check(const gen_device *device)
 {
     if (!device)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "device is NULL");
-    if (device->size != sizeof(gen_device))
+    if (device->size != sizeof(gen_device) && !is_known(device))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "device->size is %u, expected %zu (sizeof(gen_device)); was it filled by "
                          "gen_device_query() or gen_device_named()?",
@@ -172,13 +182,8 @@ static enum gen_status parse_arch(const char *name, gen_device *device)
     return GEN_OK;
 }
 
-enum gen_status gen_device_named(const char *name, gen_device *device)
+static enum gen_status find_named(const char *name, gen_device *device)
 {
-    if (!name || !device)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", name ? "device" : "name");
-    const enum gen_status status = GEN__CHECK_SIZE(device, gen_device);
-    if (status)
-        return status;
     if (!strcasecmp(name, "cpu")) {
         memset(device, 0, sizeof(*device));
         device->size = sizeof(*device);
@@ -196,6 +201,20 @@ enum gen_status gen_device_named(const char *name, gen_device *device)
     if (!strncasecmp(name, "sm_", 3))
         return parse_arch(name, device);
     return unknown_name(name);
+}
+
+enum gen_status gen_device_named(const char *name, gen_device *device)
+{
+    if (!name || !device)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", name ? "device" : "name");
+    enum gen_status status = GEN__CHECK_SIZE(device, gen_device);
+    if (status)
+        return status;
+    gen_device found;
+    status = find_named(name, &found);
+    if (!status)
+        gen__give(device, &found, sizeof(found));
+    return status;
 }
 
 uint32_t gen__published_gbps(uint32_t compute_capability, uint32_t num_sms)

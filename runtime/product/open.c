@@ -266,8 +266,8 @@ enum gen_status gen_library_info_get(const gen_library *library, gen_library_inf
     uint32_t num_tables = 0;
     for (uint32_t i = 0; i < library->num_tables; i++)
         num_tables += !library->tables[i].read.refused;
-    *info = (gen_library_info){
-        .size = sizeof(*info),
+    const gen_library_info known = {
+        .size = sizeof(known),
         .num_variants = library->pack.index->num_variants,
         .num_families = gen__num_families,
         .num_tables = num_tables,
@@ -279,6 +279,7 @@ enum gen_status gen_library_info_get(const gen_library *library, gen_library_inf
         .digest = library->pack.digest,
         .toolkit = gen__pack_string(&library->pack, library->pack.index->toolkit),
     };
+    gen__give(info, &known, sizeof(known));
     return GEN_OK;
 }
 
@@ -296,8 +297,8 @@ enum gen_status gen_variant_get(const gen_library *library, uint32_t index, gen_
                          (long long)pack->index->num_variants - 1);
     const struct gen_pack_variant *v = &pack->variants[index];
     const struct gen_pack_group *g = &pack->groups[v->group];
-    *info = (gen_variant_info){
-        .size = sizeof(*info),
+    const gen_variant_info known = {
+        .size = sizeof(known),
         .name = gen__pack_string(pack, v->name),
         .family = gen__pack_string(pack, pack->families[g->family].name),
         .required = gen__pack_string(pack, g->name),
@@ -311,5 +312,6 @@ enum gen_status gen_variant_get(const gen_library *library, uint32_t index, gen_
         .digest = v->source_digest,
         .code_digest = v->code_digest,
     };
+    gen__give(info, &known, sizeof(known));
     return GEN_OK;
 }

@@ -139,6 +139,12 @@ static const struct gen__family *readable(const gen_library *library, const gen_
     return family && problem->size == family->problem_size ? family : NULL;
 }
 
+static void give_plan(gen_plan *plan, gen_plan *made)
+{
+    gen__plan_seal(made);
+    gen__give(plan, made, sizeof(*made));
+}
+
 /* Without the memo. */
 static enum gen_status select_checked(const gen_library *library, const gen_device *device,
                                       const gen_problem *problem, gen_plan *plan)
@@ -150,10 +156,11 @@ static enum gen_status select_checked(const gen_library *library, const gen_devi
     if (!plan)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "plan is NULL");
     status = GEN__CHECK_SIZE(plan, gen_plan);
+    gen_plan made = {0};
     if (!status)
-        status = select_by_rules(&ask, plan);
+        status = select_by_rules(&ask, &made);
     if (!status)
-        gen__plan_seal(plan);
+        give_plan(plan, &made);
     return status;
 }
 
@@ -216,12 +223,13 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
         gen__reject_text(&ask, index, reject, why, text, sizeof(text));
         return gen__fail(GEN_STATUS_UNSUPPORTED, "variant %.200s %s", variant, text);
     }
+    gen_plan made = {0};
     status = finish_plan(&ask, gen__facts_of(library, index), GEN_WHY_ASKED,
-                         gen__predict(&ask, index), plan);
+                         gen__predict(&ask, index), &made);
     if (status)
         return status;
     if (ask.key.empty)
-        plan->num_launches = 0;
-    gen__plan_seal(plan);
+        made.num_launches = 0;
+    give_plan(plan, &made);
     return GEN_OK;
 }

@@ -31,18 +31,21 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-/* All variants are for the same: what the stages' bytes take. */
+/* Bytes that all launches move: of a token's channel of a value head, and of a query head; of its
+ * rows of 64 scores; and of the K x V elements of a chunk's states, h and d_h, each written and
+ * read once. Beside them betas do not count. */
+enum { V_CHANNEL = 116, QK_CHANNEL = 28, SCORES = 24, STATES = 4 * 2 };
+
+/* All variants are for the same. */
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
     int32_t usual[KDA_NUM_DIMS];
     const int32_t *dims = gen__kda_usual(base, gen__kda_bwd_dims(base), usual);
-    const double d = dims[KDA_HEAD_DIM], tokens = (double)gen__kda_tokens(dims);
-    const double states = gen__kda_bwd_dims(base)[KDA_BWD_KEEP] ? 4 : 5; /* reads and writes */
-    const double elements = 82 + 2 * states * d / KDA_CHUNK;
-    const double scores = 2 * (2 * 2 + 2 * 4 + 2) * KDA_CHUNK;
-    const double bytes =
-        tokens * (dims[KDA_V_HEADS] * (d * elements + scores) + dims[KDA_QK_HEADS] * d * 24);
+    const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS],
+                 tokens = (double)gen__kda_tokens(dims);
+    const double head = V_CHANNEL * d + SCORES * KDA_CHUNK + STATES * d * d / KDA_CHUNK;
+    const double bytes = tokens * (heads * head + dims[KDA_QK_HEADS] * QK_CHANNEL * d);
     (void)variant;
     return KDA_BWD_NUM_LAUNCHES * gen__kda_stage_us(device, bytes / KDA_BWD_NUM_LAUNCHES);
 }
@@ -241,8 +244,6 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     return GEN_OK;
 }
 
-static const char *const coords[] = {"tiles"};
-
 static uint32_t extents(const int32_t *dims, const gen_args *base,
                         struct gen__extent list[GEN__MAX_EXTENTS])
 {
@@ -250,8 +251,7 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
     const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d * 2, v = heads * d;
     const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
-    const int64_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
-    const int64_t states = dims[KDA_BATCH] * v * d * 4;
+    const int64_t beta = (int64_t)gen__kda_beta_bytes(dims), states = dims[KDA_BATCH] * v * d * 4;
     gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
     gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
     gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, a->v_stride * 2);
@@ -275,13 +275,14 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     return 20;
 }
 
+static const char *const coords[] = {"tiles"};
+
 const struct gen__family gen__family_kda_bwd = {
     .name = family,
     .tag = GEN_KDA_BWD,
     .problem_size = sizeof(gen_kda_bwd_problem),
     .args_size = sizeof(gen_kda_bwd_args),
     .params_size = sizeof(union any_params),
-    .extents = extents,
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
     .facts = KDA_STAGE_FACTS,
@@ -298,6 +299,7 @@ const struct gen__family gen__family_kda_bwd = {
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
     .params = params,
+    .extents = extents,
     .reference = gen__kda_bwd_reference,
     .exact = gen__kda_bwd_exact,
     .tensors = gen__kda_bwd_tensors,
