@@ -284,6 +284,16 @@ static void argument_errors(void **state)
     a.initial_state = a.d_final_state = NULL;
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     gen_plan bad = plan;
+    bad.dims[KDA_NUM_TOKENS] = 0; /* all of seq_len tokens */
+    a.cu_seqlens = NULL;
+    a.cu_seqlens_host = back;
+    assert_begins(family->params(&bad, 0, &a.base, NULL, NULL), "kda_bwd: cu_seqlens_host = ");
+    a.cu_seqlens_host = NULL;
+    assert_int_equal(family->params(&bad, 0, &a.base, NULL, NULL), GEN_OK);
+    bad.dims[KDA_QK_HEADS] = 3;
+    assert_failed(family->params(&bad, 0, &a.base, NULL, NULL), MISMATCH,
+                  "kda_bwd: the plan's problem is not what gen_select() writes");
+    bad = plan;
     bad.dims[KDA_BWD_KEEP] = 2;
     assert_failed(family->params(&bad, 0, &a.base, NULL, NULL), MISMATCH,
                   "kda_bwd: the plan's launches are not what gen_select() writes");
