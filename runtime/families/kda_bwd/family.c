@@ -244,6 +244,8 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     return GEN_OK;
 }
 
+static const char *const coords[] = {"tiles"};
+
 static uint32_t extents(const int32_t *dims, const gen_args *base,
                         struct gen__extent list[GEN__MAX_EXTENTS])
 {
@@ -251,7 +253,8 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
     const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d * 2, v = heads * d;
     const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
-    const int64_t beta = (int64_t)gen__kda_beta_bytes(dims), states = dims[KDA_BATCH] * v * d * 4;
+    const int64_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t states = dims[KDA_BATCH] * v * d * 4;
     gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
     gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
     gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, a->v_stride * 2);
@@ -275,14 +278,13 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     return 20;
 }
 
-static const char *const coords[] = {"tiles"};
-
 const struct gen__family gen__family_kda_bwd = {
     .name = family,
     .tag = GEN_KDA_BWD,
     .problem_size = sizeof(gen_kda_bwd_problem),
     .args_size = sizeof(gen_kda_bwd_args),
     .params_size = sizeof(union any_params),
+    .extents = extents,
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
     .facts = KDA_STAGE_FACTS,
@@ -299,7 +301,6 @@ const struct gen__family gen__family_kda_bwd = {
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
     .params = params,
-    .extents = extents,
     .reference = gen__kda_bwd_reference,
     .exact = gen__kda_bwd_exact,
     .tensors = gen__kda_bwd_tensors,
