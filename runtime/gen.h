@@ -244,7 +244,7 @@ enum gen_why {
         GEN_WHY_COUNT
 };
 
-#define GEN_PLAN_MAX_LAUNCHES 6
+#define GEN_PLAN_MAX_LAUNCHES 10
 #define GEN_PLAN_MAX_DIMS 24
 #define GEN_PLAN_MAX_WIDE 5
 

@@ -17,7 +17,7 @@ gen__fail(enum gen_status status, const char *format, ...);
 #define GEN__LEAST_gen_device 100
 #define GEN__LEAST_gen_library_info 56
 #define GEN__LEAST_gen_variant_info 80
-#define GEN__LEAST_gen_plan 336
+#define GEN__LEAST_gen_plan 432
 #define GEN__MOST_OUTPUT 1024 /* bytes; more is no size, but what was in memory before */
 
 #define GEN__CHECK_SIZE(pointer, type)                                           \

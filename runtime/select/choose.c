@@ -7,6 +7,7 @@
  *
  *   TABLE     the device's own class (compute capability and number of SMs): the row nearest in the
  *             sum of |log2| distances of the coordinates, if it is within the family's max_distance
+ *             (and within an octave, where rows of the key name variants that the product lacks)
  *   NEAREST   the nearest measured class of the same compute capability, by the sum of |log2|
  *             ratios of SMs, bandwidth and L2, that has a row within max_distance. The first
  *             coordinate counts the work that there is to partition, so the row is looked up where
@@ -199,6 +200,27 @@ static float by_bandwidth(float us, const gen_device *device, const struct gen__
     return us * ((float)rows->memory_gbps / (float)device->memory_gbps);
 }
 
+bool gen__lacks_rows(const struct gen__ask *ask)
+{
+    const gen_library *library = ask->library;
+    bool lacks = false;
+    for (uint32_t i = 0; i < ask->entry->num_groups; i++) {
+        const struct gen_pack_group *group =
+            &library->pack.groups[library->group_order[ask->entry->first_group + i]];
+        lacks |= group->lacks_rows && gen__target_runs(&library->pack.targets[group->target],
+                                                       ask->device->compute_capability);
+    }
+    return lacks;
+}
+
+/* May a row decide at this distance? Where the product lacks the variants of other rows, the
+ * nearest of those that are left may be far from what was measured. */
+static bool reaches(const struct gen__ask *ask, float octaves)
+{
+    return octaves <= ask->family->max_distance &&
+           (octaves <= GEN__REACH_WITH_HOLES || !gen__lacks_rows(ask));
+}
+
 /* The nearest eligible row of a class, if it is within the family's max_distance. The first
  * coordinate is multiplied by `scale` where the row is looked up, not where its time is. */
 static bool choose_row(const struct gen__ask *ask, const struct gen__class_rows *rows, float scale,
@@ -221,7 +243,7 @@ static bool choose_row(const struct gen__ask *ask, const struct gen__class_rows 
             nearest = nearest_eligible(ask, rows, &at);
     }
     const float octaves = (float)nearest.distance / GEN__OCTAVE;
-    if (nearest.row == GEN__NO_ROW || octaves > ask->family->max_distance)
+    if (nearest.row == GEN__NO_ROW || !reaches(ask, octaves))
         return false;
     choice->facts = rows->facts[rows->slots[nearest.row]];
     choice->rows = rows;

@@ -282,7 +282,7 @@ static void structs_come_back_longer(void **state)
     assert_status(gen_preload(opened.library, &plan.plan), GEN_STATUS_MISMATCH);
     assert_status(gen_launch(opened.library, &plan.plan, &args.base, NULL, NULL),
                   GEN_STATUS_MISMATCH);
-    assert_message("plan->size is 352, expected 336");
+    assert_message("plan->size is 448, expected 432");
     plan.bytes[sizeof(gen_plan) + 15] = 0;
     plan.plan.dims[0]++;
     assert_status(gen_launch(opened.library, &plan.plan, &args.base, NULL, NULL),

@@ -7,7 +7,6 @@
 
 #include "family/occupancy.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -268,31 +267,6 @@ static gen_kda_scan_args scan_args(const int32_t *dims, const gen_kda_prefill_ar
     };
 }
 
-/* The host's copy says what the device's will be. */
-static enum gen_status check_lengths(const int32_t *dims, const int32_t *cu)
-{
-    if (!cu)
-        return GEN_OK;
-    if (!dims[KDA_NUM_TOKENS] && dims[KDA_SEQ_LEN])
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: cu_seqlens_host = %p with num_tokens = 0; allowed: NULL", family,
-                         (const void *)cu);
-    if (cu[0] != 0)
-        return gen__invalid(family, "cu_seqlens_host[0]", cu[0], "0");
-    for (int32_t n = 0; n < dims[KDA_BATCH]; n++)
-        if (cu[n + 1] < cu[n] || (int64_t)cu[n + 1] - cu[n] > dims[KDA_SEQ_LEN])
-            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32 " behind %" PRId32
-                             "; allowed: 0 to seq_len = %" PRId32 " more",
-                             family, n + 1, cu[n + 1], cu[n], dims[KDA_SEQ_LEN]);
-    if (cu[dims[KDA_BATCH]] != dims[KDA_NUM_TOKENS])
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32
-                         "; allowed: num_tokens = %" PRId32,
-                         family, dims[KDA_BATCH], cu[dims[KDA_BATCH]], dims[KDA_NUM_TOKENS]);
-    return GEN_OK;
-}
-
 static enum gen_status check_plan(const gen_plan *plan)
 {
     const int32_t *dims = plan->dims;
@@ -316,7 +290,7 @@ static enum gen_status check_args(const gen_plan *plan, const gen_kda_prefill_ar
     status = gen__kda_check_intra(family, plan->dims, &intra);
     if (!status)
         status = gen__kda_check_inter(family, plan->dims, &inter);
-    return status ? status : check_lengths(plan->dims, a->cu_seqlens_host);
+    return status ? status : gen__kda_check_lengths(family, plan->dims, a->cu_seqlens_host);
 }
 
 /* Of the recurrence between chunks, which is the last. */
