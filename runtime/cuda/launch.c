@@ -6,6 +6,7 @@
  * wrong) is out of its way in functions that are not inlined.
  */
 #include "cuda/driver.h"
+#include "cuda/ranges.h"
 #include "product/library.h"
 #include "product/plan.h"
 
@@ -388,16 +389,20 @@ static inline enum gen_status make_ready(const gen_library *library,
     return status;
 }
 
-static inline enum gen_status launch_one(const gen_library *library, const gen_plan_launch *l,
+static inline enum gen_status launch_one(const gen_library *library,
+                                         const struct gen__family *family, const gen_plan_launch *l,
                                          struct ready *ready, gen_stream stream)
 {
     const struct gen__driver *driver = library->loader->driver;
     void *list[1] = {ready->params};
+    (void)family;
+    gen__range_begin(family->name, gen__variant_name(&library->pack, l->variant));
     /* A CUkernel stands for the function of whichever context is current. */
     const int result =
         l->dependent ? launch_dependent(driver, ready->kernel, l, stream, list)
                      : driver->cuLaunchKernel(ready->kernel, l->grid[0], l->grid[1], l->grid[2],
                                               l->threads, 1, 1, l->shared, stream, list, NULL);
+    gen__range_end();
     return __builtin_expect(result, 0) ? launch_failed(library, l, result) : GEN_OK;
 }
 
@@ -451,6 +456,6 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
     if (!status)
         status = check_apart(family, plan, args, workspace);
     for (uint32_t i = 0; !status && i < plan->num_launches; i++)
-        status = launch_one(library, &plan->launch[i], &ready[i], stream);
+        status = launch_one(library, family, &plan->launch[i], &ready[i], stream);
     return status;
 }
