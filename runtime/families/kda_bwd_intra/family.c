@@ -313,7 +313,6 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_bwd_intra = {
     GEN__KDA_STAGE(GEN_KDA_BWD_INTRA, kda_bwd_intra),
-    .params_size = sizeof(struct gen_kda_bwd_intra_params),
     .extents = extents,
     .num_required = KDA_INTRA_NUM_REQUIRED,
     .data = hard_data,
