@@ -66,8 +66,13 @@ const char *gen_version(void)
     return VERSION_TEXT(GEN_VERSION_MAJOR, GEN_VERSION_MINOR, GEN_VERSION_PATCH);
 }
 
-enum gen_status gen__bad_size(const char *name, const char *type, uint32_t size, size_t expected)
+enum gen_status gen__bad_struct(const void *pointer, const char *name, size_t expected,
+                                const char *type)
 {
+    uint32_t size;
+    if (!pointer)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", name);
+    memcpy(&size, pointer, sizeof(size));
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                      "%s->size is %u, expected %zu (sizeof(%s)); set it before the call", name,
                      size, expected, type);

@@ -11,12 +11,13 @@ __attribute__((format(printf, 2, 3)))
 enum gen_status
 gen__fail(enum gen_status status, const char *format, ...);
 
-/* A struct that a call fills must be of this library's size, which its caller says, lest what is
- * behind a smaller one be overwritten. */
-#define GEN__CHECK_SIZE(pointer, type) \
-    ((pointer)->size == sizeof(type)   \
-         ? GEN_OK                      \
-         : gen__bad_size(#pointer, #type, (pointer)->size, sizeof(type)))
-enum gen_status gen__bad_size(const char *name, const char *type, uint32_t size, size_t expected);
+/* Is there a struct of this library's size, which its caller says, lest what is behind a smaller
+ * one be overwritten? */
+#define GEN__CHECK_STRUCT(pointer, type)          \
+    ((pointer) && (pointer)->size == sizeof(type) \
+         ? GEN_OK                                 \
+         : gen__bad_struct((pointer), #pointer, sizeof(type), #type))
+enum gen_status gen__bad_struct(const void *pointer, const char *name, size_t expected,
+                                const char *type);
 
 #endif /* GEN_STATUS_H */

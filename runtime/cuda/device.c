@@ -37,10 +37,8 @@ static enum gen_status query_attributes(const struct gen__driver *driver, int ha
 
 enum gen_status gen_device_query(int ordinal, gen_device *device)
 {
-    if (!device)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "device is NULL");
     const struct gen__driver *driver;
-    enum gen_status status = GEN__CHECK_SIZE(device, gen_device);
+    enum gen_status status = GEN__CHECK_STRUCT(device, gen_device);
     if (!status)
         status = gen__driver_open(&driver);
     if (status)

@@ -133,7 +133,7 @@ static enum gen_status allow_shared(const gen_library *library, const struct gen
             return gen__driver_fail(driver, result, "cuDeviceGetAttribute", name);
         /* A text target runs on devices with less shared memory than this
          * variant needs; selection does not pick it there. */
-        if (!gen__target_runs(target, (uint32_t)(10 * major + minor)) ||
+        if (!gen_pack_runs(target, (uint32_t)(10 * major + minor)) ||
             (uint64_t)v->shared_dynamic + v->shared_static > (uint32_t)limit)
             continue;
         result = driver->cuKernelSetAttribute(GEN__KERNEL_MAX_DYNAMIC_SHARED,
@@ -176,8 +176,8 @@ static enum gen_status load_locked(const gen_library *library, uint32_t variant,
     /* Once: threads with a loaded kernel read it without the lock. */
     if (!loader->driver)
         loader->driver = driver;
-    loader->libraries[variant] = image_library;
-    atomic_store_explicit(&loader->kernels[variant], *kernel, memory_order_release);
+    loader->variants[variant].library = image_library;
+    atomic_store_explicit(&loader->variants[variant].kernel, *kernel, memory_order_release);
     return GEN_OK;
 }
 
@@ -187,7 +187,7 @@ static enum gen_status load(const gen_library *library, uint32_t variant, void *
     enum gen_status status = GEN_OK;
     bool loaded = false;
     pthread_mutex_lock(&loader->lock);
-    *kernel = atomic_load_explicit(&loader->kernels[variant], memory_order_acquire);
+    *kernel = atomic_load_explicit(&loader->variants[variant].kernel, memory_order_acquire);
     if (!*kernel) {
         status = load_locked(library, variant, kernel);
         loaded = !status;
@@ -207,8 +207,8 @@ void gen__unload_all(gen_library *library)
 {
     const struct gen__loader *loader = library->loader;
     for (uint32_t i = 0; loader->driver && i < library->pack.index->num_variants; i++)
-        if (loader->libraries[i])
-            loader->driver->cuLibraryUnload(loader->libraries[i]);
+        if (loader->variants[i].library)
+            loader->driver->cuLibraryUnload(loader->variants[i].library);
 }
 
 /* Drivers load a kernel's code into a context at its first launch there. Does
@@ -354,7 +354,7 @@ static inline enum gen_status make_ready(const gen_library *library,
     enum gen_status status = family->params(plan, index, args, workspace, ready->params);
     if (__builtin_expect(status != GEN_OK, 0))
         return status;
-    _Atomic(void *) *kernel = &library->loader->kernels[variant];
+    _Atomic(void *) *kernel = &library->loader->variants[variant].kernel;
     ready->kernel = atomic_load_explicit(kernel, memory_order_acquire);
     if (__builtin_expect(!ready->kernel, 0)) {
         status = load_for_launch(library, variant, stream);

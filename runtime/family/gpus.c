@@ -174,9 +174,9 @@ static enum gen_status parse_arch(const char *name, gen_device *device)
 
 enum gen_status gen_device_named(const char *name, gen_device *device)
 {
-    if (!name || !device)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", name ? "device" : "name");
-    const enum gen_status status = GEN__CHECK_SIZE(device, gen_device);
+    if (!name)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "name is NULL");
+    const enum gen_status status = GEN__CHECK_STRUCT(device, gen_device);
     if (status)
         return status;
     if (!strcasecmp(name, "cpu")) {

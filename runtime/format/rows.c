@@ -297,6 +297,8 @@ static bool parse_row(struct parser *p, struct gen__span line, struct pending *p
     text = field(p, fields, GEN__COLUMN_REQUIRED);
     if (!gen__span_is(text, view->strings + group->name))
         return bad(p, text, "not the required key of the row's variant");
+    if (!gen_pack_runs(&view->targets[group->target], p->table->compute_capability))
+        return bad(p, field(p, fields, GEN__COLUMN_VARIANT), "its code does not run on the class");
 
     if (!parse_problem(p, family, field(p, fields, GEN__COLUMN_PROBLEM), row->counts) ||
         !parse_us(p, field(p, fields, GEN__COLUMN_US), &row->us) || !parse_optional(p, fields, row))
@@ -317,8 +319,7 @@ static bool is_passed_over(const struct parser *p, const struct pending *pending
         const struct gen_pack_target *target = &view->targets[group->target];
         if (group->family == pending->group->family && target->kind != GEN_PACK_PTX &&
             strcmp(view->strings + group->values, pending->values) == 0 &&
-            gen_pack_code_runs(target->kind, target->compute_capability,
-                               p->table->compute_capability))
+            gen_pack_runs(target, p->table->compute_capability))
             return true;
     }
     return false;
