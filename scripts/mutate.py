@@ -25,7 +25,7 @@ SOURCES = {
     "runtime/product/tables.c": (["*"], ["runtime_test_table", "runtime_test_tables", "runtime_test_faults", "runtime_test_image"]),
     "runtime/format/rows.c": (["*"], ["runtime_test_table_text", "runtime_test_table", "fuzz_table_replay", "runtime_test_faults"]),
     "runtime/format/table.c": (["*"], ["runtime_test_table_text", "runtime_test_table"]),
-    "runtime/cuda/launch.c": (["*check*", "may_launch", "launch_ok", "bad_*", "gen_launch", "gen_preload", "load*"],
+    "runtime/cuda/launch.c": (["*check*", "may_launch", "bad_*", "gen_launch", "gen_preload", "load*"],
                               ["runtime_test_launch", "runtime_test_misuse", "runtime_test_parts", "runtime_test_image",
                                "runtime_test_faults"]),
     "runtime/cuda/device.c": (["*"], ["runtime_test_device", "runtime_test_misuse"]),
