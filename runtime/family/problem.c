@@ -3,7 +3,6 @@
 #include "core/text.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MAX_FIELDS 32
@@ -37,25 +36,20 @@ static struct word next_word(const char **text)
     return (struct word){begin, (int)(end - begin)};
 }
 
-static enum gen_status fail_field(const struct gen__family *family, struct word name)
+/* Says the values of a field, or where it is NULL the fields of the family. */
+static enum gen_status fail_word(const struct gen__family *family, const struct gen__field *field,
+                                 struct word word)
 {
     char list[512];
     struct gen__text text = gen__text_over(list, sizeof list);
-    for (uint32_t i = 0; i < family->num_fields; i++)
-        gen__text_add(&text, "%s%s", i ? ", " : "", family->fields[i].name);
+    for (uint32_t i = 0; i < (field ? field->num_values : family->num_fields); i++)
+        gen__text_add(&text, "%s%s", i ? ", " : "",
+                      field ? field->values[i] : family->fields[i].name);
+    if (field)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = \"%.*s\"; allowed: %s",
+                         family->name, field->name, word.length, word.at, list);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s has no field \"%.*s\"; allowed: %s",
-                     family->name, name.length, name.at, list);
-}
-
-static enum gen_status fail_name(const struct gen__family *family, const struct gen__field *field,
-                                 struct word value)
-{
-    char list[512];
-    struct gen__text text = gen__text_over(list, sizeof list);
-    for (uint32_t i = 0; i < field->num_values; i++)
-        gen__text_add(&text, "%s%s", i ? ", " : "", field->values[i]);
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = \"%.*s\"; allowed: %s", family->name,
-                     field->name, value.length, value.at, list);
+                     family->name, word.length, word.at, list);
 }
 
 static enum gen_status parse_name(const struct gen__family *family, const struct gen__field *field,
@@ -66,38 +60,30 @@ static enum gen_status parse_name(const struct gen__family *family, const struct
             *number = (int32_t)i;
             return GEN_OK;
         }
-    return fail_name(family, field, value);
+    return fail_word(family, field, value);
 }
 
+/* strtol() would take leading blanks, "+" and "0x". */
 static enum gen_status parse_number(const struct gen__family *family,
                                     const struct gen__field *field, struct word value,
                                     int32_t *number)
 {
-    /* strtol alone would take leading blanks, "+" and "0x". The text may be
-     * long and unterminated here, so only what an int32_t can fill is copied. */
-    char digits[16] = "";
     const int sign = value.length && value.at[0] == '-';
+    const int64_t most = INT32_MAX - gen__field_more(field);
     bool bad = value.length == sign;
-    int zeros = sign;
-    for (int i = sign; i < value.length; i++)
+    int64_t parsed = 0;
+    for (int i = sign; i < value.length; i++) {
         bad |= value.at[i] < '0' || value.at[i] > '9';
+        if (parsed <= INT32_MAX) /* what is more stays so */
+            parsed = 10 * parsed + (value.at[i] - '0');
+    }
     if (bad)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = \"%.*s\"; allowed: an integer",
                          family->name, field->name, value.length, value.at);
-
-    while (zeros < value.length - 1 && value.at[zeros] == '0')
-        zeros++;
-    long long parsed = INT64_MAX;
-    if (value.length - zeros <= 10) {
-        memcpy(digits, value.at + zeros, (size_t)(value.length - zeros));
-        parsed = strtoll(digits, NULL, 10);
-        if (sign)
-            parsed = -parsed;
-    }
-    const int32_t most = INT32_MAX - gen__field_more(field);
+    parsed = sign ? -parsed : parsed;
     if (parsed < INT32_MIN || parsed > most)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: %s = %.*s; allowed: %" PRId32 " to %" PRId32, family->name,
+                         "%s: %s = %.*s; allowed: %" PRId32 " to %" PRId64, family->name,
                          field->name, value.length, value.at, INT32_MIN, most);
     *number = (int32_t)parsed;
     return GEN_OK;
@@ -119,7 +105,7 @@ static enum gen_status parse_word(const struct gen__family *family, struct word 
     while (i < family->num_fields && !equals(name, family->fields[i].name))
         i++;
     if (i == family->num_fields)
-        return fail_field(family, name);
+        return fail_word(family, NULL, name);
     const struct gen__field *field = &family->fields[i];
     if (named[i])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
