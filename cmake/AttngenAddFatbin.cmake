@@ -3,7 +3,8 @@
 #                    [TARGETS <name>...]     sm_90a sm_80 ... compute_80; default: the generator's
 #                    [ONLY <glob>...]        variant names to keep; default: all
 #                    [TABLES <file>...]      tuning tables to embed; default: those installed
-#                    [WINNERS]               keep what the tables pick and every fallback, no more
+#                    [WINNERS]               keep as little as keeps the tables' times, and every fallback
+#                    [MAX_REGRET <r>]        of WINNERS: how much slower a kept variant may be; default: 0.01
 #                    [OUTPUT <file>]         default: <target>.fatbin in the binary folder
 #                    [FULL]                  also variants that no tuning table picks
 #                    [EXCLUDE_FROM_ALL])
@@ -16,11 +17,11 @@
 #
 # Reads attngen_TEMPLATES_DIR and attngen_TUNING_DIR.
 function(attngen_add_fatbin name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "EXCLUDE_FROM_ALL;FULL;WINNERS" "OUTPUT"
+    cmake_parse_arguments(PARSE_ARGV 1 arg "EXCLUDE_FROM_ALL;FULL;WINNERS" "OUTPUT;MAX_REGRET"
                           "FAMILIES;TARGETS;ONLY;TABLES")
     if(arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "attngen_add_fatbin(${name}): '${arg_UNPARSED_ARGUMENTS}' is no "
-                            "argument; allowed: FAMILIES TARGETS ONLY TABLES WINNERS OUTPUT FULL EXCLUDE_FROM_ALL")
+                            "argument; allowed: FAMILIES TARGETS ONLY TABLES WINNERS MAX_REGRET OUTPUT FULL EXCLUDE_FROM_ALL")
     endif()
     if(arg_KEYWORDS_MISSING_VALUES)
         message(FATAL_ERROR "attngen_add_fatbin(${name}): no value for ${arg_KEYWORDS_MISSING_VALUES}")
@@ -74,9 +75,12 @@ function(attngen_add_fatbin name)
     foreach(table IN LISTS tables)
         list(APPEND options --table "${table}")
         if(arg_WINNERS)
-            list(APPEND options --from-table "${table}")
+            list(APPEND options --winners "${table}")
         endif()
     endforeach()
+    if(DEFINED arg_MAX_REGRET)
+        list(APPEND options --max-regret "${arg_MAX_REGRET}")
+    endif()
     if(NOT DEFINED ENV{ATTNGEN_CACHE} AND NOT IS_DIRECTORY "$ENV{HOME}")
         list(APPEND options --cache "${CMAKE_BINARY_DIR}/attngen-cache")
     endif()

@@ -2,7 +2,7 @@
 #   libattngen0                 the runtime
 #   libattngen-dev              headers, the static library, what CMake and pkg-config look for
 #   attngen                     the generator and the sub-programs, templates, tables, the manual page
-#   attngen-kernels-<targets>   the product. All have it in one place, so one is installed at a time.
+#   attngen-kernels-<targets>   the product, as a file of its own: libattngen opens those of all packages as one
 set(library_package libattngen${PROJECT_VERSION_MAJOR})
 if(ATTNGEN_TARGETS)
     string(TOLOWER "${ATTNGEN_TARGETS}" kernels_suffix)
@@ -33,7 +33,7 @@ if(TARGET attngen)
     list(APPEND CPACK_COMPONENTS_ALL tools)
 endif()
 if(ATTNGEN_PREBUILT OR (TARGET product AND ATTNGEN_PRODUCT))
-    list(APPEND CPACK_COMPONENTS_ALL kernels)
+    list(APPEND CPACK_COMPONENTS_ALL packaged_kernels)
 endif()
 
 # A synopsis, an empty line and a text are what Debian's description is made of.
@@ -54,12 +54,19 @@ attngen_package(development libattngen-dev libdevel "Ahead-of-time attention ker
     "Headers, the static library and files for CMake and pkg-config to build\nprograms that use libattngen.")
 attngen_package(tools attngen devel "Ahead-of-time attention kernels: generator and tuner"
     "The program attngen expands kernel templates, compiles them with NVRTC and\npacks the product; its sub-programs select, verify, tune and measure.\nThe generator needs NVRTC, of a CUDA toolkit.")
-attngen_package(kernels attngen-kernels-${kernels_suffix} libs "Ahead-of-time attention kernels: ${kernels_suffix}"
+attngen_package(packaged_kernels attngen-kernels-${kernels_suffix} libs "Ahead-of-time attention kernels: ${kernels_suffix}"
     "The product that libattngen opens: compiled CUDA kernels for\n${kernels_suffix}, with tuning tables.")
 set(CPACK_COMPONENT_DEVELOPMENT_DEPENDS library)
-set(CPACK_DEBIAN_KERNELS_PACKAGE_PROVIDES attngen-kernels)
-set(CPACK_DEBIAN_KERNELS_PACKAGE_CONFLICTS attngen-kernels)
-set(CPACK_DEBIAN_KERNELS_PACKAGE_REPLACES attngen-kernels)
+set(CPACK_DEBIAN_PACKAGED_KERNELS_PACKAGE_PROVIDES attngen-kernels)
+if(ATTNGEN_PREBUILT)
+    set(kernels_file ${ATTNGEN_PREBUILT})
+elseif(TARGET product)
+    set(kernels_file ${ATTNGEN_PRODUCT_FILE})
+endif()
+if(kernels_file)
+    install(FILES ${kernels_file} RENAME attngen-${kernels_suffix}.fatbin COMPONENT packaged_kernels EXCLUDE_FROM_ALL
+            DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen)
+endif()
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS attngen-kernels)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS attngen-kernels)
 

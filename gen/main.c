@@ -110,6 +110,8 @@ static int run_command(struct session *session, enum command command)
         return command_try(session);
     case COMMAND_REKEY:
         return command_rekey(session);
+    case COMMAND_TABLE:
+        return command_table(session);
     }
     return 2;
 }

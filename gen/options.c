@@ -16,7 +16,7 @@
      COMMAND_TRY)
 #define COMPILING (COMMAND_PLAN | COMMAND_BUILD)
 
-enum kind { TEXT, LIST, COMMAS, NUMBER, BYTES, FLAG, FORMAT };
+enum kind { TEXT, LIST, COMMAS, NUMBER, REAL, BYTES, FLAG, FORMAT };
 
 struct option {
     const char *name;
@@ -56,10 +56,17 @@ static const struct option table[] = {
      "variants that this tuning table picks, and the fallback of every required key (repeatable)"},
     {"from-table", 0, "FILE", LIST, AT(from_tables), COMMAND_LIST | COMMAND_EXPAND,
      "variants that this tuning table picks (repeatable)"},
+    {"winners", 0, "CLASS", COMMAS, AT(winners), COMPILING,
+     "as few variants as keep the times of this class's tuning table, and every fallback; embeds "
+     "it (repeatable)"},
+    {"max-regret", 0, "R", REAL, AT(max_regret), COMPILING,
+     "with --winners: how much slower than its row's a variant may be; default: 0.01"},
     {"full", 0, NULL, FLAG, AT(full), COMPILING | COMMAND_LIST | COMMAND_CHECK,
      "also the variants that no tuning table picks: what a new GPU is tuned with"},
     {"output", 'o', "PATH", TEXT, AT(output), COMMAND_BUILD,
      "the product; default: attngen.fatbin"},
+    {"output", 'o', "PATH", TEXT, AT(output), COMMAND_TABLE,
+     "merge: the table, which may be one of the two; default: standard output"},
     {"output", 'o', "PATH", TEXT, AT(output), COMMAND_EXPAND,
      "a folder, a file for each variant; default: one variant to standard output"},
     {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_BUILD, "also write the catalog"},
@@ -68,6 +75,9 @@ static const struct option table[] = {
     {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_CHECK,
      "compare this catalog with the templates"},
     {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_REKEY, "the catalog that has the digests"},
+    {"catalog", 0, "FILE", TEXT, AT(catalog), COMMAND_TABLE,
+     "check, merge: the catalog that knows the variants and both digests of each; default: the "
+     "templates"},
     {"product", 0, "FILE", TEXT, AT(product), COMMAND_CHECK,
      "compare this product with the templates"},
     {"tables", 0, "PATH", LIST, AT(tables), COMPILING,
@@ -95,13 +105,14 @@ static const struct option table[] = {
      "the commit whose templates these are held against, or 'none'; default: HEAD"},
     {"no-run", 0, NULL, FLAG, AT(no_run), COMMAND_TRY, "compile and compare, run nothing"},
     {"no-line", 0, NULL, FLAG, AT(no_line), COMMAND_EXPAND, "leave #line directives out"},
-    {"format", 0, "FORMAT", FORMAT, AT(format), (ANY | COMMAND_REKEY) & ~(unsigned)COMMAND_EXPAND,
+    {"format", 0, "FORMAT", FORMAT, AT(format),
+     (ANY | COMMAND_REKEY | COMMAND_TABLE) & ~(unsigned)COMMAND_EXPAND,
      "table, tsv or json; default: table"},
-    {"templates", 0, "DIR", TEXT, AT(templates), ANY,
+    {"templates", 0, "DIR", TEXT, AT(templates), ANY | COMMAND_TABLE,
      "the templates; default: those that belong to the program, then ./templates"},
-    {"quiet", 'q', NULL, FLAG, AT(quiet), COMPILING | COMMAND_TRY,
+    {"quiet", 'q', NULL, FLAG, AT(quiet), COMPILING | COMMAND_TRY | COMMAND_TABLE,
      "no progress, no summary on standard error"},
-    {"help", 'h', NULL, FLAG, AT(help), ANY | COMMAND_REKEY, "this text"},
+    {"help", 'h', NULL, FLAG, AT(help), ANY | COMMAND_REKEY | COMMAND_TABLE, "this text"},
 };
 enum { NUM_OPTIONS = sizeof table / sizeof table[0] };
 
@@ -144,6 +155,18 @@ static const struct command_text commands[] = {
      "A row that knows its source alone gets the digest of the code that the catalog's toolkit\n"
      "makes of it; a row of the catalog's code gets the digest of today's source. Others stay as\n"
      "they are, and no measured value is touched.\n"},
+    {COMMAND_TABLE, "table", "table merge A B | check FILE... | diff A B [OPTION...]",
+     "tuning tables: one of two runs, what is wrong with one, what differs",
+     "merge   One table of two of the same class, bandwidth and L2. Of two rows of a bucket the "
+     "one\n"
+     "        is kept that (1) has a digest of --catalog, (2) is of the newer driver, (3) of the\n"
+     "        newer toolkit, (4) has the lesser spread, (5) is A's. A row whose variant failed in\n"
+     "        the other table is left out. The head is A's. Without --catalog two kernels of one\n"
+     "        name are an error.\n"
+     "check   Each row: its variant exists, is not refused, runs on the class and has one of the\n"
+     "        row's digests; the problem has each coordinate of the family once, from 1 to 1e12;\n"
+     "        rows are sorted and no bucket stands twice. An error is exit status 1.\n"
+     "diff    Rows that B adds, that are gone, and that another variant wins, with both times.\n"},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -222,6 +245,15 @@ static long parse_number(struct session *session, const char *name, const char *
     return value;
 }
 
+static double parse_real(struct session *session, const char *name, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0) || value > 10)
+        fail(session, "--%s: '%s' is no number; allowed: 0 to 10", name, text);
+    return value;
+}
+
 uint64_t options_bytes(struct session *session, const char *what, const char *text)
 {
     static const char units[] = "KMGT";
@@ -268,6 +300,9 @@ static void store(struct session *session, struct options *options, const struct
         break;
     case NUMBER:
         *(long *)(void *)place = parse_number(session, o->name, value);
+        break;
+    case REAL:
+        *(double *)(void *)place = parse_real(session, o->name, value);
         break;
     case BYTES:
         *(uint64_t *)(void *)place =
@@ -344,6 +379,7 @@ void options_parse(struct session *session, struct options *options, int argc, c
     options->command_name = argv[0];
     options->command = options_command(argv[0]);
     options->timeout = 120;
+    options->max_regret = -1; /* not given */
     bool only_words = false;
     for (int i = 1; i < argc; i++) {
         if (!only_words && strcmp(argv[i], "--") == 0)
@@ -353,4 +389,10 @@ void options_parse(struct session *session, struct options *options, int argc, c
         else
             add_string(session, &options->words, argv[i]);
     }
+    if (options->max_regret >= 0 && options->winners.count == 0)
+        fail(session, "--max-regret: of which tables? Give --winners CLASS");
+    if (options->winners.count > 0 && options->from_tables.count > 0)
+        fail(session, "--winners and --from-table exclude each other, found both; allowed: one");
+    if (options->max_regret < 0)
+        options->max_regret = 0.01;
 }

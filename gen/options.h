@@ -19,7 +19,8 @@ enum command {
     COMMAND_CHECK = 1 << 4,
     COMMAND_WHY = 1 << 5,
     COMMAND_TRY = 1 << 6,
-    COMMAND_REKEY = 1 << 7
+    COMMAND_REKEY = 1 << 7,
+    COMMAND_TABLE = 1 << 8
 };
 
 struct strings {
@@ -33,7 +34,8 @@ struct options {
     struct strings words; /* what is no option */
 
     const char *templates, *output, *catalog, *cache, *product, *against;
-    struct strings families, targets, only, tables, from_tables;
+    struct strings families, targets, only, tables, from_tables, winners;
+    double max_regret;
     long jobs, timeout;
     uint64_t max_bytes;   /* 0: no limit */
     uint64_t cache_limit; /* 0: not given */

@@ -120,19 +120,34 @@ typedef struct gen_open_options {
     uint32_t size;    /* sizeof(gen_open_options) */
     uint32_t flags;   /* 0 */
     const char *path; /* product file; or: */
-    const void *data; /* product bytes, 8-byte aligned, which must outlive the library */
+    const void *data; /* product bytes, 8-byte aligned, which must outlive the library; or
+                         neither: what is installed */
     size_t data_size;
     const char *const *table_paths; /* tuning tables read before the built-in
                                        ones; the first to hold a row wins */
     size_t num_table_paths;
+    const char *const *more_paths; /* product files that are opened as one with it */
+    size_t num_more_paths;
 } gen_open_options;
 
 /* Opens a product: reads its index, and of the rest only what a launch loads,
- * which is checked then. The file stays open, not mapped: one that shrinks or
- * changes meanwhile makes loads fail (IO, FORMAT) and nothing else. Needs no GPU
- * and no driver. On failure *library is untouched. Errors: INVALID_ARGUMENT, IO
- * (also for what is no regular file), FORMAT, OUT_OF_MEMORY; UNSUPPORTED on an
- * x86-64 processor without SSE 4.1. */
+ * which is checked then. NULL options are all zeros. The file stays open, not
+ * mapped: one that shrinks or changes meanwhile makes loads fail (IO, FORMAT) and
+ * nothing else. Needs no GPU and no driver.
+ *
+ * What is installed: the files that $ATTNGEN_PRODUCT_PATH names, separated by
+ * colons, where a folder stands for the files *.fatbin in it (setuid programs do
+ * not ask it); else attngen.fatbin in the folder of this library, or of the
+ * program that it is linked into; else the files *.fatbin in the folder attngen
+ * there.
+ *
+ * Several files become one library that selects among the variants and tuning
+ * rows of all. Of variants of one name, and of rows of one class of GPU and
+ * required key, those of the first file count.
+ *
+ * On failure *library is untouched. Errors: INVALID_ARGUMENT, IO (also for what is
+ * no regular file, and where nothing is installed), FORMAT, OUT_OF_MEMORY;
+ * UNSUPPORTED on an x86-64 processor without SSE 4.1. */
 GEN_API enum gen_status gen_open(const gen_open_options *options, gen_library **library);
 
 /* Unloads the kernels and frees the library; no launch may be in flight and no
@@ -153,8 +168,8 @@ typedef struct gen_library_info {
                                     and the required key: passed over */
     uint32_t num_groups_skipped; /* of families this runtime does not know, or
                                     with required values that it does not */
-    uint64_t digest;             /* of the product */
-    const char *toolkit;         /* that compiled it, "13.0" */
+    uint64_t digest;             /* of the product, or of the several */
+    const char *toolkit;         /* that compiled it, or the first: "13.0" */
 } gen_library_info;
 
 /* Errors: INVALID_ARGUMENT. */

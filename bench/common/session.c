@@ -1,35 +1,39 @@
 #define _GNU_SOURCE
 #include "common/session.h"
 
+#include "product/installed.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* Where the build and the installation put the product, seen from the program. Never the current
  * folder's: a product is code for the GPU, and whoever can write there would choose it. */
-static const char *default_product(void)
+static const char *const places[] = {"../..",
+                                     "../../lib/attngen",
+                                     "../../lib/x86_64-linux-gnu/attngen",
+                                     "../../lib64/attngen",
+                                     "../../../attngen",
+                                     "."};
+
+/* attngen.fatbin of the first of these that has it; else what packages of kernels put there, which
+ * a folder named attngen holds, also into *packages. */
+static const char *default_product(struct gen__paths *packages)
 {
-    static char found[4200];
-    static const char *const places[] = {"../../attngen.fatbin",
-                                         "../../lib/attngen/attngen.fatbin",
-                                         "../../lib/x86_64-linux-gnu/attngen/attngen.fatbin",
-                                         "../../lib64/attngen/attngen.fatbin",
-                                         "../../../attngen/attngen.fatbin",
-                                         "attngen.fatbin"};
-    const char *named = getenv("ATTNGEN_PRODUCT");
-    if (named && *named)
-        return named;
-    char exe[4096];
+    static char file[4300];
+    char exe[4096], folder[4200];
     ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(exe, '/');
-    if (slash) {
-        *slash = '\0';
-        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-            snprintf(found, sizeof found, "%s/%s", exe, places[i]);
-            if (access(found, R_OK) == 0)
-                return found;
-        }
+    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
+        snprintf(folder, sizeof folder, "%.*s/%s", (int)(slash - exe), exe, places[i]);
+        snprintf(file, sizeof file, "%s/attngen.fatbin", folder);
+        if (access(file, R_OK) == 0)
+            return file;
+        if (strstr(places[i], "/attngen") && gen__folder_products(packages, folder) != GEN_OK)
+            die(1, "%s", gen_last_error());
+        if (packages->count)
+            return packages->at[0];
     }
     die(1, "there is no product where the build or the installation of this program puts it; "
            "--product FILE or ATTNGEN_PRODUCT names one");
@@ -38,9 +42,13 @@ static const char *default_product(void)
 void session_open_library(struct session *s)
 {
     gen_open_options options = {.size = sizeof options};
+    static struct gen__paths packages; /* kept: s->product is of it */
+    const char *named = getenv("ATTNGEN_PRODUCT");
     if (!s->product)
-        s->product = default_product();
+        s->product = named && *named ? named : default_product(&packages);
     options.path = s->product;
+    options.more_paths = packages.count ? (const char *const *)packages.at + 1 : NULL;
+    options.num_more_paths = packages.count ? packages.count - 1 : 0;
     options.table_paths = s->tables.item;
     options.num_table_paths = (size_t)s->tables.count;
     if (gen_open(&options, &s->library) != GEN_OK)

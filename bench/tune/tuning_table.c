@@ -268,34 +268,13 @@ const char *table_refusal(const struct table *table, const char *class_name, cha
     return text;
 }
 
-/* strcmp order, but runs of digits by their value. */
-static int compare_natural(const char *a, const char *b)
-{
-    while (*a && *b) {
-        if (*a >= '0' && *a <= '9' && *b >= '0' && *b <= '9') {
-            char *end_a, *end_b;
-            uint64_t x = strtoull(a, &end_a, 10), y = strtoull(b, &end_b, 10);
-            if (x != y)
-                return x < y ? -1 : 1;
-            a = end_a;
-            b = end_b;
-        } else if (*a != *b) {
-            break;
-        } else {
-            a++;
-            b++;
-        }
-    }
-    return (unsigned char)*a - (unsigned char)*b;
-}
-
 static int compare_rows(const void *a, const void *b)
 {
     const struct table_row *x = a, *y = b;
     int order = strcmp(x->family, y->family);
     if (!order)
-        order = compare_natural(x->required, y->required);
-    return order ? order : compare_natural(x->problem, y->problem);
+        order = gen__natural_order(x->required, y->required);
+    return order ? order : gen__natural_order(x->problem, y->problem);
 }
 
 static int compare_failures(const void *a, const void *b)

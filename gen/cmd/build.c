@@ -36,7 +36,7 @@ static void check_plan(struct session *session, struct context *context)
     if (bytes > 1.3 * (double)options->max_bytes)
         fail(session,
              "--max-bytes: about %.0f bytes are planned; allowed: %" PRIu64
-             "; --only, --families and --from-table make it less",
+             "; --only, --families, --winners and --from-table make it less",
              bytes, options->max_bytes);
 }
 
@@ -158,7 +158,7 @@ static void write_product(struct session *session, const struct context *context
     if (!fits)
         fail(session,
              "--max-bytes: the product has %" PRIu64 " bytes; allowed: %" PRIu64
-             "; --only, --families and --from-table make it less",
+             "; --only, --families, --winners and --from-table make it less",
              outcome->bytes, options->max_bytes);
     if (!ok)
         fail(session, "%s: cannot write it: %s", outcome->output, strerror(error));
@@ -269,8 +269,7 @@ int command_build(struct session *session)
     space_open(session, false);
     space_enumerate(session);
     space_subset(session, true);
-    space_expand(session);
-    pack_read_tables(session, options->tables.items, options->tables.count, &tables);
+    context_expand(session, &tables);
     context_open(session, &context);
     context_check(session, &context);
     outcome.kept = keep_rows(session, &context);

@@ -7,6 +7,7 @@
 
 #include "spec/model.h"
 #include "compile/pool.h"
+#include "product/pack.h"
 
 int command_list(struct session *session);
 int command_plan(struct session *session);
@@ -16,6 +17,7 @@ int command_check(struct session *session);
 int command_why(struct session *session);
 int command_try(struct session *session);
 int command_rekey(struct session *session);
+int command_table(struct session *session);
 
 /* What plan, build and why share: variants expanded, the toolkit found, and
  * what the cache holds taken. */
@@ -25,6 +27,8 @@ struct context {
     size_t cached;
 };
 
+/* Reads the tables of --tables, makes the choice of --winners and expands what is left. */
+void context_expand(struct session *session, struct pack_tables *tables);
 void context_open(struct session *session, struct context *context);
 /* Fails where a source was rejected; raises the signal that interrupted. */
 void context_check(struct session *session, struct context *context);

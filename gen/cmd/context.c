@@ -2,10 +2,27 @@
 
 #include "util/error.h"
 #include "options.h"
+#include "product/winners.h"
 #include "spec/space.h"
 
 #include <signal.h>
 #include <stdio.h>
+
+void context_expand(struct session *session, struct pack_tables *tables)
+{
+    const struct options *options = session->options;
+    const bool choose = options->winners.count > 0;
+    struct winners winners;
+    pack_read_tables(session, options->tables.items, options->tables.count, tables);
+    if (choose)
+        winners_open(session, tables, &winners);
+    space_expand(session);
+    if (!choose)
+        return;
+    winners_choose(session, tables, &winners);
+    if (!options->quiet)
+        winners_print(session, &winners);
+}
 
 void context_open(struct session *session, struct context *context)
 {

@@ -34,8 +34,7 @@ int command_plan(struct session *session)
     space_open(session, false);
     space_enumerate(session);
     space_subset(session, true);
-    space_expand(session);
-    pack_read_tables(session, options->tables.items, options->tables.count, &tables);
+    context_expand(session, &tables);
     context_open(session, &context);
     context_check(session, &context);
     size_t count = estimate_make(session, &context.pool, &estimates);

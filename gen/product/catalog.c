@@ -76,7 +76,7 @@ static void add_selection(struct session *session, struct text *out)
     add_list(out, " only=", &options->only, ",");
     text_printf(out, "%s%s%s\n", options->full ? " full" : "",
                 options->line_info ? " line-info" : "",
-                options->from_tables.count > 0 ? " from-table" : "");
+                options->from_tables.count + options->winners.count > 0 ? " from-table" : "");
     text_string(out, "# regenerate: attngen build");
     add_list(out, " --families ", &options->families, ",");
     if (session->num_targets == num_archs)
@@ -85,9 +85,13 @@ static void add_selection(struct session *session, struct text *out)
         text_printf(out, "%s%s", i == 0 ? " --targets " : ",", session->targets[i]->name);
     for (size_t i = 0; i < options->only.count; i++)
         text_printf(out, " --only '%s'", options->only.items[i]);
-    text_printf(out, "%s%s%s --catalog FILE\n", options->full ? " --full" : "",
+    text_printf(out, "%s%s%s", options->full ? " --full" : "",
                 options->line_info ? " --line-info" : "",
                 options->from_tables.count > 0 ? " --from-table TABLE" : "");
+    add_list(out, " --winners ", &options->winners, ",");
+    if (options->winners.count > 0)
+        text_printf(out, " --max-regret %g", options->max_regret);
+    text_string(out, " --catalog FILE\n");
 }
 
 static void add_row(struct session *session, const struct variant *v, struct text *out)

@@ -20,7 +20,7 @@ struct options;
 
 /* A header under templates/, named as #include lines name it. */
 struct header {
-    const char *name; /* "lib/ptx.cuh" */
+    const char *name; /* "lib/half.cuh" */
     const char *text;
     size_t size;
     unsigned char digest[HASH_BYTES];  /* of the text */

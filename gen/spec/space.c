@@ -107,7 +107,8 @@ void space_open(struct session *session, bool all_by_default)
 
 void space_default(struct session *session)
 {
-    if (!session->options->full && session->options->from_tables.count == 0)
+    const struct options *options = session->options;
+    if (!options->full && options->from_tables.count == 0 && options->winners.count == 0)
         default_space_keep(session);
 }
 

@@ -73,12 +73,15 @@ def select(family, *args, device=None, library=None, flags=0, **fields):
 class Library:
     """A product other than the package's own; its methods are the families, explain() and select().
 
-    path: of attngen.fatbin; None: the default product, which is $ATTNGEN_PRODUCT_PATH, else the package's.
-    It stays open to the end of the process. Raises RuntimeError where the file is no product.
+    path: of attngen.fatbin; None: the default product, which is $ATTNGEN_PRODUCT_PATH (files and folders of
+    *.fatbin, with colons between them), else the package's. more: further files that are opened as one with it.
+    It stays open to the end of the process. Raises RuntimeError where a file is no product.
     """
 
-    def __init__(self, path=None):
-        self.handle = _ffi.function("open")("" if path is None else str(path))
+    def __init__(self, path=None, *more):
+        if path is None and more:
+            raise ValueError("path is None, and more paths are given; allowed: a path, and more behind it")
+        self.handle = _ffi.function("open")("" if path is None else str(path), *map(str, more))
 
     @property
     def info(self):

@@ -1,17 +1,16 @@
 /* The open products, by handles that no wrong number makes harm of, and the devices. */
 #include "ffi.h"
 
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MAX_LIBRARIES 64
 #define MAX_DEVICES 64
+#define MAX_PATHS 16 /* of one library */
 
 /* Libraries stay open to the end of the process: another thread may be launching. Handle h is
  * entry h - 1; an entry is written once. */
@@ -24,55 +23,28 @@ static gen_device devices[MAX_DEVICES]; /* CUDA devices, as queried once */
 static atomic_bool device_known[MAX_DEVICES];
 
 /* Under the lock: the new handle, or 0 and the error. */
-static int open_locked(struct ffi_call *call, const char *path)
+static int open_locked(struct ffi_call *call, const gen_open_options *options)
 {
-    const gen_open_options options = {.size = sizeof options, .path = path};
     gen_library *library = NULL;
     const int index = atomic_load(&num_libraries);
     if (index == MAX_LIBRARIES) {
         ffi_fail(call, "RuntimeError", "%d products are open; allowed: %d", index, MAX_LIBRARIES);
         return 0;
     }
-    if (ffi_status(call, gen_open(&options, &library)))
+    if (ffi_status(call, gen_open(options, &library)))
         return 0;
     atomic_store_explicit(&libraries[index], library, memory_order_release);
     atomic_store(&num_libraries, index + 1);
     return index + 1;
 }
 
-/* Where the default product is: what $ATTNGEN_PRODUCT_PATH says, else beside this library. */
-static bool find_product(struct ffi_call *call, char *path, size_t capacity)
-{
-    static const char *const places[] = {"attngen.fatbin", "attngen/attngen.fatbin"};
-    const char *asked = getenv("ATTNGEN_PRODUCT_PATH");
-    Dl_info self;
-    if (asked && *asked) {
-        snprintf(path, capacity, "%s", asked);
-        return true;
-    }
-    if (!dladdr((void *)&num_libraries, &self) || !self.dli_fname)
-        self.dli_fname = "";
-    const char *slash = strrchr(self.dli_fname, '/');
-    const int folder = slash ? (int)(slash - self.dli_fname) + 1 : 0;
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        snprintf(path, capacity, "%.*s%s", folder, self.dli_fname, places[i]);
-        if (access(path, R_OK) == 0)
-            return true;
-    }
-    ffi_fail(call, "RuntimeError",
-             "there is no product attngen.fatbin in %.*s or its folder attngen, and "
-             "ATTNGEN_PRODUCT_PATH names none",
-             folder, self.dli_fname);
-    return false;
-}
-
+/* The default product is what is installed with libattngen. */
 static int open_default(struct ffi_call *call)
 {
-    char path[4096];
     pthread_mutex_lock(&lock);
     int handle = atomic_load(&default_handle);
-    if (!handle && find_product(call, path, sizeof path)) {
-        handle = open_locked(call, path);
+    if (!handle) {
+        handle = open_locked(call, NULL);
         atomic_store(&default_handle, handle);
     }
     pthread_mutex_unlock(&lock);
@@ -138,21 +110,31 @@ int FFI_EXPORT __tvm_ffi_open(void *handle, const TVMFFIAny *args, int32_t num_a
 int FFI_EXPORT __tvm_ffi_library_info(void *handle, const TVMFFIAny *args, int32_t num_args,
                                       TVMFFIAny *result);
 
-/* open(path) -> handle; the path "" opens the default product. */
+/* open(path...) -> handle; of several files one library is made, and the one path "" opens the
+ * default product. */
 int __tvm_ffi_open(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
 {
     (void)handle;
     struct ffi_call call = {.name = "open", .args = args, .result = result};
-    char path[4096];
-    if (num_args != 1)
-        return ffi_fail(&call, "TypeError", "%d arguments are given, 1 is wanted", num_args);
-    ffi_string(&call, "path", path, sizeof path);
+    char text[MAX_PATHS][4096];
+    const char *paths[MAX_PATHS];
+    if (num_args < 1 || num_args > MAX_PATHS)
+        return ffi_fail(&call, "TypeError", "%d arguments are given; allowed: 1 to %d", num_args,
+                        MAX_PATHS);
+    for (int32_t i = 0; i < num_args; i++) {
+        ffi_string(&call, "path", text[i], sizeof text[i]);
+        paths[i] = text[i];
+    }
     if (call.failed)
         return -1;
     int opened;
-    if (path[0]) {
+    if (num_args > 1 || text[0][0]) {
+        const gen_open_options options = {.size = sizeof options,
+                                          .path = paths[0],
+                                          .more_paths = paths + 1,
+                                          .num_more_paths = (size_t)num_args - 1};
         pthread_mutex_lock(&lock);
-        opened = open_locked(&call, path);
+        opened = open_locked(&call, &options);
         pthread_mutex_unlock(&lock);
     } else {
         opened = open_default(&call);

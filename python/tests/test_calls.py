@@ -214,6 +214,39 @@ def test_a_library_of_a_path_is_the_same_product():
     assert (state == 1).all()
 
 
+def test_several_products_are_one_library():
+    path = _default_product()
+    library = attngen.Library(path, path)
+    assert library.info["num_variants"] == attngen.Library().info["num_variants"]
+    assert library.info["digest"] == attngen.Library().info["digest"]
+    with pytest.raises(ValueError, match="path is None"):
+        attngen.Library(None, path)
+    with pytest.raises(RuntimeError, match="none: cannot be opened"):
+        attngen.Library(path, path.parent / "none")
+
+
+_SAY = "import attngen; print(attngen.Library().info['num_variants'])"
+
+
+def test_the_default_product_is_what_the_environment_names(tmp_path):
+    """A list of files and folders; where it names none, the message says so."""
+    import os
+    import subprocess
+    import sys
+
+    def say(named):
+        env = dict(os.environ, ATTNGEN_PRODUCT_PATH=named)
+        done = subprocess.run([sys.executable, "-c", _SAY], env=env, capture_output=True, text=True)
+        return done.stdout.strip() or done.stderr
+
+    path = _default_product()
+    expected = str(attngen.Library().info["num_variants"])
+    os.symlink(path, tmp_path / "attngen-all.fatbin")
+    assert say(f"{path}:{path}") == expected
+    assert say(f"{tmp_path}") == expected
+    assert "RuntimeError" in say(f"{path}:{tmp_path}/none") and "none: cannot be opened" in say(f"{path}:{tmp_path}/none")
+
+
 def test_files_that_are_no_products_are_refused(tmp_path):
     with pytest.raises(RuntimeError, match="cannot be opened"):
         attngen.Library(tmp_path / "none")

@@ -1,9 +1,13 @@
 /* Opening and closing a product, and what can be asked about it. */
 #include "product/library.h"
 #include "family/occupancy.h"
+#include "product/installed.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Bytes of the options of callers that have more than this library's. */
+#define GEN__MAX_OPTIONS 256
 
 /* Is `text` these names, separated by commas? */
 static bool same_names(const char *text, const char *const *names, uint32_t count)
@@ -27,14 +31,12 @@ static bool same_axes(const char *text, const struct gen__family *family)
 
 /* The product's families against this runtime's: the lists of axes, facts and coordinates must be
  * the same, or codes, facts and rows would be misread. */
-static enum gen_status match_families(gen_library *library, const char *label)
+static enum gen_status check_families(const struct gen__pack *pack, const char *label)
 {
-    const struct gen__pack *pack = &library->pack;
     for (uint32_t i = 0; i < pack->index->num_families; i++) {
         const struct gen_pack_family *packed = &pack->families[i];
         const char *name = gen__pack_string(pack, packed->name);
         const struct gen__family *family = gen__family_by_name(name);
-        library->families[i] = family;
         if (!family)
             continue;
         const char *axes = gen__pack_string(pack, packed->required);
@@ -93,45 +95,92 @@ static bool allocate(gen_library *library)
            library->next_group && library->variants && library->families && library->loader;
 }
 
-static enum gen_status check_options(const gen_open_options *options, gen_library **library)
+/* The options as this library's struct, an older caller's, or NULL for all defaults. */
+static enum gen_status read_options(const gen_open_options *from, gen_open_options *options)
 {
-    if (!options || !library)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
-                         options ? "library" : "options");
-    if (options->size != sizeof(*options))
+    *options = (gen_open_options){.size = sizeof(*options)};
+    if (from && !gen__struct_fit(options, sizeof(*options), offsetof(gen_open_options, more_paths),
+                                 from, from->size, GEN__MAX_OPTIONS))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "options->size is %u, expected %zu (sizeof(gen_open_options))",
-                         options->size, sizeof(*options));
+                         "options->size is %u, expected %zu (sizeof(gen_open_options))", from->size,
+                         sizeof(*options));
     if (options->flags)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "options->flags is %#x, allowed is 0",
                          options->flags);
-    if (!options->path == !options->data)
+    if (options->path && options->data)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "options has %s of path and data, exactly one is needed",
-                         options->path ? "both" : "none");
+                         "options has both of path and data, one at most is allowed");
     for (size_t i = 0; i < options->num_table_paths; i++)
         if (!options->table_paths || !options->table_paths[i])
             return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                              "options->table_paths has no path %zu, and num_table_paths is %zu", i,
                              options->num_table_paths);
+    for (size_t i = 0; i < options->num_more_paths; i++)
+        if (!options->more_paths || !options->more_paths[i])
+            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                             "options->more_paths has no path %zu, and num_more_paths is %zu", i,
+                             options->num_more_paths);
     return GEN_OK;
+}
+
+static enum gen_status open_pack(const char *label, struct gen__pack *pack)
+{
+    const enum gen_status status = gen__pack_open(label, pack);
+    return status ? status : check_families(pack, label);
+}
+
+/* Opens a file as the library's product, or adds it to what the library has. */
+static enum gen_status add_product(gen_library *library, const char *path)
+{
+    struct gen__pack pack = {.source.file = -1};
+    enum gen_status status = gen__source_open(path, &pack.source);
+    if (!status)
+        status = open_pack(path, &pack);
+    if (!status && library->pack.index)
+        status = gen__pack_add(&library->pack, path, &pack);
+    else if (!status) {
+        library->pack = pack;
+        return GEN_OK;
+    }
+    gen__pack_close(&pack);
+    return status;
+}
+
+static enum gen_status add_installed(gen_library *library)
+{
+    struct gen__paths paths;
+    enum gen_status status = gen__installed_products(&paths);
+    for (size_t i = 0; !status && i < paths.count; i++)
+        status = add_product(library, paths.at[i]);
+    gen__paths_free(&paths);
+    return status;
+}
+
+static enum gen_status open_products(gen_library *library, const gen_open_options *options)
+{
+    enum gen_status status;
+    if (options->data) {
+        library->pack.source = (struct gen__source){options->data, options->data_size, -1};
+        status = open_pack("(product in memory)", &library->pack);
+    } else {
+        status = options->path ? add_product(library, options->path) : add_installed(library);
+    }
+    for (size_t i = 0; !status && i < options->num_more_paths; i++)
+        status = add_product(library, options->more_paths[i]);
+    return status;
 }
 
 static enum gen_status open_library(gen_library *library, const gen_open_options *options)
 {
-    const char *label = options->path ? options->path : "(product in memory)";
-    struct gen__source *source = &library->pack.source;
-    *source = (struct gen__source){options->data, options->data_size, -1};
-    enum gen_status status = options->path ? gen__source_open(options->path, source) : GEN_OK;
-    if (!status)
-        status = gen__pack_open(label, &library->pack);
+    enum gen_status status = open_products(library, options);
     if (status)
         return status;
     if (!allocate(library))
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to open it", label);
-    status = match_families(library, label);
-    if (status)
-        return status;
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory to open a product of %u variants",
+                         library->pack.index->num_variants);
+    for (uint32_t i = 0; i < library->pack.index->num_families; i++)
+        library->families[i] =
+            gen__family_by_name(gen__pack_string(&library->pack, library->pack.families[i].name));
     gen__key_entries_build(library);
     build_variants(library);
     library->info.size = sizeof(library->info);
@@ -156,9 +205,12 @@ static enum gen_status check_processor(void)
     return GEN_OK;
 }
 
-enum gen_status gen_open(const gen_open_options *options, gen_library **library)
+enum gen_status gen_open(const gen_open_options *asked, gen_library **library)
 {
-    enum gen_status status = check_options(options, library);
+    gen_open_options options;
+    if (!library)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "library is NULL");
+    enum gen_status status = read_options(asked, &options);
     if (!status)
         status = check_processor();
     if (status)
@@ -166,7 +218,8 @@ enum gen_status gen_open(const gen_open_options *options, gen_library **library)
     gen_library *opened = calloc(1, sizeof(*opened));
     if (!opened)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory to open a library");
-    status = open_library(opened, options);
+    opened->pack.source.file = -1;
+    status = open_library(opened, &options);
     if (status) {
         gen_close(opened);
         return status;

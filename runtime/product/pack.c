@@ -252,6 +252,9 @@ enum gen_status gen__pack_open(const char *label, struct gen__pack *pack)
 void gen__pack_close(struct gen__pack *pack)
 {
     free(pack->owned);
+    for (uint32_t i = 0; i < pack->num_more; i++)
+        gen__source_close(&pack->more[i]);
+    free(pack->more);
     gen__source_close(&pack->source);
 }
 
@@ -274,8 +277,10 @@ enum gen_status gen__pack_image(const struct gen__pack *pack, uint32_t variant, 
     const struct gen_pack_variant *v = &pack->variants[variant];
     const char *name = gen__variant_name(pack, variant);
     const uint64_t room = gen_pack_room(v->image_size);
+    const uint32_t from = pack->source_of ? pack->source_of[variant] : 0;
+    const struct gen__source *source = from ? &pack->more[from - 1] : &pack->source;
     const enum gen_status status =
-        gen__source_read(&pack->source, v->image_offset, room, name, image, owned);
+        gen__source_read(source, v->image_offset, room, name, image, owned);
     if (status)
         return status;
     if (gen_pack_hash(*image, room) != v->image_hash)

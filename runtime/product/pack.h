@@ -1,4 +1,4 @@
-/* A product file in memory, every offset of its index checked. */
+/* The index of a product file, or of several as one, in memory, with every offset checked. */
 #ifndef GEN_PACK_H
 #define GEN_PACK_H
 
@@ -8,8 +8,11 @@
 
 struct gen__pack {
     struct gen__source source; /* that gen__pack_close() closes */
+    struct gen__source *more;  /* of the products that were added, likewise */
+    uint32_t num_more;
+    const uint32_t *source_of; /* by variant: 0: source, i: more[i - 1]; NULL: all are in source */
     uint64_t digest;           /* of the product */
-    void *owned;               /* the index, where it was read from a file */
+    void *owned;               /* the index, where it was read from a file or put together */
     const struct gen_pack_index *index;
     const struct gen_pack_family *families;
     const struct gen_pack_target *targets;
@@ -27,6 +30,13 @@ struct gen__pack {
  * OUT_OF_MEMORY. */
 enum gen_status gen__pack_open(const char *label, struct gen__pack *pack);
 void gen__pack_close(struct gen__pack *pack);
+
+/* merge.c: makes `pack` the union of itself and `more`, which is one product of its own and empty
+ * afterwards. Of variants of one name the one that was there first stays, and with it the fallback
+ * of its group; rows of a table of `more` that were measured on another kernel of that name are
+ * counted as expired, rows of PTX beside machine code as such. `label` names `more` in messages. On
+ * failure both are as they were. Errors: FORMAT, OUT_OF_MEMORY. */
+enum gen_status gen__pack_add(struct gen__pack *pack, const char *label, struct gen__pack *more);
 
 /* The variant's image, after its hash was checked; *owned is to be freed, also after a failure.
  * Errors: FORMAT, IO, OUT_OF_MEMORY. */

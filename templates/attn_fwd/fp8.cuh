@@ -4,25 +4,16 @@
 #include "attn_fwd/output.cuh"
 #include "attn_fwd/tiles.cuh"
 #include "lib/fp8.cuh"
-
-__device__ __forceinline__ void load_global_16(unsigned (&x)[4], const void *p)
-{
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "l"(p)
-                 : "memory");
-}
-
-__device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, unsigned &b)
-{
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
-}
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mma.cuh"
 
 // What a tile's products are multiplied by; [request, key head] each, 1 where there are none.
 __device__ __forceinline__ float attn_descale(const gen_attn_fwd_params &p, const float *descales, const attn_tile &t)
 {
     const int kv_heads = static_cast<unsigned>(p.num_q_heads) / p.group;
-    return descales ? load_global(descales + static_cast<long long>(t.request) * kv_heads + t.kv_head) : 1.f;
+    return descales ? ld_global(descales + static_cast<long long>(t.request) * kv_heads + t.kv_head) : 1.f;
 }
 
 __device__ __forceinline__ float attn_score_descale(const gen_attn_fwd_params &p, const attn_tile &t)
@@ -35,9 +26,7 @@ template <int n> __device__ __forceinline__ void attn_cap_scaled(float (&s)[n], 
 {
 #pragma unroll
     for (int i = 0; i < n; i++) {
-        float e;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(s[i] * cap_scale));
-        s[i] = fmaf(-2.f, rcp_fast(1.f + e), 1.f);
+        s[i] = fmaf(-2.f, rcp_fast(1.f + exp2_fast(s[i] * cap_scale)), 1.f);
     }
 }
 
@@ -116,10 +105,10 @@ __device__ __forceinline__ void attn_stage_even_odd(const gen_attn_fwd_params &p
 #pragma unroll
         for (int i = 0; i < 16; i += 4) {
             unsigned x[4];
-            load_shared_8(from + i * pitch, x[0], x[2]);
-            load_shared_8(from + i * pitch + 16, x[1], x[3]);
+            ld_shared_v2_u32(from + i * pitch, x[0], x[2]);
+            ld_shared_v2_u32(from + i * pitch + 16, x[1], x[3]);
             if (row + first + i < num_rows)
-                store_global_16(at + i * p.o_stride.row + cell * 2, x);
+                st_global_v4_u32(at + i * p.o_stride.row + cell * 2, x);
         }
     }
     attn_send_lse(to, num_rows, row, lse);

@@ -6,6 +6,9 @@
 #include "attn_fwd/tiles.cuh"
 #include "attn_fwd/wgmma_tile.cuh"
 #include "attn_fwd/work.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
 
 namespace {
 

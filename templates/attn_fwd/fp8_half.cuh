@@ -5,7 +5,10 @@
 #include "attn_fwd/fp8_feed.cuh"
 #include "attn_fwd/fp8_group.cuh"
 #include "lib/fp8.cuh"
-#include "lib/store.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mbarrier.cuh"
 
 namespace {
 
@@ -20,7 +23,7 @@ template <bool clears> __device__ __forceinline__ void prepare_block(unsigned ra
 #pragma unroll(clears ? 1 : 2)
     for (int first = warp * 8; first < keys; first += preparers * 8) {
         const int row = first + lane / 4;
-        const float4 x = load_shared(raw + row * 64 + ((chunk ^ row / 2 % 4) << 4));
+        const float4 x = ld_shared_v4_f32(raw + row * 64 + ((chunk ^ row / 2 % 4) << 4));
         unsigned from[4] = {__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(x.z), __float_as_uint(x.w)},
                  y[8];
 #pragma unroll
@@ -30,8 +33,8 @@ template <bool clears> __device__ __forceinline__ void prepare_block(unsigned ra
             fp8_to_fp16<element>(from[i], y[2 * i], y[2 * i + 1]);
         }
         const unsigned target = to + row * 128 + ((2 * chunk ^ row % 8) << 4);
-        store_shared_16(target, y[0], y[1], y[2], y[3]);
-        store_shared_16(target ^ 16, y[4], y[5], y[6], y[7]);
+        st_shared_v4_u32(target, y[0], y[1], y[2], y[3]);
+        st_shared_v4_u32(target ^ 16, y[4], y[5], y[6], y[7]);
     }
 }
 
@@ -65,22 +68,13 @@ struct group_state {
     __device__ __forceinline__ void reset() { r.reset(); }
 };
 
-__device__ __forceinline__ void store_shared_8(unsigned address, float a, float b)
-{
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(a), "f"(b) : "memory");
-}
-
-__device__ __forceinline__ void load_shared_8(unsigned address, float &a, float &b)
-{
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(a), "=f"(b) : "r"(address) : "memory");
-}
-
 // The output, whose products have landed, becomes relative to M, which moved since: exponentiate() left the factors in shared memory, for there are
 // no registers to spare.
 __device__ __forceinline__ void follow_reference(const block_state &b, group_state &g)
 {
     float factor[2];
-    load_shared_8(b.staged() + threadIdx.x % 32 * 8, factor[0], factor[1]);
+    const float2 both = ld_shared_v2_f32(b.staged() + threadIdx.x % 32 * 8);
+    factor[0] = both.x, factor[1] = both.y;
     attn_scale_rows(g.o, factor);
 }
 
@@ -99,7 +93,7 @@ __device__ __forceinline__ bool exponentiate(const block_state &b, group_state &
         if (moves) {
             float factor[2];
             attn_move_reference(g.r, g.s[which], scale, offset, factor);
-            store_shared_8(b.staged() + threadIdx.x % 32 * 8, factor[0], factor[1]);
+            st_shared_v2_f32(b.staged() + threadIdx.x % 32 * 8, factor[0], factor[1]);
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 minus[h] = g.r.minus[h] == -minus_infinity() ? 0.f : g.r.minus[h]; // every score is minus infinity
@@ -129,7 +123,7 @@ __device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const 
         const float sum = g.o[dim / 2 + 2 * h];
         const bool any = sum != 0.f; // NaN, too
         factor[h] = any ? b.c->descale[w.slot] * rcp_fast(sum) : 0.f;
-        lse[h] = any ? (log2_fast(sum) - g.r.minus[h]) * 0.693147180559945309f : minus_infinity();
+        lse[h] = any ? (log2_fast(sum) - g.r.minus[h]) * ln_2 : minus_infinity();
     }
 #pragma unroll
     for (int i = 0; i < dim / 2; i++)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attn_fwd/fp8_group.cuh"
+#include "lib/ptx/ldst.cuh"
 
 namespace {
 
@@ -43,7 +44,7 @@ struct group_state {
             o[i] += total[i];
 #pragma unroll
         for (int i = register_totals; i < dim / 2; i += 4) {
-            const float4 x = load_shared(totals + (i - register_totals) * 128);
+            const float4 x = ld_shared_v4_f32(totals + (i - register_totals) * 128);
             o[i] += x.x, o[i + 1] += x.y, o[i + 2] += x.z, o[i + 3] += x.w;
         }
     }
@@ -57,7 +58,7 @@ struct group_state {
                 total[i] = 0.f;
 #pragma unroll
             for (int i = register_totals; i < dim / 2; i += 4)
-                store_shared(totals + (i - register_totals) * 128, make_float4(0.f, 0.f, 0.f, 0.f));
+                st_shared_v4_f32(totals + (i - register_totals) * 128, make_float4(0.f, 0.f, 0.f, 0.f));
             promoted = true;
         }
 #pragma unroll
@@ -65,9 +66,9 @@ struct group_state {
             total[i] += o[i];
 #pragma unroll
         for (int i = register_totals; i < dim / 2; i += 4) {
-            const float4 x = load_shared(totals + (i - register_totals) * 128);
-            store_shared(totals + (i - register_totals) * 128,
-                         make_float4(o[i] + x.x, o[i + 1] + x.y, o[i + 2] + x.z, o[i + 3] + x.w));
+            const float4 x = ld_shared_v4_f32(totals + (i - register_totals) * 128);
+            st_shared_v4_f32(totals + (i - register_totals) * 128,
+                             make_float4(o[i] + x.x, o[i + 1] + x.y, o[i + 2] + x.z, o[i + 3] + x.w));
         }
         blocks = 0;
     }
@@ -88,9 +89,9 @@ struct group_state {
         attn_scale_rows(total, factor);
 #pragma unroll 1
         for (int i = register_totals; i < dim / 2; i += 4) {
-            const float4 x = load_shared(totals + (i - register_totals) * 128);
-            store_shared(totals + (i - register_totals) * 128,
-                         make_float4(x.x * factor[0], x.y * factor[0], x.z * factor[1], x.w * factor[1]));
+            const float4 x = ld_shared_v4_f32(totals + (i - register_totals) * 128);
+            st_shared_v4_f32(totals + (i - register_totals) * 128,
+                             make_float4(x.x * factor[0], x.y * factor[0], x.z * factor[1], x.w * factor[1]));
         }
     }
 };

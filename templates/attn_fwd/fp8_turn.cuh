@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attn_fwd/fp8_feed.cuh"
-#include "lib/mma.cuh"
+#include "lib/ptx/mma.cuh"
 
 namespace {
 

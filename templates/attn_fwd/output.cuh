@@ -2,8 +2,11 @@
 #pragma once
 
 #include "attn_fwd/tiles.cuh"
-#include "lib/mma.cuh"
-#include "lib/store.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/transpose.cuh"
 
 // Writes the thread's two rows, `row` and `row` + 8 of the tile. Four neighbouring lanes exchange pairs of columns, so that
 // each has 16 bytes of every 32 columns and together they write whole sectors. `column` is the thread's first one; the lane
@@ -26,7 +29,7 @@ __device__ __forceinline__ void attn_write_rows(const gen_attn_fwd_params &p, co
                 x[k] = pack2<T>(o[i + 4 * k + 2 * h] * factor[h], o[i + 4 * k + 2 * h + 1] * factor[h]);
             transpose_quad(x);
             if (mine)
-                store_global_16(to + i * 2, x);
+                st_global_v4_u32(to + i * 2, x);
         }
         if (mine && q == 0 && column == 0 && p.lse)
             *attn_lse_at(p, t, t.first_row + row + 8 * h) = lse[h];
@@ -90,7 +93,7 @@ template <int width> struct attn_sent {
         const int lane = threadIdx.x % 32;
 #pragma unroll
         for (int i = 0; i < count; i++)
-            x[i] = load_shared(stage + place::at(lane / lanes + i * (32 / lanes), lane % lanes));
+            x[i] = ld_shared_v4_f32(stage + place::at(lane / lanes + i * (32 / lanes), lane % lanes));
     }
 
     // `row`: of the tile, the warp's first.
@@ -103,7 +106,7 @@ template <int width> struct attn_sent {
 #pragma unroll
         for (int i = 0; i < count; i++, at += step)
             if (row + first + i * (32 / lanes) < num_rows)
-                store_global_16<false>(reinterpret_cast<float *>(at), x[i]);
+                st_global_v4_f32<false>(reinterpret_cast<float *>(at), x[i]);
         attn_send_lse(to, num_rows, row, lse);
     }
 };

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "attn_fwd/args.h"
-#include "lib/approx.cuh"
-#include "lib/mma.cuh"
+#include "lib/half.cuh"
+#include "lib/opaque.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
 
 // Which bounds a kernel knows of: its required axis `mask`.
 enum attn_mask {
@@ -11,17 +13,6 @@ enum attn_mask {
     mask_causal, // no window, no softcap, not varlen
     mask_any
 };
-
-__device__ __forceinline__ float minus_infinity()
-{
-    return __uint_as_float(0xff800000u);
-}
-
-// The same value in every lane, as the compiler then knows.
-__device__ __forceinline__ int uniform(int x)
-{
-    return __shfl_sync(0xffffffffu, x, 0);
-}
 
 struct attn_tile {
     int request, head, kv_head;
@@ -36,8 +27,8 @@ struct attn_tile {
 // the list holds.
 __device__ __forceinline__ int attn_rows(const int *cu, int b, int total, int most, int &at)
 {
-    at = min(max(load_global(cu + b), 0), total);
-    return min(min(max(load_global(cu + b + 1), at), total) - at, most);
+    at = min(max(ld_global(cu + b), 0), total);
+    return min(min(max(ld_global(cu + b + 1), at), total) - at, most);
 }
 
 // A tile with fewer rows takes as long as a full one, because its groups' products have nothing beside them. With causality
@@ -112,9 +103,7 @@ template <int n> __device__ __forceinline__ void attn_cap(const gen_attn_fwd_par
 {
 #pragma unroll
     for (int i = 0; i < n; i++) {
-        float e;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(s[i] * p.cap_scale));
-        s[i] = fmaf(-2.f, rcp_fast(1.f + e), 1.f);
+        s[i] = fmaf(-2.f, rcp_fast(1.f + exp2_fast(s[i] * p.cap_scale)), 1.f);
     }
 }
 
@@ -182,7 +171,7 @@ __device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const fl
 #pragma unroll
     for (int i = 0; i < n; i++) {
         float x = s[i];
-        asm volatile("" : "+f"(x)); // not ahead of the branch that tests whether it is needed
+        opaque(x); // not ahead of the branch that tests whether it is needed
         most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x);
     }
 #pragma unroll
@@ -251,7 +240,7 @@ __device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float de
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const bool any = sum != 0.f; // NaN, too
         factor[h] = any ? descale * rcp_fast(sum) : 0.f;
-        lse[h] = any ? (log2_fast(sum) - r.minus[h]) * 0.693147180559945309f : minus_infinity();
+        lse[h] = any ? (log2_fast(sum) - r.minus[h]) * ln_2 : minus_infinity();
     }
 }
 

@@ -3,7 +3,10 @@
 
 #include "attn_fwd/wgmma_load.cuh"
 #include "attn_fwd/work.cuh"
-#include "lib/tma.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/tma.cuh"
 
 namespace {
 

@@ -5,9 +5,13 @@
 #include "attn_fwd/tiles.cuh"
 #include "attn_fwd/wgmma_tile.cuh"
 #include "attn_fwd/work.cuh"
-#include "lib/cluster.cuh"
-#include "lib/multicast.cuh"
-#include "lib/wgmma.cuh"
+#include "lib/opaque.cuh"
+#include "lib/ptx/cluster.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/sync.cuh"
+#include "lib/ptx/wgmma.cuh"
+#include "lib/uniform.cuh"
 
 namespace {
 
@@ -17,7 +21,7 @@ __device__ __forceinline__ void release_stage(unsigned long long &barrier)
     if (sharers == 1)
         release(barrier);
     else if (threadIdx.x % 32 < sharers)
-        mbarrier_arrive_room(cluster_address(shared_address(&barrier), threadIdx.x % 32));
+        mbarrier_arrive_remote(cluster_address(shared_address(&barrier), threadIdx.x % 32));
 }
 
 // Clears values beyond the request's end. They belong to the next request and may not even be multiplied by zero. Every
@@ -26,7 +30,7 @@ __device__ __forceinline__ void clear_values(unsigned v, int valid, int group)
 {
     for (int i = threadIdx.x % 128; i < (keys - valid) * (dim / 8); i += 128) {
         const int row = valid + i / (dim / 8), chunk = i % (dim / 8);
-        store_shared(v + chunk / 8 * kv_cell + row * 128 + chunk % 8 * 16, make_float4(0.f, 0.f, 0.f, 0.f));
+        st_shared_v4_f32(v + chunk / 8 * kv_cell + row * 128 + chunk % 8 * 16, make_float4(0.f, 0.f, 0.f, 0.f));
     }
     fence_proxy_async();
     barrier_sync(clear_barrier + group, 128);
@@ -205,8 +209,8 @@ __device__ __forceinline__ void await_values(const gen_attn_fwd_params &p, const
 // Waits for all products under way; the block's keys go back.
 __device__ __forceinline__ void await_scores(const block_state &b, group_state &g, stage_ring &k)
 {
-    wgmma_wait<0>();
-    wgmma_landed(g.s);
+    wgmma_wait_group<0>();
+    wgmma_fence_registers(g.s);
     release_stage(b.c->k_empty[k.place()]);
     k.next();
 }
@@ -240,7 +244,7 @@ __device__ __forceinline__ void do_block(const gen_attn_fwd_params &p, const blo
     start_values(g.o, g.packed, b.v_low(early >> 8), first);
     start_scores(g.s, q, b.k_low(early & 255));
     await_scores(b, g, k);
-    wgmma_landed(g.o);
+    wgmma_fence_registers(g.o);
     release_stage(b.c->v_empty[v.place()]);
 }
 
@@ -261,9 +265,9 @@ __device__ __forceinline__ void do_inner_block(const gen_attn_fwd_params &p, con
     wgmma_fence();
     start_values(g.o, g.packed, b.v_low(v_at), false);
     start_scores(g.s, q, b.k_low(at));
-    wgmma_wait<0>();
-    wgmma_landed(g.s);
-    wgmma_landed(g.o);
+    wgmma_wait_group<0>();
+    wgmma_fence_registers(g.s);
+    wgmma_fence_registers(g.o);
     release_stage(b.c->k_empty[at]);
     release_stage(b.c->v_empty[v_at]);
 }
@@ -282,7 +286,7 @@ __device__ __forceinline__ void do_round(const gen_attn_fwd_params &p, const blo
 __device__ __forceinline__ int thread_row()
 {
     unsigned thread = threadIdx.x;
-    asm volatile("" : "+r"(thread));
+    opaque(thread);
     return thread / 32 * 16 + thread % 32 / 4;
 }
 
@@ -368,8 +372,8 @@ __device__ void calculate(const gen_attn_fwd_params &p, const block_state &b, in
             wgmma_fence();
             start_values(g.o, g.packed, b.v_low(v_stage), first);
             start_scores(g.s, q, b.k_low(k_stage));
-            wgmma_wait<1>();
-            wgmma_landed(g.o);
+            wgmma_wait_group<1>();
+            wgmma_fence_registers(g.o);
             release_stage(b.c->v_empty[v_stage]);
             float factor[2], lse[2];
             end_rows(b, g, place, factor, lse);
@@ -383,8 +387,8 @@ __device__ void calculate(const gen_attn_fwd_params &p, const block_state &b, in
         const int v_stage = uniform(behind(k, 1).place());
         wgmma_fence();
         start_values(g.o, g.packed, b.v_low(v_stage), first);
-        wgmma_wait<0>();
-        wgmma_landed(g.o);
+        wgmma_wait_group<0>();
+        wgmma_fence_registers(g.o);
         release_stage(b.c->v_empty[v_stage]);
         const int place = in_registers || q_places == 1 ? 0 : queries.place() ^ 1; // queries.next() was called
         float factor[2], lse[2];

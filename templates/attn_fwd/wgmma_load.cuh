@@ -3,8 +3,9 @@
 #pragma once
 
 #include "attn_fwd/work.cuh"
-#include "lib/multicast.cuh"
-#include "lib/tma.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/tma.cuh"
 
 namespace {
 
@@ -18,7 +19,7 @@ __device__ __forceinline__ void load_queries(const gen_attn_fwd_params &p, const
         const unsigned full = shared_address(&b.c->q_full[q.place()][group]);
         mbarrier_wait(shared_address(&b.c->q_empty[q.place()][group]), q.phase());
         if (elect_one()) {
-            mbarrier_expect(full, cells * q_cell);
+            mbarrier_arrive_expect_tx(full, cells * q_cell);
 #pragma unroll
             for (int n = 0; n < cells; n++)
                 tensor_load_4d(b.q(q.place(), group) + n * q_cell, map, n * cell_columns,
@@ -33,7 +34,7 @@ __device__ __forceinline__ void load_block(const tensor_map *map, unsigned to, u
                                            const attn_tile &t, int j, int request, unsigned long long policy)
 {
     if (elect_one()) {
-        mbarrier_expect(shared_address(&full), kv_bytes);
+        mbarrier_arrive_expect_tx(shared_address(&full), kv_bytes);
         if (sharers > 1) {
             const int n = blockIdx.x % sharers;
             tensor_load_4d_multicast(to + n * kv_cell, map, n * cell_columns, t.k_at + j * keys, t.kv_head, request,

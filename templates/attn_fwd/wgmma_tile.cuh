@@ -4,7 +4,9 @@
 
 #include "attn_fwd/tiles.cuh"
 #include "attn_fwd/work.cuh"
-#include "lib/tma.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/uniform.cuh"
 
 namespace {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "attn_fwd/tiles.cuh"
-#include "lib/ptx.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
 #include "lib/ticket.cuh"
-#include "lib/tma.cuh"
 
 // How the list of units is partitioned.
 enum attn_order {
@@ -30,16 +30,7 @@ template <int places> struct attn_ring {
 // Has the phase with this parity ended? Does not wait.
 __device__ __forceinline__ bool attn_landed(unsigned long long &barrier, unsigned parity)
 {
-    unsigned done;
-    asm volatile("{\n\t"
-                 ".reg .pred p;\n\t"
-                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
-                 "selp.u32 %0, 1, 0, p;\n\t"
-                 "}"
-                 : "=r"(done)
-                 : "r"(shared_address(&barrier)), "r"(parity)
-                 : "memory");
-    return done != 0;
+    return mbarrier_test_wait(shared_address(&barrier), parity);
 }
 
 // A shared address as the descriptor of a matrix there has it, in the lowest bits: nothing else of one depends on the address.

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "kda_chunk_intra/tile.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mma.cuh"
 
 namespace kda_stage {
 
@@ -50,8 +52,8 @@ __device__ __forceinline__ void store_lower_product(float *to, long long stride,
             for (int n = 0; n < 2; n++) {
                 const int i = 16 * r + lane / 4 + 8 * h, j = 16 * s + 8 * n + lane % 4 * 2, last = i - strict;
                 if (i < valid)
-                    store_global_8(to + i * stride + j, j <= last ? d[n][2 * h] * factor : 0.f,
-                                   j + 1 <= last ? d[n][2 * h + 1] * factor : 0.f);
+                    st_global_v2_f32(to + i * stride + j, j <= last ? d[n][2 * h] * factor : 0.f,
+                                     j + 1 <= last ? d[n][2 * h + 1] * factor : 0.f);
             }
     }
 }

@@ -12,9 +12,13 @@
 
 #include "kda_chunk_h/args.h"
 #include "kda_chunk_intra/tile.cuh"
+#include "lib/half.cuh"
 #include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/ptx/wgmma.cuh"
+#include "lib/swizzle.cuh"
 #include "lib/transpose.cuh"
-#include "lib/wgmma_regs.cuh"
 
 template <class element, int head_dim, bool wgmma> struct kda_states {
     static constexpr int rows = kda_stage::rows, cell = kda_stage::cell, tile = head_dim / 64 * cell;
@@ -72,7 +76,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
         static_assert(threads >= head_dim, "a thread to a channel");
         const int channel = threadIdx.x % threads, last = min((chunk + 1) * rows, b.sequence.length) - 1;
         return channel < head_dim && last >= chunk * rows
-                   ? load_global(p.gk + (b.sequence.first + last) * b.stride + b.head * head_dim + channel)
+                   ? ld_global(p.gk + (b.sequence.first + last) * b.stride + b.head * head_dim + channel)
                    : 0.f;
     }
 
@@ -80,7 +84,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     {
         const int channel = threadIdx.x % threads;
         if (channel < head_dim)
-            kda_stage::store_shared_float(to + channel * 4, exp2_fast(gate));
+            st_shared_f32(to + channel * 4, exp2_fast(gate));
     }
 
     // ---- what goes out ----
@@ -100,13 +104,14 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
 #pragma unroll
             for (int i = 0; i < batch; i++) {
                 const int line = row + first + i * at_once; // of 64 columns a cell has any number of rows
-                load_shared_16(columns > 64 ? kda_stage::chunk_at(from, line, chunk) : swizzled<128>(from, line, chunk),
-                               word[i][0], word[i][1], word[i][2], word[i][3]);
+                ld_shared_v4_u32(columns > 64 ? kda_stage::chunk_at(from, line, chunk)
+                                              : swizzled<128>(from, line, chunk),
+                                 word[i][0], word[i][1], word[i][2], word[i][3]);
             }
 #pragma unroll
             for (int i = 0; i < batch; i++, x += at_once * stride)
                 if (row + first + i * at_once < valid)
-                    store_global_16(x, word[i]);
+                    st_global_v4_u32(x, word[i]);
         }
     }
 
@@ -126,7 +131,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
                 transpose_quad(x);
                 const int row = 8 * octet + lane / 4;
                 if (row < valid)
-                    store_global_16(static_cast<unsigned short *>(to) + row * stride + 32 * half + lane % 4 * 8, x);
+                    st_global_v4_u32(static_cast<unsigned short *>(to) + row * stride + 32 * half + lane % 4 * 8, x);
             }
     }
 
@@ -191,7 +196,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
         for (int i = 0; i < head_dim / 2; i++)
             s[i] = 0.f;
         if (const float *const from = p.initial_state)
-            each_element(p, b, [&](int i, int at) { s[i] = load_global(from + state_of(p, b) + at); });
+            each_element(p, b, [&](int i, int at) { s[i] = ld_global(from + state_of(p, b) + at); });
     }
 
     static __device__ __forceinline__ void store_state(const gen_kda_chunk_h_params &p, const work &b,
@@ -228,9 +233,9 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
             } else {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    store_shared(kda_stage::chunk_at(to, 16 * warp + lane / 4 + i % 2 * 8, 2 * k + i / 2) +
-                                     lane % 4 * 4,
-                                 x[k][i]);
+                    st_shared_u32(kda_stage::chunk_at(to, 16 * warp + lane / 4 + i % 2 * 8, 2 * k + i / 2) +
+                                      lane % 4 * 4,
+                                  x[k][i]);
             }
         }
     }
@@ -271,7 +276,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
 #pragma unroll
             for (int k = 0; k < head_dim / 16; k++)
                 wgmma_regs<element, false>(d, a[k], matrix + ((k / 4 * cell + k % 4 * 32) >> 4));
-            wgmma_commit();
+            wgmma_commit_group();
         } else {
 #pragma unroll
             for (int k = 0; k < head_dim / 16; k++)
@@ -294,7 +299,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 wgmma_regs<element, true>(d, a[k], matrix + (k * 2048 >> 4));
-            wgmma_commit();
+            wgmma_commit_group();
         } else {
 #pragma unroll
             for (int k = 0; k < 4; k++)
@@ -328,8 +333,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     template <int size> static __device__ __forceinline__ void landed(float (&d)[size])
     {
         if constexpr (wgmma) {
-            wgmma_wait<0>();
-            wgmma_landed(d);
+            wgmma_wait_group<0>();
+            wgmma_fence_registers(d);
         }
     }
 

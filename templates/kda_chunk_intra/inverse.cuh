@@ -5,6 +5,9 @@
 
 #include "kda_chunk_intra/tile.cuh"
 #include "kda_intra/limits.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mma.cuh"
 
 namespace kda_stage {
 
@@ -54,7 +57,7 @@ __device__ __forceinline__ void invert_diagonal(unsigned from, unsigned lower, u
     for (int l = 0; l < 15; l++)
 #pragma unroll
         for (int i = (l + 1) / 4 * 4; i < 16; i += 4) {
-            const float4 below = load_shared(from + l * 64 + i * 4);
+            const float4 below = ld_shared_v4_f32(from + l * 64 + i * 4);
             x[i] = i > l ? fmaf(-below.x, x[l], x[i]) : x[i];
             x[i + 1] = i + 1 > l ? fmaf(-below.y, x[l], x[i + 1]) : x[i + 1];
             x[i + 2] = i + 2 > l ? fmaf(-below.z, x[l], x[i + 2]) : x[i + 2];
@@ -67,21 +70,21 @@ __device__ __forceinline__ void invert_diagonal(unsigned from, unsigned lower, u
 #pragma unroll
         for (int i = 0; i < 8; i++)
             word[i] = pack2<factor<wide>>(x[2 * i], x[2 * i + 1]);
-        store_shared_16(chunk_at(lower, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
-        store_shared_16(chunk_at(lower, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
+        st_shared_v4_u32(chunk_at(lower, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
+        st_shared_v4_u32(chunk_at(lower, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
         if constexpr (wide) {
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 word[i] = rest2(word[i], x[2 * i], x[2 * i + 1]);
-            store_shared_16(rest_at(from, column, 0), word[0], word[1], word[2], word[3]);
-            store_shared_16(rest_at(from, column, 1), word[4], word[5], word[6], word[7]);
+            st_shared_v4_u32(rest_at(from, column, 0), word[0], word[1], word[2], word[3]);
+            st_shared_v4_u32(rest_at(from, column, 1), word[4], word[5], word[6], word[7]);
         }
     } else {
         if constexpr (T::is_bf16 && !wide)
             carry_rounding<T>(x);
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            store_shared_half(chunk_at(inverse, 16 * r + i, 2 * r + column / 8) + column % 8 * 2, from_float<T>(x[i]));
+            st_shared_u16(chunk_at(inverse, 16 * r + i, 2 * r + column / 8) + column % 8 * 2, from_float<T>(x[i]));
     }
 }
 
@@ -148,8 +151,8 @@ __device__ __forceinline__ void invert_column(unsigned lower, unsigned inverse, 
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int i = 16 * r + 8 * n + lane % 4 * 2, j = 16 * c + lane / 4 + 8 * h;
-                store_shared_half(chunk_at(inverse, i, j / 8) + j % 8 * 2, from_float<T>(y[n][2 * h] * scale));
-                store_shared_half(chunk_at(inverse, i + 1, j / 8) + j % 8 * 2, from_float<T>(y[n][2 * h + 1] * scale));
+                st_shared_u16(chunk_at(inverse, i, j / 8) + j % 8 * 2, from_float<T>(y[n][2 * h] * scale));
+                st_shared_u16(chunk_at(inverse, i + 1, j / 8) + j % 8 * 2, from_float<T>(y[n][2 * h + 1] * scale));
             }
     }
 }

@@ -6,10 +6,11 @@
 
 #include "kda_chunk_intra/args.h"
 #include "kda_intra/sequences.cuh"
+#include "lib/divide.cuh"
 #include "lib/half.cuh"
-#include "lib/mma.cuh"
-#include "lib/ptx.cuh"
-#include "lib/store.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mma.cuh"
 #include "lib/swizzle.cuh"
 
 namespace kda_stage {
@@ -22,11 +23,6 @@ struct block_work {
     kda_chunk chunk;
     int slot, head, qk_head;
 };
-
-__device__ __forceinline__ int quotient(int x, unsigned mul, unsigned shift)
-{
-    return mul ? static_cast<int>(__umulhi(x, mul) >> shift) : x;
-}
 
 // `units` blocks for each slot of a chunk; b.head tells which of them this is.
 __device__ __forceinline__ block_work block_at(const gen_kda_stage_shape &s, int units, const void *memory)
@@ -68,23 +64,6 @@ __device__ __forceinline__ void load_rows_first_trans(unsigned (&x)[4], unsigned
     ldmatrix_x4_trans(x, chunk_at(base, row + lane % 16, chunk + lane / 16));
 }
 
-__device__ __forceinline__ float load_shared_float(unsigned from)
-{
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ void store_shared_float(unsigned to, float x)
-{
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_half(unsigned to, unsigned short x)
-{
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
-}
-
 // ---- a lane's channels: head_dim / 32 of each row its warp has, 32 lanes to a row ----
 
 template <int channels> struct lane_row {
@@ -95,10 +74,10 @@ template <int channels> __device__ __forceinline__ lane_row<channels> load_row(c
 {
     lane_row<channels> x;
     if constexpr (channels == 4) {
-        const uint2 both = load_global_8(from);
+        const uint2 both = ld_global_v2_u32(from);
         x.word[0] = both.x, x.word[1] = both.y;
     } else {
-        x.word[0] = static_cast<unsigned>(load_global(static_cast<const int *>(from)));
+        x.word[0] = static_cast<unsigned>(ld_global(static_cast<const int *>(from)));
     }
     return x;
 }
@@ -106,18 +85,18 @@ template <int channels> __device__ __forceinline__ lane_row<channels> load_row(c
 template <int channels> __device__ __forceinline__ void store_row(void *to, const lane_row<channels> &x)
 {
     if constexpr (channels == 4)
-        store_global_8(static_cast<float *>(to), __uint_as_float(x.word[0]), __uint_as_float(x.word[1]));
+        st_global_v2_f32(static_cast<float *>(to), __uint_as_float(x.word[0]), __uint_as_float(x.word[1]));
     else
-        asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(x.word[0]) : "memory");
+        st_global_u32(to, x.word[0]);
 }
 
 template <int channels> __device__ __forceinline__ void load_row_floats(const float *from, float (&x)[channels])
 {
     if constexpr (channels == 4) {
-        const float4 all = load_global_16<false>(from);
+        const float4 all = ld_global_v4_f32<false>(from);
         x[0] = all.x, x[1] = all.y, x[2] = all.z, x[3] = all.w;
     } else {
-        const uint2 both = load_global_8(from);
+        const uint2 both = ld_global_v2_u32(from);
         x[0] = __uint_as_float(both.x), x[1] = __uint_as_float(both.y);
     }
 }
@@ -154,9 +133,9 @@ __device__ __forceinline__ void store_tile_row(unsigned base, unsigned offset, i
 {
     const unsigned at = base + (offset ^ i * 16) + i * 128;
     if constexpr (channels == 4)
-        asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(x.word[0]), "r"(x.word[1]) : "memory");
+        st_shared_v2_u32(at, x.word[0], x.word[1]);
     else
-        store_shared(at, x.word[0]);
+        st_shared_u32(at, x.word[0]);
 }
 
 template <int channels>
@@ -165,9 +144,9 @@ __device__ __forceinline__ lane_row<channels> load_tile_row(unsigned base, unsig
     const unsigned at = base + (offset ^ i * 16) + i * 128;
     lane_row<channels> x;
     if constexpr (channels == 4)
-        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.word[0]), "=r"(x.word[1]) : "r"(at) : "memory");
+        ld_shared_v2_u32(at, x.word[0], x.word[1]);
     else
-        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x.word[0]) : "r"(at) : "memory");
+        x.word[0] = ld_shared_u32(at);
     return x;
 }
 
@@ -197,8 +176,8 @@ __device__ __forceinline__ void copy_out(void *to, unsigned from, long long stri
     for (int row = thread / chunks; row < rows; row += threads / chunks, x += threads / chunks * stride)
         if (row < valid) {
             unsigned word[4];
-            load_shared_16(chunk_at(from, row, chunk), word[0], word[1], word[2], word[3]);
-            store_global_16(x, word);
+            ld_shared_v4_u32(chunk_at(from, row, chunk), word[0], word[1], word[2], word[3]);
+            st_global_v4_u32(x, word);
         }
 }
 
@@ -244,8 +223,8 @@ template <class T> __device__ __forceinline__ void store_product(const float (&d
         for (int n = 0; n < 2; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                store_shared(chunk_at(to, 16 * r + lane / 4 + 8 * h, chunk + n) + lane % 4 * 4,
-                             pack2<T>(d[r][n][2 * h], d[r][n][2 * h + 1]));
+                st_shared_u32(chunk_at(to, 16 * r + lane / 4 + 8 * h, chunk + n) + lane % 4 * 4,
+                              pack2<T>(d[r][n][2 * h], d[r][n][2 * h + 1]));
 }
 
 // w and u are the lower triangular x times k's and v's tiles, in place, by eight warps.

@@ -9,7 +9,9 @@
 #pragma once
 
 #include "kda_decode/common.cuh"
+#include "lib/divide.cuh"
 #include "lib/prefetch.cuh"
+#include "lib/ptx/ldst.cuh"
 
 // Prefetches part `part` of `parts`, equal and contiguous, of the index-th state. Where the kernel before is still writing
 // the slot's number, this may prefetch another slot's part, or none.
@@ -21,16 +23,16 @@ __device__ __forceinline__ void bring_part(const gen_kda_decode_params &p, unsig
     if (p.slots) {
         unsigned column = 0;
         if (p.accepted)
-            column = static_cast<unsigned>(load_past_l1(p.accepted + row)) - 1;
+            column = static_cast<unsigned>(ld_global_cg(p.accepted + row)) - 1;
         if (column >= p.slots_stride)
             return;
-        slot = load_past_l1(p.slots + static_cast<long long>(row) * p.slots_stride + column);
+        slot = ld_global_cg(p.slots + static_cast<long long>(row) * p.slots_stride + column);
     }
     if (!kda_place::in_pool(p, slot))
         return;
     constexpr int floats = head_dim * head_dim / parts;
     const long long state = (static_cast<long long>(slot) * p.num_v_heads + v_head) * (head_dim * head_dim);
-    prefetch_run(p.state + state + part * floats, floats * 4);
+    prefetch_bulk(p.state + state + part * floats, floats * 4);
 }
 
 // Before grid_dependency_wait(): this block's part of its state, if that is among the grid's first.

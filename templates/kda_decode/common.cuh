@@ -3,8 +3,9 @@
 #pragma once
 
 #include "kda_decode/args.h"
+#include "lib/divide.cuh"
 #include "lib/half.cuh"
-#include "lib/ptx.cuh"
+#include "lib/ptx/ldst.cuh"
 
 // ---- elements whose type is known at run time (enum gen_dtype): a few a thread, so a branch costs nothing ----
 
@@ -13,8 +14,8 @@ enum { kda_bf16 = 0, kda_fp16 = 1, kda_fp32 = 2 };
 __device__ __forceinline__ unsigned load_bits(const void *tensor, long long index, int type)
 {
     if (type == kda_fp32)
-        return static_cast<unsigned>(load_global(static_cast<const int *>(tensor) + index));
-    return load_global(static_cast<const unsigned short *>(tensor) + index);
+        return static_cast<unsigned>(ld_global(static_cast<const int *>(tensor) + index));
+    return ld_global(static_cast<const unsigned short *>(tensor) + index);
 }
 
 __device__ __forceinline__ float number(unsigned bits, int type)
@@ -62,12 +63,6 @@ __device__ __forceinline__ float beta_of(const gen_kda_decode_params &p, float x
 
 // ---- places ----
 
-// x / d for x < 2^31, d given as the host prepared it (args.h).
-__device__ __forceinline__ unsigned quotient(unsigned x, unsigned mul, unsigned shift)
-{
-    return mul ? __umulhi(x, mul) >> shift : x;
-}
-
 struct kda_place {
     unsigned row, v_head, qk_head;
     int first, count; // the row's tokens
@@ -83,16 +78,16 @@ struct kda_place {
         if (p.slots) {
             unsigned column = 0;
             if (p.accepted)
-                column = static_cast<unsigned>(load_global(p.accepted + row)) - 1;
+                column = static_cast<unsigned>(ld_global(p.accepted + row)) - 1;
             slot = -1;
             if (column < p.slots_stride)
-                slot = load_global(p.slots + static_cast<long long>(row) * p.slots_stride + column);
+                slot = ld_global(p.slots + static_cast<long long>(row) * p.slots_stride + column);
         }
         first = static_cast<int>(row) * p.num_tokens;
         count = p.num_tokens;
         if (p.cu_seqlens) {
-            first = load_global(p.cu_seqlens + row);
-            const int end = load_global(p.cu_seqlens + row + 1);
+            first = ld_global(p.cu_seqlens + row);
+            const int end = ld_global(p.cu_seqlens + row + 1);
             const bool legal = first >= 0 && first <= end && end <= p.total_tokens && end - first <= p.num_tokens;
             count = legal ? end - first : 0;
         }
@@ -206,8 +201,8 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
                 gate[n] =
                     load_bits(p.gate, (first + gate_token(n)) * p.gate_stride + v_start + channel(), p.gate_dtype);
         }
-        bias = p.dt_bias ? load_global(p.dt_bias + v_start + channel()) : 0.f;
-        a_log = p.a_log ? load_global(p.a_log + place.v_head) : 0.f;
+        bias = p.dt_bias ? ld_global(p.dt_bias + v_start + channel()) : 0.f;
+        a_log = p.a_log ? ld_global(p.a_log + place.v_head) : 0.f;
 #pragma unroll
         for (int n = 0; n < QKS; n++)
             if (qk_token(n) < count) {
@@ -222,12 +217,12 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
 #pragma unroll
         for (int n = 0; n < VS; n++)
             if (v_token(n) < count)
-                v[n] = load_global(static_cast<const unsigned short *>(p.v) + (first + v_token(n)) * p.v_stride +
-                                   v_start + first_column + threadIdx.x % EXTENT);
+                v[n] = ld_global(static_cast<const unsigned short *>(p.v) + (first + v_token(n)) * p.v_stride +
+                                 v_start + first_column + threadIdx.x % EXTENT);
         if (is_scalar(count)) {
             beta = load_bits(p.beta, (first + static_cast<int>(lane())) * p.beta_stride + place.v_head, p.beta_dtype);
             if (own_slots(p))
-                slot = load_global(p.slots + static_cast<long long>(place.row) * p.slots_stride + lane());
+                slot = ld_global(p.slots + static_cast<long long>(place.row) * p.slots_stride + lane());
         }
     }
 
@@ -258,11 +253,11 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
     static __device__ __forceinline__ void ask_row(unsigned (&words)[WORDS], const unsigned short *row)
     {
         if constexpr (WORDS == 2) {
-            const uint2 x = load_global_8(row + lane() * 4);
+            const uint2 x = ld_global_v2_u32(row + lane() * 4);
             words[0] = x.x;
             words[1] = x.y;
         } else {
-            words[0] = static_cast<unsigned>(load_global(reinterpret_cast<const int *>(row) + lane()));
+            words[0] = static_cast<unsigned>(ld_global(reinterpret_cast<const int *>(row) + lane()));
         }
     }
 
@@ -308,7 +303,7 @@ __device__ __forceinline__ void store_four(unsigned short *o, float4 x, int type
 {
     const unsigned low = rounded(x.x, type) | static_cast<unsigned>(rounded(x.y, type)) << 16;
     const unsigned high = rounded(x.z, type) | static_cast<unsigned>(rounded(x.w, type)) << 16;
-    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(o), "r"(low), "r"(high) : "memory");
+    st_global_v2_u32(o, low, high);
 }
 
 // The slice's outputs leave together, as whole sectors. After a barrier.

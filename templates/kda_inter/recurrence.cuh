@@ -16,14 +16,14 @@
 #include "kda_inter/args.h"
 #include "kda_intra/sequences.cuh"
 #include "lib/half.cuh"
-#include "lib/mma.cuh"
-#include "lib/ptx.cuh"
+#include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/ldst.cuh"
-#include "lib/store.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/ptx/sync.cuh"
+#include "lib/ptx/tma.cuh"
+#include "lib/ptx/wgmma.cuh"
 #include "lib/swizzle.cuh"
-#include "lib/tma.cuh"
-#include "lib/transpose.cuh"
-#include "lib/wgmma_regs.cuh"
 
 template <class element, int head_dim, int groups, int stages, bool wgmma, bool segmented> struct kda_recurrence {
     static constexpr int rows = KDA_CHUNK, cell = rows * 128, tile = head_dim / 64 * cell;
@@ -80,7 +80,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     {
         const long long record = b.record(p, chunk);
         const unsigned to = b.stage(s), full = b.full(s);
-        mbarrier_expect(full, 3 * tile + cell + groups * cell + head_dim * 4);
+        mbarrier_arrive_expect_tx(full, 3 * tile + cell + groups * cell + head_dim * 4);
         bulk_load<true>(to + w, part_of(p.w, record, tile), tile, full, policy);
         bulk_load<true>(to + u, part_of(p.u, record, tile) + b.part * groups * cell, groups * cell, full, policy);
         bulk_load<true>(to + qg, part_of(p.qg, record, tile), tile, full, policy);
@@ -92,7 +92,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     static __device__ __forceinline__ void ask_transition(const gen_kda_inter_params &p, const work &b, int i, int s)
     {
         const long long record = b.segment_record(p, i);
-        mbarrier_expect(b.full(s), transition_bytes + head_dim * 4);
+        mbarrier_arrive_expect_tx(b.full(s), transition_bytes + head_dim * 4);
         bulk_load<false>(b.stage(s), part_of(p.transition, record, transition_bytes), transition_bytes, b.full(s), 0);
         bulk_load<false>(b.stage(s) + segment_decay, p.segment_decay + record * head_dim, head_dim * 4, b.full(s), 0);
     }
@@ -131,8 +131,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         copy(b.base + decay, part_of(p.decay, record, head_dim * 4), head_dim * 4);
         copy(b.base + kg, part_of(p.kg, record, tile), tile);
         copy(b.base + a_qk, part_of(p.a_qk, record, cell), cell);
-        cp_async_commit();
-        cp_async_wait<0>();
+        cp_async_commit_group();
+        cp_async_wait_group<0>();
         __syncthreads();
     }
 
@@ -147,7 +147,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 #pragma unroll
             for (int k = 0; k < steps; k++)
                 wgmma_regs<element, false>(d, a[k], matrix + ((k / 4 * cell + k % 4 * 32) >> 4));
-            wgmma_commit();
+            wgmma_commit_group();
         } else {
             const int lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
 #pragma unroll
@@ -171,7 +171,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 wgmma_regs<element, true>(d, a[first + k], matrix + (k * 2048 >> 4));
-            wgmma_commit();
+            wgmma_commit_group();
         } else {
             const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -234,8 +234,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             return;
 #pragma unroll
         for (int i = 0; i < head_dim / 2; i++)
-            s[i] = load_global(p.initial_state +
-                               state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2));
+            s[i] = ld_global(p.initial_state +
+                             state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2));
     }
 
     static __device__ __forceinline__ void store_state(const gen_kda_inter_params &p, const work &b, int row,
@@ -277,7 +277,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             unsigned word[4];
-            load_shared_16(from + ((warp * 4 + i) * 32 + lane) * 16, word[0], word[1], word[2], word[3]);
+            ld_shared_v4_u32(from + ((warp * 4 + i) * 32 + lane) * 16, word[0], word[1], word[2], word[3]);
 #pragma unroll
             for (int n = 0; n < 4; n++) {
                 const float2 both = to_float2<element>(word[n]);
@@ -310,7 +310,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     {
 #pragma unroll
         for (int t = 0; t < head_dim / 8; t++) {
-            const float4 x = load_global_16<false>(from + t * 512);
+            const float4 x = ld_global_v4_f32<false>(from + t * 512);
             s[4 * t] = x.x, s[4 * t + 1] = x.y, s[4 * t + 2] = x.z, s[4 * t + 3] = x.w;
         }
     }
@@ -319,7 +319,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     {
 #pragma unroll
         for (int t = 0; t < head_dim / 8; t++)
-            store_global_16<false>(to + t * 512, make_float4(s[4 * t], s[4 * t + 1], s[4 * t + 2], s[4 * t + 3]));
+            st_global_v4_f32<false>(to + t * 512, make_float4(s[4 * t], s[4 * t + 1], s[4 * t + 2], s[4 * t + 3]));
     }
 
     // s = diag(D) s + added, both from global memory.
@@ -328,8 +328,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     {
 #pragma unroll
         for (int t = 0; t < head_dim / 8; t++) {
-            const uint2 factor = load_global_8(decay + 8 * t + threadIdx.x % 4 * 2);
-            const float4 x = load_global_16<false>(from + t * 512);
+            const uint2 factor = ld_global_v2_u32(decay + 8 * t + threadIdx.x % 4 * 2);
+            const float4 x = ld_global_v4_f32<false>(from + t * 512);
             s[4 * t] = fmaf(s[4 * t], __uint_as_float(factor.x), x.x);
             s[4 * t + 1] = fmaf(s[4 * t + 1], __uint_as_float(factor.y), x.y);
             s[4 * t + 2] = fmaf(s[4 * t + 2], __uint_as_float(factor.x), x.z);
@@ -409,8 +409,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
                 rest_as_operand(s, a, rest);
                 decay_and_add(p.segment_decay + record * head_dim, added_of(p, b, i, columns), s);
                 copy(b.base, part_of(p.transition, record, transition_bytes), transition_bytes);
-                cp_async_commit();
-                cp_async_wait<0>();
+                cp_async_commit_group();
+                cp_async_wait_group<0>();
                 __syncthreads();
                 pass(a, rest, from, s);
                 __syncthreads();
@@ -459,9 +459,9 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
 #pragma unroll
         for (int row = line; row < rows; row += 16) {
             unsigned x[4];
-            load_shared_16(swizzled<128>(from, row, column), x[0], x[1], x[2], x[3]);
+            ld_shared_v4_u32(swizzled<128>(from, row, column), x[0], x[1], x[2], x[3]);
             if (row < count)
-                store_global_16(to + (first + row) * p.o_stride, x);
+                st_global_v4_u32(to + (first + row) * p.o_stride, x);
         }
     }
 
@@ -476,7 +476,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         // Chunks of earlier sequences: kept in shared memory, since registers are few and it is rarely read.
         const unsigned chunks_before = b.base + barriers + 96 + threadIdx.x / 32 * 4;
         if (p.states) {
-            store_shared(chunks_before, static_cast<unsigned>(kda_chunks_before(p.sequences, b.n)));
+            st_shared_u32(chunks_before, static_cast<unsigned>(kda_chunks_before(p.sequences, b.n)));
             __syncwarp();
         }
         int step = b.transitions();
@@ -531,8 +531,8 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
     template <int pending, int size> static __device__ __forceinline__ void landed(float (&d)[size])
     {
         if constexpr (wgmma) {
-            wgmma_wait<pending>();
-            wgmma_landed(d);
+            wgmma_wait_group<pending>();
+            wgmma_fence_registers(d);
         }
     }
 
@@ -549,7 +549,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
         int length = 0;
         if (n < s.batch) {
             length = kda_sequence_at(s, n).length;
-            store_shared(lengths + n * 4, static_cast<unsigned>(length));
+            st_shared_u32(lengths + n * 4, static_cast<unsigned>(length));
         }
         __syncthreads();
         if (n < s.batch) {
@@ -559,7 +559,7 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
                 before += other > length || (other == length && i < n);
             }
             if (before == rank)
-                store_shared(chosen, static_cast<unsigned>(n));
+                st_shared_u32(chosen, static_cast<unsigned>(n));
         }
         __syncthreads();
         return ld_shared_s32(chosen);
@@ -598,12 +598,12 @@ template <class element, int head_dim, int groups, int stages, bool wgmma, bool 
             const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
             if (group == groups) {
                 if constexpr (groups > 1)
-                    registers_less<24>();
+                    setmaxnreg_dec<24>();
                 if (threadIdx.x % 128 < 32)
                     feed(p, b);
             } else {
                 if constexpr (groups > 1)
-                    registers_more<240>();
+                    setmaxnreg_inc<240>();
                 calculate(p, b, group);
             }
         } else {

@@ -5,11 +5,11 @@
 #include "kda_intra/args.h"
 #include "kda_intra/limits.cuh"
 #include "kda_intra/sequences.cuh"
-#include "lib/approx.cuh"
 #include "lib/half.cuh"
-#include "lib/mma.cuh"
-#include "lib/ptx.cuh"
-#include "lib/store.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mma.cuh"
 #include "lib/swizzle.cuh"
 
 namespace {
@@ -19,7 +19,6 @@ constexpr int tile = head_dim / 64 * cell;
 constexpr int own = rows / (threads / 32); // rows of a warp
 constexpr int channels = head_dim / 32;    // of a lane, of each of its rows
 constexpr int words = channels / 2;
-constexpr float log2_e = 1.44269504088896341f;
 static_assert(own == 8, "two warps to 16 rows");
 
 // Shared memory. What is behind a slash comes later.
@@ -90,10 +89,10 @@ __device__ __forceinline__ lane_channels load_channels(const void *from, bool va
     if constexpr (words == 2) {
         uint2 both = make_uint2(0, 0);
         if (valid)
-            both = load_global_8(from);
+            both = ld_global_v2_u32(from);
         x.word[0] = both.x, x.word[1] = both.y;
     } else {
-        x.word[0] = valid ? static_cast<unsigned>(load_global(static_cast<const int *>(from))) : 0;
+        x.word[0] = valid ? static_cast<unsigned>(ld_global(static_cast<const int *>(from))) : 0;
     }
     return x;
 }
@@ -127,9 +126,9 @@ __device__ __forceinline__ void store_channels(unsigned base, unsigned offset, i
 {
     const unsigned at = base + (offset ^ i * 16) + i * 128;
     if constexpr (words == 2)
-        asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(x.word[0]), "r"(x.word[1]) : "memory");
+        st_shared_v2_u32(at, x.word[0], x.word[1]);
     else
-        store_shared(at, x.word[0]);
+        st_shared_u32(at, x.word[0]);
 }
 
 __device__ __forceinline__ lane_channels load_shared_channels(unsigned base, unsigned offset, int i)
@@ -137,9 +136,9 @@ __device__ __forceinline__ lane_channels load_shared_channels(unsigned base, uns
     const unsigned at = base + (offset ^ i * 16) + i * 128;
     lane_channels x;
     if constexpr (words == 2)
-        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.word[0]), "=r"(x.word[1]) : "r"(at) : "memory");
+        ld_shared_v2_u32(at, x.word[0], x.word[1]);
     else
-        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x.word[0]) : "r"(at) : "memory");
+        x.word[0] = ld_shared_u32(at);
     return x;
 }
 
@@ -148,7 +147,7 @@ __device__ __forceinline__ void store_channels(void *base, unsigned offset, int 
 {
     unsigned char *const at = static_cast<unsigned char *>(base) + (offset ^ i * 16) + i * 128;
     if constexpr (words == 2)
-        store_global_8(reinterpret_cast<float *>(at), __uint_as_float(x.word[0]), __uint_as_float(x.word[1]));
+        st_global_v2_f32(reinterpret_cast<float *>(at), __uint_as_float(x.word[0]), __uint_as_float(x.word[1]));
     else
         *reinterpret_cast<unsigned *>(at) = x.word[0];
 }
@@ -156,10 +155,10 @@ __device__ __forceinline__ void store_channels(void *base, unsigned offset, int 
 __device__ __forceinline__ void load_floats(const float *from, float (&x)[channels])
 {
     if constexpr (channels == 4) {
-        const float4 all = load_global_16<false>(from);
+        const float4 all = ld_global_v4_f32<false>(from);
         x[0] = all.x, x[1] = all.y, x[2] = all.z, x[3] = all.w;
     } else {
-        const uint2 both = load_global_8(from);
+        const uint2 both = ld_global_v2_u32(from);
         x[0] = __uint_as_float(both.x), x[1] = __uint_as_float(both.y);
     }
 }
@@ -167,27 +166,17 @@ __device__ __forceinline__ void load_floats(const float *from, float (&x)[channe
 __device__ __forceinline__ void load_shared_floats(unsigned from, float (&x)[channels])
 {
 #pragma unroll
-    for (int i = 0; i < channels; i += 2)
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x[i]), "=f"(x[i + 1]) : "r"(from + 4 * i) : "memory");
+    for (int i = 0; i < channels; i += 2) {
+        const float2 both = ld_shared_v2_f32(from + 4 * i);
+        x[i] = both.x, x[i + 1] = both.y;
+    }
 }
 
 __device__ __forceinline__ void store_shared_floats(unsigned to, const float (&x)[channels])
 {
 #pragma unroll
     for (int i = 0; i < channels; i += 2)
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to + 4 * i), "f"(x[i]), "f"(x[i + 1]) : "memory");
-}
-
-__device__ __forceinline__ float load_shared_float(unsigned from)
-{
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ void store_shared_float(unsigned to, float x)
-{
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+        st_shared_v2_f32(to + 4 * i, x[i], x[i + 1]);
 }
 
 __device__ __forceinline__ float activate_beta(const gen_kda_intra_params &p, float x)
@@ -263,7 +252,7 @@ __device__ __forceinline__ void load_gates(const gen_kda_intra_params &p, const 
         for (int i = 0; i < own; i++, from += p.g_stride)
             g.packed[i] = load_channels(from, i < valid);
     }
-    g.log_rate = p.A_log ? load_global(p.A_log + b.head) : 0.f;
+    g.log_rate = p.A_log ? ld_global(p.A_log + b.head) : 0.f;
 #pragma unroll
     for (int c = 0; c < channels; c++)
         g.bias[c] = 0.f;
@@ -275,8 +264,8 @@ __device__ __forceinline__ void load_gates(const gen_kda_intra_params &p, const 
 __device__ __forceinline__ float load_beta(const gen_kda_intra_params &p, const block_work &b, int row)
 {
     const long long at = (b.chunk.first + row) * p.beta_stride + b.head;
-    return p.beta_fp32 ? load_global(static_cast<const float *>(p.beta) + at)
-                       : to_float<element>(load_global(static_cast<const unsigned short *>(p.beta) + at));
+    return p.beta_fp32 ? ld_global(static_cast<const float *>(p.beta) + at)
+                       : to_float<element>(ld_global(static_cast<const unsigned short *>(p.beta) + at));
 }
 
 // 1 / |row| of the warp's rows of q and k, that of row i in lane 4 i + i / 2: the diagonals of q q' and k k'. Returns true in a lane
@@ -298,7 +287,7 @@ __device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, floa
     const float square = odd ? kk[3] : kk[2];
     k = wanted ? rsqrt_fast(square + 1e-6f) : 1.f;
     return element::is_bf16 && lane / 8 == lane % 4 &&
-           !usual_row(wanted ? 1.f : square, load_shared_float(base + betas + row * 4));
+           !usual_row(wanted ? 1.f : square, ld_shared_f32(base + betas + row * 4));
 }
 
 } // namespace

@@ -2,6 +2,9 @@
 #pragma once
 
 #include "kda_intra/block.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
 
 namespace {
 
@@ -11,9 +14,9 @@ __device__ __forceinline__ lane_channels load_lane(unsigned base, int row, int c
     lane_channels x;
     const unsigned at = chunk_at(base, row, chunk) + byte;
     if constexpr (words == 2)
-        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.word[0]), "=r"(x.word[1]) : "r"(at) : "memory");
+        ld_shared_v2_u32(at, x.word[0], x.word[1]);
     else
-        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x.word[0]) : "r"(at) : "memory");
+        x.word[0] = ld_shared_u32(at);
     return x;
 }
 
@@ -28,7 +31,7 @@ __device__ __forceinline__ void exact_diagonal(const gen_kda_intra_params &p, co
         float k_j[channels], g_j[channels];
         unpack<element>(load_lane(b.base + k_in, j, chunk, byte % 16), k_j);
         load_shared_floats(from + j * head_dim * 4, g_j);
-        const float k_norm = load_shared_float(b.base + norm_factors + (rows + j) * 4);
+        const float k_norm = ld_shared_f32(b.base + norm_factors + (rows + j) * 4);
 #pragma unroll 1
         for (int i = 16 * r; i < 16 * r + 16; i++) {
             float q_i[channels], k_i[channels], g_i[channels], aq = 0.f, ak = 0.f;
@@ -47,15 +50,13 @@ __device__ __forceinline__ void exact_diagonal(const gen_kda_intra_params &p, co
                     aq += __shfl_xor_sync(0xffffffffu, aq, distance);
                     ak += __shfl_xor_sync(0xffffffffu, ak, distance);
                 }
-                aq *= k_norm * load_shared_float(b.base + norm_factors + i * 4) * p.scale;
-                ak *= k_norm * load_shared_float(b.base + norm_factors + (rows + i) * 4) *
-                      load_shared_float(b.base + betas + i * 4);
+                aq *= k_norm * ld_shared_f32(b.base + norm_factors + i * 4) * p.scale;
+                ak *= k_norm * ld_shared_f32(b.base + norm_factors + (rows + i) * 4) *
+                      ld_shared_f32(b.base + betas + i * 4);
             }
             if (lane == 0) {
-                asm volatile("st.shared.u16 [%0], %1;" ::"r"(chunk_at(b.base + scores, i, j / 8) + j % 8 * 2),
-                             "h"(from_float<element>(aq))
-                             : "memory");
-                store_shared_float(b.base + sums + r * 1024 + ((j % 16) * 16 + i % 16) * 4, i > j ? ak : 0.f);
+                st_shared_u16(chunk_at(b.base + scores, i, j / 8) + j % 8 * 2, from_float<element>(aq));
+                st_shared_f32(b.base + sums + r * 1024 + ((j % 16) * 16 + i % 16) * 4, i > j ? ak : 0.f);
             }
         }
     }

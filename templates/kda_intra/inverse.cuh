@@ -2,13 +2,16 @@
 #pragma once
 
 #include "kda_intra/block.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mma.cuh"
 
 namespace {
 
 // beta as it multiplies the inverse: rounded first, or X's diagonal, which is 1, would be off in one way all along.
 __device__ __forceinline__ float rounded_beta(const block_work &b, int row)
 {
-    return to_float<element>(from_float<element>(load_shared_float(b.base + betas + row * 4)));
+    return to_float<element>(from_float<element>(ld_shared_f32(b.base + betas + row * 4)));
 }
 
 // Rests of the r-th diagonal block's inverse, wide: rows of 32 bytes where the block was.
@@ -49,7 +52,7 @@ template <bool wide> __device__ __forceinline__ void invert_diagonal(const block
         const unsigned from = b.base + sums + r * 1024 + l * 64;
 #pragma unroll
         for (int i = (l + 1) / 4 * 4; i < 16; i += 4) {
-            const float4 below = load_shared(from + i * 4);
+            const float4 below = ld_shared_v4_f32(from + i * 4);
             x[i] = i > l ? fmaf(-below.x, x[l], x[i]) : x[i];
             x[i + 1] = i + 1 > l ? fmaf(-below.y, x[l], x[i + 1]) : x[i + 1];
             x[i + 2] = i + 2 > l ? fmaf(-below.z, x[l], x[i + 2]) : x[i + 2];
@@ -65,16 +68,16 @@ template <bool wide> __device__ __forceinline__ void invert_diagonal(const block
     else
         pack_column<element::is_bf16 && !wide>(x, beta, word);
     const unsigned to = b.base + (lane < 16 ? lower : inverse);
-    store_shared_16(chunk_at(to, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
-    store_shared_16(chunk_at(to, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
+    st_shared_v4_u32(chunk_at(to, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
+    st_shared_v4_u32(chunk_at(to, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
     if constexpr (wide) {
         __syncwarp(); // no lane writes before all have read
         if (lane < 16) {
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 word[i] = rest2(word[i], x[2 * i], x[2 * i + 1]);
-            store_shared_16(rest_at(b, r, column, 0), word[0], word[1], word[2], word[3]);
-            store_shared_16(rest_at(b, r, column, 1), word[4], word[5], word[6], word[7]);
+            st_shared_v4_u32(rest_at(b, r, column, 0), word[0], word[1], word[2], word[3]);
+            st_shared_v4_u32(rest_at(b, r, column, 1), word[4], word[5], word[6], word[7]);
         }
     }
 }
@@ -140,8 +143,8 @@ template <bool wide, int c> __device__ __forceinline__ void invert_column(const 
         for (int n = 0; n < 2; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                store_shared(chunk_at(b.base + inverse, 16 * c + lane / 4 + 8 * h, 2 * r + n) + lane % 4 * 4,
-                             pack2<element>(y[n][2 * h] * beta[h], y[n][2 * h + 1] * beta[h]));
+                st_shared_u32(chunk_at(b.base + inverse, 16 * c + lane / 4 + 8 * h, 2 * r + n) + lane % 4 * 4,
+                              pack2<element>(y[n][2 * h] * beta[h], y[n][2 * h + 1] * beta[h]));
     }
 }
 
@@ -172,13 +175,13 @@ __device__ __forceinline__ void multiply_inverse(const gen_kda_intra_params &p, 
     for (int r = 0; r < 4; r++) {
         const unsigned word[4] = {pack2<element>(u[r][0][0], u[r][0][1]), pack2<element>(u[r][0][2], u[r][0][3]),
                                   pack2<element>(u[r][1][0], u[r][1][1]), pack2<element>(u[r][1][2], u[r][1][3])};
-        store_global_16(to + r * 256, word);
+        st_global_v4_u32(to + r * 256, word);
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                store_shared(chunk_at(b.base + k_columns, 16 * r + lane / 4 + 8 * h, 2 * warp + n) + lane % 4 * 4,
-                             pack2<element>(w[r][n][2 * h], w[r][n][2 * h + 1]));
+                st_shared_u32(chunk_at(b.base + k_columns, 16 * r + lane / 4 + 8 * h, 2 * warp + n) + lane % 4 * 4,
+                              pack2<element>(w[r][n][2 * h], w[r][n][2 * h + 1]));
     }
 }
 
@@ -188,8 +191,8 @@ template <int bytes, int count> __device__ __forceinline__ void copy_out(void *t
 #pragma unroll
     for (int i = thread * 16; i < bytes; i += count * 16) {
         unsigned x[4];
-        load_shared_16(from + i, x[0], x[1], x[2], x[3]);
-        store_global_16(static_cast<unsigned char *>(to) + i, x);
+        ld_shared_v4_u32(from + i, x[0], x[1], x[2], x[3]);
+        st_global_v4_u32(static_cast<unsigned char *>(to) + i, x);
     }
 }
 

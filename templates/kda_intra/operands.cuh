@@ -2,6 +2,9 @@
 #pragma once
 
 #include "kda_intra/block.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
 
 namespace {
 
@@ -154,8 +157,8 @@ __device__ __forceinline__ bool make_operands(const gen_kda_intra_params &p, con
             const int row = threadIdx.x / 32 * own + i, lane = threadIdx.x % 32;
             store_shared_floats(b.base + gates + (row * head_dim + lane * channels) * 4, g[i]);
             if (lane == 4 * i + i / 2) {
-                store_shared_float(b.base + norm_factors + row * 4, q_norms);
-                store_shared_float(b.base + norm_factors + (rows + row) * 4, k_norms);
+                st_shared_f32(b.base + norm_factors + row * 4, q_norms);
+                st_shared_f32(b.base + norm_factors + (rows + row) * 4, k_norms);
             }
         }
     }

@@ -2,6 +2,9 @@
 #pragma once
 
 #include "kda_intra/block.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mma.cuh"
 
 namespace {
 
@@ -21,13 +24,6 @@ __device__ __forceinline__ float2 beyond(float2 &factor)
     return rest;
 }
 
-__device__ __forceinline__ float2 load_shared_float2(unsigned from)
-{
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
-    return x;
-}
-
 // `wide`: keys may be as great as bf16 is, so what is greater than 2^58 of a middle factor multiplies the rows instead.
 template <bool scaled, bool wide>
 __device__ __forceinline__ void multiply_scores(const block_work &b, int r, int s, unsigned factors, float (&aq)[2][4],
@@ -40,7 +36,7 @@ __device__ __forceinline__ void multiply_scores(const block_work &b, int r, int 
         load_rows_first(q, b.base + q_rows, 16 * r, 2 * step);
         load_rows_first(k, b.base + k_rows, 16 * r, 2 * step);
         if constexpr (scaled) {
-            float2 low = load_shared_float2(factors + step * 64), high = load_shared_float2(factors + step * 64 + 32);
+            float2 low = ld_shared_v2_f32(factors + step * 64), high = ld_shared_v2_f32(factors + step * 64 + 32);
             if (wide && __any_sync(0xffffffffu, fmaxf(fmaxf(low.x, low.y), fmaxf(high.x, high.y)) > 0x1p58f)) {
                 const float2 low_rows = beyond(low), high_rows = beyond(high);
 #pragma unroll
@@ -78,24 +74,23 @@ __device__ __forceinline__ void score_block(const gen_kda_intra_params &p, const
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int i = row + 8 * h;
-        const float beta = load_shared_float(b.base + betas + i * 4);
+        const float beta = ld_shared_f32(b.base + betas + i * 4);
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             const int j = column + 8 * n;
             const float x = j <= i ? aq[n][2 * h] * p.scale : 0.f, y = j + 1 <= i ? aq[n][2 * h + 1] * p.scale : 0.f;
-            store_shared(chunk_at(b.base + scores, i, j / 8) + j % 8 * 2, pack2<element>(x, y));
+            st_shared_u32(chunk_at(b.base + scores, i, j / 8) + j % 8 * 2, pack2<element>(x, y));
             if (r == s) {
-                store_shared_float(diagonal + ((j % 16) * 16 + i % 16) * 4, j < i ? ak[n][2 * h] * beta : 0.f);
-                store_shared_float(diagonal + ((j % 16 + 1) * 16 + i % 16) * 4,
-                                   j + 1 < i ? ak[n][2 * h + 1] * beta : 0.f);
+                st_shared_f32(diagonal + ((j % 16) * 16 + i % 16) * 4, j < i ? ak[n][2 * h] * beta : 0.f);
+                st_shared_f32(diagonal + ((j % 16 + 1) * 16 + i % 16) * 4, j + 1 < i ? ak[n][2 * h + 1] * beta : 0.f);
             } else {
                 const float l = ak[n][2 * h] * (beta * factor_scale<wide>),
                             m = ak[n][2 * h + 1] * (beta * factor_scale<wide>);
                 const unsigned word = pack2<factor<wide>>(l, m);
-                store_shared(chunk_at(b.base + lower, i, j / 8) + j % 8 * 2, word);
+                st_shared_u32(chunk_at(b.base + lower, i, j / 8) + j % 8 * 2, word);
                 if constexpr (wide) // in the place of block (s, r)
-                    store_shared(chunk_at(b.base + lower, i - 16 * (r - s), j / 8 + 2 * (r - s)) + j % 8 * 2,
-                                 rest2(word, l, m));
+                    st_shared_u32(chunk_at(b.base + lower, i - 16 * (r - s), j / 8 + 2 * (r - s)) + j % 8 * 2,
+                                  rest2(word, l, m));
             }
         }
     }

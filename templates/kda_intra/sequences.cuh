@@ -3,7 +3,8 @@
 #pragma once
 
 #include "kda_intra/args.h"
-#include "lib/ptx.cuh"
+#include "lib/divide.cuh"
+#include "lib/ptx/ldst.cuh"
 
 struct kda_sequence {
     int first, length; // tokens
@@ -14,7 +15,7 @@ struct kda_sequence {
 
 __device__ __forceinline__ int kda_first_token(const gen_kda_sequences &s, int n)
 {
-    return min(max(load_global(s.cu_seqlens + n), 0), s.num_tokens);
+    return min(max(ld_global(s.cu_seqlens + n), 0), s.num_tokens);
 }
 
 __device__ __forceinline__ kda_sequence kda_sequence_at(const gen_kda_sequences &s, int n)
@@ -58,7 +59,7 @@ __device__ __forceinline__ kda_chunk kda_chunk_at(const gen_kda_sequences &s, in
     if (s.cu_seqlens)
         n = kda_sequence_of(s, slot, [&](int at) { return kda_first_token(s, at) / KDA_CHUNK + at; });
     else
-        n = s.chunks_mul ? __umulhi(slot, s.chunks_mul) >> s.chunks_shift : slot;
+        n = quotient(slot, s.chunks_mul, s.chunks_shift);
     const kda_sequence sequence = kda_sequence_at(s, n);
     const int row = (slot - sequence.slot) * KDA_CHUNK;
     return {sequence.first + row, row < 0 ? 0 : min(sequence.length - row, KDA_CHUNK)};

@@ -2,13 +2,8 @@
 #pragma once
 
 #include "la_decode/args.h"
-#include "lib/ptx.cuh"
-
-// x / d for x < 2^31, d given as the host prepared it (args.h).
-__device__ __forceinline__ unsigned quotient(unsigned x, unsigned mul, unsigned shift)
-{
-    return mul ? __umulhi(x, mul) >> shift : x;
-}
+#include "lib/divide.cuh"
+#include "lib/ptx/ldst.cuh"
 
 struct la_decode_place {
     unsigned row, v_head, qk_head;
@@ -22,7 +17,7 @@ struct la_decode_place {
         // Issued before everything else: the state's address depends on it.
         slot = static_cast<int>(row);
         if (p.slots)
-            slot = load_global(p.slots + row);
+            slot = ld_global(p.slots + row);
     }
 
     // True for a row that must not touch the pool: negative slots, and ones the pool does not have.
@@ -34,7 +29,7 @@ struct la_decode_place {
     // The decay of the head; lambda is exp(-decay).
     __device__ __forceinline__ float decay(const gen_la_decode_params &p) const
     {
-        return load_global(p.decay + quotient(v_head, p.decay_mul, p.decay_shift));
+        return ld_global(p.decay + quotient(v_head, p.decay_mul, p.decay_shift));
     }
 
     // The state's first element; head_dim x head_dim floats are contiguous.

@@ -2,8 +2,6 @@
 // elements two apart, since that is a mask and a shift of the word, and where the pairs lie is the caller's to choose.
 #pragma once
 
-#include "lib/half.cuh"
-
 // Whether e4m3_pairs() makes NaN of NaN (0x7f, 0xff). Otherwise it makes 480 of it, one step beyond the greatest element,
 // and e4m3_nan() tests for it.
 template <class T> __device__ __forceinline__ constexpr bool e4m3_keeps_nan()

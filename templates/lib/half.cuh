@@ -47,3 +47,14 @@ template <class T> __device__ __forceinline__ float4 to_float4(uint2 packed)
     const float2 lo = to_float2<T>(packed.x), hi = to_float2<T>(packed.y);
     return make_float4(lo.x, lo.y, hi.x, hi.y);
 }
+
+// Two floats rounded to T, `lo` in the lower half.
+template <class T> __device__ __forceinline__ unsigned pack2(float lo, float hi)
+{
+    unsigned pair;
+    if constexpr (T::is_bf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(hi), "f"(lo));
+    return pair;
+}

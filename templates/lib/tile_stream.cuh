@@ -8,7 +8,10 @@
 // constants, so callers unroll by STAGES.
 #pragma once
 
-#include "lib/ptx.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/tma.cuh"
 
 enum class load_path { ld, cpasync, bulk };
 enum class store_path { st, bulk };
@@ -69,7 +72,7 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
                 for (int i = 0; i < LOADS; i++)
 #pragma unroll
                     for (int j = 0; j < VECTORS; j++)
-                        held[s][i][j] = load_global_16<STREAM>(tile + row(i) * row_stride + column(j));
+                        held[s][i][j] = ld_global_v4_f32<STREAM>(tile + row(i) * row_stride + column(j));
             }
         } else if constexpr (LOAD == load_path::cpasync) {
             if (there) {
@@ -79,18 +82,18 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
                     for (int j = 0; j < VECTORS; j++)
                         cp_async_16<STREAM>(vector_address(s, i, j), tile + row(i) * row_stride + column(j), policy);
             }
-            cp_async_commit();
+            cp_async_commit_group();
         } else if (there) {
             const unsigned barrier = barriers + s * 8;
             const unsigned stage = ring + s * STAGE_FLOATS * 4;
             if (row_stride == ROW_FLOATS) { // one run of bytes
                 if (lane() == 0) {
-                    mbarrier_expect(barrier, STAGE_FLOATS * 4);
+                    mbarrier_arrive_expect_tx(barrier, STAGE_FLOATS * 4);
                     bulk_load<STREAM>(stage, tile, STAGE_FLOATS * 4, barrier, policy);
                 }
             } else { // a run a row, a row a lane
                 if (lane() == 0)
-                    mbarrier_expect(barrier, STAGE_FLOATS * 4);
+                    mbarrier_arrive_expect_tx(barrier, STAGE_FLOATS * 4);
                 __syncwarp();
                 if (lane() < ROWS)
                     bulk_load<STREAM>(stage + lane() * ROW_FLOATS * 4, tile + lane() * row_stride, ROW_FLOATS * 4,
@@ -103,7 +106,7 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
     __device__ __forceinline__ void wait(int s)
     {
         if constexpr (LOAD == load_path::cpasync) {
-            cp_async_wait<STAGES - 1>(); // a lane reads back only what it copied itself
+            cp_async_wait_group<STAGES - 1>(); // a lane reads back only what it copied itself
         } else if constexpr (LOAD == load_path::bulk) {
             mbarrier_wait(barriers + s * 8, (phases >> s) & 1);
             phases ^= 1u << s;
@@ -113,7 +116,7 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
     __device__ __forceinline__ float4 get(int s, int i, int j)
     {
         if constexpr (RING)
-            return load_shared(vector_address(s, i, j));
+            return ld_shared_v4_f32(vector_address(s, i, j));
         else
             return held[s][i][j];
     }
@@ -122,9 +125,9 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
     __device__ __forceinline__ void put(int s, int i, int j, float4 x, float *tile, long long row_stride)
     {
         if constexpr (STORE == store_path::bulk)
-            store_shared(vector_address(s, i, j), x);
+            st_shared_v4_f32(vector_address(s, i, j), x);
         else
-            store_global_16<STREAM>(tile + row(i) * row_stride + column(j), x);
+            st_global_v4_f32<STREAM>(tile + row(i) * row_stride + column(j), x);
     }
 
     // All vectors of stage s are given back: the stage may be refilled.
@@ -142,7 +145,7 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
                     bulk_store<STREAM>(tile + lane() * row_stride, stage + lane() * ROW_FLOATS * 4, ROW_FLOATS * 4,
                                        policy);
             }
-            bulk_commit();
+            bulk_commit_group();
         } else if constexpr (LOAD == load_path::bulk) {
             __syncwarp(); // all lanes have read before lane 0 refills
         }
@@ -158,7 +161,7 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
         const bool there = next >= STAGES && next < steps;
         if constexpr (STORE == store_path::bulk) {
             if (there) {
-                bulk_wait_read<lag>();
+                bulk_wait_group_read<lag>();
                 __syncwarp();
             }
         }
@@ -169,6 +172,6 @@ template <load_path LOAD, store_path STORE, bool STREAM, int ROWS, int ROW_FLOAT
     __device__ __forceinline__ void close()
     {
         if constexpr (STORE == store_path::bulk)
-            bulk_wait_read<0>();
+            bulk_wait_group_read<0>();
     }
 };

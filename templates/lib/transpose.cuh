@@ -1,11 +1,24 @@
-// The way from fragments back to shared memory, transposed; sm_90 and later.
+// Exchanges of lanes that make stores whole sectors.
 #pragma once
 
-// Four 8 x 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8, which gets the fragment's
-// column of that number.
-__device__ __forceinline__ void stmatrix_x4_trans(unsigned address, const unsigned (&r)[4])
+// Lane q of four neighbours gives word i to lane i, as its word q.
+__device__ __forceinline__ void transpose_quad(unsigned (&x)[4])
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]),
-                 "r"(r[1]), "r"(r[2]), "r"(r[3])
-                 : "memory");
+    const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) { // within pairs of lanes: words i and i + 1
+        const unsigned other = __shfl_xor_sync(0xffffffffu, odd ? x[i] : x[i + 1], 1);
+        if (odd)
+            x[i] = other;
+        else
+            x[i + 1] = other;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) { // between pairs: words i and i + 2
+        const unsigned other = __shfl_xor_sync(0xffffffffu, upper ? x[i] : x[i + 2], 2);
+        if (upper)
+            x[i] = other;
+        else
+            x[i + 2] = other;
+    }
 }

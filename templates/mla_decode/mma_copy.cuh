@@ -4,8 +4,9 @@
 #include "mla_decode/mma_shape.cuh"
 #include "mla_decode/rows.cuh"
 #include "mla_decode/schedule.cuh"
-#include "lib/mma.cuh"
-#include "lib/store.cuh"
+#include "lib/divide.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
 #include "lib/swizzle.cuh"
 
 // A block's share of a piece: packed rows of its row tile, tiles of the cache. It stays in shared memory and is read from
@@ -25,7 +26,7 @@ struct mla_work {
     __device__ __forceinline__ void advance(const gen_mla_decode_params &p, const mla_share &share, mla_cut from)
     {
         mla_walk walk(share, static_cast<int>(blockIdx.y));
-        walk.next = mla_uniform(from);
+        walk.next = uniform_cut(from);
         mla_piece next;
         mla_tokens its;
         int count = 0;
@@ -77,12 +78,12 @@ __device__ __forceinline__ void mla_copy_permuted(unsigned to, unsigned row, uns
 {
     float4 x[2] = {make_float4(0.f, 0.f, 0.f, 0.f), make_float4(0.f, 0.f, 0.f, 0.f)}, y[2];
     if (valid) {
-        x[0] = load_global_16<false>(reinterpret_cast<const float *>(from));
-        x[1] = load_global_16<false>(reinterpret_cast<const float *>(from + 8));
+        x[0] = ld_global_v4_f32<false>(reinterpret_cast<const float *>(from));
+        x[1] = ld_global_v4_f32<false>(reinterpret_cast<const float *>(from + 8));
     }
     mla_permute_query(x, y);
-    store_shared(swizzled<pitch>(to, row, chunk), y[0]);
-    store_shared(swizzled<pitch>(to, row, chunk + 1), y[1]);
+    st_shared_v4_f32(swizzled<pitch>(to, row, chunk), y[0]);
+    st_shared_v4_f32(swizzled<pitch>(to, row, chunk + 1), y[1]);
 }
 
 // The queries of a piece, zeros where the tile has no row. Asynchronous but for 8-bit caches.
@@ -133,7 +134,7 @@ template <class S> struct mla_tile_pages {
             const int row = first + u * lines + static_cast<int>(thread / lanes);
             page[u] = -1;
             if (row < end)
-                page[u] = load_global(indices + mla_quotient(row, p.page_mul, p.page_shift));
+                page[u] = ld_global(indices + quotient_or_shift(row, p.page_mul, p.page_shift));
         }
     }
 };
@@ -161,7 +162,7 @@ template <class S, int groups> struct mla_tile_copy {
             valid[u] = static_cast<unsigned>(found.page[u]) < p.num_pages;
             const long long page = valid[u] ? found.page[u] : 0;
             const int row = first + u * pages::lines + static_cast<int>(line);
-            const int place = row - static_cast<int>(mla_quotient(row, p.page_mul, p.page_shift)) * p.page_size;
+            const int place = row - static_cast<int>(quotient_or_shift(row, p.page_mul, p.page_shift)) * p.page_size;
             latents[u] = static_cast<const unsigned char *>(p.ckv) +
                          (page * p.ckv_page_stride + place * p.ckv_row_stride) * S::element_bytes + chunk * 16;
             if (S::rope)

@@ -7,6 +7,12 @@
 
 #include "mla_decode/mma_copy.cuh"
 #include "lib/e4m3.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/swizzle.cuh"
+#include "lib/transpose.cuh"
 
 template <class S> struct mla_output {
     float o[S::slab_tiles][S::output_tiles][4];
@@ -59,7 +65,7 @@ __device__ __forceinline__ void mla_store_probabilities(const mla_warp<S> &w, un
             swizzled<S::p_pitch>(memory + S::exchange_at, w.row + w.lane / 4, w.column / 8 + n) + w.lane % 4 * 4;
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            store_shared(to + (its_row - w.row + 8 * h) * S::p_pitch, packed[n][h]);
+            st_shared_u32(to + (its_row - w.row + 8 * h) * S::p_pitch, packed[n][h]);
     }
 }
 
@@ -157,7 +163,7 @@ __device__ __forceinline__ void mla_write_lse(const gen_mla_decode_params &p, co
     if (work.piece.slot >= 0)
         p.partial_rows[static_cast<long long>(work.piece.slot) * (p.q_len * p.num_heads) + packed].lse = lse;
     else if (p.lse)
-        *mla_row(p, work.tokens, packed).lse(p) = p.lse_base_2 ? lse : lse * 0.693147180559945309f;
+        *mla_row(p, work.tokens, packed).lse(p) = p.lse_base_2 ? lse : lse * ln_2;
 }
 
 // 32 columns of a row, 16 bits each: 16 bytes a lane, all of a sector. n is the first tile.
@@ -189,7 +195,7 @@ __device__ __forceinline__ void mla_write_columns(unsigned short *to, const floa
         to += lane % 4 * 8;
     }
     if (mine)
-        store_global_16(to + n * 8, run);
+        st_global_v4_u32(to + n * 8, run);
 }
 
 // The warp's columns of a row of a partial result.

@@ -4,10 +4,15 @@
 #pragma once
 
 #include "mla_decode/mma_copy.cuh"
+#include "lib/divide.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/swizzle.cuh"
+#include "lib/uniform.cuh"
 
-__device__ __forceinline__ unsigned long long mla_uniform_64(unsigned long long x)
+__device__ __forceinline__ unsigned long long uniform_64(unsigned long long x)
 {
-    const unsigned low = mla_uniform(static_cast<int>(x)), high = mla_uniform(static_cast<int>(x >> 32));
+    const unsigned low = uniform(static_cast<int>(x)), high = uniform(static_cast<int>(x >> 32));
     return static_cast<unsigned long long>(high) << 32 | low;
 }
 
@@ -24,15 +29,15 @@ template <class S> struct mla_role_source {
     unsigned page[passes]; // of the thread's rows
 
     __device__ __forceinline__ explicit mla_role_source(const gen_mla_decode_params &p)
-        : latent_page(mla_uniform_64(p.ckv_page_stride * 2)), rotary_page(mla_uniform_64(p.kpe_page_stride * 2))
+        : latent_page(uniform_64(p.ckv_page_stride * 2)), rotary_page(uniform_64(p.kpe_page_stride * 2))
     {
     }
 
     __device__ __forceinline__ void begin(const gen_mla_decode_params &p, const mla_work &work, unsigned thread)
     {
-        pages = reinterpret_cast<const int *>(mla_uniform_64(reinterpret_cast<unsigned long long>(work.pages)));
-        first = mla_uniform(work.first);
-        rows = mla_uniform(work.end) - first;
+        pages = reinterpret_cast<const int *>(uniform_64(reinterpret_cast<unsigned long long>(work.pages)));
+        first = uniform(work.first);
+        rows = uniform(work.end) - first;
         tiles = max((rows + S::kv - 1) / S::kv, 1); // without cache rows it has one nevertheless
 #pragma unroll
         for (unsigned u = 0; u < passes; u++)
@@ -47,7 +52,7 @@ template <class S> struct mla_role_source {
 #pragma unroll
         for (unsigned u = 0; u < passes; u++) {
             const int row = first + min(static_cast<int>(u * lines + thread / lanes), rows - 1);
-            page[u] = load_global(pages + mla_quotient(row, p.page_mul, p.page_shift));
+            page[u] = ld_global(pages + quotient_or_shift(row, p.page_mul, p.page_shift));
         }
     }
 
@@ -67,7 +72,7 @@ template <class S> struct mla_role_source {
             const unsigned char *latent = latents + its * latent_page, *rotary = rotary_keys + its * rotary_page;
             if (p.page_size > 1) {
                 const int row = first + static_cast<int>(u * lines + line);
-                const unsigned place = row - mla_quotient(row, p.page_mul, p.page_shift) * p.page_size;
+                const unsigned place = row - quotient_or_shift(row, p.page_mul, p.page_shift) * p.page_size;
                 latent += place * static_cast<unsigned long long>(p.ckv_row_stride * 2);
                 rotary += place * static_cast<unsigned long long>(p.kpe_row_stride * 2);
             }

@@ -3,6 +3,9 @@
 #pragma once
 
 #include "mla_decode/mma_output.cuh"
+#include "lib/opaque.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mma.cuh"
 
 // Probabilities travel as the fragments they are in, 16 rows x 16 keys, 16 bytes a lane: an accumulator's lane is that of
 // the left operand. This is the place of those of a row tile and a step, from the first ones on.
@@ -20,8 +23,8 @@ __device__ __forceinline__ void mla_role_store_probabilities(const mla_warp<S> &
     for (int m = 0; m < S::row_tiles; m++)
 #pragma unroll
         for (int n = 0; n < S::own_tiles; n += 2)
-            store_shared_16(to + mla_probabilities_at<S>(m, n / 2), packed[m][n][0], packed[m][n][1],
-                            packed[m][n + 1][0], packed[m][n + 1][1]);
+            st_shared_v4_u32(to + mla_probabilities_at<S>(m, n / 2), packed[m][n][0], packed[m][n][1],
+                             packed[m][n + 1][0], packed[m][n + 1][1]);
 }
 
 // Where an output warp's fragments start.
@@ -38,7 +41,11 @@ template <class S> struct mla_role_output_fragments : mla_output_fragments<S> {
     }
 
     // What follows from the addresses is computed where this stands, and not kept in registers from tile to tile.
-    __device__ __forceinline__ void hide() { asm volatile("" : "+r"(this->p), "+r"(this->v)); }
+    __device__ __forceinline__ void hide()
+    {
+        opaque(this->p);
+        opaque(this->v);
+    }
 };
 
 // Adds the products of the probabilities in shared memory with the tile in `stage`.
@@ -53,7 +60,7 @@ __device__ __forceinline__ void mla_role_values(mla_role_output_fragments<S> f, 
 #pragma unroll
         for (int m = 0; m < S::slab_tiles; m++) {
             unsigned(&to)[4] = a[step % 2][m];
-            load_shared_16(f.p + mla_probabilities_at<S>(m, step), to[0], to[1], to[2], to[3]);
+            ld_shared_v4_u32(f.p + mla_probabilities_at<S>(m, step), to[0], to[1], to[2], to[3]);
         }
     };
     load_probabilities(0);

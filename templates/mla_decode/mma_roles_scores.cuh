@@ -4,6 +4,9 @@
 #pragma once
 
 #include "mla_decode/mma_scores.cuh"
+#include "lib/opaque.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/swizzle.cuh"
 
 // Steps of 16 columns: the rotary ones, then the latent ones.
 template <class S> constexpr int mla_role_steps = S::rope_steps + S::latent_steps;
@@ -24,9 +27,9 @@ template <class S> struct mla_role_fragments {
     // What follows from the addresses is computed where this stands, and not kept in registers from before.
     __device__ __forceinline__ void hide()
     {
-        asm volatile("" : "+r"(latent));
+        opaque(latent);
         if constexpr (S::rope)
-            asm volatile("" : "+r"(rotary));
+            opaque(rotary);
     }
 
     template <int count> __device__ __forceinline__ void load(unsigned stage, int step, unsigned (&x)[count][4]) const

@@ -6,7 +6,13 @@
 
 #include "mla_decode/mma_copy.cuh"
 #include "lib/e4m3.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/ptx/sync.cuh"
 #include "lib/reduce.cuh"
+#include "lib/swizzle.cuh"
 
 // The first fragments of a warp's queries and keys: the RoPE columns of its part, and its latent ones. Within 128 bytes the
 // next step is an XOR.
@@ -240,14 +246,14 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
 #pragma unroll
         for (int n = 0; n < tiles; n++) {
             const float(&x)[4] = S::by_rows ? s[0][S::row_tiles - 1][n] : s[0][0][S::column_tiles > 1 ? tiles + n : 0];
-            store_shared(out + n * 512, make_float4(x[0], x[1], x[2], x[3]));
+            st_shared_v4_f32(out + n * 512, make_float4(x[0], x[1], x[2], x[3]));
         }
     }
     barrier_sync(mla_pair_barrier + w.pair, 64);
     if (w.owns) {
 #pragma unroll
         for (int n = 0; n < tiles; n++) {
-            const float4 x = load_shared(in + n * 512);
+            const float4 x = ld_shared_v4_f32(in + n * 512);
             s[0][0][n][0] += x.x;
             s[0][0][n][1] += x.y;
             s[0][0][n][2] += x.z;

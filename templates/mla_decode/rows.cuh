@@ -3,13 +3,10 @@
 
 #include "mla_decode/args.h"
 #include "mla_decode/schedule.cuh"
-#include "lib/early.cuh"
-#include "lib/ptx.cuh"
-
-__device__ __forceinline__ float minus_infinity()
-{
-    return __uint_as_float(0xff800000u);
-}
+#include "lib/divide.cuh"
+#include "lib/prefetch.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
 
 // Packed row r of a request: token r / num_heads, head r % num_heads.
 struct mla_row {
@@ -18,7 +15,7 @@ struct mla_row {
 
     __device__ __forceinline__ mla_row(const gen_mla_decode_params &p, const mla_tokens &tokens, int packed)
     {
-        const unsigned t = mla_quotient(packed, p.heads_mul, p.heads_shift);
+        const unsigned t = quotient_or_shift(packed, p.heads_mul, p.heads_shift);
         token = tokens.first + static_cast<int>(t);
         head = packed - static_cast<int>(t) * p.num_heads;
     }
@@ -51,7 +48,7 @@ __device__ __forceinline__ int mla_limit(const gen_mla_decode_params &p, const m
 {
     if (!p.causal)
         return kv_len;
-    const int t = static_cast<int>(mla_quotient(packed, p.heads_mul, p.heads_shift));
+    const int t = static_cast<int>(quotient_or_shift(packed, p.heads_mul, p.heads_shift));
     return min(kv_len, kv_len - tokens.count + t + 1);
 }
 
@@ -66,15 +63,15 @@ struct mla_pages {
 
     __device__ __forceinline__ mla_pages(const gen_mla_decode_params &p, int request)
     {
-        const long long first = p.page_indptr ? load_global(p.page_indptr + request) : request * p.page_table_stride;
+        const long long first = p.page_indptr ? ld_global(p.page_indptr + request) : request * p.page_table_stride;
         indices = p.page_indices + first;
     }
 
     // row < the request's length: entries behind its last page are not to be read.
     __device__ __forceinline__ mla_place find(const gen_mla_decode_params &p, int row) const
     {
-        const unsigned page = mla_quotient(row, p.page_mul, p.page_shift);
-        return {load_global(indices + page), row - static_cast<int>(page) * p.page_size};
+        const unsigned page = quotient_or_shift(row, p.page_mul, p.page_shift);
+        return {ld_global(indices + page), row - static_cast<int>(page) * p.page_size};
     }
 };
 
@@ -99,7 +96,7 @@ __device__ __forceinline__ void mla_share_out(const gen_mla_decode_params &p, in
         if (p.page_indptr) {
             prefetch_global(p.page_indptr + request);
         } else {
-            const unsigned page = mla_quotient(block * MLA_BLOCK, p.page_mul, p.page_shift);
+            const unsigned page = quotient_or_shift(block * MLA_BLOCK, p.page_mul, p.page_shift);
             prefetch_global(p.page_indices + request * p.page_table_stride + page);
         }
     });

@@ -4,7 +4,9 @@
 #pragma once
 
 #include "mla_decode/args.h"
-#include "lib/ptx.cuh"
+#include "lib/divide.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/uniform.cuh"
 
 // A place on the line: before block `block` of request `request`.
 struct mla_cut {
@@ -21,7 +23,7 @@ struct mla_piece {
 
 __device__ __forceinline__ int mla_length(const gen_mla_schedule &s, const int *kv_len, int request)
 {
-    return min(max(load_global(kv_len + request), 0), s.max_kv_len);
+    return min(max(ld_global(kv_len + request), 0), s.max_kv_len);
 }
 
 // An empty request has one block, too: somebody must write its empty result.
@@ -33,12 +35,6 @@ __device__ __forceinline__ int mla_blocks(int length)
 __device__ __forceinline__ int mla_cost(const gen_mla_schedule &s, int blocks)
 {
     return blocks + s.visit * (s.chunk ? (blocks + s.chunk - 1) / s.chunk : 1);
-}
-
-// x / d for x < 2^31, d given as the host prepared it (args.h).
-__device__ __forceinline__ unsigned mla_quotient(unsigned x, unsigned mul, unsigned shift)
-{
-    return mul ? __umulhi(x, mul) >> shift : x >> shift;
 }
 
 // The cut at `offset` of a request's cost, 0 <= offset < cost: a block of it, or `blocks`, which is the next one's first.
@@ -63,8 +59,8 @@ __device__ __forceinline__ int mla_cut_within(const gen_mla_schedule &s, int blo
 // num_parts squared below 2^31.
 __device__ __forceinline__ unsigned mla_part_begin(const gen_mla_schedule &s, unsigned total, unsigned part)
 {
-    const unsigned each = mla_quotient(total, s.parts_mul, s.parts_shift), rest = total - each * s.num_parts;
-    return each * part + mla_quotient(rest * part, s.parts_mul, s.parts_shift);
+    const unsigned each = quotient_or_shift(total, s.parts_mul, s.parts_shift), rest = total - each * s.num_parts;
+    return each * part + quotient_or_shift(rest * part, s.parts_mul, s.parts_shift);
 }
 
 // What the block's threads compute together.
@@ -152,15 +148,9 @@ __device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const i
     __syncthreads();
 }
 
-// The warp's value, as the compiler may not know it to be: branches on it are uniform then, as wgmma requires.
-__device__ __forceinline__ int mla_uniform(int x)
+__device__ __forceinline__ mla_cut uniform_cut(mla_cut cut)
 {
-    return __shfl_sync(0xffffffffu, x, 0);
-}
-
-__device__ __forceinline__ mla_cut mla_uniform(mla_cut cut)
-{
-    return {mla_uniform(cut.request), mla_uniform(cut.block)};
+    return {uniform(cut.request), uniform(cut.block)};
 }
 
 // The pieces of a part, in order. Whole warps walk it, each thread gets the same.
@@ -170,17 +160,17 @@ struct mla_walk {
     int part;
 
     __device__ __forceinline__ mla_walk(const mla_share &share, int part)
-        : share(share), next(mla_uniform(share.cut[0])), part(part)
+        : share(share), next(uniform_cut(share.cut[0])), part(part)
     {
     }
 
     __device__ __forceinline__ bool step(const gen_mla_schedule &s, const int *kv_len, mla_piece &piece)
     {
-        const mla_cut end = mla_uniform(share.cut[1]); // read again: registers are what there is least of
+        const mla_cut end = uniform_cut(share.cut[1]); // read again: registers are what there is least of
         if (next.request > end.request || (next.request == end.request && next.block >= end.block))
             return false;
         piece.request = next.request;
-        piece.kv_len = mla_uniform(mla_length(s, kv_len, next.request));
+        piece.kv_len = uniform(mla_length(s, kv_len, next.request));
         const int blocks = mla_blocks(piece.kv_len);
         piece.first = next.block;
         piece.last = next.request == end.request ? end.block : blocks;
@@ -256,7 +246,7 @@ __device__ __forceinline__ mla_tokens mla_request_tokens(const int *q_indptr, in
 {
     if (!q_indptr)
         return {request * q_len, q_len};
-    const int first = mla_uniform(load_global(q_indptr + request));
-    const int last = mla_uniform(load_global(q_indptr + request + 1));
+    const int first = uniform(ld_global(q_indptr + request));
+    const int last = uniform(ld_global(q_indptr + request + 1));
     return {first, min(max(last - first, 0), q_len)};
 }

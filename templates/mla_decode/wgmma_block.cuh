@@ -5,9 +5,7 @@
 #include "mla_decode/args.h"
 #include "mla_decode/rows.cuh"
 #include "mla_decode/schedule.cuh"
-#include "lib/mma.cuh"
-#include "lib/ptx.cuh"
-#include "lib/tma.cuh"
+#include "lib/ptx/cp_async.cuh"
 
 namespace {
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "mla_decode/wgmma_block.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/mbarrier.cuh"
 
 namespace {
 
@@ -76,7 +78,7 @@ __device__ void feed(const gen_mla_decode_params &p, const block_state &b)
             }
         }
     }
-    cp_async_wait<0>();
+    cp_async_wait_group<0>();
 }
 
 } // namespace

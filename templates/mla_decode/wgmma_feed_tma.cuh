@@ -2,7 +2,11 @@
 #pragma once
 
 #include "mla_decode/wgmma_block.cuh"
-#include "lib/cluster.cuh"
+#include "lib/ptx/cluster.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/tma.cuh"
+#include "lib/uniform.cuh"
 
 namespace {
 
@@ -43,7 +47,7 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
             const int here = min(boxes, (w.piece.kv_len - tile_row + box_rows - 1) >> box_shift);
             const unsigned bytes = here * box_rows * 128;
             const mla_place place = next;
-            const int page = mla_uniform(place.page), row = mla_uniform(place.row);
+            const int page = uniform(place.page), row = uniform(place.row);
             const int later = first + (i + 2) * rows;
             if (later < end)
                 next = pages.find(p, later); // a tile of the stage ahead
@@ -58,7 +62,7 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
                     __syncwarp(); // no lane is left behind to take these barriers' next phases for this one
                 }
                 if (elect_one()) {
-                    mbarrier_expect(b.full(s, n), rotary ? bytes : run * bytes);
+                    mbarrier_arrive_expect_tx(b.full(s, n), rotary ? bytes : run * bytes);
                     if (boxes == 1)
                         tensor_load_4d(b.stage(s) + n * run * cell, rotary ? kpe : ckv, 0, row, rotary ? 0 : n * run,
                                        page, b.full(s, n), policy);
@@ -118,7 +122,7 @@ __device__ void feed_queries(const gen_mla_decode_params &p, const block_state &
         if (team > 1) // other blocks read there, too
             pass_output();
     }
-    cp_async_wait<0>();
+    cp_async_wait_group<0>();
 }
 
 } // namespace

@@ -3,8 +3,14 @@
 
 #include "mla_decode/wgmma_block.cuh"
 #include "mla_decode/wgmma_softmax.cuh"
-#include "lib/store.cuh"
-#include "lib/wgmma.cuh"
+#include "lib/half.cuh"
+#include "lib/opaque.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/sync.cuh"
+#include "lib/ptx/wgmma.cuh"
+#include "lib/uniform.cuh"
 
 namespace {
 
@@ -20,9 +26,9 @@ struct group_operands {
     // to the next wait would compute its own.
     __device__ __forceinline__ void renew()
     {
-        low = mla_uniform(low);
+        low = uniform(low);
         at_keys = wgmma_descriptor(0, 0, 1024) | low;
-        asm volatile("" : "+l"(at_keys));
+        opaque(at_keys);
     }
 
     __device__ __forceinline__ unsigned long long keys(unsigned offset) const { return at_keys + (offset >> 4); }
@@ -70,7 +76,7 @@ __device__ __forceinline__ void start_scores(const block_state &b, const group_o
             wgmma_n64<element>(s, at.keys(offset), at.keys(stage_at(group) + offset), position + step > 0);
         }
     }
-    wgmma_commit();
+    wgmma_commit_group();
 }
 
 // Rows of the cache beyond the length must not even be multiplied by zero.
@@ -79,21 +85,11 @@ template <int group> __device__ __forceinline__ void clear_rows(const block_stat
     const int thread = threadIdx.x % 128;
     for (int i = thread; i < (rows - valid) * 32; i += 128) {
         const int row = valid + i / 32, chunk = i % 32;
-        store_shared(b.stage(stage) + (4 * group + chunk / 8) * cell + row * 128 + chunk % 8 * 16,
-                     make_float4(0.f, 0.f, 0.f, 0.f));
+        st_shared_v4_f32(b.stage(stage) + (4 * group + chunk / 8) * cell + row * 128 + chunk % 8 * 16,
+                         make_float4(0.f, 0.f, 0.f, 0.f));
     }
     fence_proxy_async();
     barrier_sync(group_barrier + group, 128);
-}
-
-__device__ __forceinline__ void store_shared_8(unsigned address, unsigned a, unsigned b)
-{
-    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
-}
-
-__device__ __forceinline__ void load_shared_8(unsigned address, unsigned &a, unsigned &b)
-{
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
 }
 
 // The place of a tile's probabilities, from one group to the thread of the same number of the other: 16 bytes four times,
@@ -113,9 +109,9 @@ struct handover {
     {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            store_shared_16(fragments + group * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1],
-                            packed[4 * i + 2], packed[4 * i + 3]);
-        store_shared_8(minus + group * (rows * 4), __float_as_uint(g.minus[0]), __float_as_uint(g.minus[1]));
+            st_shared_v4_u32(fragments + group * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1],
+                             packed[4 * i + 2], packed[4 * i + 3]);
+        st_shared_v2_u32(minus + group * (rows * 4), __float_as_uint(g.minus[0]), __float_as_uint(g.minus[1]));
         mbarrier_arrive(given + group * 8);
     }
 
@@ -126,11 +122,11 @@ struct handover {
     {
         mbarrier_wait(given + other * 8, parity);
         unsigned x[2];
-        load_shared_8(minus + other * (rows * 4), x[0], x[1]);
+        ld_shared_v2_u32(minus + other * (rows * 4), x[0], x[1]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            load_shared_16(fragments + other * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1],
-                           packed[4 * i + 2], packed[4 * i + 3]);
+            ld_shared_v4_u32(fragments + other * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1],
+                             packed[4 * i + 2], packed[4 * i + 3]);
         if (__any_sync(0xffffffffu, x[0] != __float_as_uint(g.minus[0]) || x[1] != __float_as_uint(g.minus[1]))) {
             const float theirs[2] = {__uint_as_float(x[0]), __uint_as_float(x[1])};
             const float to[2] = {fminf(theirs[0], g.minus[0]), fminf(theirs[1], g.minus[1])};
@@ -157,7 +153,7 @@ __device__ __forceinline__ void start_values(group_state &g, const group_operand
         wgmma_n256_mn<element>(g.o, a, at.values(stage_at(stage) + group * 4 * cell + step * 2048),
                                g.started || step > 0);
     }
-    wgmma_commit();
+    wgmma_commit_group();
     g.started = true;
 }
 
@@ -166,7 +162,7 @@ template <int group, int stage> __device__ __forceinline__ void finish_values(co
 {
     if (!gathers && stage != group)
         fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is TMA
-    wgmma_wait<0>();
+    wgmma_wait_group<0>();
     if (!last)
         mbarrier_arrive(b.empty(stage, group));
 }

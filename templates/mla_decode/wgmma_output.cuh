@@ -2,7 +2,11 @@
 #pragma once
 
 #include "mla_decode/wgmma_group.cuh"
-#include "lib/approx.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/uniform.cuh"
 
 namespace {
 
@@ -71,7 +75,7 @@ __device__ __forceinline__ void stage_partial(const group_state &g, unsigned to,
 __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
                                            const group_state &g, int group, int stage, const float (&sum)[2])
 {
-    const int lane = threadIdx.x % 32, first = mla_uniform(threadIdx.x % 128 / 32 * 16); // of the warp's 16 rows
+    const int lane = threadIdx.x % 32, first = uniform(threadIdx.x % 128 / 32 * 16); // of the warp's 16 rows
     const int count = min(w.num_rows - first, 16);
     if (count <= 0)
         return;
@@ -111,7 +115,7 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
         if (w.tiles > 0)
             stage_output(g, staging, factor);
         if (mine && group == 0 && p.lse)
-            *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * 0.693147180559945309f;
+            *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * ln_2;
     }
     __syncwarp();
     const unsigned from = staging + lane / 8 * cell;
@@ -119,7 +123,8 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
 #pragma unroll
     for (int row = 0; row < 16; row++)
         if (w.tiles > 0)
-            load_shared_16(from + row * 128 + ((lane % 8 ^ row % 8) << 4), x[row][0], x[row][1], x[row][2], x[row][3]);
+            ld_shared_v4_u32(from + row * 128 + ((lane % 8 ^ row % 8) << 4), x[row][0], x[row][1], x[row][2],
+                             x[row][3]);
         else
             x[row][0] = x[row][1] = x[row][2] = x[row][3] = 0;
 #pragma unroll
@@ -127,7 +132,7 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
         unsigned short *const row_to =
             reinterpret_cast<unsigned short *>(__shfl_sync(0xffffffffu, reinterpret_cast<long long>(to), row));
         if (row < count)
-            store_global_16(row_to + group * 256 + lane * 8, x[row]);
+            st_global_v4_u32(row_to + group * 256 + lane * 8, x[row]);
     }
 }
 

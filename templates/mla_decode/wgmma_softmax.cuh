@@ -3,7 +3,9 @@
 #pragma once
 
 #include "mla_decode/rows.cuh"
-#include "lib/mma.cuh"
+#include "lib/half.cuh"
+#include "lib/opaque.cuh"
+#include "lib/ptx/math.cuh"
 
 namespace {
 
@@ -69,7 +71,7 @@ __device__ __forceinline__ void move_maximum(float (&minus)[2], const float (&s)
 #pragma unroll
     for (int i = 0; i < 32; i++) {
         float x = s[i];
-        asm volatile("" : "+f"(x)); // not ahead of the branch that tests whether it is needed
+        opaque(x); // not ahead of the branch that tests whether it is needed
         most[i / 2 % 2] = fmaxf(most[i / 2 % 2], x * scale);
     }
 #pragma unroll

@@ -2,7 +2,12 @@
 #pragma once
 
 #include "mla_decode/wgmma_output.cuh"
-#include "lib/cluster.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/cluster.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/transpose.cuh"
+#include "lib/uniform.cuh"
 
 namespace {
 
@@ -30,7 +35,7 @@ __device__ __forceinline__ void stage_quads(const group_state &g, unsigned to, i
                 const float *const o = &g.o[4 * (4 * quad + i) + 2 * h];
                 x[i] = pack2<element>(o[0] * factor[h], o[1] * factor[h]);
             }
-            store_shared_16(at[quad % 2] + quad / 2 * cell, x[0], x[1], x[2], x[3]);
+            st_shared_v4_u32(at[quad % 2] + quad / 2 * cell, x[0], x[1], x[2], x[3]);
         }
     }
 }
@@ -44,7 +49,7 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
     // 16 bytes each, of a row, of the slice.
     constexpr int all_chunks = latent / 8, chunks = (all_chunks / 4 + team - 1) / team * 4;
     // Of the warp's 16 rows.
-    const int thread = threadIdx.x % 128, lane = thread % 32, first = mla_uniform(thread / 32 * 16);
+    const int thread = threadIdx.x % 128, lane = thread % 32, first = uniform(thread / 32 * 16);
     if (first < w.num_rows) {
         float factor[2];
 #pragma unroll
@@ -59,8 +64,8 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         else // others read there all the same
 #pragma unroll 1
             for (int i = 0; i < 16; i++)
-                store_shared(staging + i / 4 * cell + first * 128 + i % 4 * 512 + lane * 16,
-                             make_float4(0.f, 0.f, 0.f, 0.f));
+                st_shared_v4_f32(staging + i / 4 * cell + first * 128 + i % 4 * 512 + lane * 16,
+                                 make_float4(0.f, 0.f, 0.f, 0.f));
     }
     cluster_arrive(); // a barrier of the hardware: its fence is one for all, mbarriers of other blocks took one each
     cluster_wait();
@@ -68,7 +73,7 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
     for (int i = 0; i < (rows * chunks + 255) / 256; i++) {
         const int item = i * 256 + static_cast<int>(threadIdx.x), row = min(item / chunks, w.num_rows - 1);
         const int slice_chunk = b.rank * chunks + item % chunks, chunk = min(slice_chunk, all_chunks - 1);
-        if (mla_uniform(item) / chunks >= w.num_rows)
+        if (uniform(item) / chunks >= w.num_rows)
             break;
         // The lanes exchange, so the others do the same.
         const bool valid = item / chunks < w.num_rows && slice_chunk < all_chunks;
@@ -79,8 +84,8 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
 #pragma unroll
         for (int k = 0; k < team; k++) {
             const unsigned block = cluster_address(b.base, k);
-            lse[k] = load_cluster(block + lse_at);
-            load_cluster_16(block + from, x[k][0], x[k][1], x[k][2], x[k][3]);
+            lse[k] = ld_shared_cluster_f32(block + lse_at);
+            ld_shared_cluster_v4_u32(block + from, x[k][0], x[k][1], x[k][2], x[k][3]);
         }
 #pragma unroll
         for (int k = 0; k < team; k++)
@@ -105,10 +110,10 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
             packed[n] = pack2<element>(out[2 * n] * factor, out[2 * n + 1] * factor);
         transpose_quad(packed);
         if (valid)
-            store_global_16(at.o(p) + chunk * 8, packed);
+            st_global_v4_u32(at.o(p) + chunk * 8, packed);
         if (valid && chunk == 0 && p.lse) {
             const float row_lse = all != 0.f ? top + log2_fast(all) : minus_infinity();
-            *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * 0.693147180559945309f;
+            *at.lse(p) = p.lse_base_2 ? row_lse : row_lse * ln_2;
         }
     }
     cluster_arrive();

@@ -51,7 +51,20 @@ export LD_LIBRARY_PATH="$lib:$toolkit/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 "$work/root/usr/bin/attngen" --version
 [ -s "$work/root/usr/share/man/man1/attngen.1.gz" ] || fail "no manual page"
 cc -std=c11 "$consumer/consumer.c" -I "$work/root/usr/include" -L "$lib" -lattngen -lm -o "$work/consumer"
-"$work/consumer" "$lib/attngen/attngen.fatbin"
+"$work/consumer" "$lib/attngen/attngen-sm-90a.fatbin"
+
+echo "== two packages of kernels"
+# The second product is another file in the same folder, as another package would bring it.
+quietly "$attngen" build --templates "$source/templates" --families la_decode --targets sm_80 \
+    --only 'la_decode_bf16_d64_vk__*_one' --output "$lib/attngen/attngen-sm-80.fatbin"
+"$work/consumer" | tee "$work/out"
+grep -q '^h200: la_decode_bf16_d64_vk__sm90a_' "$work/out" || fail "gen_open(NULL) does not open the packages"
+for gpu in h200 a100; do
+    "$work/root/usr/bin/attngen" select --gpu $gpu la_decode batch=1 num_qk_heads=1 head_dim=64 dtype=bf16 layout=vk \
+        >"$work/out" || fail "attngen select --gpu $gpu"
+    grep -q "la_decode_bf16_d64_vk__sm$([ $gpu = h200 ] && echo 90a || echo 80)_" "$work/out" ||
+        { cat "$work/out"; fail "attngen select does not open both packages"; }
+done
 
 echo "== the library without the tools"
 dpkg-deb -x "$work/build"/libattngen0_*.deb "$work/less"

@@ -44,6 +44,7 @@ use_pkg_config() {
     cc -std=c11 -Wall -Werror "$consumer/consumer.c" $(pkg-config --cflags attngen) \
         "$1/$libdir/libattngen.a" $(pkg-config --libs-only-l --libs-only-other --static attngen | sed 's/-lattngen//') -o "$3.static"
     LD_LIBRARY_PATH="$1/$libdir:$LD_LIBRARY_PATH" "$3.shared" "$2"
+    LD_LIBRARY_PATH="$1/$libdir:$LD_LIBRARY_PATH" "$3.shared" # gen_open(NULL): beside the library
     "$3.static" "$2"
     ldd "$3.static" | grep -q libattngen && fail "the static build needs libattngen.so"
     return 0

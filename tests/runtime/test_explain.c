@@ -115,13 +115,13 @@ static void a_success_leaves_the_last_message(void **state)
     gen_library *library = toy_open(toy_product());
     gen_toy_problem problem = toy_problem(GEN_LINE, 8);
     const int32_t dims[] = {64, 128};
-    assert_status(gen_open(NULL, &library), GEN_STATUS_INVALID_ARGUMENT);
-    assert_string_equal(gen_last_error(), "options is NULL");
+    assert_status(gen_open(NULL, NULL), GEN_STATUS_INVALID_ARGUMENT);
+    assert_string_equal(gen_last_error(), "library is NULL");
     for (size_t i = 0; i < 2; i++) {
         problem.dim = dims[i];
         explain(library, "h200", &problem);
         has(i ? "rule      none: no variant of line" : "rule      analytic model");
-        assert_string_equal(gen_last_error(), "options is NULL");
+        assert_string_equal(gen_last_error(), "library is NULL");
     }
     toy_close(library);
 }

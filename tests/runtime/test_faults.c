@@ -77,6 +77,7 @@ ssize_t __wrap___pread_chk(int fd, void *data, size_t size, off_t offset, size_t
 /* ---- what is done --------------------------------------------------------- */
 
 static const char product_path[] = SCRATCH_DIR "/test_faults.fatbin";
+static const char more_path[] = SCRATCH_DIR "/test_faults_more.fatbin";
 static const char table_path[] = SCRATCH_DIR "/test_faults.tsv";
 static const float in[16];
 static float out[16];
@@ -105,6 +106,7 @@ static int write_files(void **state)
     void *bytes = product_bytes(product, &size);
     product_free(product);
     write_file(product_path, bytes, size);
+    write_file(more_path, bytes, size);
     write_file(table_path, table, strlen(table));
     free(bytes);
     return fake_open(state);
@@ -114,6 +116,7 @@ static int remove_files(void **state)
 {
     (void)state;
     unlink(product_path);
+    unlink(more_path);
     unlink(table_path);
     return 0;
 }
@@ -138,9 +141,12 @@ static enum gen_status launch(gen_library *library)
 /* All of it; what fails is asked once more, and must work then. */
 static enum gen_status work(void)
 {
-    const char *table = table_path;
-    const gen_open_options options = {
-        .size = sizeof(options), .path = product_path, .table_paths = &table, .num_table_paths = 1};
+    const char *table = table_path, *more = more_path;
+    const gen_open_options options = {.size = sizeof(options),
+                                      .table_paths = &table,
+                                      .num_table_paths = 1,
+                                      .more_paths = &more,
+                                      .num_more_paths = 1};
     gen_library *const none = (gen_library *)(void *)&failed;
     gen_library *library = none;
     fake_start();
@@ -168,9 +174,10 @@ static int count_descriptors(void)
 static void every_call_fails_once(void **state)
 {
     (void)state;
+    setenv("ATTNGEN_PRODUCT_PATH", product_path, 1);
     assert_status(work(), GEN_OK); /* what is made once in a process */
     static const unsigned least[NUM_CALLS] = {
-        [MALLOC] = 7, [CALLOC] = 10, [STRDUP] = 1, [OPEN] = 2, [FSTAT] = 2, [PREAD] = 4};
+        [MALLOC] = 13, [CALLOC] = 11, [STRDUP] = 1, [OPEN] = 3, [FSTAT] = 3, [PREAD] = 6};
     for (enum call call = 0; call < NUM_CALLS; call++) {
         const int open = count_descriptors();
         unsigned long n = 0;

@@ -1,6 +1,8 @@
 // Clusters of blocks: what they do together, and what they get wrong.
-#include "lib/mma.cuh"
-#include "lib/tma.cuh"
+#include "lib/ptx/cluster.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
 #include "params.h"
 
 namespace {
@@ -158,7 +160,7 @@ __device__ void multicast(const cluster_params &p, unsigned *memory, unsigned ba
     if (threadIdx.x == 0) {
         mbarrier_init(barrier, 1);
         fence_mbarrier_init();
-        mbarrier_expect(barrier, blocks * bytes + (to >> rank & 1) * box);
+        mbarrier_arrive_expect_tx(barrier, blocks * bytes + (to >> rank & 1) * box);
     }
     if (p.what == CLUSTER_MULTICAST_EARLY)
         __syncthreads();
@@ -237,7 +239,7 @@ __device__ void wrong(const cluster_params &p, unsigned *memory, unsigned barrie
         else
             __syncwarp();
     } else if (p.what == CLUSTER_CTA_ADDRESS) {
-        p.out[t] = load_shared(map_shared(at, (rank + 1) % blocks)).x != 0.f;
+        p.out[t] = ld_shared_v4_f32(map_shared(at, (rank + 1) % blocks)).x != 0.f;
     } else if (p.what == CLUSTER_OUTSIDE) {
         p.out[t] = load_word(map_shared(at, (rank + 1) % blocks) + 4 * CLUSTER_OUT);
     } else if (p.what == CLUSTER_NO_SUCH_RANK) {

@@ -1,5 +1,5 @@
 // A cluster over two dimensions of the grid, with static shared memory alone.
-#include "lib/ptx.cuh"
+#include "lib/ptx/ldst.cuh"
 #include "params.h"
 
 extern "C" __global__ void __launch_bounds__(32) __cluster_dims__(2, 2) emul_cluster_static(unsigned *out)

@@ -1,6 +1,9 @@
 // A warp group's 64 x 64 of 8-bit types: either operand order, either swizzle, types mixed.
-#include "lib/tma.cuh"
-#include "lib/wgmma.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/tma.cuh"
+#include "lib/ptx/wgmma.cuh"
 #include "params.h"
 
 namespace {
@@ -37,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(128) emul_fp8(const __grid_constant
     if (t == 0) {
         mbarrier_init(barrier, 1);
         fence_mbarrier_init();
-        mbarrier_expect(barrier, 2 * 64 * pitch);
+        mbarrier_arrive_expect_tx(barrier, 2 * 64 * pitch);
         tensor_load_4d(base, reinterpret_cast<const tensor_map *>(p.a_map), 0, 0, 0, 0, barrier, policy_evict_first());
         tensor_load_4d(base + 8192, reinterpret_cast<const tensor_map *>(p.b_map), 0, 0, 0, 0, barrier, policy_evict_first());
     }
@@ -60,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(128) emul_fp8(const __grid_constant
     for (int round = 0; round < p.rounds; round++) {
         for (int step = 0; step < pitch / 32; step++)
             multiply(d, x[step], a + 2 * step, b + 2 * step, p.registers, p.types);
-        wgmma_commit();
-        wgmma_wait<0>();
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
         wgmma_fence();
     }
     for (int i = 0; i < 32; i++)

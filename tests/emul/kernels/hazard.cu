@@ -1,9 +1,12 @@
 // What kernels get wrong, each by itself: handing a block of bytes through shared memory and out again.
-#include "lib/mma.cuh"
+#include "lib/half.cuh"
 #include "lib/prefetch.cuh"
-#include "lib/store.cuh"
-#include "lib/tma.cuh"
-#include "lib/wgmma.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/sync.cuh"
+#include "lib/ptx/tma.cuh"
+#include "lib/ptx/wgmma.cuh"
 #include "params.h"
 
 namespace {
@@ -26,9 +29,9 @@ __device__ void by_cp_async(const hazard_params &p, places at, const unsigned ch
     const unsigned mine = threadIdx.x * 16;
     if (mine < bytes)
         cp_async_16<false>(at.data + mine, p.in + mine, 0);
-    cp_async_commit();
+    cp_async_commit_group();
     if (p.what != HAZARD_COPY_UNWAITED)
-        cp_async_wait<0>();
+        cp_async_wait_group<0>();
     const unsigned from = p.what == HAZARD_COPY_OF_OTHERS ? bytes - 16 - mine : mine;
     for (unsigned i = 0; i < 16 && mine < bytes; i++)
         p.out[from + i] = memory[from + i];
@@ -39,12 +42,12 @@ __device__ void by_bulk(const hazard_params &p, places at, unsigned char *memory
 {
     const int what = p.what;
     if (threadIdx.x == 0) {
-        prefetch_run(p.in + (what == HAZARD_PREFETCH_ADDRESS ? 4 : 0), what == HAZARD_PREFETCH_LENGTH ? 24 : bytes - 16);
+        prefetch_bulk(p.in + (what == HAZARD_PREFETCH_ADDRESS ? 4 : 0), what == HAZARD_PREFETCH_LENGTH ? 24 : bytes - 16);
         if (what != HAZARD_MBARRIER_RAW)
             mbarrier_init(at.barrier, 1);
         if (what != HAZARD_MBARRIER_HIDDEN)
             fence_mbarrier_init();
-        mbarrier_expect(at.barrier, bytes);
+        mbarrier_arrive_expect_tx(at.barrier, bytes);
         bulk_load<false>(at.data, p.in, bytes, at.barrier, 0);
         if (what == HAZARD_MBARRIER_TOO_MANY)
             mbarrier_arrive(at.barrier);
@@ -60,7 +63,7 @@ __device__ void by_bulk(const hazard_params &p, places at, unsigned char *memory
             ;
     if (what == HAZARD_REFILL_EARLY) {
         if (threadIdx.x == 0) {
-            mbarrier_expect(at.barrier, 16);
+            mbarrier_arrive_expect_tx(at.barrier, 16);
             bulk_load<false>(at.data, p.in + 512, 16, at.barrier, 0);
         }
         __syncwarp();
@@ -76,11 +79,11 @@ __device__ void by_bulk(const hazard_params &p, places at, unsigned char *memory
     __syncthreads();
     if (threadIdx.x == 0) {
         bulk_store<false>(p.out, at.data + bytes, bytes, 0);
-        bulk_commit();
+        bulk_commit_group();
         if (what == HAZARD_STORE_REUSE)
             memory[bytes + 5] ^= 1;
         if (what != HAZARD_STORE_UNWAITED)
-            bulk_wait_read<0>();
+            bulk_wait_group_read<0>();
     }
 }
 
@@ -100,20 +103,20 @@ __device__ void by_wgmma(const hazard_params &p, places at, unsigned char *memor
     wgmma_fence();
     for (int step = 0; step < 4; step++)
         wgmma_n64<fp16>(sum, a + 2 * step, b + 2 * step, step > 0);
-    wgmma_commit();
+    wgmma_commit_group();
     float first = 0.f;
     if (what == HAZARD_WGMMA_UNWAITED)
         first = sum[0];
     if (what == HAZARD_WGMMA_OVERWRITE)
         *reinterpret_cast<unsigned short *>(memory + threadIdx.x * 128) = 0;
-    wgmma_wait<0>();
+    wgmma_wait_group<0>();
     if (what != HAZARD_WGMMA_UNWAITED)
         first = sum[0];
     if (what == HAZARD_WGMMA_UNFENCED) {
         sum[3] += 1.f;
         wgmma_n64<fp16>(sum, a, b, true);
-        wgmma_commit();
-        wgmma_wait<0>();
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
     }
     const bool right = first == 64.f && sum[31] == 64.f;
     for (unsigned i = 0; i < bytes / threads; i++)
@@ -151,9 +154,9 @@ __device__ void other(const hazard_params &p, places at, unsigned char *memory)
         else
             p.out[0] = static_cast<unsigned char>(__shfl_sync(0xffffffffu, 1, 0));
     } else if (p.what == HAZARD_OUTSIDE) {
-        p.out[0] = load_shared(at.data + 20480).x != 0.f;
+        p.out[0] = ld_shared_v4_f32(at.data + 20480).x != 0.f;
     } else if (p.what == HAZARD_MISALIGNED) {
-        p.out[0] = load_shared(at.data + 4).x != 0.f;
+        p.out[0] = ld_shared_v4_f32(at.data + 4).x != 0.f;
     } else if (p.what == HAZARD_SHARED_UNWRITTEN) {
         copy_out(p, memory);
     } else if (p.what == HAZARD_ASM_UNKNOWN) {

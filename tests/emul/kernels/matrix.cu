@@ -1,8 +1,11 @@
 // The tensor cores' instructions, and the copies that feed them.
-#include "lib/mma.cuh"
-#include "lib/store.cuh"
-#include "lib/tma.cuh"
-#include "lib/wgmma.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/ptx/tma.cuh"
+#include "lib/ptx/wgmma.cuh"
 #include "params.h"
 
 namespace {
@@ -56,8 +59,8 @@ template <class T> __device__ void by_wgmma(const matrix_params &p, unsigned a_a
         wgmma_fence();
         for (int step = 0; step < 4; step++)
             wgmma_n64<T>(sum, a + step * 2, b + step * 2, step > 0);
-        wgmma_commit();
-        wgmma_wait<0>();
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
         write<64>(p, sum);
         return;
     }
@@ -72,9 +75,9 @@ template <class T> __device__ void by_wgmma(const matrix_params &p, unsigned a_a
     wgmma_fence();
     for (int step = 0; step < 4; step++) {
         wgmma_n256_mn<T>(sum, fragment[step], b + step * 128, step > 0);
-        wgmma_commit();
+        wgmma_commit_group();
     }
-    wgmma_wait<0>();
+    wgmma_wait_group<0>();
     write<256>(p, sum);
 }
 
@@ -100,11 +103,11 @@ extern "C" __global__ void __launch_bounds__(128) emul_matrix(const __grid_const
         mbarrier_init(barrier, 1);
         fence_mbarrier_init();
         if (p.what == MATRIX_BOX) {
-            mbarrier_expect(barrier, cell);
+            mbarrier_arrive_expect_tx(barrier, cell);
             tensor_load_4d(base, a, p.at[0], p.at[1], p.at[2], p.at[3], barrier, policy_evict_first());
         } else {
             const int cells = p.what == MATRIX_WGMMA_64 ? 1 : 4;
-            mbarrier_expect(barrier, (1 + cells) * cell);
+            mbarrier_arrive_expect_tx(barrier, (1 + cells) * cell);
             tensor_load_4d(base, a, 0, 0, 0, 0, barrier, policy_evict_first());
             for (int i = 0; i < cells; i++)
                 tensor_load_4d(base + (1 + i) * cell, b, 64 * i, 0, 0, 0, barrier, policy_evict_last());

@@ -1,5 +1,5 @@
 // Threads that meet: shuffles, votes, barriers.
-#include "lib/mma.cuh"
+#include "lib/ptx/sync.cuh"
 #include "params.h"
 
 namespace {

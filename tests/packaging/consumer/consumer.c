@@ -30,8 +30,7 @@ int main(int argc, char **argv)
 {
     static _Alignas(16) uint16_t q[D], k[D], v[D], o[D];
     static _Alignas(16) float state[D * D];
-    gen_open_options options = {.size = sizeof options,
-                                .path = argc > 1 ? argv[1] : "attngen.fatbin"};
+    gen_open_options options = {.size = sizeof options, .path = argc > 1 ? argv[1] : NULL};
     gen_library *library = NULL;
     check(gen_open(&options, &library), "gen_open");
 
