@@ -29,7 +29,7 @@ SOURCES = {
                               ["runtime_test_launch", "runtime_test_misuse", "runtime_test_parts", "runtime_test_image",
                                "runtime_test_faults"]),
     "runtime/cuda/device.c": (["*"], ["runtime_test_device", "runtime_test_misuse"]),
-    "runtime/family/problem.c": (["*"], ["test_problem"]),
+    "bench/common/problem_text.c": (["*"], ["test_problem"]),
     "runtime/families/la_decode/family.c": (["check*", "refuse"], ["test_edges", "test_la_decode_host", "test_la_decode_slots"]),
     "runtime/families/mla_decode/family.c": (["check*", "refuse"], ["test_edges", "test_mla_decode_host", "test_mla_decode_args"]),
     "runtime/families/mla_decode/launch.c": (["check*", "most_*"], ["test_edges", "test_mla_decode_args", "test_mla_decode_host"]),

@@ -4,6 +4,7 @@
  */
 #include "fixture.h"
 #include "la_decode.h"
+#include "common/problem_text.h"
 
 #include <math.h>
 #include <string.h>

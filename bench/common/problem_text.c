@@ -1,9 +1,12 @@
-/* Problems as text: "batch=64 num_qk_heads=8 dtype=bf16". */
-#include "family/family.h"
+/* Problems from text: "batch=64 num_qk_heads=8 dtype=bf16". */
+#include "common/problem_text.h"
 #include "core/text.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+const char *const gen__data_names[GEN__NUM_DATA] = {"normal",   "ones",       "mean1",
+                                                    "constant", "correlated", "extreme"};
 
 #define MAX_FIELDS 32
 
@@ -143,19 +146,4 @@ enum gen_status gen__problem_parse(const struct gen__family *family, const char 
         gen__field_set(field, problem, values[i]);
     }
     return GEN_OK;
-}
-
-void gen__problem_format(const struct gen__family *family, const gen_problem *problem, char *text,
-                         size_t capacity)
-{
-    struct gen__text out = gen__text_over(text, capacity);
-    for (uint32_t i = 0; i < family->num_fields; i++) {
-        const struct gen__field *field = &family->fields[i];
-        const int32_t value = gen__field_get(field, problem);
-        gen__text_add(&out, "%s%s=", i ? " " : "", field->name);
-        if (field->values && value >= 0 && (uint32_t)value < field->num_values)
-            gen__text_add(&out, "%s", field->values[value]);
-        else
-            gen__text_add(&out, "%" PRId32, value);
-    }
 }
