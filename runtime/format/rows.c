@@ -44,8 +44,8 @@ refuse(struct parser *p, const char *format, ...)
     va_start(list, format);
     vsnprintf(p->table->reason, sizeof(p->table->reason), format, list);
     va_end(list);
-    p->table->refused = true;
-    p->table->reason_line = p->text.line;
+    p->table->about.refused = 1;
+    p->table->about.reason_line = p->text.line;
     return GEN_TABLE_REFUSED;
 }
 
@@ -80,11 +80,11 @@ static enum gen_table_result check_header(struct parser *p, const uint32_t value
     for (int i = 0; i < NUM_NUMBERS; i++)
         if (!values[i])
             return refuse(p, "the header has no \"# %s: ...\" line", numbers[i]);
-    t->compute_capability = values[CAPABILITY];
-    t->num_sms = values[SMS];
-    t->memory_gbps = values[GBPS];
-    t->l2_bytes = values[L2];
-    snprintf(class, sizeof(class), "sm%u_%usm", t->compute_capability, t->num_sms);
+    t->about.compute_capability = values[CAPABILITY];
+    t->about.num_sms = values[SMS];
+    t->about.memory_gbps = values[GBPS];
+    t->about.l2_bytes = values[L2];
+    snprintf(class, sizeof(class), "sm%u_%usm", t->about.compute_capability, t->about.num_sms);
     if (!t->class_name[0])
         return refuse(p, "the header has no \"# class: ...\" line");
     if (strcmp(class, t->class_name) != 0)
@@ -286,7 +286,7 @@ static bool parse_row(struct parser *p, struct gen__span line, struct pending *p
     text = field(p, fields, GEN__COLUMN_REQUIRED);
     if (!gen__span_is(text, view->strings + group->name))
         return bad(p, text, "not the required key of the row's variant");
-    if (!gen_pack_runs(&view->targets[group->target], p->table->compute_capability))
+    if (!gen_pack_runs(&view->targets[group->target], p->table->about.compute_capability))
         return bad(p, field(p, fields, GEN__COLUMN_VARIANT), "its code does not run on the class");
 
     if (!parse_problem(p, family, field(p, fields, GEN__COLUMN_PROBLEM), row->counts) ||
@@ -308,7 +308,7 @@ static bool is_passed_over(const struct parser *p, const struct pending *pending
         const struct gen_pack_target *target = &view->targets[group->target];
         if (group->family == pending->group->family && target->kind != GEN_PACK_PTX &&
             strcmp(view->strings + group->values, pending->values) == 0 &&
-            gen_pack_runs(target, p->table->compute_capability))
+            gen_pack_runs(target, p->table->about.compute_capability))
             return true;
     }
     return false;
@@ -349,14 +349,14 @@ static void read_rows(struct parser *p)
         bool expired = false;
         if (parse_row(p, line, &pending, &expired)) {
             if (is_passed_over(p, &pending))
-                t->num_ptx++;
+                t->about.num_ptx++;
             else
                 p->rows[p->num_rows++] = pending;
         } else if (expired) {
-            t->num_expired++;
-        } else if (t->num_bad++ == 0) {
+            t->about.num_expired++;
+        } else if (t->about.num_bad++ == 0) {
             memcpy(t->reason, p->reason, sizeof(p->reason));
-            t->reason_line = p->text.line;
+            t->about.reason_line = p->text.line;
         }
     }
 }
@@ -378,7 +378,7 @@ enum gen_table_result gen_table_read(const struct gen_pack_view *view, const cha
     qsort(p.rows, p.num_rows, sizeof(*p.rows), order_pending);
     table->rows = p.num_rows ? malloc(p.num_rows * sizeof(*table->rows)) : NULL;
     for (size_t i = 0; table->rows && i < p.num_rows; i++)
-        table->rows[table->num_rows++] = p.rows[i].row;
+        table->rows[table->about.num_rows++] = p.rows[i].row;
     free(p.rows);
-    return table->num_rows == p.num_rows ? GEN_TABLE_READ : GEN_TABLE_NO_MEMORY;
+    return table->about.num_rows == p.num_rows ? GEN_TABLE_READ : GEN_TABLE_NO_MEMORY;
 }

@@ -43,7 +43,7 @@ static enum gen_status read_user(gen_library *library, const char *path)
     if (!status) {
         const enum gen_table_result result = gen_table_read(&view, text, size, &table->read);
         if (result == GEN_TABLE_REFUSED)
-            status = gen__fail(GEN_STATUS_FORMAT, "%s:%u: %s", path, table->read.reason_line,
+            status = gen__fail(GEN_STATUS_FORMAT, "%s:%u: %s", path, table->read.about.reason_line,
                                table->read.reason);
         if (result == GEN_TABLE_NO_MEMORY)
             status = no_memory(path);
@@ -59,16 +59,7 @@ static void take_builtin(gen_library *library, const struct gen_pack_table *pack
     *table = (struct gen__table){
         .name = gen__pack_string(pack, packed->name),
         .builtin = true,
-        .read = {.reason_line = packed->reason_line,
-                 .compute_capability = packed->compute_capability,
-                 .num_sms = packed->num_sms,
-                 .memory_gbps = packed->memory_gbps,
-                 .l2_bytes = packed->l2_bytes,
-                 .num_bad = packed->num_bad,
-                 .num_expired = packed->num_expired,
-                 .num_ptx = packed->num_ptx,
-                 .refused = packed->refused != 0,
-                 .num_rows = packed->num_rows,
+        .read = {.about = *packed,
                  .rows = (struct gen_pack_row *)(uintptr_t)(pack->rows + packed->first_row)}};
     snprintf(table->read.class_name, sizeof(table->read.class_name), "%s",
              gen__pack_string(pack, packed->class_name));
@@ -82,7 +73,7 @@ static void take_builtin(gen_library *library, const struct gen_pack_table *pack
 static bool add_rows(gen_library *library, struct gen__table *t, struct gen__key_entry *entry,
                      const struct gen_pack_row *rows, uint32_t count)
 {
-    const struct gen_table *read = &t->read;
+    const struct gen_pack_table *read = &t->read.about;
     struct gen__class_rows **at = &entry->classes;
     while (*at && ((*at)->compute_capability < read->compute_capability ||
                    ((*at)->compute_capability == read->compute_capability &&
@@ -110,20 +101,21 @@ static bool add_rows(gen_library *library, struct gen__table *t, struct gen__key
 /* All rows of a table; those of keys that this runtime does not know are bad. */
 static bool add_table_rows(gen_library *library, struct gen__table *table)
 {
-    struct gen_table *t = &table->read;
+    struct gen_pack_table *t = &table->read.about;
+    const struct gen_pack_row *rows = table->read.rows;
     const struct gen_pack_variant *variants = library->pack.variants;
     for (uint32_t i = 0, end; i < t->num_rows; i = end) {
-        struct gen__key_entry *entry = library->group_entry[variants[t->rows[i].variant].group];
+        struct gen__key_entry *entry = library->group_entry[variants[rows[i].variant].group];
         for (end = i + 1; end < t->num_rows; end++)
-            if (library->group_entry[variants[t->rows[end].variant].group] != entry)
+            if (library->group_entry[variants[rows[end].variant].group] != entry)
                 break;
         if (entry) {
-            if (!add_rows(library, table, entry, t->rows + i, end - i))
+            if (!add_rows(library, table, entry, rows + i, end - i))
                 return false;
             continue;
         }
         if (t->num_bad == 0)
-            snprintf(t->reason, sizeof(t->reason),
+            snprintf(table->read.reason, sizeof(table->read.reason),
                      "a required key that this runtime does not know");
         t->num_bad += end - i;
     }

@@ -73,17 +73,17 @@ static void put_tables(struct gen__text *out, const gen_library *library)
         const struct gen__table *t = &library->tables[i];
         const struct gen_table *read = &t->read;
         gen__text_add(out, "table     %s ", t->name);
-        if (read->refused) {
-            gen__text_add(out, "refused: line %u: %s\n", read->reason_line, read->reason);
+        if (read->about.refused) {
+            gen__text_add(out, "refused: line %u: %s\n", read->about.reason_line, read->reason);
             continue;
         }
         gen__text_add(out, "(%s): %u rows in use, %u behind another table, %u expired, %u bad",
-                      read->class_name, t->num_used, t->num_shadowed, read->num_expired,
-                      read->num_bad);
-        if (read->num_bad)
-            gen__text_add(out, " (the first: line %u: %s)", read->reason_line, read->reason);
-        if (read->num_ptx)
-            gen__text_add(out, ", %u of PTX beside machine code", read->num_ptx);
+                      read->class_name, t->num_used, t->num_shadowed, read->about.num_expired,
+                      read->about.num_bad);
+        if (read->about.num_bad)
+            gen__text_add(out, " (the first: line %u: %s)", read->about.reason_line, read->reason);
+        if (read->about.num_ptx)
+            gen__text_add(out, ", %u of PTX beside machine code", read->about.num_ptx);
         gen__text_add(out, "\n");
     }
 }
