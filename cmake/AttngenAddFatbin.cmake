@@ -5,6 +5,7 @@
 #                    [TABLES <file>...]      tuning tables to embed; default: those installed
 #                    [WINNERS]               keep as little as keeps the tables' times, and every fallback
 #                    [MAX_REGRET <r>]        of WINNERS: how much slower a kept variant may be; default: 0.01
+#                    [ALLOW_REFUSED <n>]     variants that the toolkit may refuse though the catalog has them; default: 0
 #                    [OUTPUT <file>]         default: <target>.fatbin in the binary folder
 #                    [FULL]                  also variants that no tuning table picks
 #                    [EXCLUDE_FROM_ALL])
@@ -17,11 +18,11 @@
 #
 # Reads attngen_TEMPLATES_DIR and attngen_TUNING_DIR.
 function(attngen_add_fatbin name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "EXCLUDE_FROM_ALL;FULL;WINNERS" "OUTPUT;MAX_REGRET"
+    cmake_parse_arguments(PARSE_ARGV 1 arg "EXCLUDE_FROM_ALL;FULL;WINNERS" "OUTPUT;MAX_REGRET;ALLOW_REFUSED"
                           "FAMILIES;TARGETS;ONLY;TABLES")
     if(arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "attngen_add_fatbin(${name}): '${arg_UNPARSED_ARGUMENTS}' is no "
-                            "argument; allowed: FAMILIES TARGETS ONLY TABLES WINNERS MAX_REGRET OUTPUT FULL EXCLUDE_FROM_ALL")
+                            "argument; allowed: FAMILIES TARGETS ONLY TABLES WINNERS MAX_REGRET ALLOW_REFUSED OUTPUT FULL EXCLUDE_FROM_ALL")
     endif()
     if(arg_KEYWORDS_MISSING_VALUES)
         message(FATAL_ERROR "attngen_add_fatbin(${name}): no value for ${arg_KEYWORDS_MISSING_VALUES}")
@@ -78,6 +79,9 @@ function(attngen_add_fatbin name)
             list(APPEND options --winners "${table}")
         endif()
     endforeach()
+    if(DEFINED arg_ALLOW_REFUSED)
+        list(APPEND options --allow-refused "${arg_ALLOW_REFUSED}")
+    endif()
     if(DEFINED arg_MAX_REGRET)
         list(APPEND options --max-regret "${arg_MAX_REGRET}")
     endif()

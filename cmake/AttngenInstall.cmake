@@ -16,11 +16,16 @@ install(TARGETS attngen_static attngen_shared EXPORT attngenTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 install(EXPORT attngenTargets NAMESPACE attngen:: DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR} COMPONENT development)
 if(TARGET attngen)
+    install(TARGETS attngen RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+    install(FILES docs/attngen.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT manual)
+endif()
+if(TARGET attngen_generator)
     # An export of its own: who has the library alone has no program to name.
-    set_target_properties(attngen PROPERTIES EXPORT_NAME generator)
-    install(TARGETS attngen EXPORT attngenGenerator RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+    set_target_properties(attngen_generator PROPERTIES EXPORT_NAME generator)
+    install(TARGETS attngen_generator EXPORT attngenGenerator
+            RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/attngen COMPONENT tools)
     # The search path is the build tree's alone (gen/CMakeLists.txt gives it).
-    install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/attngen\")"
+    install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBEXECDIR}/attngen/attngen-generator\")"
             COMPONENT tools)
     install(EXPORT attngenGenerator NAMESPACE attngen:: DESTINATION ${ATTNGEN_INSTALL_CMAKEDIR} COMPONENT tools)
 endif()
@@ -37,13 +42,13 @@ endif()
 
 install(DIRECTORY ${ATTNGEN_INCLUDE_DIR}/attngen DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
         FILES_MATCHING PATTERN "*.h")
-if(TARGET attngen)
+if(TARGET attngen_generator)
     install(DIRECTORY templates DESTINATION ${ATTNGEN_INSTALL_DATADIR} COMPONENT tools
             FILES_MATCHING PATTERN "*.lua" PATTERN "*.in" PATTERN "*.cuh" PATTERN "*.h"
                           PATTERN "*.txt")
     install(DIRECTORY generated/tuning DESTINATION ${ATTNGEN_INSTALL_DATADIR} COMPONENT tools
             FILES_MATCHING PATTERN "*.tsv")
-    install(FILES docs/attngen.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT manual)
+    install(FILES generated/catalog.tsv DESTINATION ${ATTNGEN_INSTALL_DATADIR} COMPONENT tools)
 endif()
 if(ATTNGEN_PREBUILT)
     install(FILES ${ATTNGEN_PREBUILT} DESTINATION ${CMAKE_INSTALL_LIBDIR}/attngen RENAME attngen.fatbin

@@ -3,8 +3,8 @@
 # variables, because a subdirectory's ordinary ones end with it.
 add_library(attngen::attngen ALIAS attngen_shared)
 add_library(attngen::attngen_static ALIAS attngen_static)
-if(TARGET attngen)
-    add_executable(attngen::generator ALIAS attngen)
+if(TARGET attngen_generator)
+    add_executable(attngen::generator ALIAS attngen_generator)
 endif()
 set(attngen_TEMPLATES_DIR ${PROJECT_SOURCE_DIR}/templates CACHE INTERNAL "What the generator reads")
 set(attngen_TUNING_DIR ${PROJECT_SOURCE_DIR}/generated/tuning CACHE INTERNAL "What the generator reads")

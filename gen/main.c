@@ -1,7 +1,7 @@
 /*
- * attngen: expands kernel templates, compiles every specialization and packs
- * them. main() makes the Lua state and calls run() protected; every error ends
- * up here.
+ * attngen-generator, which front/ runs as attngen: expands kernel templates, compiles every
+ * specialization and packs them. main() makes the Lua state and calls run() protected; every error
+ * ends up here.
  */
 #include "cmd/commands.h"
 #include "util/error.h"
@@ -55,7 +55,7 @@ static void usage(FILE *out)
 }
 
 /* Sub-programs, as installed and as built: attngen-tune, attngen-bench, ... */
-static const char *const program_folders[] = {"", "/../libexec/attngen"};
+static const char *const program_folders[] = {"/../bin", "/../libexec/attngen"};
 enum { NUM_FOLDERS = sizeof program_folders / sizeof program_folders[0] };
 
 static void print_programs(struct arena *arena)
@@ -66,7 +66,7 @@ static void print_programs(struct arena *arena)
             arena, arena_printf(arena, "%s%s", file_program_folder(arena), program_folders[i]),
             &count);
         for (size_t j = 0; names != NULL && j < count; j++)
-            if (strncmp(names[j], "attngen-", 8) == 0)
+            if (strncmp(names[j], "attngen-", 8) == 0 && strcmp(names[j] + 8, "generator") != 0)
                 printf("  %-8s attngen %s --help says more\n", names[j] + 8, names[j] + 8);
     }
 }
@@ -76,19 +76,6 @@ static void print_help(struct arena *arena)
     usage(stdout);
     options_overview();
     print_programs(arena);
-}
-
-/* Does not return if there is such a program. */
-static void run_program(struct arena *arena, const char *command, char **argv)
-{
-    if (strchr(command, '/') != NULL)
-        return;
-    for (int i = 0; i < NUM_FOLDERS; i++) {
-        const char *path = arena_printf(arena, "%s%s/attngen-%s", file_program_folder(arena),
-                                        program_folders[i], command);
-        if (access(path, X_OK) == 0)
-            execv(path, argv);
-    }
 }
 
 static int run_command(struct session *session, enum command command)
@@ -137,15 +124,12 @@ static int dispatch(struct start *start)
     }
     const char *name = help ? argv[1] : argv[0];
     enum command command = options_command(name);
-    if (command == 0) {
-        char *ask[] = {argv[0], (char[]){"--help"}, NULL};
-        run_program(arena, name, help ? ask : argv);
+    if (command == 0)
         fail(
             session,
             "unknown command '%s'; allowed: %s, and the programs attngen-<command> beside this one "
             "or in ../libexec/attngen",
             name, options_commands(arena));
-    }
     if (!help)
         options_parse(session, &start->options, argc, argv);
     if (help || start->options.help) {

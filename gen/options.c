@@ -16,7 +16,7 @@
      COMMAND_TRY)
 #define COMPILING (COMMAND_PLAN | COMMAND_BUILD)
 
-enum kind { TEXT, LIST, COMMAS, NUMBER, REAL, BYTES, FLAG, FORMAT };
+enum kind { TEXT, LIST, COMMAS, NUMBER, COUNT, REAL, BYTES, FLAG, FORMAT };
 
 struct option {
     const char *name;
@@ -45,21 +45,27 @@ static const struct option table[] = {
      TARGETS "the GPU's own, sm_90a without one; all for families, targets and axes"},
     {"targets", 't', "LIST", COMMAS, AT(targets), COMMAND_EXPAND, TARGETS "all"},
     {"targets", 't', "LIST", COMMAS, AT(targets), COMMAND_CHECK,
-     TARGETS "the catalog's, all without --catalog"},
+     TARGETS "the catalog's, else the product's, else all"},
     {"targets", 't', "LIST", COMMAS, AT(targets), COMMAND_WHY,
      TARGETS "all for a name; for AXIS=VALUE the GPU's own, sm_90a without one"},
     {"only", 0, "GLOB", LIST, AT(only), COMPILING,
      "variants whose name matches, and the fallback of their required keys (repeatable)"},
+    {"only", 0, "GLOB", LIST, AT(only), COMMAND_CHECK,
+     "as the product's build had it (repeatable)"},
     {"only", 0, "GLOB", LIST, AT(only), COMMAND_LIST | COMMAND_EXPAND,
      "variants whose name matches (repeatable)"},
     {"from-table", 0, "FILE", LIST, AT(from_tables), COMPILING,
      "variants that this tuning table picks, and the fallback of every required key (repeatable)"},
+    {"from-table", 0, "FILE", LIST, AT(from_tables), COMMAND_CHECK,
+     "as the product's build had it (repeatable)"},
     {"from-table", 0, "FILE", LIST, AT(from_tables), COMMAND_LIST | COMMAND_EXPAND,
      "variants that this tuning table picks (repeatable)"},
     {"winners", 0, "CLASS", COMMAS, AT(winners), COMPILING,
      "as few variants as keep the times of this class's tuning table, and every fallback; embeds "
      "it (repeatable)"},
-    {"max-regret", 0, "R", REAL, AT(max_regret), COMPILING,
+    {"winners", 0, "CLASS", COMMAS, AT(winners), COMMAND_CHECK,
+     "as the product's build had it (repeatable)"},
+    {"max-regret", 0, "R", REAL, AT(max_regret), COMPILING | COMMAND_CHECK,
      "with --winners: how much slower than its row's a variant may be; default: 0.01"},
     {"full", 0, NULL, FLAG, AT(full), COMPILING | COMMAND_LIST | COMMAND_CHECK,
      "also the variants that no tuning table picks: what a new GPU is tuned with"},
@@ -82,6 +88,8 @@ static const struct option table[] = {
      "compare this product with the templates"},
     {"tables", 0, "PATH", LIST, AT(tables), COMPILING,
      "tuning tables to embed, a file or a folder of *.tsv (repeatable)"},
+    {"tables", 0, "PATH", LIST, AT(tables), COMMAND_CHECK,
+     "tables that --winners names by class, a file or a folder of *.tsv (repeatable)"},
     {"tables", 0, "PATH", LIST, AT(tables), COMMAND_REKEY,
      "tuning tables to rewrite, a file or a folder of *.tsv (repeatable)"},
     {"table", 0, "PATH", LIST, AT(tables), COMPILING, NULL},
@@ -93,6 +101,10 @@ static const struct option table[] = {
      "time one variant may take to compile; default: 120"},
     {"allow-lost", 0, NULL, FLAG, AT(allow_lost), COMMAND_BUILD,
      "leave out variants that the compiler crashed or hung on, instead of failing"},
+    {"allow-refused", 0, "N", COUNT, AT(allow_refused), COMMAND_BUILD,
+     "variants of the program's catalog that this toolkit may refuse; default: 0"},
+    {"expect", 0, "FILE", TEXT, AT(expect), COMMAND_BUILD | COMMAND_CHECK,
+     "the catalog that says what the compiler refuses; default: the program's"},
     {"line-info", 0, NULL, FLAG, AT(line_info), COMPILING,
      "compile with source lines for profilers (another digest)"},
     {"line-info", 0, NULL, FLAG, AT(line_info), COMMAND_CHECK | COMMAND_WHY,
@@ -134,13 +146,16 @@ static const struct command_text commands[] = {
      "Compiled variants stay in the cache, so a build that was interrupted goes on where it\n"
      "stopped and one where nothing changed compiles nothing. A variant that spills, uses\n"
      "local memory, has serialized wgmma or is over its registers or shared memory is left\n"
-     "out, with its reason.\n"
+     "out, with its reason. Where the program's catalog has it, of another toolkit, the build\n"
+     "fails, unless --allow-refused accepts as many.\n"
      "The product is the same, byte for byte, wherever and however it is built. Its images are\n"
      "compressed for size: they need a driver of CUDA 12.4 or newer.\n"},
     {COMMAND_CHECK, "check", "check [OPTION...]",
      "expand everything and look for mistakes; compare a catalog or a product",
      "With --catalog or --product: stale rows (the source has changed), missing ones and\n"
-     "orphans (no such variant any more). Nothing is compiled.\n"},
+     "orphans (no such variant any more). What --expect says is refused is not missing in a\n"
+     "product; one of a part is compared with the part that --only, --from-table or --winners\n"
+     "name. Nothing is compiled.\n"},
     {COMMAND_WHY, "why", "why NAME|GLOB|AXIS=VALUE... [OPTION...]",
      "what a variant is, or why a combination does not exist", NULL},
     {COMMAND_TRY, "try", "try GLOB... [KEY=VALUE...] [OPTION...]",
@@ -235,13 +250,13 @@ bool options_add_commas(struct session *session, struct strings *strings, const 
     return strings->count > before;
 }
 
-static long parse_number(struct session *session, const char *name, const char *text)
+static long parse_number(struct session *session, const char *name, const char *text, long least)
 {
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < 1 || value > 1000000)
-        fail(session, "--%s: '%s' is no number; allowed: 1 to 1000000", name, text);
+    if (end == text || *end != '\0' || errno != 0 || value < least || value > 1000000)
+        fail(session, "--%s: '%s' is no number; allowed: %ld to 1000000", name, text, least);
     return value;
 }
 
@@ -299,7 +314,8 @@ static void store(struct session *session, struct options *options, const struct
                  value);
         break;
     case NUMBER:
-        *(long *)(void *)place = parse_number(session, o->name, value);
+    case COUNT:
+        *(long *)(void *)place = parse_number(session, o->name, value, o->kind == NUMBER);
         break;
     case REAL:
         *(double *)(void *)place = parse_real(session, o->name, value);

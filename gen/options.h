@@ -33,10 +33,10 @@ struct options {
     const char *command_name;
     struct strings words; /* what is no option */
 
-    const char *templates, *output, *catalog, *cache, *product, *against;
+    const char *templates, *output, *catalog, *cache, *product, *against, *expect;
     struct strings families, targets, only, tables, from_tables, winners;
     double max_regret;
-    long jobs, timeout;
+    long jobs, timeout, allow_refused;
     uint64_t max_bytes;   /* 0: no limit */
     uint64_t cache_limit; /* 0: not given */
     enum output_format format;

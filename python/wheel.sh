@@ -4,6 +4,7 @@
 #     python/wheel.sh [FOLDER]        default: dist
 #
 # ATTNGEN_WHEEL_TARGETS   targets of the product, comma-separated; default: all
+# ATTNGEN_WHEEL_MAX_REGRET  how much slower than its row's a kept variant may be; default: 0.01
 # ATTNGEN_WHEEL_PRODUCT   a product that was made before, to be taken as it is
 # PYTHON                  default: python3. Needs pip and, beside what pip brings, the package wheel
 set -eu
@@ -26,5 +27,7 @@ minor=$(find "$work/files" -type f \( -name '*.so' -o -path '*/bin/*' -o -path '
 wheel=$(ls "$work"/plain/attngen-*.whl)
 size=$(wc -c <"$wheel")
 [ "$size" -le "$limit" ] || { echo "wheel.sh: $wheel has $size bytes; allowed are $limit" >&2; exit 1; }
+product=$(wc -c <"$work/files/attngen/lib/attngen/attngen.fatbin")
+echo "wheel.sh: $size bytes of $limit, the product $product" >&2
 mv "$wheel" "$output"
 echo "$output/$(basename "$wheel")"

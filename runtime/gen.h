@@ -244,7 +244,7 @@ enum gen_why {
         GEN_WHY_COUNT
 };
 
-#define GEN_PLAN_MAX_LAUNCHES 6
+#define GEN_PLAN_MAX_LAUNCHES 10
 #define GEN_PLAN_MAX_DIMS 24
 #define GEN_PLAN_MAX_WIDE 5
 
@@ -312,7 +312,10 @@ GEN_API enum gen_status gen_preload(const gen_library *library, const gen_plan *
  * loaded here, except on a capturing stream: NOT_LOADED. Workspace: at least
  * plan->workspace_bytes of device memory, 256-byte aligned; NULL where that is
  * 0. It may hold anything, and launches that may run at the same time need one
- * each. Errors: INVALID_ARGUMENT, MISMATCH, WORKSPACE, NOT_LOADED, DRIVER (no
+ * each. What is written (outputs, states, the workspace) overlaps no other
+ * argument, but where <family>.h says "may be"; views of one buffer may lie
+ * between each other. Errors: INVALID_ARGUMENT (for an overlap, too, as far as
+ * the host knows the sizes), MISMATCH, WORKSPACE, NOT_LOADED, DRIVER (no
  * current context, another architecture's device, a launch that the driver
  * refuses), and where the kernel is loaded here those of gen_preload().
  * Thread-safe. */

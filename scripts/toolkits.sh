@@ -24,7 +24,7 @@ case $mode in
 *) say "unknown argument '$mode'; allowed are --update, --quick"; exit 1 ;;
 esac
 set -- 12.8 12.9 13.0 13.5
-objects="$build/gen/CMakeFiles/attngen.dir/main.c.o $build/lib/libattngen_core.a $build/lib/libattngen_format.a"
+objects="$build/gen/CMakeFiles/attngen_generator.dir/main.c.o $build/lib/libattngen_core.a $build/lib/libattngen_format.a"
 for file in $objects; do
     [ -e "$file" ] || { say "$file is not there; build the target attngen first"; exit 1; }
 done

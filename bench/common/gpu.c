@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Driver functions that the runtime has no use for. */
 #define GPU_API_MAP(X)           \
@@ -198,6 +199,17 @@ void gpu_close(struct gpu *gpu)
     else if (gpu->context)
         (void)api->cuDevicePrimaryCtxRelease(gpu->handle);
     memset(gpu, 0, sizeof *gpu);
+}
+
+enum gen_status gpu_named(const char *name, gen_device *device)
+{
+    const enum gen_status status = gen_device_named(name, device);
+    if (status == GEN_OK && strncasecmp(name, "sm_", 3) == 0 && !strchr(name, ':'))
+        warn("--gpu %s names no number of SMs: class sm%u_%usm is taken, as %s has; allowed too: "
+             "sm_%u:78",
+             name, device->compute_capability, device->num_sms, device->name,
+             device->compute_capability);
+    return status;
 }
 
 bool gpu_is_lost(const struct gpu *gpu)

@@ -37,6 +37,9 @@ struct gpu {
  * DRIVER, INVALID_ARGUMENT (more SMs than there are). */
 enum gen_status gpu_open(struct gpu *gpu, int ordinal, long sms);
 void gpu_close(struct gpu *gpu);
+/* gen_device_named(), which says what class it took where the name, as "sm_90", leaves that open.
+ */
+enum gen_status gpu_named(const char *name, gen_device *device);
 
 /* True once a call failed in a way that ruins the context (an illegal address,
  * say): the process can do no more on this GPU. */

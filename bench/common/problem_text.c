@@ -8,6 +8,14 @@
 const char *const gen__data_names[GEN__NUM_DATA] = {"normal",   "ones",       "mean1",
                                                     "constant", "correlated", "extreme"};
 
+const struct gen__family *gen__family_by_tag(uint32_t tag)
+{
+    for (uint32_t i = 0; i < gen__num_families; i++)
+        if (gen__families[i]->tag == tag)
+            return gen__families[i];
+    return NULL;
+}
+
 #define MAX_FIELDS 32
 
 /* A stretch of the text, as printf's "%.*s" takes it. */

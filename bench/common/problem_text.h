@@ -11,6 +11,9 @@ extern const char *const gen__data_names[GEN__NUM_DATA];
 enum gen_status gen__problem_parse(const struct gen__family *family, const char *text,
                                    gen_problem *problem);
 
+/* NULL if unknown. */
+const struct gen__family *gen__family_by_tag(uint32_t tag);
+
 /* A tuning coordinate in octaves. */
 static inline float gen__key_log2(const struct gen__key *key, uint32_t coord)
 {

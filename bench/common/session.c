@@ -2,7 +2,7 @@
 #include "common/session.h"
 
 #include "product/installed.h"
-#include "product/library.h"
+#include "common/problem_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,7 @@ gen_variant_info session_variant(const struct session *s, uint32_t index)
 
 gen_variant_info session_main(const struct session *s, const gen_plan *plan)
 {
-    const struct gen__family *family = gen__family_find(s->library, plan->family);
+    const struct gen__family *family = gen__family_by_tag(plan->family);
     for (uint32_t i = 0; i < plan->num_launches; i++) {
         const gen_variant_info info = session_variant(s, plan->launch[i].variant);
         if (family && strcmp(info.family, family->name) == 0)

@@ -359,7 +359,7 @@ static int host_pretended(struct bench_options *o)
     struct text rows = {0};
     session_open_library(&o->session);
     o->session.gpu.device.size = sizeof o->session.gpu.device;
-    if (gen_device_named(o->pretend, &o->session.gpu.device) != GEN_OK)
+    if (gpu_named(o->pretend, &o->session.gpu.device) != GEN_OK)
         die(1, "--pretend: %s", gen_last_error());
     const struct tick_clock clock = tick_clock();
     host_select(o, &clock, &rows);

@@ -243,7 +243,7 @@ int main(int argc, char **argv)
     session_open_library(s);
 
     gen_device device = {.size = sizeof device};
-    bool known = options.gpu ? gen_device_named(options.gpu, &device) == GEN_OK
+    bool known = options.gpu ? gpu_named(options.gpu, &device) == GEN_OK
                              : gen_device_query((int)s->ordinal, &device) == GEN_OK ||
                                    gen_device_named("h200", &device) == GEN_OK;
     if (!known)

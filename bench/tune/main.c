@@ -352,7 +352,7 @@ static void preview_device(struct session *s)
 {
     gen_device *device = &s->gpu.device;
     device->size = sizeof *device;
-    if (options.gpu ? gen_device_named(options.gpu, device) != GEN_OK
+    if (options.gpu ? gpu_named(options.gpu, device) != GEN_OK
                     : gen_device_query((int)s->ordinal, device) != GEN_OK &&
                           gen_device_named("h200", device) != GEN_OK)
         die(1, "%s", gen_last_error());

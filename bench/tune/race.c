@@ -140,6 +140,37 @@ int race_run(struct race *c, const struct halving_pass *passes, int num_passes, 
     return halving_run(c->measured, c->count, passes, num_passes, tie_band, measure, c, runner_up);
 }
 
+char *race_others(const struct race *c, int winner, int runner_up)
+{
+    enum { MOST = 3 };
+    int last = -1; /* that is told */
+    char *text = xstrdup("");
+    for (int told = 0; told < MOST; told++) {
+        int next = -1;
+        for (int i = 0; i < (int)c->count; i++) {
+            const struct halving_candidate *m = &c->measured[i];
+            const bool behind = last < 0 || m->us > c->measured[last].us ||
+                                (!(m->us < c->measured[last].us) && i > last);
+            if (i != winner && i != runner_up && !m->failed && behind &&
+                m->passes == c->measured[winner].passes &&
+                (next < 0 || m->us < c->measured[next].us))
+                next = i;
+        }
+        if (next < 0)
+            break;
+        char *longer = xasprintf("%s%s%s=%.3f", text, told ? "," : "", c->measured[next].name,
+                                 c->measured[next].us);
+        free(text);
+        text = longer;
+        last = next;
+    }
+    if (!*text) {
+        free(text);
+        text = xstrdup("-");
+    }
+    return text;
+}
+
 void race_close(struct race *c)
 {
     for (size_t i = 0; i < c->count && !c->lost; i++)

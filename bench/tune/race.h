@@ -54,6 +54,10 @@ uint32_t race_launches(const struct race *c, int pass);
  * pass however slow. */
 int race_run(struct race *c, const struct halving_pass *passes, int num_passes, double tie_band,
              int keep, int *runner_up);
+/* Up to three candidates of the last pass behind the first two, the fastest first, as
+ * "name=us,name=us"; "-": there is none. `attngen build --winners` may take them in place of the
+ * winner. To be freed. */
+char *race_others(const struct race *c, int winner, int runner_up);
 /* The least time that the samples of a pass take of each variant, in us, where a launch takes
  * `us`. */
 double race_sample_us(double us, bool first, bool last);

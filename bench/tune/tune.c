@@ -117,6 +117,7 @@ static bool verify_candidates(struct tuner *tuner, struct race *c, const struct 
 
 static void put_row(struct tuner *tuner, const struct race *c, int winner, int runner_up)
 {
+    char *others = race_others(c, winner, runner_up);
     gen_variant_info v = session_variant(tuner->session, c->candidate[winner].variant);
     char coords[128], digest[17], code[17];
     coords_format(c->shape->family, &c->shape->key, coords, sizeof coords);
@@ -133,10 +134,12 @@ static void put_row(struct tuner *tuner, const struct race *c, int winner, int r
         .runner_up_us = runner_up >= 0 ? c->measured[runner_up].us : 0,
         .toolkit = tuner->table->identity.toolkit,
         .driver = tuner->table->identity.driver,
+        .others = others,
     };
     memcpy(row.digest, digest, sizeof row.digest);
     memcpy(row.code, code, sizeof row.code);
     table_put(tuner->table, &row);
+    free(others);
 }
 
 /* ---- the race ------------------------------------------------------- */

@@ -12,7 +12,8 @@
 static const enum gen__column columns[] = {
     GEN__COLUMN_FAMILY, GEN__COLUMN_REQUIRED, GEN__COLUMN_PROBLEM,   GEN__COLUMN_VARIANT,
     GEN__COLUMN_US,     GEN__COLUMN_SPREAD,   GEN__COLUMN_RUNNER_UP, GEN__COLUMN_RUNNER_UP_US,
-    GEN__COLUMN_DIGEST, GEN__COLUMN_CODE,     GEN__COLUMN_TOOLKIT,   GEN__COLUMN_DRIVER};
+    GEN__COLUMN_DIGEST, GEN__COLUMN_CODE,     GEN__COLUMN_TOOLKIT,   GEN__COLUMN_DRIVER,
+    GEN__COLUMN_OTHERS};
 #define NUM_COLUMNS (sizeof columns / sizeof *columns)
 
 /* Where a file has each column; -1: nowhere. */
@@ -51,6 +52,7 @@ static void row_free(struct table_row *row)
     free((void *)(uintptr_t)row->runner_up);
     free((void *)(uintptr_t)row->toolkit);
     free((void *)(uintptr_t)row->driver);
+    free((void *)(uintptr_t)row->others);
 }
 
 static struct table_row row_copy(const struct table_row *row)
@@ -63,6 +65,7 @@ static struct table_row row_copy(const struct table_row *row)
     copy.runner_up = xstrdup(row->runner_up);
     copy.toolkit = xstrdup(row->toolkit);
     copy.driver = xstrdup(row->driver);
+    copy.others = xstrdup(row->others ? row->others : "-");
     return copy;
 }
 
@@ -160,7 +163,7 @@ static char *terminated(struct gen__span span)
     return at;
 }
 
-/* Every column but that of codes must be there: tables of before have none. */
+/* Every column but those of codes and others must be there: tables of before have none. */
 static bool read_columns(struct layout *layout, struct gen__span line)
 {
     struct gen__span field[GEN__TABLE_MAX_COLUMNS];
@@ -169,7 +172,7 @@ static bool read_columns(struct layout *layout, struct gen__span line)
         return false;
     for (enum gen__column c = 0; c < GEN__NUM_COLUMNS; c++) {
         layout->at[c] = gen__table_column(field, count, c);
-        if (layout->at[c] < 0 && c != GEN__COLUMN_CODE)
+        if (layout->at[c] < 0 && c != GEN__COLUMN_CODE && c != GEN__COLUMN_OTHERS)
             return false;
     }
     layout->count = count;
@@ -202,6 +205,8 @@ static bool read_row(struct table *table, const struct layout *layout, struct ge
         memcpy(row.code, terminated(field[GEN__COLUMN_CODE]), sizeof row.code);
     row.toolkit = terminated(field[GEN__COLUMN_TOOLKIT]);
     row.driver = terminated(field[GEN__COLUMN_DRIVER]);
+    if (!gen__span_absent(field[GEN__COLUMN_OTHERS]))
+        row.others = terminated(field[GEN__COLUMN_OTHERS]);
     table_put(table, &row);
     return true;
 }
@@ -283,7 +288,7 @@ static int compare_failures(const void *a, const void *b)
                   ((const struct table_failure *)b)->variant);
 }
 
-static void add_header(struct text *text, const struct gpu_identity *id)
+static void add_header(struct text *text, const struct gpu_identity *id, size_t num_columns)
 {
     text_add(text, "# attngen tuning table\n# format: 1\n");
     text_add(text, "# class: %s\n", id->class_name);
@@ -298,23 +303,27 @@ static void add_header(struct text *text, const struct gpu_identity *id)
     text_add(text, "# rest_ms: %ld\n", id->rest_ms);
     if (id->seconds_per_bucket > 0)
         text_add(text, "# seconds_per_bucket: %.3f\n", id->seconds_per_bucket);
-    for (size_t i = 0; i < NUM_COLUMNS; i++)
-        text_add(text, "%s%c", gen__table_columns[columns[i]], i + 1 < NUM_COLUMNS ? '\t' : '\n');
+    for (size_t i = 0; i < num_columns; i++)
+        text_add(text, "%s%c", gen__table_columns[columns[i]], i + 1 < num_columns ? '\t' : '\n');
 }
 
 bool table_write(struct table *table, const char *path)
 {
     struct text text = {0};
+    bool has_others = false;
     if (table->num_rows)
         qsort(table->row, table->num_rows, sizeof *table->row, compare_rows);
     if (table->num_failures)
         qsort(table->failure, table->num_failures, sizeof *table->failure, compare_failures);
-    add_header(&text, &table->identity);
+    for (size_t i = 0; i < table->num_rows; i++)
+        has_others |= strcmp(table->row[i].others, "-") != 0;
+    add_header(&text, &table->identity, has_others ? NUM_COLUMNS : NUM_COLUMNS - 1);
     for (size_t i = 0; i < table->num_rows; i++) {
         const struct table_row *r = &table->row[i];
-        text_add(&text, "%s\t%s\t%s\t%s\t%.3f\t%.4f\t%s\t%.3f\t%s\t%s\t%s\t%s\n", r->family,
+        text_add(&text, "%s\t%s\t%s\t%s\t%.3f\t%.4f\t%s\t%.3f\t%s\t%s\t%s\t%s%s%s\n", r->family,
                  r->required, r->problem, r->variant, r->us, r->spread, r->runner_up,
-                 r->runner_up_us, r->digest, *r->code ? r->code : "-", r->toolkit, r->driver);
+                 r->runner_up_us, r->digest, *r->code ? r->code : "-", r->toolkit, r->driver,
+                 has_others ? "\t" : "", has_others ? r->others : "");
     }
     for (size_t i = 0; i < table->num_failures; i++)
         text_add(&text, "# failed: %s: %s\n", table->failure[i].variant, table->failure[i].reason);

@@ -8,7 +8,8 @@
  *     # class: sm90_132sm
  *     ...
  *     family  required  problem  variant  us  spread  runner_up  runner_up_us
- *     digest  code  toolkit  driver        (one line, tabs between)
+ *     digest  code  toolkit  driver  others    (one line, tabs between; others where a row has
+ * some)
  */
 #ifndef BENCH_TUNING_TABLE_H
 #define BENCH_TUNING_TABLE_H
@@ -24,6 +25,7 @@ struct table_row {
     char digest[17]; /* of the variant's source */
     char code[17];   /* of its machine code; "-": the row is older than this column */
     const char *toolkit, *driver;
+    const char *others; /* "variant=us,...": further ones of the last pass; "-": none */
 };
 
 /* Variants that were refused, and why: comments in the file, "# failed: <variant>:

@@ -6,6 +6,7 @@
 #include "util/file.h"
 #include "options.h"
 #include "product/pack.h"
+#include "product/refusals.h"
 #include "util/progress.h"
 #include "spec/space.h"
 
@@ -281,6 +282,8 @@ int command_build(struct session *session)
     }
     check_keys(session);
     check_lost(session, &context);
+    if (!options->refresh)
+        refusals_check(session, context.toolkit.name);
     if (!options->refresh)
         write_product(session, &context, &tables, &outcome);
     write_catalog(session, &context);

@@ -1,4 +1,5 @@
 #include "product/catalog.h"
+#include "product/refusals.h"
 #include "cmd/commands.h"
 #include "util/error.h"
 #include "util/file.h"
@@ -172,7 +173,36 @@ static void compare_plan(struct findings *f, const struct catalog *catalog,
         found(f, true, catalog->path, arena_printf(arena, "stale: %s:%s", v->name, changes));
 }
 
-static void compare(struct findings *f, struct catalog *catalog, bool partial)
+/* What a product may have: of its families and targets, but for what the compiler is known to
+ * refuse. */
+struct part {
+    struct strings families, targets;
+    struct catalog known; /* empty: nothing is */
+};
+
+static bool is_among(const struct strings *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* `part` NULL: all is expected. */
+static bool is_expected(const struct part *part, const struct variant *v)
+{
+    const struct catalog_row *row = NULL;
+    if (part == NULL)
+        return true;
+    if (!is_among(&part->families, v->family->name) || !is_among(&part->targets, v->arch->name))
+        return false;
+    if (part->known.count > 0)
+        row = bsearch(v->name, part->known.rows, part->known.count, sizeof *row, by_name);
+    return row == NULL || row->reason == NULL || row->source_digest != v->source_digest;
+}
+
+static void compare(struct findings *f, struct catalog *catalog, bool partial,
+                    const struct part *part)
 {
     struct session *session = f->session;
     for (size_t i = 0; i < session->num_variants; i++) {
@@ -181,7 +211,7 @@ static void compare(struct findings *f, struct catalog *catalog, bool partial)
         if (catalog->count > 0)
             row = bsearch(v->name, catalog->rows, catalog->count, sizeof *row, by_name);
         if (row == NULL) {
-            if (!partial)
+            if (!partial && is_expected(part, v))
                 found(f, true, catalog->path,
                       arena_printf(&session->arena, "missing: %s", v->name));
             continue;
@@ -200,6 +230,28 @@ static void compare(struct findings *f, struct catalog *catalog, bool partial)
 }
 
 /* ---- the command ---------------------------------------------------------------------- */
+
+/* Each value once. */
+static void collect(struct session *session, struct strings *list, const struct catalog *product,
+                    enum planned which)
+{
+    for (size_t i = 0; i < product->count; i++)
+        if (!is_among(list, product->rows[i].planned[which]))
+            options_add_commas(session, list, product->rows[i].planned[which]);
+}
+
+/* A product's variants say of what families and targets it is. Other families are read as well: one
+ * of the product may be gone. */
+static void adopt_product(struct session *session, const struct catalog *product, struct part *part)
+{
+    struct options *options = arena_copy(&session->arena, session->options, sizeof *options);
+    collect(session, &part->families, product, PLANNED_FAMILY);
+    collect(session, &part->targets, product, PLANNED_TARGET);
+    if (options->targets.count == 0 && options->catalog == NULL)
+        options->targets = part->targets;
+    session->options = options;
+    (void)refusals_known(session, &part->known);
+}
 
 /* A catalog says what it was made of; options given now go first. */
 static void adopt_selection(struct session *session, const struct catalog *catalog)
@@ -222,14 +274,18 @@ int command_check(struct session *session)
     const struct options *options = session->options;
     struct findings f = {.session = session};
     struct catalog catalog = {0}, product = {0};
+    struct part part = {0};
+    struct pack_tables tables = {0};
     if (options->words.count > 0)
         fail(session, "check: unexpected word '%s'; allowed: options", options->words.items[0]);
     if (options->catalog != NULL) {
         catalog_read(session, options->catalog, &catalog);
         adopt_selection(session, &catalog);
     }
-    if (options->product != NULL)
+    if (options->product != NULL) {
         catalog_read_product(session, options->product, &product);
+        adopt_product(session, &product, &part);
+    }
     space_open(session, true);
     space_enumerate(session);
     output_begin(&f.rows, &session->arena, columns, sizeof columns / sizeof columns[0]);
@@ -237,13 +293,13 @@ int command_check(struct session *session)
     for (size_t i = 0; i < session->num_families; i++)
         lint_axes(&f, &session->families[i]);
     space_subset(session, true);
-    space_expand(session);
+    context_expand(session, &tables);
     lint_twins(&f);
     space_default(session);
     if (options->catalog != NULL)
-        compare(&f, &catalog, catalog.partial);
+        compare(&f, &catalog, catalog.partial, NULL);
     if (options->product != NULL)
-        compare(&f, &product, true);
+        compare(&f, &product, false, &part);
     output_print(&f.rows, options->format);
     fprintf(stderr, "attngen: check: %zu variants, %zu templates, %zu errors, %zu warnings\n",
             session->num_variants, session->num_sources, f.errors, f.warnings);

@@ -1,6 +1,7 @@
 #include "product/pack.h"
 
 #include "format/rows.h"
+#include "format/table.h"
 #include "util/error.h"
 #include "util/file.h"
 
@@ -216,6 +217,44 @@ static struct gen_pack_view view_of(const struct packer *p)
         .num_variants = (uint32_t)p->count};
 }
 
+/* The groups of the key that run on the table's class. They are written, but not yet part of `out`.
+ */
+static void mark_groups(struct packer *p, struct gen__span required, uint32_t compute_capability)
+{
+    struct gen_pack_group *groups = (struct gen_pack_group *)(void *)p->groups.data;
+    const struct gen_pack_view view = view_of(p);
+    for (uint32_t i = 0; i < p->index.num_groups; i++) {
+        const struct gen_pack_target *target = &view.targets[groups[i].target];
+        if (gen__span_is(required, view.strings + groups[i].name) &&
+            gen_pack_runs(target, compute_capability))
+            groups[i].lacks_rows = 1;
+    }
+}
+
+/* Marks the groups of which rows name variants that the product lacks: where these rows stood, a
+ * row that is left is no measurement. */
+static void mark_holes(struct packer *p, const struct pack_table *source,
+                       uint32_t compute_capability)
+{
+    const struct gen_pack_view view = view_of(p);
+    struct gen__table_text text = {source->text, source->text + source->size, 0};
+    struct gen__span line, fields[GEN__TABLE_MAX_COLUMNS];
+    int variant = -1, required = -1;
+    while (gen__table_line(&text, &line)) {
+        if (line.length == 0 || line.at[0] == '#')
+            continue;
+        const uint32_t count = gen__table_fields(line, fields);
+        if (variant < 0) {
+            variant = gen__table_column(fields, count, GEN__COLUMN_VARIANT);
+            required = gen__table_column(fields, count, GEN__COLUMN_REQUIRED);
+        } else if (variant < (int)count && required < (int)count &&
+                   gen_pack_find(&view, fields[variant].at, fields[variant].length) ==
+                       view.num_variants) {
+            mark_groups(p, fields[required], compute_capability);
+        }
+    }
+}
+
 static void pack_table(struct packer *p, const struct pack_table *source)
 {
     const struct gen_pack_view view = view_of(p);
@@ -230,6 +269,8 @@ static void pack_table(struct packer *p, const struct pack_table *source)
     text_add(&p->tables, (const char *)&row, sizeof row);
     if (row.num_rows > 0)
         text_add(&p->table_rows, (const char *)table.rows, row.num_rows * sizeof *table.rows);
+    if (!row.refused)
+        mark_holes(p, source, row.compute_capability);
     p->index.num_rows += row.num_rows;
     p->index.num_tables++;
     free(table.rows);

@@ -12,7 +12,8 @@
 static const enum gen__column columns[] = {
     GEN__COLUMN_FAMILY, GEN__COLUMN_REQUIRED, GEN__COLUMN_PROBLEM,   GEN__COLUMN_VARIANT,
     GEN__COLUMN_US,     GEN__COLUMN_SPREAD,   GEN__COLUMN_RUNNER_UP, GEN__COLUMN_RUNNER_UP_US,
-    GEN__COLUMN_DIGEST, GEN__COLUMN_CODE,     GEN__COLUMN_TOOLKIT,   GEN__COLUMN_DRIVER};
+    GEN__COLUMN_DIGEST, GEN__COLUMN_CODE,     GEN__COLUMN_TOOLKIT,   GEN__COLUMN_DRIVER,
+    GEN__COLUMN_OTHERS};
 enum { NUM_COLUMNS = sizeof columns / sizeof columns[0] };
 
 struct reader {
@@ -220,15 +221,19 @@ void tuning_write(struct tuning_table *table, struct text *out)
         qsort(table->rows, table->count, sizeof *table->rows, by_bucket);
     if (table->num_failed > 0)
         qsort(table->failed, table->num_failed, sizeof *table->failed, by_text);
+    int num_columns = NUM_COLUMNS - 1; /* others where a row has some */
+    for (size_t i = 0; i < table->count; i++)
+        if (strcmp(table->rows[i].field[GEN__COLUMN_OTHERS], "-") != 0)
+            num_columns = NUM_COLUMNS;
     text_string(out, GEN__TABLE_MAGIC "\n");
     for (size_t i = 0; i < table->num_head; i++)
         text_printf(out, "%s\n", table->head[i].text);
-    for (int c = 0; c < NUM_COLUMNS; c++)
-        text_printf(out, "%s%c", gen__table_columns[columns[c]], c + 1 < NUM_COLUMNS ? '\t' : '\n');
+    for (int c = 0; c < num_columns; c++)
+        text_printf(out, "%s%c", gen__table_columns[columns[c]], c + 1 < num_columns ? '\t' : '\n');
     for (size_t i = 0; i < table->count; i++)
-        for (int c = 0; c < NUM_COLUMNS; c++)
+        for (int c = 0; c < num_columns; c++)
             text_printf(out, "%s%c", table->rows[i].field[columns[c]],
-                        c + 1 < NUM_COLUMNS ? '\t' : '\n');
+                        c + 1 < num_columns ? '\t' : '\n');
     for (size_t i = 0; i < table->num_failed; i++)
         text_printf(out, "%s\n", table->failed[i].text);
 }

@@ -16,12 +16,18 @@ struct winners_table {
     struct tuning_table text;
 };
 
-/* A row as the choice sees it: variants by their index in the session. */
-enum { NONE = -1 };
+/* A row as the choice sees it: variants by their index in the session, its own first, the others as
+ * they are behind it. */
+enum { NONE = -1, MOST_OPTIONS = 8 };
+struct option {
+    ptrdiff_t variant;
+    const char *us;
+    double regret;
+};
 struct choice {
     struct tuning_row *row;
-    ptrdiff_t winner, runner_up; /* NONE: no choice */
-    double regret;               /* of the runner-up */
+    struct option options[MOST_OPTIONS];
+    size_t count; /* 0: the row's variant is not at hand */
 };
 
 /* ---- the tables ---------------------------------------------------------------------- */
@@ -107,6 +113,44 @@ static void keep(struct session *session, const bool *wanted)
     session->num_variants = kept;
 }
 
+static void add_option(const struct session *session, struct choice *c, const char *name,
+                       const char *text, double us)
+{
+    const ptrdiff_t variant = find(session, name);
+    if (variant == NONE || c->count == MOST_OPTIONS || !(us > 0) ||
+        strcmp(session->variants[variant]->group, c->row->field[GEN__COLUMN_REQUIRED]) != 0)
+        return;
+    for (size_t i = 0; i < c->count; i++)
+        if (c->options[i].variant == variant)
+            return;
+    c->options[c->count++] = (struct option){variant, text, fmax(1, us / c->row->us)};
+}
+
+/* All that the row has times of. */
+static struct choice options_of(struct session *session, struct tuning_row *row)
+{
+    struct choice c = {.row = row};
+    struct arena *arena = &session->arena;
+    const char *at = row->field[GEN__COLUMN_OTHERS];
+    add_option(session, &c, row->field[GEN__COLUMN_VARIANT], row->field[GEN__COLUMN_US], row->us);
+    if (c.count == 0)
+        return c;
+    add_option(session, &c, row->field[GEN__COLUMN_RUNNER_UP], row->field[GEN__COLUMN_RUNNER_UP_US],
+               row->runner_up_us);
+    while (*at != '\0') {
+        const size_t size = strcspn(at, ","), name = strcspn(at, "=,");
+        double us = 0;
+        if (name + 1 < size) {
+            const struct gen__span number = {at + name + 1, size - name - 1};
+            if (gen__parse_number(number, &us))
+                add_option(session, &c, arena_copy(arena, at, name),
+                           arena_copy(arena, number.at, number.length), us);
+        }
+        at += size + (at[size] == ',');
+    }
+    return c;
+}
+
 void winners_open(struct session *session, struct pack_tables *tables, struct winners *winners)
 {
     *winners = (struct winners){.all = session->num_variants};
@@ -116,19 +160,13 @@ void winners_open(struct session *session, struct pack_tables *tables, struct wi
         wanted[i] = session->variants[i]->fallback;
     for (size_t t = 0; t < winners->num_tables; t++)
         for (size_t i = 0; i < winners->table[t].text.count; i++) {
-            const struct tuning_row *row = &winners->table[t].text.rows[i];
-            const ptrdiff_t own = find(session, row->field[GEN__COLUMN_VARIANT]),
-                            next = find(session, row->field[GEN__COLUMN_RUNNER_UP]);
-            if (own != NONE)
-                wanted[own] = true;
-            if (next != NONE)
-                wanted[next] = true;
-            winners->elsewhere += own == NONE;
+            struct tuning_row *row = &winners->table[t].text.rows[i];
+            const struct choice c = options_of(session, row);
+            for (size_t k = 0; k < c.count; k++)
+                wanted[c.options[k].variant] = true;
+            winners->elsewhere += c.count == 0;
         }
     keep(session, wanted);
-    if (winners->elsewhere == winners->rows)
-        fail(session, "--winners: none of %zu rows names a variant of these families and targets",
-             winners->rows);
 }
 
 /* ---- the choices --------------------------------------------------------------------- */
@@ -148,28 +186,38 @@ static bool *measured_ones(struct session *session, const struct winners *winner
     return measured;
 }
 
-static struct choice choice_of(const struct session *session, const bool *measured,
+/* Of the options those that may stand in. */
+static struct choice choice_of(struct session *session, const bool *measured,
                                struct tuning_row *row, struct winners *winners)
 {
-    struct choice c = {row, find(session, row->field[GEN__COLUMN_VARIANT]), NONE, INFINITY};
-    const ptrdiff_t next = find(session, row->field[GEN__COLUMN_RUNNER_UP]);
-    if (c.winner == NONE)
+    struct choice c = options_of(session, row);
+    size_t kept = 1;
+    if (c.count == 0)
         return c;
-    const bool stale = session->variants[c.winner]->source_digest != row->source;
-    if (!stale && next != NONE && next != c.winner && measured[next] && row->runner_up_us > 0 &&
-        row->runner_up_us <= (1 + session->options->max_regret + 1e-9) * row->us &&
-        strcmp(session->variants[next]->group, session->variants[c.winner]->group) == 0) {
-        c.runner_up = next;
-        c.regret = fmax(1, row->runner_up_us / row->us);
-    }
-    winners->single += c.runner_up == NONE;
+    const bool stale = session->variants[c.options[0].variant]->source_digest != row->source;
+    for (size_t i = 1; i < c.count && !stale; i++)
+        if (measured[c.options[i].variant] &&
+            c.options[i].regret <= 1 + session->options->max_regret + 1e-9)
+            c.options[kept++] = c.options[i];
+    c.count = kept;
+    winners->single += kept == 1;
     winners->stale += stale;
     return c;
 }
 
+/* The kept option of the least regret, the row's own first of equal ones; NULL: none is kept. */
+static const struct option *kept_option(const struct choice *c, const bool *kept)
+{
+    const struct option *best = NULL;
+    for (size_t i = 0; i < c->count; i++)
+        if (kept[c->options[i].variant] && (best == NULL || c->options[i].regret < best->regret))
+            best = &c->options[i];
+    return best;
+}
+
 static bool is_served(const struct choice *c, const bool *kept)
 {
-    return c->winner == NONE || kept[c->winner] || (c->runner_up != NONE && kept[c->runner_up]);
+    return c->count == 0 || kept_option(c, kept) != NULL;
 }
 
 /* The variant that serves most of the rows that none serves yet; the first by name of equal ones.
@@ -182,9 +230,8 @@ static ptrdiff_t best_of(const struct session *session, const struct choice *cho
     for (size_t i = 0; i < count; i++) {
         if (is_served(&choices[i], kept))
             continue;
-        serves[choices[i].winner]++;
-        if (choices[i].runner_up != NONE)
-            serves[choices[i].runner_up]++;
+        for (size_t k = 0; k < choices[i].count; k++)
+            serves[choices[i].options[k].variant]++;
     }
     for (size_t v = 0; v < session->num_variants; v++)
         if (serves[v] > 0 && (best == NONE || serves[v] > serves[best]))
@@ -207,15 +254,15 @@ static void cover(struct session *session, const struct choice *choices, size_t 
     }
 }
 
-/* The row becomes the runner-up's. */
-static void move_row(struct session *session, const struct choice *c)
+/* The row becomes that variant's. */
+static void move_row(struct session *session, const struct choice *c, const struct option *to)
 {
-    const struct variant *v = session->variants[c->runner_up];
+    const struct variant *v = session->variants[to->variant];
     const char **field = c->row->field;
     field[GEN__COLUMN_VARIANT] = v->name;
-    field[GEN__COLUMN_US] = field[GEN__COLUMN_RUNNER_UP_US];
+    field[GEN__COLUMN_US] = to->us;
     field[GEN__COLUMN_RUNNER_UP] = field[GEN__COLUMN_RUNNER_UP_US] = "-";
-    field[GEN__COLUMN_SPREAD] = field[GEN__COLUMN_CODE] = "-";
+    field[GEN__COLUMN_SPREAD] = field[GEN__COLUMN_CODE] = field[GEN__COLUMN_OTHERS] = "-";
     field[GEN__COLUMN_DIGEST] = arena_printf(&session->arena, "%016" PRIx64, v->source_digest);
 }
 
@@ -227,13 +274,14 @@ static void assign(struct session *session, const struct choice *choices, size_t
     winners->worst = 1;
     for (size_t i = 0; i < count; i++) {
         const struct choice *c = &choices[i];
-        here += c->winner != NONE;
-        if (c->winner == NONE || kept[c->winner])
+        const struct option *to = kept_option(c, kept);
+        here += to != NULL;
+        if (to == NULL || to == &c->options[0])
             continue;
-        move_row(session, c);
+        move_row(session, c, to);
         winners->moved++;
-        winners->worst = fmax(winners->worst, c->regret);
-        logs += log(c->regret);
+        winners->worst = fmax(winners->worst, to->regret);
+        logs += log(to->regret);
     }
     winners->geomean = here > 0 ? exp(logs / (double)here) : 1;
 }
@@ -266,16 +314,24 @@ void winners_choose(struct session *session, struct pack_tables *tables, struct 
 
 void winners_print(const struct session *session, const struct winners *w)
 {
+    if (w->elsewhere == w->rows) {
+        fprintf(stderr,
+                "attngen: --winners: none of %zu rows names a variant of these families and "
+                "targets: the %zu fallbacks alone are kept, of %zu variants\n",
+                w->rows, w->kept, w->all);
+        return;
+    }
     fprintf(
         stderr,
         "attngen: --winners: %zu of %zu variants (%.1f times fewer): %zu fallbacks and %zu that "
         "rows need; regret over %zu rows: geometric mean %.5f, worst %.4f\n",
         w->kept, w->all, (double)w->all / (double)w->kept, w->num_fallbacks,
         w->kept - w->num_fallbacks, w->rows - w->elsewhere, w->geomean, w->worst);
-    fprintf(stderr,
-            "attngen: --winners: %zu rows go to their runner-up; %zu have no choice within "
-            "--max-regret %g, because a row holds two variants' times%s",
-            w->moved, w->single, session->options->max_regret, w->stale > 0 ? "" : "\n");
+    fprintf(
+        stderr,
+        "attngen: --winners: %zu rows go to another variant that they have a time of; %zu have no "
+        "choice within --max-regret %g, because they have too few times%s",
+        w->moved, w->single, session->options->max_regret, w->stale > 0 ? "" : "\n");
     if (w->stale > 0)
         fprintf(stderr, " or, %zu of them, is of another source\n", w->stale);
     if (w->elsewhere > 0)

@@ -1,6 +1,6 @@
 /*
- * The smallest product that keeps what tuning tables measured: of each row its variant, or the
- * runner-up where that was hardly slower, and every fallback.
+ * The smallest product that keeps what tuning tables measured: of each row its variant, or another
+ * that the row has a time of and that was hardly slower, and every fallback.
  */
 #ifndef WINNERS_H
 #define WINNERS_H
@@ -11,7 +11,7 @@ struct winners {
     size_t all;                  /* legal variants of the families and targets at hand */
     size_t kept, num_fallbacks;  /* of these; how many of the kept are fallbacks */
     size_t rows, elsewhere;      /* of the tables; naming no variant at hand */
-    size_t moved;                /* rows that go to their runner-up */
+    size_t moved;                /* rows that go to another variant */
     size_t single, stale;        /* rows of one choice; and of these whose source has changed */
     double geomean, worst;       /* of the time of the kept variant over that of the row's own */
     struct winners_table *table; /* one for each that is named */

@@ -66,10 +66,32 @@ static void own_targets(struct session *session)
     sort_targets(session);
     if (session->options->quiet)
         return;
-    fprintf(stderr, "attngen: no --targets: %s", none ? "no GPU found, so" : "this machine's GPU,");
+    if (none && count > 0)
+        fprintf(stderr, "attngen: no --targets: no target runs on this machine's GPU, sm_%d, so",
+                ccs[0]);
+    else
+        fprintf(stderr, "attngen: no --targets: %s",
+                none ? "no GPU found, so" : "this machine's GPU,");
     for (size_t i = 0; i < session->num_targets; i++)
         fprintf(stderr, " %s", session->targets[i]->name);
     fputc('\n', stderr);
+}
+
+/* A GPU's architecture without the letter of its target, "sm_90": the target is taken, and told.
+ * NULL: it is none. */
+static const struct arch *target_of_gpu(struct session *session, const char *name)
+{
+    char *end;
+    const char *digits = strncasecmp(name, "sm_", 3) == 0 ? name + 3 : name;
+    const long cc = strtol(digits, &end, 10);
+    for (size_t i = 0; i < num_archs; i++)
+        if (end > digits && *end == '\0' && archs[i].cc == cc && archs[i].kind == GEN_PACK_EXACT) {
+            if (!session->options->quiet)
+                fprintf(stderr, "attngen: --targets %s: taken as %s, the target of such GPUs\n",
+                        name, archs[i].name);
+            return &archs[i];
+        }
+    return NULL;
 }
 
 static void choose_targets(struct session *session, bool all)
@@ -89,6 +111,8 @@ static void choose_targets(struct session *session, bool all)
             continue;
         }
         const struct arch *arch = arch_find(names->items[i]);
+        if (arch == NULL)
+            arch = target_of_gpu(session, names->items[i]);
         if (arch == NULL)
             fail(session, "--targets: unknown target '%s'; allowed: all, %s", names->items[i],
                  arch_names());

@@ -241,5 +241,10 @@ const char *file_program_folder(struct arena *arena)
     if (slash == NULL)
         return "";
     *slash = '\0';
+    /* The generator lies in libexec/attngen, and other folders are named from beside bin. */
+    char *last = strrchr(path, '/');
+    if (last != NULL && strcmp(last, "/attngen") == 0 &&
+        strcmp(slash + 1, "attngen-generator") == 0)
+        *last = '\0';
     return arena_string(arena, path);
 }

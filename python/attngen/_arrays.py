@@ -79,6 +79,10 @@ class Numpy:
         return None if x is None else np.empty(x.shape, x.dtype)
 
     @staticmethod
+    def zeros_like(x):
+        return None if x is None else np.zeros(x.shape, x.dtype)
+
+    @staticmethod
     def empty(like, shape):
         return np.empty(shape, like.dtype)
 

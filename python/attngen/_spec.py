@@ -26,6 +26,21 @@ kda_recompute_wu: q T?, k T, v T, gk T, beta T, a_kk T, w T!, u T!, kg T!?, qg T
 kda_chunk_h: kg T, w T, u T, gk T, initial_state T?, h T!, v_new T!, final_state T!?, cu_seqlens T?,
     max_seqlen int?, state_v_first bool
 kda_chunk_o: q T, v_new T, gk T, a_qk T, h T, o T!, cu_seqlens T?, max_seqlen int?, scale float?, state_v_first bool
+kda_bwd: q T, k T, v T, g T, beta T, d_o T, A_log T?, dt_bias T?, initial_state T?, states T?, d_final_state T?,
+    d_q T!, d_k T!, d_v T!, d_g T!, d_beta T!, d_A_log T!?, d_dt_bias T!?, d_initial_state T!?, cu_seqlens T?,
+    max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
+    state_v_first bool, safe_gate bool
+kda_bwd_dav: v_new T, d_o T, a_qk T, d_a_qk T!, d_v T!, cu_seqlens T?, max_seqlen int?, scale float?
+kda_bwd_dhu: qg T, kg T, w T, gk T, d_o T, d_v T, d_final_state T?, d_h T!, d_v_new T!, d_initial_state T!?,
+    cu_seqlens T?, max_seqlen int?, scale float?, state_v_first bool
+kda_bwd_wy: q T, k T, v T, v_new T, gk T, beta T, a_kk T, h T, d_o T, d_h T, d_v_new T, d_q T!, d_k T!, d_v T!,
+    d_beta T!, d_g T!, d_a_kk T!, cu_seqlens T?, max_seqlen int?, scale float?, state_v_first bool
+kda_bwd_intra: q T, k T, gk T, beta T, d_a_qk T, d_a_kk T, d_q_states T, d_k_states T, d_beta_states T, d_g_states T,
+    d_q T!, d_k T!, d_beta T!, d_g T!, cu_seqlens T?, max_seqlen int?, safe_gate bool
+kda_gate_bwd: g T?, d_gk T, d_g T!, A_log T?, dt_bias T?, d_A_log T!?, d_dt_bias T!?, partials T!?, cu_seqlens T?,
+    max_seqlen int?, gate_form int, lower_bound float?, suffix_sum bool
+kda_qk_bwd: q T?, k T?, q_rstd T?, k_rstd T?, beta T?, d_q_heads T?, d_k_heads T?, d_beta_heads T?, d_q T!?, d_k T!?,
+    d_beta T!?, cu_seqlens T?, max_seqlen int?, qk_l2norm bool, beta_form int
 """
 
 

@@ -20,6 +20,10 @@ def like(x):
     return None if x is None else torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def zeros_like(x):
+    return None if x is None else torch.zeros_like(x, memory_format=torch.contiguous_format)
+
+
 def empty(like, shape):
     return like.new_empty(shape)
 
@@ -52,7 +56,8 @@ def _refuse_gradients(name, args):
     for x in args:
         if isinstance(x, torch.Tensor) and x.requires_grad:
             raise RuntimeError(f"attngen.{name} has no backward, and one of its tensors requires a gradient: call it "
-                               "under torch.no_grad() or torch.inference_mode(), or detach the tensor")
+                               "under torch.no_grad() or torch.inference_mode(), or detach the tensor"
+                               + ("; attngen.kda has gradients" if name == "kda_prefill" else ""))
 
 
 def call(name, *args):
@@ -65,6 +70,13 @@ def call(name, *args):
     if function is None:
         function = _functions[name] = _ffi.function(name)
     return function(*args)
+
+
+def kda(*args):
+    """kda_prefill with gradients."""
+    from ._autograd import kda as run
+
+    return run(*args)
 
 
 def _define(name):

@@ -9,35 +9,16 @@ the driver refuses. Where T names tokens, tensors are of [B, T, ...], or of [T, 
 cu_seqlens they are packed, and B is 1.
 """
 
+from . import backward
 from ._arrays import kind_of
-
-DETERMINISTIC = 1
-BATCH_INVARIANT = 2
-SERIAL_LAUNCH = 4
+from ._options import BATCH_INVARIANT, DETERMINISTIC, SERIAL_LAUNCH  # noqa: F401
+from ._options import beta_form as _beta_form
+from ._options import bias as _bias
+from ._options import gate_form as _gate_form
+from ._options import handle as _handle
+from ._options import longest as _longest
 
 _WRITE = {"last": 0, "each": 1, "none": 2}
-
-
-def _handle(library):
-    return 0 if library is None else library.handle
-
-
-def _gate_form(use_gate_in_kernel, lower_bound):
-    return 0 if not use_gate_in_kernel else 1 if lower_bound is None else 2
-
-
-def _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval):
-    if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
-        raise ValueError("allow_neg_eigval is True without use_beta_sigmoid_in_kernel, which it goes with")
-    return 0 if not use_beta_sigmoid_in_kernel else 2 if allow_neg_eigval else 1
-
-
-def _bias(dt_bias, g):
-    return dt_bias.reshape(g.shape[-2], g.shape[-1]) if dt_bias is not None and len(dt_bias.shape) == 1 else dt_bias
-
-
-def _longest(xp, cu_seqlens, max_seqlen):
-    return xp.longest(cu_seqlens) if max_seqlen is None and cu_seqlens is not None else max_seqlen
 
 
 def attn_fwd(q, k, v, *, causal=False, scale=None, window=(-1, -1), softcap=0.0, cu_seqlens_q=None, cu_seqlens_k=None,
@@ -161,8 +142,8 @@ def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
 def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,
                 use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
                 allow_neg_eigval=False, safe_gate=False, lower_bound=None, state_v_first=False, cu_seqlens=None,
-                max_seqlen=None, A_log=None, dt_bias=None, segment_chunks=0, out=None, final_state=None, library=None,
-                flags=0, workspace=None):
+                max_seqlen=None, A_log=None, dt_bias=None, segment_chunks=0, out=None, final_state=None, states=None,
+                library=None, flags=0, workspace=None):
     """Kimi Delta Attention prefill: the whole forward, of sequences of any length.
 
     q, k: [B, T, H, K], v: [B, T, HV, V] bfloat16 or float16, K = V of 64 or 128, HV a multiple of H; g: [B, T, HV, K]
@@ -173,6 +154,8 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     better where it is known.
     initial_state: [N, HV, K, V] float32, or with state_v_first [N, HV, V, K]; None: zeros. final_state: where to write
     it, which may be initial_state. segment_chunks: how long sequences are cut, 0: as estimated, -1: not at all.
+    states: where to write the state in front of each chunk of 64 tokens, which kda_bwd takes: [chunks, HV, K, V] as q,
+    the sequences' chunks one behind the other; B * ceil(T / 64) of them, with cu_seqlens T // 64 + N.
     Returns (o, final_state), o as v; final_state is None where it is neither given nor asked for.
     """
     xp = kind_of(q)
@@ -186,7 +169,7 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     if not use_gate_in_kernel:
         A_log = dt_bias = None
     told = xp.call("kda_prefill", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
-                   initial_state, final_state, None, xp.int32(cu_seqlens), max_seqlen, scale,
+                   initial_state, final_state, states, xp.int32(cu_seqlens), max_seqlen, scale,
                    lower_bound if gate == 2 else None, gate,
                    _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
                    bool(safe_gate or gate == 2), segment_chunks)
@@ -296,4 +279,4 @@ def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqle
 
 
 ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, kda_gate, kda_chunk_intra,
-                               kda_recompute_wu, kda_chunk_h, kda_chunk_o)}
+                               kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}

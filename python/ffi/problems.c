@@ -5,12 +5,19 @@
 #include "ffi.h"
 
 #include <attngen/attn_fwd.h>
+#include <attngen/kda_bwd.h>
+#include <attngen/kda_bwd_dav.h>
+#include <attngen/kda_bwd_dhu.h>
+#include <attngen/kda_bwd_intra.h>
+#include <attngen/kda_bwd_wy.h>
 #include <attngen/kda_chunk_h.h>
 #include <attngen/kda_chunk_intra.h>
 #include <attngen/kda_chunk_o.h>
 #include <attngen/kda_decode.h>
 #include <attngen/kda_gate.h>
+#include <attngen/kda_gate_bwd.h>
 #include <attngen/kda_prefill.h>
+#include <attngen/kda_qk_bwd.h>
 #include <attngen/kda_recompute_wu.h>
 #include <attngen/la_decode.h>
 #include <attngen/mla_decode.h>
@@ -115,6 +122,21 @@ static const struct family families[] = {
     STAGE("kda_recompute_wu", GEN_KDA_RECOMPUTE_WU),
     STAGE("kda_chunk_h", GEN_KDA_CHUNK_H),
     STAGE("kda_chunk_o", GEN_KDA_CHUNK_O),
+    {"kda_bwd",
+     GEN_KDA_BWD,
+     sizeof(gen_kda_bwd_problem),
+     {F(gen_kda_bwd_problem, batch), F(gen_kda_bwd_problem, seq_len),
+      F(gen_kda_bwd_problem, num_tokens), F(gen_kda_bwd_problem, num_qk_heads),
+      F(gen_kda_bwd_problem, num_v_heads), F(gen_kda_bwd_problem, head_dim),
+      F(gen_kda_bwd_problem, dtype), F(gen_kda_bwd_problem, gate_dtype),
+      F(gen_kda_bwd_problem, beta_dtype), F(gen_kda_bwd_problem, safe_gate),
+      F(gen_kda_bwd_problem, keep)}},
+    STAGE("kda_bwd_dav", GEN_KDA_BWD_DAV),
+    STAGE("kda_bwd_dhu", GEN_KDA_BWD_DHU),
+    STAGE("kda_bwd_wy", GEN_KDA_BWD_WY),
+    STAGE("kda_bwd_intra", GEN_KDA_BWD_INTRA),
+    STAGE("kda_gate_bwd", GEN_KDA_GATE_BWD),
+    STAGE("kda_qk_bwd", GEN_KDA_QK_BWD),
 };
 #define NUM_FAMILIES (sizeof families / sizeof families[0])
 
@@ -125,12 +147,13 @@ union any_problem {
     gen_la_decode_problem la_decode;
     gen_kda_decode_problem kda_decode;
     gen_kda_prefill_problem kda_prefill;
+    gen_kda_bwd_problem kda_bwd;
     gen_kda_stage_problem stage;
 };
 
 static const struct family *find_family(struct ffi_call *call, const char *name)
 {
-    char known[256] = "";
+    char known[512] = "";
     for (size_t i = 0; i < NUM_FAMILIES; i++) {
         if (!strcmp(families[i].name, name))
             return &families[i];
@@ -218,7 +241,7 @@ static int explain(struct ffi_call *call, const gen_device *device, const gen_pr
 
 static int tell_plan(struct ffi_call *call, const gen_device *device, const gen_problem *problem)
 {
-    char text[4096];
+    char text[8192]; /* more than 10 launches with the longest names */
     gen_plan plan = {.size = sizeof plan};
     if (ffi_status(call, gen_select(call->library, device, problem, &plan)))
         return -1;

@@ -1,8 +1,7 @@
 /* The five stages of KDA's prefill: one problem, five operators. */
-#include "ffi.h"
+#include "stages.h"
 
 #include <attngen/kda_chunk_h.h>
-#include <attngen/kda_chunk_intra.h>
 #include <attngen/kda_chunk_o.h>
 #include <attngen/kda_gate.h>
 #include <attngen/kda_recompute_wu.h>
@@ -20,8 +19,6 @@ int FFI_EXPORT __tvm_ffi_kda_chunk_h(void *handle, const TVMFFIAny *args, int32_
 int FFI_EXPORT __tvm_ffi_kda_chunk_o(void *handle, const TVMFFIAny *args, int32_t num_args,
                                      TVMFFIAny *result);
 
-#define CHUNK 64
-
 /* ---- sequences ------------------------------------------------------------- */
 
 bool ffi_sequences(struct ffi_call *call, const DLTensor *cu_seqlens, int64_t most,
@@ -34,7 +31,7 @@ bool ffi_sequences(struct ffi_call *call, const DLTensor *cu_seqlens, int64_t mo
     if (!cu_seqlens) {
         s->batch = ffi_size(call, 'b');
         s->seq_len = ffi_size(call, 't');
-        s->chunks = batch * ((tokens + CHUNK - 1) / CHUNK);
+        s->chunks = batch * ((tokens + FFI_CHUNK - 1) / FFI_CHUNK);
         return !call->failed;
     }
     const int64_t sequences = ffi_elements(cu_seqlens) - 1;
@@ -54,13 +51,12 @@ bool ffi_sequences(struct ffi_call *call, const DLTensor *cu_seqlens, int64_t mo
     s->batch = (int32_t)sequences;
     s->seq_len = (int32_t)(most == FFI_NO_INT || most > tokens ? tokens : most);
     s->num_tokens = (int32_t)tokens;
-    s->chunks = tokens / CHUNK + sequences;
+    s->chunks = tokens / FFI_CHUNK + sequences;
     s->cu_seqlens = tokens ? ffi_data(cu_seqlens) : NULL;
     return true;
 }
 
-/* The problem of a stage, of what its tensors have told. */
-static gen_kda_stage_problem problem_of(struct ffi_call *call, uint32_t family,
+gen_kda_stage_problem ffi_stage_problem(struct ffi_call *call, uint32_t family,
                                         const struct ffi_sequences *s, int32_t dtype)
 {
     /* A stage whose tensors do not tell of query heads takes as many as value heads. */
@@ -79,20 +75,19 @@ static gen_kda_stage_problem problem_of(struct ffi_call *call, uint32_t family,
     };
 }
 
-/* The arguments that all stages end with. */
-static const DLTensor *cu_seqlens_of(struct ffi_call *call, int64_t *most)
+const DLTensor *ffi_cu_seqlens(struct ffi_call *call, int64_t *most)
 {
     const DLTensor *cu_seqlens = ffi_optional(call, "cu_seqlens", "=u", FFI_INT32);
     *most = ffi_optional_int(call, "max_seqlen");
     return cu_seqlens;
 }
 
-static float usual_scale(const struct ffi_call *call)
+float ffi_usual_scale(const struct ffi_call *call)
 {
     return ffi_dim(call, 'd') > 0 ? 1 / sqrtf((float)ffi_dim(call, 'd')) : 1;
 }
 
-static uint32_t dtype_bit(const DLTensor *t)
+uint32_t ffi_dtype_bit(const DLTensor *t)
 {
     return t ? 1u << ffi_dtype(t) : FFI_16_BITS;
 }
@@ -113,14 +108,14 @@ int __tvm_ffi_kda_gate(void *handle, const TVMFFIAny *args, int32_t num_args, TV
     const DLTensor *gk = ffi_tensor(&call, "gk", "=*vd", FFI_FP32);
     const DLTensor *a_log = ffi_optional(&call, "A_log", "=v", FFI_FP32);
     const DLTensor *dt_bias = ffi_optional(&call, "dt_bias", "=vd", FFI_FP32);
-    const uint32_t dtypes = g && ffi_dtype(g) != GEN_DTYPE_FP32 ? dtype_bit(g) : FFI_16_BITS;
+    const uint32_t dtypes = g && ffi_dtype(g) != GEN_DTYPE_FP32 ? ffi_dtype_bit(g) : FFI_16_BITS;
     const DLTensor *q = ffi_optional(&call, "q", "*hd", dtypes);
-    const DLTensor *k = ffi_optional(&call, "k", "*hd", dtype_bit(q));
-    const DLTensor *q_norm = ffi_optional(&call, "q_norm", "=*hd", dtype_bit(q));
-    const DLTensor *k_norm = ffi_optional(&call, "k_norm", "=*hd", dtype_bit(q));
+    const DLTensor *k = ffi_optional(&call, "k", "*hd", ffi_dtype_bit(q));
+    const DLTensor *q_norm = ffi_optional(&call, "q_norm", "=*hd", ffi_dtype_bit(q));
+    const DLTensor *k_norm = ffi_optional(&call, "k_norm", "=*hd", ffi_dtype_bit(q));
     const DLTensor *q_rstd = ffi_optional(&call, "q_rstd", "=*h", FFI_FP32);
     const DLTensor *k_rstd = ffi_optional(&call, "k_rstd", "=*h", FFI_FP32);
-    const DLTensor *cu_seqlens = cu_seqlens_of(&call, &most);
+    const DLTensor *cu_seqlens = ffi_cu_seqlens(&call, &most);
     const int32_t gate_form = ffi_int32(&call, "gate_form", 0, 2, 0);
     const float lower_bound = ffi_float(&call, "lower_bound", -5);
     if (!ffi_sequences(&call, cu_seqlens, most, &s))
@@ -128,7 +123,7 @@ int __tvm_ffi_kda_gate(void *handle, const TVMFFIAny *args, int32_t num_args, TV
     const int32_t dtype = q                                ? ffi_dtype(q)
                           : ffi_dtype(g) == GEN_DTYPE_FP32 ? GEN_DTYPE_BF16
                                                            : ffi_dtype(g);
-    gen_kda_gate_problem problem = problem_of(&call, GEN_KDA_GATE, &s, dtype);
+    gen_kda_gate_problem problem = ffi_stage_problem(&call, GEN_KDA_GATE, &s, dtype);
     problem.gate_dtype = ffi_dtype(g);
     const gen_kda_gate_args a = {
         .base = {sizeof a, GEN_KDA_GATE},
@@ -163,9 +158,9 @@ int __tvm_ffi_kda_chunk_intra(void *handle, const TVMFFIAny *args, int32_t num_a
     struct ffi_sequences s;
     if (!ffi_begin(&call, "kda_chunk_intra", args, num_args, 15, result))
         return -1;
-    ffi_set_dim(&call, 'c', CHUNK, "a chunk");
+    ffi_set_dim(&call, 'c', FFI_CHUNK, "a chunk");
     const DLTensor *q = ffi_tensor(&call, "q", "*hd", FFI_16_BITS);
-    const uint32_t same = dtype_bit(q);
+    const uint32_t same = ffi_dtype_bit(q);
     const DLTensor *k = ffi_tensor(&call, "k", "*hd", same);
     const DLTensor *v = ffi_optional(&call, "v", "*vd", same);
     const DLTensor *gk = ffi_tensor(&call, "gk", "=*vd", FFI_FP32);
@@ -176,12 +171,13 @@ int __tvm_ffi_kda_chunk_intra(void *handle, const TVMFFIAny *args, int32_t num_a
     const DLTensor *u = ffi_optional(&call, "u", "=*vd", same);
     const DLTensor *kg = ffi_optional(&call, "kg", "=*vd", same);
     const DLTensor *qg = ffi_optional(&call, "qg", "=*vd", same);
-    const DLTensor *cu_seqlens = cu_seqlens_of(&call, &most);
-    const float scale = ffi_float(&call, "scale", usual_scale(&call));
+    const DLTensor *cu_seqlens = ffi_cu_seqlens(&call, &most);
+    const float scale = ffi_float(&call, "scale", ffi_usual_scale(&call));
     const bool safe = ffi_bool(&call, "safe_gate");
     if (!ffi_sequences(&call, cu_seqlens, most, &s))
         return -1;
-    gen_kda_chunk_intra_problem problem = problem_of(&call, GEN_KDA_CHUNK_INTRA, &s, ffi_dtype(q));
+    gen_kda_chunk_intra_problem problem =
+        ffi_stage_problem(&call, GEN_KDA_CHUNK_INTRA, &s, ffi_dtype(q));
     problem.beta_dtype = ffi_dtype(beta);
     problem.safe_gate = safe;
     const gen_kda_chunk_intra_args a = {
@@ -218,10 +214,10 @@ int __tvm_ffi_kda_recompute_wu(void *handle, const TVMFFIAny *args, int32_t num_
     struct ffi_sequences s;
     if (!ffi_begin(&call, "kda_recompute_wu", args, num_args, 12, result))
         return -1;
-    ffi_set_dim(&call, 'c', CHUNK, "a chunk");
+    ffi_set_dim(&call, 'c', FFI_CHUNK, "a chunk");
     const DLTensor *q = ffi_optional(&call, "q", "*hd", FFI_16_BITS);
-    const DLTensor *k = ffi_tensor(&call, "k", "*hd", dtype_bit(q));
-    const uint32_t same = dtype_bit(k);
+    const DLTensor *k = ffi_tensor(&call, "k", "*hd", ffi_dtype_bit(q));
+    const uint32_t same = ffi_dtype_bit(k);
     const DLTensor *v = ffi_tensor(&call, "v", "*vd", same);
     const DLTensor *gk = ffi_tensor(&call, "gk", "=*vd", FFI_FP32);
     const DLTensor *beta = ffi_tensor(&call, "beta", "*v", same | FFI_FP32);
@@ -230,11 +226,11 @@ int __tvm_ffi_kda_recompute_wu(void *handle, const TVMFFIAny *args, int32_t num_
     const DLTensor *u = ffi_tensor(&call, "u", "=*vd", same);
     const DLTensor *kg = ffi_optional(&call, "kg", "=*vd", same);
     const DLTensor *qg = ffi_optional(&call, "qg", "=*vd", same);
-    const DLTensor *cu_seqlens = cu_seqlens_of(&call, &most);
+    const DLTensor *cu_seqlens = ffi_cu_seqlens(&call, &most);
     if (!ffi_sequences(&call, cu_seqlens, most, &s))
         return -1;
     gen_kda_recompute_wu_problem problem =
-        problem_of(&call, GEN_KDA_RECOMPUTE_WU, &s, ffi_dtype(k));
+        ffi_stage_problem(&call, GEN_KDA_RECOMPUTE_WU, &s, ffi_dtype(k));
     problem.beta_dtype = ffi_dtype(beta);
     const gen_kda_recompute_wu_args a = {
         .base = {sizeof a, GEN_KDA_RECOMPUTE_WU},
@@ -257,10 +253,8 @@ int __tvm_ffi_kda_recompute_wu(void *handle, const TVMFFIAny *args, int32_t num_
     return ffi_run(&call, &problem.base, &a.base);
 }
 
-/* States of chunks: [chunks, ...] or [batch, chunks of each, ...]; 0, and the error, where there
- * are too few to hold those of all sequences in any case that could be. */
-static int32_t chunks_of(struct ffi_call *call, const DLTensor *h, const struct ffi_sequences *s,
-                         int rank)
+int32_t ffi_chunks(struct ffi_call *call, const DLTensor *h, const char *name,
+                   const struct ffi_sequences *s, int rank)
 {
     if (call->failed)
         return 0;
@@ -268,12 +262,19 @@ static int32_t chunks_of(struct ffi_call *call, const DLTensor *h, const struct 
     for (int i = 0; i < h->ndim - rank; i++)
         chunks *= h->shape[i];
     if (s->cu_seqlens ? chunks == 0 : chunks < s->chunks)
-        ffi_fail(call, "ValueError", "h has %" PRId64 " chunks; wanted are %s%" PRId64, chunks,
-                 s->cu_seqlens ? "those of all sequences, at most " : "", s->chunks);
+        ffi_fail(call, "ValueError", "%s has %" PRId64 " chunks; wanted are %s%" PRId64, name,
+                 chunks, s->cu_seqlens ? "those of all sequences, at most " : "", s->chunks);
     else if (chunks > INT32_MAX)
-        ffi_fail(call, "ValueError", "h has %" PRId64 " chunks; allowed: 0 to %d", chunks,
+        ffi_fail(call, "ValueError", "%s has %" PRId64 " chunks; allowed: 0 to %d", name, chunks,
                  INT32_MAX);
     return call->failed ? 0 : (int32_t)chunks;
+}
+
+void ffi_check_states(struct ffi_call *call, const char *name, const struct ffi_sequences *s)
+{
+    if (ffi_dim(call, 'n') != s->batch && !call->failed)
+        ffi_fail(call, "ValueError", "%s has %d states; %d are wanted, one a sequence", name,
+                 (int)ffi_dim(call, 'n'), s->batch);
 }
 
 /* kda_chunk_h(library, flags, workspace, kg, w, u, gk, initial_state, h, v_new, final_state,
@@ -287,7 +288,7 @@ int __tvm_ffi_kda_chunk_h(void *handle, const TVMFFIAny *args, int32_t num_args,
     if (!ffi_begin(&call, "kda_chunk_h", args, num_args, 11, result))
         return -1;
     const DLTensor *kg = ffi_tensor(&call, "kg", "=*vd", FFI_16_BITS);
-    const uint32_t same = dtype_bit(kg);
+    const uint32_t same = ffi_dtype_bit(kg);
     const DLTensor *w = ffi_tensor(&call, "w", "=*vd", same);
     const DLTensor *u = ffi_tensor(&call, "u", "=*vd", same);
     const DLTensor *gk = ffi_tensor(&call, "gk", "=*vd", FFI_FP32);
@@ -298,15 +299,16 @@ int __tvm_ffi_kda_chunk_h(void *handle, const TVMFFIAny *args, int32_t num_args,
         ffi_tensor(&call, "h", ffi_next_rank(&call) == 5 ? "=yzvde" : "=zvde", same);
     const DLTensor *v_new = ffi_tensor(&call, "v_new", "=*vd", same);
     const DLTensor *final = ffi_optional(&call, "final_state", "=nvde", FFI_FP32);
-    const DLTensor *cu_seqlens = cu_seqlens_of(&call, &most);
+    const DLTensor *cu_seqlens = ffi_cu_seqlens(&call, &most);
     const bool v_first = ffi_bool(&call, "state_v_first");
     if (!ffi_sequences(&call, cu_seqlens, most, &s))
         return -1;
-    if ((initial || final) && ffi_dim(&call, 'n') != s.batch)
-        return ffi_fail(&call, "ValueError", "%s has %d states; %d are wanted, one a sequence",
-                        initial ? "initial_state" : "final_state", (int)ffi_dim(&call, 'n'),
-                        s.batch);
-    const gen_kda_chunk_h_problem problem = problem_of(&call, GEN_KDA_CHUNK_H, &s, ffi_dtype(kg));
+    if (initial || final)
+        ffi_check_states(&call, initial ? "initial_state" : "final_state", &s);
+    if (call.failed)
+        return -1;
+    const gen_kda_chunk_h_problem problem =
+        ffi_stage_problem(&call, GEN_KDA_CHUNK_H, &s, ffi_dtype(kg));
     const gen_kda_chunk_h_args a = {
         .base = {sizeof a, GEN_KDA_CHUNK_H},
         .kg = ffi_data(kg),
@@ -318,7 +320,7 @@ int __tvm_ffi_kda_chunk_h(void *handle, const TVMFFIAny *args, int32_t num_args,
         .h = ffi_data(h),
         .v_new = ffi_data(v_new),
         .final_state = ffi_data(final),
-        .num_chunks = chunks_of(&call, h, &s, 3),
+        .num_chunks = ffi_chunks(&call, h, "h", &s, 3),
         .state_layout = v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
     };
     return ffi_run(&call, &problem.base, &a.base);
@@ -334,9 +336,9 @@ int __tvm_ffi_kda_chunk_o(void *handle, const TVMFFIAny *args, int32_t num_args,
     struct ffi_sequences s;
     if (!ffi_begin(&call, "kda_chunk_o", args, num_args, 10, result))
         return -1;
-    ffi_set_dim(&call, 'c', CHUNK, "a chunk");
+    ffi_set_dim(&call, 'c', FFI_CHUNK, "a chunk");
     const DLTensor *q = ffi_tensor(&call, "q", "*hd", FFI_16_BITS);
-    const uint32_t same = dtype_bit(q);
+    const uint32_t same = ffi_dtype_bit(q);
     const DLTensor *v_new = ffi_tensor(&call, "v_new", "=*vd", same);
     const DLTensor *gk = ffi_tensor(&call, "gk", "=*vd", FFI_FP32);
     const DLTensor *a_qk = ffi_tensor(&call, "a_qk", "=*vc", same);
@@ -345,12 +347,13 @@ int __tvm_ffi_kda_chunk_o(void *handle, const TVMFFIAny *args, int32_t num_args,
     const DLTensor *h =
         ffi_tensor(&call, "h", ffi_next_rank(&call) == 5 ? "=yzvde" : "=zvde", same);
     const DLTensor *o = ffi_tensor(&call, "o", "*vd", same);
-    const DLTensor *cu_seqlens = cu_seqlens_of(&call, &most);
-    const float scale = ffi_float(&call, "scale", usual_scale(&call));
+    const DLTensor *cu_seqlens = ffi_cu_seqlens(&call, &most);
+    const float scale = ffi_float(&call, "scale", ffi_usual_scale(&call));
     const bool v_first = ffi_bool(&call, "state_v_first");
     if (!ffi_sequences(&call, cu_seqlens, most, &s))
         return -1;
-    const gen_kda_chunk_o_problem problem = problem_of(&call, GEN_KDA_CHUNK_O, &s, ffi_dtype(q));
+    const gen_kda_chunk_o_problem problem =
+        ffi_stage_problem(&call, GEN_KDA_CHUNK_O, &s, ffi_dtype(q));
     const gen_kda_chunk_o_args a = {
         .base = {sizeof a, GEN_KDA_CHUNK_O},
         .q = ffi_data(q),
@@ -363,7 +366,7 @@ int __tvm_ffi_kda_chunk_o(void *handle, const TVMFFIAny *args, int32_t num_args,
         .q_stride = ffi_token_stride(&call, q, "q", 2),
         .o_stride = ffi_token_stride(&call, o, "o", 2),
         .scale = scale,
-        .num_chunks = chunks_of(&call, h, &s, 3),
+        .num_chunks = ffi_chunks(&call, h, "h", &s, 3),
         .state_layout = v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
     };
     return ffi_run(&call, &problem.base, &a.base);

@@ -155,8 +155,9 @@ def test_what_is_not_served_is_declined_with_a_reason(fla, changes, reason):
 def test_gradients_and_long_rows_are_declined(fla):
     q, k, v, g, beta = inputs("cpu")
     with torch.enable_grad():
-        accepted, reason = fla.Prefill().chunk_kda_verifier(q.clone().requires_grad_(), k, v, g, beta)
-    assert not accepted and "no backward" in reason
+        accepted, reason = fla.Kda().fused_recurrent_kda_fwd_verifier(q.clone().requires_grad_(), k, v, g, beta,
+                                                                      inplace_final_state=False)
+    assert not accepted and "no gradient" in reason
     accepted, reason = fla.Kda().fused_recurrent_kda_fwd_verifier(q, k, v, g, beta, inplace_final_state=False)
     assert not accepted and "8 tokens" in reason
     accepted, reason = fla.Common().chunk_gated_delta_rule_fwd_h_verifier(k, k, k, g=g[..., 0])

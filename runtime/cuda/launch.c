@@ -279,11 +279,26 @@ COLD static enum gen_status bad_workspace(const gen_plan *plan, const void *work
                      workspace, WORKSPACE_ALIGNMENT);
 }
 
+/* Does what is written lie apart from all else? Arguments were checked. */
+static inline enum gen_status check_apart(const struct gen__family *family, const gen_plan *plan,
+                                          const gen_args *args, const void *workspace)
+{
+    struct gen__extent extents[GEN__MAX_EXTENTS + 1];
+    if (!family->extents)
+        return GEN_OK;
+    uint32_t count = family->extents(plan->dims, args, extents);
+    if (plan->workspace_bytes)
+        gen__writes(&extents[count++], "workspace", workspace, (int64_t)plan->workspace_bytes);
+    return gen__check_apart(family->name, extents, count);
+}
+
 /* The operator on the CPU, through the same checks. */
 COLD static enum gen_status run_reference(const struct gen__family *family, const gen_plan *plan,
                                           const gen_args *args, void *workspace)
 {
     enum gen_status status = family->params(plan, 0, args, workspace, NULL);
+    if (!status)
+        status = check_apart(family, plan, args, workspace);
     return status ? status : family->reference(plan, args);
 }
 
@@ -382,6 +397,8 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
     struct ready ready[GEN_PLAN_MAX_LAUNCHES];
     for (uint32_t i = 0; !status && i < plan->num_launches; i++)
         status = make_ready(library, family, plan, i, args, workspace, stream, &ready[i]);
+    if (!status)
+        status = check_apart(family, plan, args, workspace);
     for (uint32_t i = 0; !status && i < plan->num_launches; i++)
         status = launch_one(library, &plan->launch[i], &ready[i], stream);
     return status;

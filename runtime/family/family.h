@@ -11,6 +11,7 @@
 #define GEN_FAMILY_H
 
 #include "core/status.h"
+#include "family/overlap.h"
 #include "gen.h"
 
 #include <math.h>
@@ -241,6 +242,10 @@ struct gen__family {
      * to GEN__PARAMS_ALIGNMENT. */
     enum gen_status (*params)(const gen_plan *plan, uint32_t launch, const gen_args *args,
                               void *workspace, void *params);
+    /* Where the launches read and write, for arguments that params() found right; their number.
+     * What the host does not know the size of may be told by its first element. NULL: not told. */
+    uint32_t (*extents)(const int32_t *dims, const gen_args *args,
+                        struct gen__extent extents[GEN__MAX_EXTENTS]);
     /* The operator on host memory, accumulating in double. Arguments were
      * checked. Defined in the family's reference.c. */
     enum gen_status (*reference)(const gen_plan *plan, const gen_args *args);

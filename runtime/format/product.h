@@ -88,7 +88,7 @@ struct gen_pack_group {
     uint32_t first_variant;
     uint32_t num_variants;
     uint32_t fallback_variant;
-    uint32_t reserved;
+    uint32_t lacks_rows; /* 1: rows of the product's tables name variants of it that are left out */
 };
 
 struct gen_pack_variant {

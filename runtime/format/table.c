@@ -6,8 +6,8 @@
 #include <string.h>
 
 const char *const gen__table_columns[GEN__NUM_COLUMNS] = {
-    "family", "required",  "problem",      "variant", "us",     "digest",
-    "spread", "runner_up", "runner_up_us", "toolkit", "driver", "code",
+    "family",    "required",     "problem", "variant", "us",   "digest", "spread",
+    "runner_up", "runner_up_us", "toolkit", "driver",  "code", "others",
 };
 
 bool gen__table_line(struct gen__table_text *text, struct gen__span *line)

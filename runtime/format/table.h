@@ -36,6 +36,7 @@ enum gen__column {
     GEN__COLUMN_TOOLKIT,
     GEN__COLUMN_DRIVER,
     GEN__COLUMN_CODE,
+    GEN__COLUMN_OTHERS, /* variant=us of further ones near the fastest, comma-separated */
     GEN__NUM_COLUMNS
 };
 #define GEN__NUM_NEEDED_COLUMNS GEN__COLUMN_SPREAD

@@ -7,6 +7,7 @@
  *
  *   TABLE     the device's own class (compute capability and number of SMs): the row nearest in the
  *             sum of |log2| distances of the coordinates, if it is within the family's max_distance
+ *             (and within an octave, where rows of the key name variants that the product lacks)
  *   NEAREST   the nearest measured class of the same compute capability, by the sum of |log2|
  *             ratios of SMs, bandwidth and L2, that has a row within max_distance. The first
  *             coordinate counts the work that there is to partition, so the row is looked up where
@@ -171,6 +172,25 @@ static void pass_over(const struct gen__ask *ask, const struct gen__class_rows *
     } while (nearest->row != GEN__NO_ROW && !row_fits(ask, rows, nearest->row));
 }
 
+bool gen__lacks_rows(const struct gen__ask *ask)
+{
+    const gen_library *library = ask->library;
+    const struct gen__pack *pack = &library->pack;
+    for (uint32_t g = ask->entry->first_group; g != GEN__NO_GROUP; g = library->next_group[g])
+        if (pack->groups[g].lacks_rows &&
+            gen_pack_runs(&pack->targets[pack->groups[g].target], ask->device->compute_capability))
+            return true;
+    return false;
+}
+
+/* May a row decide at this distance? Where the product lacks the variants of other rows, the
+ * nearest of those that are left may be far from what was measured. */
+static bool reaches(const struct gen__ask *ask, float octaves)
+{
+    return octaves <= ask->family->max_distance &&
+           (octaves <= GEN__REACH_WITH_HOLES || !gen__lacks_rows(ask));
+}
+
 /* The nearest eligible row of a class, if it is within the family's max_distance. The first
  * coordinate is multiplied by `scale` where the row is looked up, not where its time is. */
 static bool choose_row(const struct gen__ask *ask, const struct gen__class_rows *rows, float scale,
@@ -192,7 +212,7 @@ static bool choose_row(const struct gen__ask *ask, const struct gen__class_rows 
     choice->row = &rows->rows[nearest.row];
     choice->facts = &ask->library->variants[choice->row->variant];
     choice->us = by_bandwidth(us, ask->device, rows);
-    return choice->octaves <= ask->family->max_distance;
+    return reaches(ask, choice->octaves);
 }
 
 /* The nearest class of the device's compute capability behind `last` (NULL: of all), which is at

@@ -104,6 +104,33 @@ static void put_rule(struct gen__text *out, const struct gen__ask *ask,
     gen__text_add(out, "\n");
 }
 
+/* Where nobody measured: a coordinate outside of what the class has rows for, or no row at all. */
+static void put_hint(struct gen__text *out, const struct gen__ask *ask,
+                     const struct gen__choice *choice)
+{
+    const struct gen__class_rows *rows = choice->rows;
+    const char *separator = "hint      ";
+    if (!choice->row && gen__lacks_rows(ask))
+        gen__text_add(out, "hint      the product lacks variants of rows near by\n");
+    else if (!choice->row && !ask->entry->classes)
+        gen__text_add(out, "hint      no problem of this required key was measured\n");
+    for (uint32_t c = 0; choice->row && c < ask->family->num_coords; c++) {
+        const float asked = ask->key.counts[c];
+        float least = INFINITY, most = 0.0f;
+        for (uint32_t i = 0; i < rows->num_rows; i++) {
+            least = fminf(least, rows->rows[i].counts[c]);
+            most = fmaxf(most, rows->rows[i].counts[c]);
+        }
+        if (asked >= least && asked <= most)
+            continue;
+        gen__text_add(out, "%s%s=%.0f was never measured, rows have %.0f to %.0f", separator,
+                      ask->family->coords[c], (double)asked, (double)least, (double)most);
+        separator = "; ";
+    }
+    if (*separator == ';')
+        gen__text_add(out, "\n");
+}
+
 /* The row that decided tells the time of its runner-up too, as far behind the winner as it was at
  * the row; the rest is the family's estimate. */
 static void put_time(struct candidate *c, const struct gen__ask *ask,
@@ -176,6 +203,7 @@ static bool put_choice(struct gen__text *out, const struct gen__ask *ask,
     const bool found = gen__choose(ask, choice);
     if (found) {
         put_rule(out, ask, choice);
+        put_hint(out, ask, choice);
     } else {
         choice->facts = NULL;
         gen__text_add(out, "rule      none: ");

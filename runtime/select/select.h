@@ -5,6 +5,9 @@
 #include "core/text.h"
 #include "product/library.h"
 
+/* Octaves that a row serves around its problem where the product lacks variants of other rows. */
+#define GEN__REACH_WITH_HOLES 1.0f
+
 /* A checked question. */
 struct gen__ask {
     const gen_library *library;
@@ -48,6 +51,8 @@ enum gen_status gen__ask(const gen_library *library, const gen_device *device,
 /* Can the variant run the problem? *why gets the family's reason. */
 enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, const char **why);
 
+/* Do rows of the key, for code that runs on the device, name variants that the product lacks? */
+bool gen__lacks_rows(const struct gen__ask *ask);
 /* The first rule that finds an eligible variant decides; false if none does. */
 bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice);
 

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "kda_chunk_h/args.h"
-#include "kda_chunk_intra/tile.cuh"
+#include "kda/tile.cuh"
 #include "lib/half.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "kda_inter/args.h"
-#include "kda_intra/sequences.cuh"
+#include "kda/sequences.cuh"
 #include "lib/half.cuh"
 #include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/ldst.cuh"

@@ -6,24 +6,18 @@
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/mma.cuh"
 
-namespace {
+namespace kda_intra {
 
 // beta as it multiplies the inverse: rounded first, or X's diagonal, which is 1, would be off in one way all along.
-__device__ __forceinline__ float rounded_beta(const block_work &b, int row)
+template <class S> __device__ __forceinline__ float rounded_beta(const chunk_work<S> &b, int row)
 {
-    return to_float<element>(from_float<element>(ld_shared_f32(b.base + betas + row * 4)));
-}
-
-// Rests of the r-th diagonal block's inverse, wide: rows of 32 bytes where the block was.
-__device__ __forceinline__ unsigned rest_at(const block_work &b, int r, int row, int chunk)
-{
-    return b.base + sums + r * 1024 + row * 32 + chunk * 16;
+    return to_float<typename S::element>(from_float<typename S::element>(ld_shared_f32(b.base + S::betas + row * 4)));
 }
 
 // A column of X, times beta, as an operand. Where keys are alike and nothing decays, the entries of a diagonal of X are equal,
 // so rounding moves them all one way and the state drifts. `carried` adds what rounding took from an entry to the entry two
 // rows below, so a column's errors cancel. fp16 rounds no more than the factors of X already are.
-template <bool carried>
+template <class T, bool carried>
 __device__ __forceinline__ void pack_column(const float (&x)[16], float beta, unsigned (&word)[8])
 {
     float2 carry = make_float2(0.f, 0.f);
@@ -31,34 +25,23 @@ __device__ __forceinline__ void pack_column(const float (&x)[16], float beta, un
     for (int i = 0; i < 8; i++) {
         const float lo = carried ? fmaf(x[2 * i], beta, carry.x) : x[2 * i] * beta;
         const float hi = carried ? fmaf(x[2 * i + 1], beta, carry.y) : x[2 * i + 1] * beta;
-        word[i] = pack2<element>(lo, hi);
+        word[i] = pack2<T>(lo, hi);
         if constexpr (carried) {
-            const float2 rounded = to_float2<element>(word[i]);
+            const float2 rounded = to_float2<T>(word[i]);
             carry = make_float2(lo - rounded.x, hi - rounded.y);
         }
     }
 }
 
 // Inverts the r-th diagonal block. A lane has a column, and the warp's halves have the same.
-template <bool wide> __device__ __forceinline__ void invert_diagonal(const block_work &b, int r)
+template <bool wide, class S> __device__ __forceinline__ void invert_diagonal(const chunk_work<S> &b, int r)
 {
     const int lane = threadIdx.x % 32, column = lane % 16;
     float x[16];
 #pragma unroll
     for (int i = 0; i < 16; i++)
         x[i] = i == column ? (lane < 16 ? factor_scale<wide> : 1.f) : 0.f;
-#pragma unroll
-    for (int l = 0; l < 15; l++) {
-        const unsigned from = b.base + sums + r * 1024 + l * 64;
-#pragma unroll
-        for (int i = (l + 1) / 4 * 4; i < 16; i += 4) {
-            const float4 below = ld_shared_v4_f32(from + i * 4);
-            x[i] = i > l ? fmaf(-below.x, x[l], x[i]) : x[i];
-            x[i + 1] = i + 1 > l ? fmaf(-below.y, x[l], x[i + 1]) : x[i + 1];
-            x[i + 2] = i + 2 > l ? fmaf(-below.z, x[l], x[i + 2]) : x[i + 2];
-            x[i + 3] = i + 3 > l ? fmaf(-below.w, x[l], x[i + 3]) : x[i + 3];
-        }
-    }
+    eliminate(b.base + S::sums + r * 1024, x);
     unsigned word[8];
     const float beta = rounded_beta(b, 16 * r + column);
     if (lane < 16)
@@ -66,8 +49,8 @@ template <bool wide> __device__ __forceinline__ void invert_diagonal(const block
         for (int i = 0; i < 8; i++)
             word[i] = pack2<factor<wide>>(x[2 * i], x[2 * i + 1]);
     else
-        pack_column<element::is_bf16 && !wide>(x, beta, word);
-    const unsigned to = b.base + (lane < 16 ? lower : inverse);
+        pack_column<typename S::element, S::element::is_bf16 && !wide>(x, beta, word);
+    const unsigned to = b.base + (lane < 16 ? S::lower : S::inverse);
     st_shared_v4_u32(chunk_at(to, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
     st_shared_v4_u32(chunk_at(to, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
     if constexpr (wide) {
@@ -76,112 +59,71 @@ template <bool wide> __device__ __forceinline__ void invert_diagonal(const block
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 word[i] = rest2(word[i], x[2 * i], x[2 * i + 1]);
-            st_shared_v4_u32(rest_at(b, r, column, 0), word[0], word[1], word[2], word[3]);
-            st_shared_v4_u32(rest_at(b, r, column, 1), word[4], word[5], word[6], word[7]);
+            st_shared_v4_u32(rest_at(b.base + S::sums + r * 1024, column, 0), word[0], word[1], word[2], word[3]);
+            st_shared_v4_u32(rest_at(b.base + S::sums + r * 1024, column, 1), word[4], word[5], word[6], word[7]);
         }
     }
 }
 
-// 16 x 16 of a product's sums as the next one's left operand, with one of their two scales; `rest` where it is wide.
-template <bool wide, bool negated>
-__device__ __forceinline__ void as_left(const float (&d)[2][4], unsigned (&x)[4], unsigned (&rest)[4])
-{
-    constexpr float scale = (negated ? -1.f : 1.f) / factor_scale<wide>;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float lo = d[i / 2][i % 2 * 2] * scale, hi = d[i / 2][i % 2 * 2 + 1] * scale;
-        x[i] = pack2<factor<wide>>(lo, hi);
-        if constexpr (wide)
-            rest[i] = rest2(x[i], lo, hi);
-    }
-}
-
-// d += x y, 16 x 16 each; y's words in the order of the columns' halves. Wide, the product of the rests is left out.
-template <bool wide>
-__device__ __forceinline__ void multiply_factors(float (&d)[2][4], const unsigned (&x)[4], const unsigned (&x_rest)[4],
-                                                 const unsigned (&y)[4], const unsigned (&y_rest)[4])
-{
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
-        mma_m16n8k16<factor<wide>>(d[n], x, y[2 * n], y[2 * n + 1]);
-        if constexpr (wide) {
-            mma_m16n8k16<bf16>(d[n], x_rest, y[2 * n], y[2 * n + 1]);
-            mma_m16n8k16<bf16>(d[n], x, y_rest[2 * n], y_rest[2 * n + 1]);
-        }
-    }
-}
-
-// Blocks below the diagonal of X's c-th column of blocks.
-template <bool wide, int c> __device__ __forceinline__ void invert_column(const block_work &b)
+// Blocks below the diagonal of X's c-th column of blocks, times beta.
+template <bool wide, int c, class S> __device__ __forceinline__ void invert_column(const chunk_work<S> &b)
 {
     const int lane = threadIdx.x % 32;
-    unsigned x[4][4], x_rest[4][4]; // X_mc', as the left operand
+    unsigned x[4][4], x_rest[4][4]; // X_rc', as the left operand
     constexpr float scale = -1.f / (factor_scale<wide> * factor_scale<wide>);
     const float beta[2] = {scale * rounded_beta(b, 16 * c + lane / 4), scale * rounded_beta(b, 16 * c + lane / 4 + 8)};
-    load_rows_first(x[c], b.base + lower, 16 * c, 2 * c);
+    load_rows_first(x[c], b.base + S::lower, 16 * c, 2 * c);
     if constexpr (wide)
-        ldmatrix_x4(x_rest[c], rest_at(b, c, lane % 16, lane / 16));
+        ldmatrix_x4(x_rest[c], rest_at(b.base + S::diagonals + c * 1024, lane % 16, lane / 16));
 #pragma unroll
     for (int r = c + 1; r < 4; r++) {
-        float sum[2][4] = {}, y[2][4] = {};
-#pragma unroll
-        for (int m = c; m < r; m++) {
-            unsigned l[4], l_rest[4];
-            load_chunks_first(l, b.base + lower, 16 * r, 2 * m);
-            if constexpr (wide)
-                load_chunks_first(l_rest, b.base + lower, 16 * m, 2 * r);
-            multiply_factors<wide>(sum, x[m], x_rest[m], l, l_rest);
-        }
-        unsigned left[4], left_rest[4], right[4], right_rest[4];
-        as_left<wide, false>(sum, left, left_rest);
-        load_rows_first_trans(right, b.base + lower, 16 * r, 2 * r);
-        if constexpr (wide)
-            ldmatrix_x4_trans(right_rest, rest_at(b, r, lane % 16, lane / 16));
-        multiply_factors<wide>(y, left, left_rest, right, right_rest);
-        as_left<wide, true>(y, x[r], x_rest[r]);
+        float y[2][4] = {};
+        invert_block<wide>(b.base + S::lower, b.base + S::diagonals, r, c, x, x_rest, y);
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                st_shared_u32(chunk_at(b.base + inverse, 16 * c + lane / 4 + 8 * h, 2 * r + n) + lane % 4 * 4,
-                              pack2<element>(y[n][2 * h] * beta[h], y[n][2 * h + 1] * beta[h]));
+                st_shared_u32(chunk_at(b.base + S::inverse, 16 * c + lane / 4 + 8 * h, 2 * r + n) + lane % 4 * 4,
+                              pack2<typename S::element>(y[n][2 * h] * beta[h], y[n][2 * h + 1] * beta[h]));
     }
 }
 
 // A warp has 16 columns of w and 16 rows of u'.
-__device__ __forceinline__ void multiply_inverse(const gen_kda_intra_params &p, const block_work &b)
+template <class S>
+__device__ __forceinline__ void multiply_inverse(const gen_kda_intra_params &p, const chunk_work<S> &b)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float w[4][2][4] = {}, u[4][2][4] = {};
 #pragma unroll
     for (int s = 0; s < 4; s++) {
         unsigned k[4], v[4];
-        load_rows_first_trans(k, b.base + q_rows, 16 * s, 2 * warp);
-        load_chunks_first_trans(v, b.base + values, 16 * s, 2 * warp);
+        load_rows_first_trans(k, b.base + S::q_rows, 16 * s, 2 * warp);
+        load_chunks_first_trans(v, b.base + S::values, 16 * s, 2 * warp);
 #pragma unroll
         for (int r = s; r < 4; r++) {
             unsigned x[4]; // X_rs' as the right operand; its words in another order are X_rs as the left one
-            load_rows_first_trans(x, b.base + inverse, 16 * s, 2 * r);
-            mma_m16n8k16<element>(u[r][0], v, x[0], x[1]);
-            mma_m16n8k16<element>(u[r][1], v, x[2], x[3]);
+            load_rows_first_trans(x, b.base + S::inverse, 16 * s, 2 * r);
+            mma_m16n8k16<typename S::element>(u[r][0], v, x[0], x[1]);
+            mma_m16n8k16<typename S::element>(u[r][1], v, x[2], x[3]);
             const unsigned left[4] = {x[0], x[2], x[1], x[3]};
-            mma_m16n8k16<element>(w[r][0], left, k[0], k[1]);
-            mma_m16n8k16<element>(w[r][1], left, k[2], k[3]);
+            mma_m16n8k16<typename S::element>(w[r][0], left, k[0], k[1]);
+            mma_m16n8k16<typename S::element>(w[r][1], left, k[2], k[3]);
         }
     }
     unsigned short *const to =
-        static_cast<unsigned short *>(p.u) + b.record * (rows * head_dim) + (warp * 4 * 32 + lane) * 8;
+        static_cast<unsigned short *>(p.u) + b.record * (rows * S::head_dim) + (warp * 4 * 32 + lane) * 8;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-        const unsigned word[4] = {pack2<element>(u[r][0][0], u[r][0][1]), pack2<element>(u[r][0][2], u[r][0][3]),
-                                  pack2<element>(u[r][1][0], u[r][1][1]), pack2<element>(u[r][1][2], u[r][1][3])};
+        const unsigned word[4] = {
+            pack2<typename S::element>(u[r][0][0], u[r][0][1]), pack2<typename S::element>(u[r][0][2], u[r][0][3]),
+            pack2<typename S::element>(u[r][1][0], u[r][1][1]), pack2<typename S::element>(u[r][1][2], u[r][1][3])};
         st_global_v4_u32(to + r * 256, word);
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                st_shared_u32(chunk_at(b.base + k_columns, 16 * r + lane / 4 + 8 * h, 2 * warp + n) + lane % 4 * 4,
-                              pack2<element>(w[r][n][2 * h], w[r][n][2 * h + 1]));
+                st_shared_u32(chunk_at(b.base + S::k_columns, 16 * r + lane / 4 + 8 * h, 2 * warp + n) + lane % 4 * 4,
+                              pack2<typename S::element>(w[r][n][2 * h], w[r][n][2 * h + 1]));
     }
 }
 
@@ -196,4 +138,4 @@ template <int bytes, int count> __device__ __forceinline__ void copy_out(void *t
     }
 }
 
-} // namespace
+} // namespace kda_intra

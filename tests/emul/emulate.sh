@@ -16,6 +16,7 @@
 #     -m MODES words for EMUL_MODE (engine.h), separated by blanks (default: "eager,ahead late,reverse random")
 #     -r N     launches of each check (default: 1)
 #     -j N     processes (default: one a CPU)
+#     -p NAME  runs BUILD/tests/NAME device on the product, not attngen verify
 #     -n       compiles alone
 # Exit status 77: there is no C++ compiler (CXX names one, default c++).
 set -eu
@@ -25,11 +26,11 @@ usage() {
     exit 2
 }
 build=build out='' families='' targets=sm_90a cc=90 sms=2 l2='' list='' keys='' modes='eager,ahead late,reverse random' repeats=1 jobs=$(nproc)
-compile_only='' templates=$here/../../templates
-while getopts b:o:f:t:c:s:L:T:l:k:m:r:j:n letter; do
+compile_only='' program='' templates=$here/../../templates
+while getopts b:o:f:t:c:s:L:T:l:k:m:r:j:p:n letter; do
     case $letter in
     b) build=$OPTARG ;; o) out=$OPTARG ;; f) families=$OPTARG ;; t) targets=$OPTARG ;; c) cc=$OPTARG ;; s) sms=$OPTARG ;; L) l2=$OPTARG ;; T) templates=$OPTARG ;; l) list=$OPTARG ;;
-    k) keys=$OPTARG ;; m) modes=$OPTARG ;; r) repeats=$OPTARG ;; j) jobs=$OPTARG ;; n) compile_only=1 ;;
+    k) keys=$OPTARG ;; m) modes=$OPTARG ;; r) repeats=$OPTARG ;; j) jobs=$OPTARG ;; p) program=$OPTARG ;; n) compile_only=1 ;;
     *) usage ;;
     esac
 done
@@ -76,6 +77,13 @@ find "$out/expanded" -name '*.cu' | LC_ALL=C sort | xargs -P "$jobs" -n 8 "$here
 "$build/bin/attngen" build -q --full $build_only ${families:+-f "$families"} -t "$targets" --templates "$templates" -j "$jobs" -o "$out/emul.fatbin"
 export GEN_LIBCUDA="$build/lib/libsim_cuda.so" SIM_KERNELS="$out/kernels" SIM_CC="$cc" SIM_SMS="$sms" ATTNGEN_PRODUCT="$out/emul.fatbin"
 [ -z "$l2" ] || export SIM_L2="$l2"
+if [ "$program" ]; then
+    for mode in $modes; do
+        echo "== EMUL_MODE=$mode"
+        EMUL_MODE=$mode "$build/tests/$program" device
+    done
+    exit 0
+fi
 # One mode; its output and exit status go to files.
 verify() {
     EMUL_MODE=$1 "$build/libexec/attngen/attngen-verify" $verified $only ${keys:+--keys "$keys"} ${list:+--list "$list"} --repeats "$repeats" --all \

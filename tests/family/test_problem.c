@@ -192,8 +192,10 @@ static void lookup(void **state)
 {
     (void)state;
     assert_ptr_equal(gen__family_by_name("la_decode"), family);
+    assert_ptr_equal(gen__family_by_tag(GEN_LA_DECODE), family);
     assert_null(gen__family_by_name("la_decod"));
     assert_null(gen__family_by_name(""));
+    assert_null(gen__family_by_tag(0));
 }
 
 int main(void)

@@ -2,6 +2,8 @@
  * build. */
 #include "support.h"
 
+#include <unistd.h>
+
 #include <math.h>
 #include <sys/stat.h>
 
@@ -79,6 +81,65 @@ static void gates_refuse_with_a_reason(void **state)
     o = attngen("build", "--templates", "g", "-t", "ptx", "-o", "g.fatbin", NULL);
     assert_run(o, 0);
     assert_holds(o.err, "refused: bad__ptx80_stack: uses local memory");
+    outcome_free(&o);
+}
+
+/* The catalog g.tsv with a row of bad__sm90a_stack in place of its refusal, as e.tsv. */
+static void expect_stack(const char *digest)
+{
+    char *text = get(in_scratch("g.tsv"), NULL),
+         *refused = strstr(text, "# refused\tbad__sm90a_stack");
+    char *row = strstr(text, "\nbad__sm90a_none\t"), all[8192], digest_there[17] = "";
+    assert_non_null(refused);
+    assert_non_null(row);
+    memcpy(digest_there, refused + strlen("# refused\tbad__sm90a_stack\t"), 16);
+    snprintf(all, sizeof all, "%.*s", (int)(strchr(refused, '\n') + 1 - text), text);
+    char *cut = strstr(all, "# refused\tbad__sm90a_stack");
+    int size = (int)(strchr(row + 1, '\n') - row - 34); /* without both digests */
+    snprintf(cut, sizeof all - (size_t)(cut - all), "bad__sm90a_stack%.*s\t%s\t-\n%s",
+             size - (int)strlen("\nbad__sm90a_none"), row + strlen("\nbad__sm90a_none"),
+             digest != NULL ? digest : digest_there, strchr(refused, '\n') + 1);
+    put("e.tsv", all);
+    free(text);
+}
+
+static void a_toolkit_that_refuses_more(void **state)
+{
+    (void)state;
+    put("g/bad/family.lua", faulty_family);
+    put("g/bad/bad.cu.in", faulty_template);
+    struct outcome o = attngen("build", "--templates", "g", "-t", "sm_90a", "-q", "-o", "g.fatbin",
+                               "--catalog", "g.tsv", "--expect", "e.tsv", NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "e.tsv: cannot read it");
+    outcome_free(&o);
+    o = attngen("build", "--templates", "g", "-t", "sm_90a", "-q", "-o", "g.fatbin", "--catalog",
+                "g.tsv", NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    o = attngen("build", "--templates", "g", "-t", "sm_90a", "-q", "-o", "e.fatbin", "--expect",
+                "g.tsv", NULL); /* four refused, as the catalog says */
+    assert_run(o, 0);
+    outcome_free(&o);
+    unlink(in_scratch("e.fatbin"));
+    expect_stack(NULL);
+    o = attngen("build", "--templates", "g", "-t", "sm_90a", "-q", "-o", "e.fatbin", "--expect",
+                "e.tsv", NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "attngen: CUDA toolkit ");
+    assert_holds(o.err, " refuses 1 variants that e.tsv has, made with toolkit ");
+    assert_holds(o.err, "; allowed: 0 (--allow-refused N makes the product without them):\n"
+                        "  bad__sm90a_stack: uses local memory: a stack frame of 256 bytes\n");
+    outcome_free(&o);
+    assert_int_equal(count_files(in_scratch("e.fatbin")), 0);
+    o = attngen("build", "--templates", "g", "-t", "sm_90a", "-q", "-o", "e.fatbin", "--expect",
+                "e.tsv", "--allow-refused", "1", NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    expect_stack("0123456789abcdef"); /* of another source: an edit may well spill */
+    o = attngen("build", "--templates", "g", "-t", "sm_90a", "-q", "-o", "e.fatbin", "--expect",
+                "e.tsv", "--allow-refused", "0", NULL);
+    assert_run(o, 0);
     outcome_free(&o);
 }
 
@@ -320,6 +381,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gates_refuse_with_a_reason),
+        cmocka_unit_test(a_toolkit_that_refuses_more),
         cmocka_unit_test(a_key_needs_its_fallback),
         cmocka_unit_test(subsets),
         cmocka_unit_test(from_a_table),

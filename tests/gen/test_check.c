@@ -76,6 +76,77 @@ static void fresh(void **state)
     outcome_free(&o);
 }
 
+/* A row of the catalog as one that the compiler refuses. */
+static void refuse(const char *name)
+{
+    char key[128], digest[17] = "", line[256];
+    char *text = get(in_scratch("c.tsv"), NULL);
+    snprintf(key, sizeof key, "\n%s\t", name);
+    char *at = strstr(text, key);
+    assert_non_null(at);
+    char *end = strchr(at + 1, '\n');
+    memcpy(digest, end - 33, 16);
+    snprintf(line, sizeof line, "# refused\t%s\t%s\tspills\n", name, digest);
+    memmove(at + 1, end + 1, strlen(end + 1) + 1);
+    char *changed = calloc(strlen(text) + sizeof line, 1);
+    assert_non_null(changed);
+    strcat(strcpy(changed, text), line);
+    put("c.tsv", changed);
+    free(changed);
+    free(text);
+}
+
+#define V1 "tiny_fp32__sm80_v8_w4_plain"
+#define V2 "tiny_fp64__sm80_v8_w4_plain"
+
+static void what_a_product_lacks(void **state)
+{
+    (void)state;
+    copy_fixtures("x");
+    char *catalog = get(in_scratch("c.tsv"), NULL);
+    static const char *const only[] = {"*_v1_*", "*_v2_*", "*_v4_*"};
+    struct outcome o =
+        attngen("build", "--templates", "x", "-t", "sm_80", "-q", "-o", "part.fatbin", "--only",
+                only[0], "--only", only[1], "--only", only[2], NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    o = attngen("check", "--templates", "x", "--product", "part.fatbin", "--format", "tsv", NULL);
+    assert_run(o, 1);
+    assert_holds(o.out, "error\tpart.fatbin\tmissing: " V1 "\n");
+    assert_holds(o.out, "error\tpart.fatbin\tmissing: " V2 "\n");
+    assert_holds(o.err, " 2 errors"); /* of sm_80 alone, as the product is */
+    outcome_free(&o);
+    o = attngen("check", "--templates", "x", "--product", "part.fatbin", "--only", only[0],
+                "--only", only[1], "--only", only[2], NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    /* Beside a catalog of more targets, too. */
+    o = attngen("check", "--templates", "x", "--product", "part.fatbin", "--catalog", "c.tsv",
+                NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, " 2 errors");
+    outcome_free(&o);
+    refuse(V1);
+    o = attngen("check", "--templates", "x", "--product", "part.fatbin", "--expect", "c.tsv",
+                "--format", "tsv", NULL);
+    assert_run(o, 1);
+    assert_lacks(o.out, V1);
+    assert_holds(o.out, "missing: " V2);
+    outcome_free(&o);
+    refuse(V2);
+    o = attngen("check", "--templates", "x", "--product", "part.fatbin", "--expect", "c.tsv", NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    /* What is refused of another source says nothing. */
+    edit("x/tiny/tiny.cu.in", "p.count)", "p.count - 0)");
+    o = attngen("check", "--templates", "x", "--product", "part.fatbin", "--expect", "c.tsv", NULL);
+    assert_run(o, 1);
+    assert_holds(o.out, "missing: " V1);
+    outcome_free(&o);
+    put("c.tsv", catalog);
+    free(catalog);
+}
+
 static void stale(void **state)
 {
     (void)state;
@@ -292,6 +363,7 @@ int main(void)
         cmocka_unit_test(a_clean_tree),
         cmocka_unit_test(lint),
         cmocka_unit_test(fresh),
+        cmocka_unit_test(what_a_product_lacks),
         cmocka_unit_test(stale),
         cmocka_unit_test(stale_plans),
         cmocka_unit_test(missing_and_orphans),

@@ -46,7 +46,7 @@ static void help_says_what_is_true_of_the_command(void **state)
         {"list", "or 'all'; default: the GPU's own, sm_90a without one; all for families, targets "
                  "and axes\n"},
         {"expand", "or 'all'; default: all\n"},
-        {"check", "or 'all'; default: the catalog's, all without --catalog\n"},
+        {"check", "or 'all'; default: the catalog's, else the product's, else all\n"},
         {"why", "or 'all'; default: all for a name; for AXIS=VALUE the GPU's own, sm_90a without"},
         {"build", "table picks, and the fallback of every required key (repeatable)\n"},
         {"expand", "variants that this tuning table picks (repeatable)\n"},
@@ -154,6 +154,48 @@ static void says_which_target_it_takes(void **state)
     assert_string_equal(o.err, "attngen: no --targets: no GPU found, so sm_90a\n");
     assert_holds(o.out, "tiny_fp32__sm90a_v1_w1_plain");
     outcome_free(&o);
+}
+
+static void targets_by_the_name_of_a_gpu(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given, *target;
+    } cases[] = {{"sm_90", "sm_90a"}, {"90", "sm_90a"}, {"SM_100", "sm_100a"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char says[128];
+        struct outcome o = attngen("list", "keys", "--templates", FIXTURES, "--format", "tsv", "-t",
+                                   cases[i].given, NULL);
+        assert_run(o, 0);
+        snprintf(says, sizeof says, "attngen: --targets %s: taken as %s, the target of such GPUs\n",
+                 cases[i].given, cases[i].target);
+        assert_string_equal(o.err, says);
+        char *target = cell(o.out, 0, "target");
+        assert_string_equal(target, cases[i].target);
+        free(target);
+        outcome_free(&o);
+    }
+    static const char *const unknown[] = {"sm_91", "sm_", "sm_90b", "sm_75"};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+        struct outcome o = attngen("list", "keys", "--templates", FIXTURES, "-t", unknown[i], NULL);
+        assert_run(o, 1);
+        assert_holds(o.err, "unknown target '");
+        outcome_free(&o);
+    }
+}
+
+/* A GPU that is too old is not the same as none. */
+static void a_gpu_that_no_target_runs_on(void **state)
+{
+    (void)state;
+    environment("GEN_LIBCUDA", FAKE_GPUS);
+    environment("FAKE_CCS", "75");
+    struct outcome o = attngen("list", "keys", "--templates", FIXTURES, NULL);
+    assert_run(o, 0);
+    assert_string_equal(
+        o.err, "attngen: no --targets: no target runs on this machine's GPU, sm_75, so sm_90a\n");
+    outcome_free(&o);
+    environment("GEN_LIBCUDA", "/nonexistent/libcuda.so");
 }
 
 /* As the driver counts GPUs is no order: the product would depend on it. */
@@ -314,13 +356,51 @@ static struct outcome installed(const char *arguments)
     return o;
 }
 
-static void install(void)
+static void install_program(const char *from, const char *to)
 {
     size_t size;
-    char *program = get(ATTNGEN, &size);
-    put_bytes(in_scratch("inst/bin/attngen"), program, size);
+    char *program = get(from, &size);
+    put_bytes(in_scratch("%s", to), program, size);
     free(program);
-    assert_int_equal(chmod(in_scratch("inst/bin/attngen"), 0755), 0);
+    assert_int_equal(chmod(in_scratch("%s", to), 0755), 0);
+}
+
+static void install(void)
+{
+    install_program(ATTNGEN, "inst/bin/attngen");
+    install_program(GENERATOR, "inst/libexec/attngen/attngen-generator");
+}
+
+/* An installation of the runtime and its programs, without the generator. */
+static void programs_without_a_generator(void **state)
+{
+    (void)state;
+    install();
+    assert_int_equal(unlink(in_scratch("inst/libexec/attngen/attngen-generator")), 0);
+    put("inst/libexec/attngen/attngen-within", "#!/bin/sh\necho within \"$@\"\n");
+    chmod(in_scratch("inst/libexec/attngen/attngen-within"), 0755);
+    struct outcome o = installed("within a");
+    assert_run(o, 0);
+    assert_string_equal(o.out, "within a\n");
+    outcome_free(&o);
+    static const char *const commands[] = {"build -t sm_90a", "generator", ""};
+    for (size_t i = 0; i < 3; i++) {
+        o = installed(commands[i]);
+        assert_run(o, 1);
+        assert_string_equal(o.out, "");
+        assert_holds(o.err, i < 2 ? "attngen: unknown command " : "attngen: no command given");
+        assert_holds(o.err, "this installation has no generator");
+        assert_holds(o.err, "\n  within   attngen within --help says more\n");
+        outcome_free(&o);
+    }
+    o = installed("--help");
+    assert_run(o, 0);
+    assert_holds(o.out, "  within   attngen within --help says more\n");
+    outcome_free(&o);
+    o = installed("--version");
+    assert_run(o, 0);
+    assert_holds(o.out, "attngen ");
+    outcome_free(&o);
 }
 
 static void sub_programs(void **state)
@@ -353,6 +433,8 @@ static void sub_programs(void **state)
     o = installed("--help");
     assert_run(o, 0);
     assert_holds(o.out, "\n  within ");
+    assert_holds(o.out, "\n  beside ");
+    assert_lacks(o.out, "  generator");
     outcome_free(&o);
 }
 
@@ -419,11 +501,14 @@ int main(void)
         cmocka_unit_test(sizes),
         cmocka_unit_test(list_of_targets),
         cmocka_unit_test(says_which_target_it_takes),
+        cmocka_unit_test(targets_by_the_name_of_a_gpu),
+        cmocka_unit_test(a_gpu_that_no_target_runs_on),
         cmocka_unit_test(own_targets_are_in_order),
         cmocka_unit_test(expand_to_a_folder),
         cmocka_unit_test(json_is_json),
         cmocka_unit_test(json_of_any_byte),
         cmocka_unit_test(sub_programs),
+        cmocka_unit_test(programs_without_a_generator),
         cmocka_unit_test(installed_templates_are_found),
         cmocka_unit_test(output_that_cannot_be_written),
     };

@@ -129,7 +129,8 @@ static void a_runner_up_within_the_limit_is_enough(void **state)
     assert_holds(o.err,
                  "--winners: 3 of 24 variants (8.0 times fewer): 2 fallbacks and 1 that rows "
                  "need; regret over 2 rows: geometric mean 1.00499, worst 1.0100");
-    assert_holds(o.err, "1 rows go to their runner-up; 1 have no choice within --max-regret 0.01");
+    assert_holds(o.err,
+                 "1 rows go to another variant that they have a time of; 1 have no choice within");
     outcome_free(&o);
     open_product();
     assert_variants((const char *const[]){ONE, B}, 2);
@@ -156,8 +157,8 @@ static void times_of_other_kernels_do_not_count(void **state)
     struct outcome o = winners("0.01");
     assert_run(o, 0);
     assert_holds(o.err, "4 of 24 variants");
-    assert_holds(o.err, "2 have no choice within --max-regret 0.01, because a row holds two "
-                        "variants' times or, 1 of them, is of another source");
+    assert_holds(o.err, "2 have no choice within --max-regret 0.01, because they have too "
+                        "few times or, 1 of them, is of another source");
     outcome_free(&o);
     put_rows(row(1, A, "10.0", B, "10.1", OTHER), row(2, B, "5.0", "-", "-", NULL), "", "");
     o = winners("0.01");
@@ -210,8 +211,10 @@ static void rows_of_other_targets_are_counted(void **state)
     outcome_free(&o);
     put_rows(row(2, "gone", "1.0", "-", "-", OTHER), "", "", "");
     o = winners("0.01");
-    assert_run(o, 1);
-    assert_holds(o.err, "--winners: none of 1 rows names a variant");
+    assert_run(o, 0); /* as a wheel for GPUs that were never tuned */
+    assert_holds(o.err, "--winners: none of 1 rows names a variant of these families and targets: "
+                        "the 2 fallbacks alone are kept, of 24 variants\n");
+    assert_lacks(o.err, "regret");
     outcome_free(&o);
 }
 
@@ -254,6 +257,87 @@ static void classes_and_numbers(void **state)
     outcome_free(&o);
 }
 
+/* Further times of a row: of B it has one within the limit, and of what is not there or malformed
+ * none that counts. */
+static void other_times_of_a_row(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *others;
+        const char *first; /* whose the first row becomes */
+    } cases[] = {{X "=10.2," B "=10.05", B},
+                 {B "=10.05", B},
+                 {B "=10.2", A},
+                 {"-", A},
+                 {"gone=1.0," B "=x," B, A},
+                 {"gone=1.0," B "=10.0", B},
+                 {B "=," A "=1", A}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[2048], *end;
+        snprintf(text, sizeof text, HEAD);
+        end = text + strlen(text) - 1;
+        snprintf(end, (size_t)(text + sizeof text - end),
+                 "\tothers\ntiny\ttiny_fp32\tcount=1\t" A "\t10.0\t" X "\t10.02\t%s\t%s\n"
+                 "tiny\ttiny_fp32\tcount=2\t" B "\t5.0\t-\t-\t%s\t-\n",
+                 digest_of(A), cases[i].others, digest_of(B));
+        put("sm90_132sm.tsv", text);
+        struct outcome o = winners("0.01");
+        assert_run(o, 0);
+        outcome_free(&o);
+        open_product();
+        assert_rows(2);
+        assert_row(0, cases[i].first, strcmp(cases[i].first, A) == 0 || i == 5 ? 10.0 : 10.05);
+        assert_row(1, B, 5.0);
+        assert_int_equal(product.index.num_variants, strcmp(cases[i].first, A) == 0 ? 4 : 3);
+        free(product.data);
+    }
+}
+
+/* Groups of the fp32 key, by whether they say that the product lacks variants of rows. */
+static int groups_with_holes(const char *table, const char *only)
+{
+    int count = 0;
+    struct outcome o = attngen("build", "--templates", "x", "-t", "sm_90a,sm_80", "-q", "-o",
+                               "w.fatbin", "--tables", table, "--only", only, NULL);
+    assert_run(o, 0);
+    outcome_free(&o);
+    open_product();
+    for (uint32_t i = 0; i < product.index.num_groups; i++) {
+        struct gen_pack_group group;
+        struct gen_pack_target target;
+        memcpy(&group, product.data + product.index.groups_offset + i * sizeof group, sizeof group);
+        memcpy(&target, product.data + product.index.targets_offset + group.target * sizeof target,
+               sizeof target);
+        if (group.lacks_rows) {
+            assert_string_equal(product.strings + group.name, "tiny_fp32");
+            assert_int_equal(target.compute_capability, 90);
+            count++;
+        }
+    }
+    free(product.data);
+    return count;
+}
+
+/* A product of some variants says where rows of others stood, for what runs on the table's class.
+ */
+static void a_part_of_a_table_says_so(void **state)
+{
+    (void)state;
+    put_rows(row(1, A, "10.0", B, "10.01", NULL), row(2, B, "5.0", "-", "-", NULL), "", "");
+    assert_int_equal(groups_with_holes("sm90_132sm.tsv", "*_v4_*"), 1);
+    assert_int_equal(groups_with_holes("sm90_132sm.tsv", "*"), 0);
+    struct outcome o = winners("0.01"); /* the row is moved, so there is no hole */
+    assert_run(o, 0);
+    outcome_free(&o);
+    open_product();
+    for (uint32_t i = 0; i < product.index.num_groups; i++) {
+        struct gen_pack_group group;
+        memcpy(&group, product.data + product.index.groups_offset + i * sizeof group, sizeof group);
+        assert_int_equal(group.lacks_rows, 0);
+    }
+    free(product.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +347,8 @@ int main(void)
         cmocka_unit_test(what_others_make_needless_goes),
         cmocka_unit_test(rows_of_other_targets_are_counted),
         cmocka_unit_test(classes_and_numbers),
+        cmocka_unit_test(other_times_of_a_row),
+        cmocka_unit_test(a_part_of_a_table_says_so),
     };
     return cmocka_run_group_tests(tests, build_once, remove_scratch);
 }

@@ -25,6 +25,8 @@ only=$("$bin/attngen-verify" --families la_decode --keys $key --list "$(dirname 
 [ -n "$only" ] || { echo "no variant of $key passes"; exit 1; }
 
 check 0 "^chosen  *la_decode_bf16_d128_vk__" "$bin/attngen-select" --gpu h200 la_decode batch=2 num_qk_heads=4 --brief
+check 0 "attngen-select: --gpu sm_90 names no number of SMs: class sm90_132sm is taken" \
+    "$bin/attngen-select" --gpu sm_90 la_decode batch=2 num_qk_heads=4 --brief
 check 0 "within the family's tolerance" "$bin/attngen-select" --run --brief la_decode batch=2 num_qk_heads=4
 check 1 "unknown family 'nothing'" "$bin/attngen-select" nothing
 check 0 " 0 failed" "$bin/attngen-verify" --families la_decode --sanitizer --keys $key

@@ -76,7 +76,17 @@ static void tables_come_back_sorted(void **state)
     char *text = file_read(path, NULL);
     assert_non_null(strstr(text, "# failed: bad: wrong result here\n"));
     assert_null(strstr(text, "again"));
+    assert_null(strstr(text, "others"));
     free(text);
+    /* The column is there where a row has further times. */
+    free((void *)(uintptr_t)a.row[1].others);
+    a.row[1].others = xstrdup("x=1.000,y=2.000");
+    table_free(&b);
+    assert_true(table_write(&a, path));
+    assert_int_equal(table_read(&b, path), 0);
+    assert_int_equal(b.num_rows, 3);
+    assert_string_equal(b.row[0].others, "-");
+    assert_string_equal(b.row[1].others, "x=1.000,y=2.000");
     table_free(&a);
     table_free(&b);
     free(path);

@@ -125,11 +125,38 @@ static void a_row_of_ptx_is_refreshed_by_its_runner_up(void **state)
     expect_pair("a100", PTX0, PTX1, PTX0, PTX1);
 }
 
+/* Of those that went all the way, by their times; of equal ones the first in the list. */
+static void a_row_gets_further_times(void **state)
+{
+    (void)state;
+    struct halving_candidate m[] = {{.name = "a", .us = 3.0, .passes = 2},
+                                    {.name = "winner", .us = 1.0, .passes = 2},
+                                    {.name = "b", .us = 1.5, .passes = 1},
+                                    {.name = "c", .us = 2.0, .passes = 2},
+                                    {.name = "second", .us = 1.1, .passes = 2},
+                                    {.name = "d", .us = 2.0, .passes = 2},
+                                    {.name = "e", .us = 1.2, .passes = 2, .failed = true},
+                                    {.name = "f", .us = 4.0, .passes = 2}};
+    struct race c = {.measured = m, .count = 8};
+    char *text = race_others(&c, 1, 4);
+    assert_string_equal(text, "c=2.000,d=2.000,a=3.000");
+    free(text);
+    c.count = 4; /* without the second, d, e and f */
+    text = race_others(&c, 1, -1);
+    assert_string_equal(text, "c=2.000,a=3.000");
+    free(text);
+    c.count = 2;
+    text = race_others(&c, 1, 0);
+    assert_string_equal(text, "-");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ptx_does_not_compete_with_machine_code),
         cmocka_unit_test(a_row_of_ptx_is_refreshed_by_its_runner_up),
+        cmocka_unit_test(a_row_gets_further_times),
     };
     return cmocka_run_group_tests_name("race", tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ done
 
 echo "== libraries of the current directory"
 mkdir "$work/planted"
-for library in $(readelf -dW "$build/bin/attngen" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+for library in $(readelf -dW "$build/bin/attngen" "$build/libexec/attngen/attngen-generator" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
     echo planted >"$work/planted/$library"
 done
 (cd "$work/planted" && env -u LD_LIBRARY_PATH "$build/bin/attngen" --version) ||
@@ -94,7 +94,7 @@ query() {
         head -1
 }
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && [ -e "$fake_gpus" ]; then
-    cp "$build/bin/attngen" "$work/prefix/bin/attngen"
+    cp "$build/libexec/attngen/attngen-generator" "$work/prefix/libexec/attngen/"
     cp "$fake_gpus" "$work/fake_gpus.so"
     chmod -R a+rX "$work"
     query | grep -q "this machine's GPU, sm_80" || fail "without setuid: $(query)"

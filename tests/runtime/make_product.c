@@ -131,6 +131,12 @@ uint32_t product_group(struct product *p, const char *name, const char *values, 
     return p->num_groups++;
 }
 
+void product_lacks_rows(struct product *p, uint32_t group)
+{
+    need(group < p->num_groups, "no such group");
+    p->groups[group].lacks_rows = 1;
+}
+
 uint64_t product_variant(struct product *p, uint32_t group, struct product_variant variant)
 {
     need(group < p->num_groups, "no such group");

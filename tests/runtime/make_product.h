@@ -27,6 +27,9 @@ uint32_t product_target(struct product *product, const char *name, uint32_t comp
 uint32_t product_group(struct product *product, const char *name, const char *values,
                        uint32_t family, uint32_t target);
 
+/* Says that tables have rows of a group whose variants the product has not. */
+void product_lacks_rows(struct product *product, uint32_t group);
+
 struct product_variant {
     const char *name;
     uint32_t threads; /* 0: 128 */

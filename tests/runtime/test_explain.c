@@ -91,6 +91,51 @@ static void by_table(void **state)
     toy_close(library);
 }
 
+/* A coordinate outside of what rows have, no row at all, and rows that were left out. */
+static void hints_where_nobody_measured(void **state)
+{
+    (void)state;
+    char table[4096] = "";
+    toy_table_head(table, sizeof(table), 90, 132, 4800);
+    toy_table_row(table, sizeof(table), "line_bf16_d64", "tiles=8", "line_bf16_d64__sm90a_a", "20");
+    toy_table_row(table, sizeof(table), "line_bf16_d64", "tiles=64", "line_bf16_d64__sm90a_a",
+                  "90");
+    static const struct {
+        int batch;
+        const char *hint; /* NULL: none */
+    } cases[] = {{7, "hint      tiles=7 was never measured, rows have 8 to 64\n"},
+                 {8, NULL},
+                 {20, NULL},
+                 {64, NULL},
+                 {65, "hint      tiles=65 was never measured, rows have 8 to 64\n"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct product *product = toy_product();
+        product_table(product, "sm90_132sm", table);
+        gen_library *library = toy_open(product);
+        const gen_toy_problem problem = toy_problem(GEN_LINE, cases[i].batch);
+        explain(library, "h200", &problem);
+        if (cases[i].hint)
+            has(cases[i].hint);
+        else
+            assert_null(strstr(text, "hint"));
+        explain(library, "a100", &problem); /* measured on another architecture */
+        assert_null(strstr(text, "hint"));
+        toy_close(library);
+    }
+    struct product *product = toy_product();
+    product_lacks_rows(product, 2);
+    product_table(product, "sm90_132sm", table);
+    gen_library *library = toy_open(product);
+    gen_toy_problem problem = toy_problem(GEN_LINE, 1024);
+    explain(library, "h200", &problem);
+    has("rule      analytic model\nhint      the product lacks variants of rows near by\n");
+    toy_close(library);
+    library = toy_open(toy_product());
+    explain(library, "h200", &problem);
+    has("hint      no problem of this required key was measured\n");
+    toy_close(library);
+}
+
 static void without_a_variant(void **state)
 {
     (void)state;
@@ -169,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_model),
         cmocka_unit_test(by_table),
+        cmocka_unit_test(hints_where_nobody_measured),
         cmocka_unit_test(without_a_variant),
         cmocka_unit_test(a_success_leaves_the_last_message),
         cmocka_unit_test(what_is_too_long_is_cut),

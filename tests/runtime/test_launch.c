@@ -350,7 +350,7 @@ static void plans_that_are_none(void **state)
     MISUSE(plan.library_digest ^= 1, "the plan was made with product")
     MISUSE(plan.family = 3, "the plan of no family of this runtime is not as gen_select() made it")
     static const char none[] = "the plan of line is not as gen_select() made it";
-    MISUSE(plan.num_launches = 7, none)
+    MISUSE(plan.num_launches = 11, none)
     MISUSE(plan.launch[0].variant = 12, none)
     MISUSE(plan.launch[0].variant = UINT32_MAX, none)
     MISUSE(plan.launch[0].variant = 11, none)

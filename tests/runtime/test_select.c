@@ -414,6 +414,34 @@ static void nearest_row_of_one_coordinate(void **state)
     }
 }
 
+/* Where other rows' variants are missing, a row serves an octave around it. */
+static void a_row_does_not_reach_over_holes(void **state)
+{
+    (void)state;
+    enum { MAJOR = 1, EXACT = 2 }; /* groups of toy_product() */
+    static const bool lacking[] = {false, true};
+    for (int i = 0; i < 2; i++) {
+        head(90, 132, 4800);
+        row("tiles=8", A90, "20");
+        struct product *product = toy_product();
+        product_table(product, "built-in", table);
+        if (lacking[i])
+            product_lacks_rows(product, EXACT);
+        product_lacks_rows(product, MAJOR); /* does not run on an H200 */
+        gen_library *library = toy_open(product);
+        const enum gen_why far = lacking[i] ? GEN_WHY_MODEL : GEN_WHY_TABLE;
+        expect(library, "h200", 4, GEN_WHY_TABLE, A90);
+        expect(library, "h200", 16, GEN_WHY_TABLE, A90);
+        expect(library, "h200", 3, far, lacking[i] ? BIG90 : A90);
+        expect(library, "h200", 17, far, lacking[i] ? BIG90 : A90);
+        /* Of another class, too: as much work an SM is 8 * 78 / 132 tiles. */
+        expect(library, "h20", 4, GEN_WHY_NEAREST, A90);
+        expect(library, "h20", 1, lacking[i] ? GEN_WHY_MODEL : GEN_WHY_NEAREST,
+               lacking[i] ? BIG90 : A90);
+        toy_close(library);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +460,7 @@ int main(void)
         cmocka_unit_test(two_coordinates),
         cmocka_unit_test(nearest_row_is_the_nearest),
         cmocka_unit_test(nearest_row_of_one_coordinate),
+        cmocka_unit_test(a_row_does_not_reach_over_holes),
     };
     return cmocka_run_group_tests_name("select", tests, NULL, NULL);
 }

@@ -132,6 +132,8 @@ static inline int32_t gen__attn_right(const int32_t *dims)
 struct gen__attn_strides gen__attn_fwd_strides(const int32_t *dims, const gen_attn_fwd_args *args);
 enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, const gen_args *args,
                                      void *workspace, void *params);
+uint32_t gen__attn_fwd_extents(const int32_t *dims, const gen_args *args,
+                               struct gen__extent extents[GEN__MAX_EXTENTS]);
 
 /* inputs.c */
 enum { ATTN_FWD_NUM_FORMS = 7 };

@@ -339,6 +339,7 @@ const struct gen__family gen__family_attn_fwd = {
     .predict = predict,
     .plan = plan,
     .params = gen__attn_fwd_params,
+    .extents = gen__attn_fwd_extents,
     .reference = gen__attn_fwd_reference,
     .exact = gen__attn_fwd_exact,
     .tensors = gen__attn_fwd_tensors,

@@ -389,3 +389,40 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
         return status;
     return make_params(dims, a, &s, workspace, out);
 }
+
+/* ---- what is read and written -------------------------------------------- */
+
+/* Rows of a tensor and heads of them, of each request unless these lie one behind the other. */
+static void tell(struct gen__extent *e, bool written, const char *name, const void *at,
+                 const int32_t *dims, const struct gen_attn_strides *s, int64_t rows, int64_t heads,
+                 int64_t width, int64_t element)
+{
+    gen__extent(e, written, name, at, width * element);
+    gen__extent_repeat(e, rows, s->row * element);
+    gen__extent_repeat(e, heads, s->head * element);
+    if (!dims[ATTN_FWD_VARLEN])
+        gen__extent_repeat(e, dims[ATTN_FWD_BATCH], s->batch * element);
+}
+
+uint32_t gen__attn_fwd_extents(const int32_t *dims, const gen_args *base,
+                               struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_attn_fwd_args *a = (const gen_attn_fwd_args *)base;
+    const struct gen__attn_strides s = gen__attn_fwd_strides(dims, a);
+    const int64_t width = dims[ATTN_FWD_HEAD_DIM], queries = q_rows(dims, a);
+    const int64_t keys = kv_rows(dims, a), heads = dims[ATTN_FWD_NUM_Q_HEADS];
+    const int64_t kv_heads = dims[ATTN_FWD_NUM_KV_HEADS], batch = dims[ATTN_FWD_BATCH];
+    const int64_t element = gen__attn_of_8_bits(dims[ATTN_FWD_DTYPE]) ? 1 : 2;
+    const bool varlen = dims[ATTN_FWD_VARLEN] != 0;
+    tell(&list[0], false, "q", a->q, dims, &s.q, queries, heads, width, element);
+    tell(&list[1], false, "k", a->k, dims, &s.k, keys, kv_heads, width, element);
+    tell(&list[2], false, "v", a->v, dims, &s.v, keys, kv_heads, width, element);
+    tell(&list[3], true, "o", a->o, dims, &s.o, queries, heads, width, 2);
+    tell(&list[4], true, "lse", a->lse, dims, &s.lse, queries, heads, 1, 4);
+    gen__reads(&list[5], "cu_seqlens_q", varlen ? a->cu_seqlens_q : NULL, (batch + 1) * 4);
+    gen__reads(&list[6], "cu_seqlens_k", varlen ? a->cu_seqlens_k : NULL, (batch + 1) * 4);
+    gen__reads(&list[7], "q_descale", a->q_descale, batch * kv_heads * 4);
+    gen__reads(&list[8], "k_descale", a->k_descale, batch * kv_heads * 4);
+    gen__reads(&list[9], "v_descale", a->v_descale, batch * kv_heads * 4);
+    return 10;
+}

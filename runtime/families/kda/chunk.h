@@ -335,6 +335,8 @@ enum gen_status gen__kda_check_stride(const char *family, const char *name, cons
                                       int64_t stride, int64_t unit, int64_t width);
 enum gen_status gen__kda_check_cu_seqlens(const char *family, const int32_t *dims,
                                           const int32_t *cu_seqlens);
+/* The host's copy, NULL or not, says what the device's will be. */
+enum gen_status gen__kda_check_lengths(const char *family, const int32_t *dims, const int32_t *cu);
 
 /* kda_intra: inputs and numbers; and the kernel's parameters. */
 enum gen_status gen__kda_check_intra(const char *family, const int32_t *dims,

@@ -44,7 +44,7 @@ typedef struct gen_kda_bwd_wy_args {
     const int32_t *cu_seqlens; /* [batch + 1], 4-byte aligned; NULL where num_tokens is 0 */
     float *d_q;                /* [tokens, num_v_heads, head_dim], of each value head by itself */
     float *d_k;                /* the same */
-    void *d_v;                 /* [tokens, num_v_heads, head_dim] */
+    void *d_v;                 /* [tokens, num_v_heads, head_dim]; may be v */
     float *d_beta;             /* [tokens, num_v_heads], 4-byte aligned */
     float *d_g;                /* [tokens, num_v_heads, head_dim] */
     float *d_a_kk;             /* [tokens, num_v_heads, 64] */

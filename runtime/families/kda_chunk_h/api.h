@@ -31,7 +31,8 @@ typedef struct gen_kda_chunk_h_args {
     void *h;                    /* [num_chunks, num_v_heads, K, V], sequence after sequence: each
                                    has as many chunks as its length needs */
     void *v_new;                /* [tokens, num_v_heads, head_dim] */
-    float *final_state;         /* [batch, num_v_heads, K, V]; NULL: not wanted */
+    float *final_state;         /* [batch, num_v_heads, K, V]; NULL: not wanted. May be
+                                   initial_state */
     int32_t num_chunks;         /* chunks that h has room for: none beyond is written. 0: num_tokens
                                    / 64 + batch, or, without num_tokens, all */
     int32_t state_layout;       /* enum gen_kda_state_layout, of h and both states: [K, V], or

@@ -235,9 +235,31 @@ static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
     (void)gen__kda_set_counts(counts, GEN__KDA_DIMS_OF(gen_kda_stage_problem, base));
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_chunk_h_args *a = (const gen_kda_chunk_h_args *)base;
+    const int64_t heads = dims[KDA_V_HEADS], v = gen__kda_tokens(dims) * gen__kda_v_width(dims) * 2;
+    const int64_t state = heads * dims[KDA_HEAD_DIM] * dims[KDA_HEAD_DIM];
+    const int64_t chunks = a->num_chunks ? a->num_chunks : gen__kda_slots(dims);
+    const int64_t states = dims[KDA_BATCH] * state * 4;
+    gen__reads(&list[0], "kg", a->kg, v);
+    gen__reads(&list[1], "w", a->w, v);
+    gen__reads(&list[2], "u", a->u, v);
+    gen__reads(&list[3], "gk", a->gk, v * 2);
+    gen__reads(&list[4], "initial_state", a->initial_state, states);
+    gen__reads(&list[5], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__writes(&list[6], "h", a->h, chunks * state * 2);
+    gen__writes(&list[7], "v_new", a->v_new, v);
+    gen__writes(&list[8], "final_state", a->final_state, states);
+    list[8].may_be = a->initial_state;
+    return 9;
+}
+
 const struct gen__family gen__family_kda_chunk_h = {
     GEN__KDA_FAMILY(GEN_KDA_CHUNK_H, kda_chunk_h),
     .params_size = sizeof(struct gen_kda_chunk_h_params),
+    .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
     .facts = "dependent,wgmma",
     .coords = coords,

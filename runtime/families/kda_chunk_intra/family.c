@@ -301,9 +301,33 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     }
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_chunk_intra_args *a = (const gen_kda_chunk_intra_args *)base;
+    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
+    const int64_t qk = gen__kda_qk_width(dims) * 2, v = gen__kda_v_width(dims) * 2;
+    const int64_t beta = (int64_t)gen__kda_beta_bytes(dims),
+                  matrix = tokens * heads * KDA_CHUNK * 2;
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
+    gen__reads_rows(&list[2], "v", a->v, v, tokens, a->v_stride * 2);
+    gen__reads(&list[3], "gk", a->gk, tokens * v * 2);
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
+    gen__reads(&list[5], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__writes(&list[6], "a_qk", a->a_qk, matrix);
+    gen__writes(&list[7], "a_kk", a->a_kk, matrix);
+    gen__writes(&list[8], "w", a->w, tokens * v);
+    gen__writes(&list[9], "u", a->u, tokens * v);
+    gen__writes(&list[10], "kg", a->kg, tokens * v);
+    gen__writes(&list[11], "qg", a->qg, tokens * v);
+    return 12;
+}
+
 const struct gen__family gen__family_kda_chunk_intra = {
     GEN__KDA_STAGE(GEN_KDA_CHUNK_INTRA, kda_chunk_intra),
     .params_size = sizeof(struct gen_kda_chunk_intra_params),
+    .extents = extents,
     .num_required = KDA_INTRA_NUM_REQUIRED,
     .exact = gen__kda_chunk_intra_exact,
 };

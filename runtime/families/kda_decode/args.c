@@ -276,3 +276,31 @@ enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, co
     fill_params(dims, a, params);
     return GEN_OK;
 }
+
+/* ---- what is read and written -------------------------------------------- */
+
+uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *base,
+                                 struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_decode_args *a = (const gen_kda_decode_args *)base;
+    const int64_t rows = dims[KDA_DECODE_BATCH], heads = dims[KDA_DECODE_V_HEADS];
+    const int64_t tokens = a->cu_seqlens ? a->total_tokens : rows * dims[KDA_DECODE_TOKENS];
+    const int64_t qk = gen__kda_decode_qk_width(dims) * 2, v = gen__kda_decode_v_width(dims) * 2;
+    const int64_t g = dims[KDA_DECODE_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t beta = dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t slots = gen__kda_decode_strides(dims, a).slots;
+    const int64_t states = a->num_slots * (v * 2 * dims[KDA_DECODE_HEAD_DIM]);
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
+    gen__reads_rows(&list[2], "v", a->v, v, tokens, a->v_stride * 2);
+    gen__reads_rows(&list[3], "g", a->g, v / 2 * g, tokens, a->g_stride * g);
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
+    gen__writes_rows(&list[5], "o", a->o, v, tokens, a->o_stride * 2);
+    gen__reads(&list[6], "A_log", a->A_log, heads * 4);
+    gen__reads(&list[7], "dt_bias", a->dt_bias, v * 2);
+    gen__writes(&list[8], "state", a->state, states);
+    gen__reads(&list[9], "slots", a->slots, rows * slots * 4);
+    gen__reads(&list[10], "accepted", a->accepted, rows * 4);
+    gen__reads(&list[11], "cu_seqlens", a->cu_seqlens, (rows + 1) * 4);
+    return 12;
+}

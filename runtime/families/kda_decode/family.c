@@ -273,6 +273,7 @@ const struct gen__family gen__family_kda_decode = {
     .predict = predict,
     .plan = plan,
     .params = gen__kda_decode_params,
+    .extents = gen__kda_decode_extents,
     .reference = gen__kda_decode_reference,
     .exact = gen__kda_decode_exact,
     .tensors = gen__kda_decode_tensors,

@@ -89,6 +89,8 @@ static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32
 /* args.c */
 enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *args,
                                        void *workspace, void *params);
+uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *args,
+                                 struct gen__extent extents[GEN__MAX_EXTENTS]);
 
 /* inputs.c */
 uint32_t gen__kda_decode_tensors(const gen_problem *problem, struct gen__tensor *tensors);

@@ -233,9 +233,32 @@ static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
     p->num_v_heads = dims[KDA_V_HEADS];
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_inter_args *a = (const gen_kda_inter_args *)base;
+    const int64_t tiles = gen__kda_slots(dims) * dims[KDA_V_HEADS], d = dims[KDA_HEAD_DIM];
+    const int64_t tile = tiles * KDA_CHUNK * d * 2;
+    const int64_t width = dims[KDA_V_HEADS] * d * 2, states = dims[KDA_BATCH] * width * d * 2;
+    gen__reads(&list[0], "w", a->w, tile);
+    gen__reads(&list[1], "u", a->u, tile);
+    gen__reads(&list[2], "qg", a->qg, tile);
+    gen__reads(&list[3], "kg", a->kg, tile);
+    gen__reads(&list[4], "a_qk", a->a_qk, tiles * KDA_CHUNK * KDA_CHUNK * 2);
+    gen__reads(&list[5], "decay", a->decay, tiles * d * 4);
+    gen__reads(&list[6], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__reads(&list[7], "initial_state", a->initial_state, states);
+    gen__writes(&list[8], "final_state", a->final_state, states);
+    list[8].may_be = a->initial_state;
+    gen__writes_rows(&list[9], "o", a->o, width, gen__kda_tokens(dims), a->o_stride * 2);
+    gen__writes(&list[10], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
+    return 11;
+}
+
 const struct gen__family gen__family_kda_inter = {
     GEN__KDA_FAMILY(GEN_KDA_INTER, kda_inter),
     .params_size = sizeof(struct gen_kda_inter_params),
+    .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
     .coords = coords,

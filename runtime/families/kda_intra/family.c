@@ -270,9 +270,36 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     }
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_intra_args *a = (const gen_kda_intra_args *)base;
+    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
+    const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d * 2, v = heads * d;
+    const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t tiles = gen__kda_slots(dims) * heads, tile = tiles * KDA_CHUNK * d * 2;
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
+    gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, a->v_stride * 2);
+    gen__reads_rows(&list[3], "g", a->g, v * g, tokens, a->g_stride * g);
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
+    gen__reads(&list[5], "A_log", a->A_log, heads * 4);
+    gen__reads(&list[6], "dt_bias", a->dt_bias, v * 4);
+    gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__writes(&list[8], "w", a->w, tile);
+    gen__writes(&list[9], "u", a->u, tile);
+    gen__writes(&list[10], "qg", a->qg, tile);
+    gen__writes(&list[11], "kg", a->kg, tile);
+    gen__writes(&list[12], "a_qk", a->a_qk, tiles * KDA_CHUNK * KDA_CHUNK * 2);
+    gen__writes(&list[13], "decay", a->decay, tiles * d * 4);
+    return 14;
+}
+
 const struct gen__family gen__family_kda_intra = {
     GEN__KDA_FAMILY(GEN_KDA_INTRA, kda_intra),
     .params_size = sizeof(struct gen_kda_intra_params),
+    .extents = extents,
     .num_required = KDA_INTRA_NUM_REQUIRED,
     .facts = KDA_INTRA_FACTS,
     .coords = coords,

@@ -7,7 +7,6 @@
 
 #include "family/occupancy.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -268,31 +267,6 @@ static gen_kda_scan_args scan_args(const int32_t *dims, const gen_kda_prefill_ar
     };
 }
 
-/* The host's copy says what the device's will be. */
-static enum gen_status check_lengths(const int32_t *dims, const int32_t *cu)
-{
-    if (!cu)
-        return GEN_OK;
-    if (!dims[KDA_NUM_TOKENS] && dims[KDA_SEQ_LEN])
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: cu_seqlens_host = %p with num_tokens = 0; allowed: NULL", family,
-                         (const void *)cu);
-    if (cu[0] != 0)
-        return gen__invalid(family, "cu_seqlens_host[0]", cu[0], "0");
-    for (int32_t n = 0; n < dims[KDA_BATCH]; n++)
-        if (cu[n + 1] < cu[n] || (int64_t)cu[n + 1] - cu[n] > dims[KDA_SEQ_LEN])
-            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32 " behind %" PRId32
-                             "; allowed: 0 to seq_len = %" PRId32 " more",
-                             family, n + 1, cu[n + 1], cu[n], dims[KDA_SEQ_LEN]);
-    if (cu[dims[KDA_BATCH]] != dims[KDA_NUM_TOKENS])
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: cu_seqlens_host[%" PRId32 "] = %" PRId32
-                         "; allowed: num_tokens = %" PRId32,
-                         family, dims[KDA_BATCH], cu[dims[KDA_BATCH]], dims[KDA_NUM_TOKENS]);
-    return GEN_OK;
-}
-
 static enum gen_status check_plan(const gen_plan *plan)
 {
     const int32_t *dims = plan->dims;
@@ -316,7 +290,7 @@ static enum gen_status check_args(const gen_plan *plan, const gen_kda_prefill_ar
     status = gen__kda_check_intra(family, plan->dims, &intra);
     if (!status)
         status = gen__kda_check_inter(family, plan->dims, &inter);
-    return status ? status : check_lengths(plan->dims, a->cu_seqlens_host);
+    return status ? status : gen__kda_check_lengths(family, plan->dims, a->cu_seqlens_host);
 }
 
 /* Of the recurrence between chunks, which is the last. */
@@ -354,6 +328,31 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     return GEN_OK;
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_prefill_args *a = (const gen_kda_prefill_args *)base;
+    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
+    const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d * 2, v = heads * d;
+    const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t states = dims[KDA_BATCH] * v * d * 4;
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
+    gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, a->v_stride * 2);
+    gen__reads_rows(&list[3], "g", a->g, v * g, tokens, a->g_stride * g);
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
+    gen__reads(&list[5], "A_log", a->A_log, heads * 4);
+    gen__reads(&list[6], "dt_bias", a->dt_bias, v * 4);
+    gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__reads(&list[8], "initial_state", a->initial_state, states);
+    gen__writes(&list[9], "final_state", a->final_state, states);
+    list[9].may_be = a->initial_state;
+    gen__writes_rows(&list[10], "o", a->o, v * 2, tokens, a->o_stride * 2);
+    gen__writes(&list[11], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
+    return 12;
+}
+
 const struct gen__family gen__family_kda_prefill = {
     .name = family,
     .tag = GEN_KDA_PREFILL,
@@ -378,6 +377,7 @@ const struct gen__family gen__family_kda_prefill = {
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
     .params = params,
+    .extents = extents,
     .reference = gen__kda_prefill_reference,
     .exact = gen__kda_prefill_exact,
     .tensors = gen__kda_prefill_tensors,

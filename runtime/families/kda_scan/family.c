@@ -225,9 +225,30 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     return false;
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_scan_args *a = (const gen_kda_scan_args *)base;
+    const int64_t tiles = gen__kda_slots(dims) * dims[KDA_V_HEADS], d = dims[KDA_HEAD_DIM];
+    const int64_t tile = tiles * KDA_CHUNK * d * 2;
+    const int64_t states = dims[KDA_V_HEADS] * d * d * 4;
+    const int64_t segments = gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]) * states;
+    gen__reads(&list[0], "w", a->w, tile);
+    gen__reads(&list[1], "u", a->u, tile);
+    gen__reads(&list[2], "kg", a->kg, tile);
+    gen__reads(&list[3], "decay", a->decay, tiles * d * 4);
+    gen__reads(&list[4], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__reads(&list[5], "initial_state", a->initial_state, dims[KDA_BATCH] * states);
+    gen__writes(&list[6], "added", a->added, segments);
+    gen__writes(&list[7], "transition", a->transition, segments);
+    gen__writes(&list[8], "segment_decay", a->segment_decay, segments / d);
+    return 9;
+}
+
 const struct gen__family gen__family_kda_scan = {
     GEN__KDA_FAMILY(GEN_KDA_SCAN, kda_scan),
     .params_size = sizeof(struct gen_kda_inter_params),
+    .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
     .coords = coords,

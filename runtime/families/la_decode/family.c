@@ -355,6 +355,22 @@ static enum gen_status check_dims(const int32_t *dims)
                      dims[LA_DECODE_BATCH], dims[LA_DECODE_QK_HEADS], dims[LA_DECODE_V_HEADS]);
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_la_decode_args *a = (const gen_la_decode_args *)base;
+    const int64_t rows = dims[LA_DECODE_BATCH], qk = qk_width(dims) * 2, v = v_width(dims) * 2;
+    const int64_t slot = v_width(dims) * dims[LA_DECODE_HEAD_DIM] * 4;
+    gen__reads_rows(&list[0], "q", a->q, qk, rows, a->q_stride * 2);
+    gen__reads_rows(&list[1], "k", a->k, qk, rows, a->k_stride * 2);
+    gen__reads_rows(&list[2], "v", a->v, v, rows, a->v_stride * 2);
+    gen__writes_rows(&list[3], "o", a->o, v, rows, a->o_stride * 2);
+    gen__reads(&list[4], "decay", a->decay, a->num_decays * INT64_C(4));
+    gen__writes(&list[5], "state", a->state, a->num_slots * slot);
+    gen__reads(&list[6], "slots", a->slots, rows * 4);
+    return 7;
+}
+
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
                               void *workspace, void *out)
 {
@@ -422,6 +438,7 @@ const struct gen__family gen__family_la_decode = {
     .predict = predict,
     .plan = plan,
     .params = params,
+    .extents = extents,
     .reference = gen__la_decode_reference,
     .exact = gen__la_decode_exact,
     .tensors = gen__la_decode_tensors,

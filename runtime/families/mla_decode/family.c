@@ -313,6 +313,7 @@ const struct gen__family gen__family_mla_decode = {
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
     .params = gen__mla_decode_params,
+    .extents = gen__mla_decode_extents,
     .reference = gen__mla_decode_reference,
     .exact = gen__mla_decode_exact,
     .tensors = gen__mla_decode_tensors,

@@ -392,3 +392,42 @@ enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, co
                          family, dims[MLA_DECODE_NUM_PARTS]);
     return main_params(dims, a, &s, workspace, out);
 }
+
+/* ---- what is read and written -------------------------------------------- */
+
+static void tell(struct gen__extent *e, bool written, const char *name, const void *at,
+                 int64_t outer, int64_t outer_stride, int64_t inner, int64_t inner_stride,
+                 int64_t width)
+{
+    gen__extent(e, written, name, at, width);
+    gen__extent_repeat(e, inner, inner_stride);
+    gen__extent_repeat(e, outer, outer_stride);
+}
+
+uint32_t gen__mla_decode_extents(const int32_t *dims, const gen_args *base,
+                                 struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_mla_decode_args *a = (const gen_mla_decode_args *)base;
+    const struct gen__mla_strides s = gen__mla_decode_strides(dims, a);
+    const int64_t batch = dims[MLA_DECODE_BATCH], heads = dims[MLA_DECODE_NUM_HEADS];
+    const int64_t rows = dims[MLA_DECODE_PAGE_SIZE], cache = is_e4m3(dims) ? 1 : 2;
+    /* Of tokens that q_indptr numbers and of pages that page_indptr does, the host knows one. */
+    const int64_t tokens = a->q_indptr ? 1 : most_tokens(dims, a);
+    const int64_t pages = a->page_indptr ? 1 : (batch - 1) * s.page_table + most_pages(dims);
+    tell(&list[0], false, "q_nope", a->q_nope, tokens, s.q_nope_token * 2, heads, s.q_nope_head * 2,
+         MLA_LATENT * INT64_C(2));
+    tell(&list[1], false, "q_pe", has_rope(dims) ? a->q_pe : NULL, tokens, s.q_pe_token * 2, heads,
+         s.q_pe_head * 2, MLA_ROPE * INT64_C(2));
+    tell(&list[2], false, "ckv", a->ckv, a->num_pages, s.ckv_page * cache, rows, s.ckv_row * cache,
+         MLA_LATENT * cache);
+    tell(&list[3], false, "kpe", has_rope(dims) ? a->kpe : NULL, a->num_pages, s.kpe_page * cache,
+         rows, s.kpe_row * cache, MLA_ROPE * cache);
+    tell(&list[4], true, "o", a->o, tokens, s.o_token * 2, heads, s.o_head * 2,
+         MLA_LATENT * INT64_C(2));
+    tell(&list[5], true, "lse", a->lse, tokens, s.lse_token * 4, heads, s.lse_head * 4, 4);
+    gen__reads(&list[6], "kv_len", a->kv_len, batch * 4);
+    gen__reads(&list[7], "page_indices", a->page_indices, pages * 4);
+    gen__reads(&list[8], "page_indptr", a->page_indptr, (batch + 1) * 4);
+    gen__reads(&list[9], "q_indptr", a->q_indptr, (batch + 1) * 4);
+    return 10;
+}

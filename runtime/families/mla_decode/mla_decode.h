@@ -89,6 +89,8 @@ struct gen__mla_strides gen__mla_decode_strides(const int32_t *dims,
 struct gen__mla_workspace gen__mla_decode_workspace(const int32_t *dims);
 enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *args,
                                        void *workspace, void *params);
+uint32_t gen__mla_decode_extents(const int32_t *dims, const gen_args *args,
+                                 struct gen__extent extents[GEN__MAX_EXTENTS]);
 
 /* inputs.c */
 enum {

@@ -272,6 +272,25 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     return GEN_OK;
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_mla_merge_args *a = (const gen_mla_merge_args *)base;
+    const struct gen__mla_merge_strides s = gen__mla_merge_strides(dims, a);
+    const int64_t heads = dims[MLA_MERGE_NUM_HEADS];
+    const int64_t rows = (int64_t)a->num_slots * dims[MLA_MERGE_Q_LEN] * heads;
+    gen__reads(&list[0], "partial", a->partial, rows * MLA_LATENT * 2);
+    gen__reads(&list[1], "partial_rows", a->partial_rows,
+               rows * (int64_t)sizeof(struct gen_mla_partial_row));
+    gen__reads(&list[2], "records", a->records,
+               dims[MLA_MERGE_NUM_RECORDS] * (int64_t)sizeof(struct gen_mla_record));
+    gen__reads(&list[3], "q_indptr", a->q_indptr, 4);
+    /* Of tokens the host knows one. */
+    gen__writes_rows(&list[4], "o", a->o, MLA_LATENT * INT64_C(2), heads, s.o_head * 2);
+    gen__writes_rows(&list[5], "lse", a->lse, 4, heads, s.lse_head * 4);
+    return 6;
+}
+
 const struct gen__family gen__family_mla_merge = {
     .name = family,
     .tag = GEN_MLA_MERGE,
@@ -291,6 +310,7 @@ const struct gen__family gen__family_mla_merge = {
     .predict = predict,
     .plan = plan,
     .params = params,
+    .extents = extents,
     .reference = gen__mla_merge_reference,
     .exact = gen__mla_merge_exact,
     .tensors = gen__mla_merge_tensors,

@@ -1,19 +1,12 @@
-// Products by mma.sync that stages of the backward pass of Kimi Delta Attention share: left operands that are
-// transposed on their way out of shared memory, and gradients of scores (kda_chunk_intra/tile.cuh).
+// Products by mma.sync that stages of the backward pass of Kimi Delta Attention share: gradients of scores. A left operand whose
+// rows lie as columns comes by load_chunks_first_trans() of kda/tile.cuh: chunks chunk and chunk + 1 of 16 rows from `row` on.
 #pragma once
 
-#include "kda_chunk_intra/tile.cuh"
+#include "kda/tile.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/mma.cuh"
 
 namespace kda_stage {
-
-// A 16 x 16 left operand whose rows lie as columns: chunks chunk and chunk + 1 of 16 rows from `row` on.
-__device__ __forceinline__ void load_transposed(unsigned (&x)[4], unsigned base, int row, int chunk)
-{
-    const int lane = threadIdx.x % 32;
-    ldmatrix_x4_trans(x, chunk_at(base, row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2));
-}
 
 // Elements below the diagonal of a block of the left operand become zero, whatever they are.
 __device__ __forceinline__ void upper_half(unsigned (&x)[4])

@@ -1,11 +1,11 @@
-// What the stages of Kimi Delta Attention prefill share on the device: which chunk and head a block has, tiles of 64 tokens
-// in shared memory, their way there and back, and products of them by mma.sync.
+// What kernels of Kimi Delta Attention share: which chunk and head a block has, tiles of 64 tokens in shared memory, their way
+// there and back, and products of them by mma.sync.
 //
 // A tile is 64 rows of head_dim (or 64) 16-bit elements: cells of 64 rows x 128 bytes, swizzled.
 #pragma once
 
 #include "kda_chunk_intra/args.h"
-#include "kda_intra/sequences.cuh"
+#include "kda/sequences.cuh"
 #include "lib/divide.cuh"
 #include "lib/half.cuh"
 #include "lib/ptx/cp_async.cuh"
@@ -24,7 +24,7 @@ struct block_work {
     int slot, head, qk_head;
 };
 
-// `units` blocks for each slot of a chunk; b.head tells which of them this is.
+// `units` blocks for each slot of a chunk; b.head is the number of this one.
 __device__ __forceinline__ block_work block_at(const gen_kda_stage_shape &s, int units, const void *memory)
 {
     block_work b;
@@ -62,6 +62,12 @@ __device__ __forceinline__ void load_rows_first_trans(unsigned (&x)[4], unsigned
 {
     const int lane = threadIdx.x % 32;
     ldmatrix_x4_trans(x, chunk_at(base, row + lane % 16, chunk + lane / 16));
+}
+
+__device__ __forceinline__ void load_chunks_first_trans(unsigned (&x)[4], unsigned base, int row, int chunk)
+{
+    const int lane = threadIdx.x % 32;
+    ldmatrix_x4_trans(x, chunk_at(base, row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2));
 }
 
 // ---- a lane's channels: head_dim / 32 of each row its warp has, 32 lanes to a row ----

@@ -1,4 +1,4 @@
-// Where sequences and their chunks lie (args.h). What cu_seqlens holds is not believed: no token is outside of num_tokens,
+// Where sequences and their chunks lie (kda_intra/args.h). What cu_seqlens holds is not believed: no token is outside of num_tokens,
 // and no sequence longer than seq_len.
 #pragma once
 
@@ -109,4 +109,21 @@ __device__ __forceinline__ kda_segment kda_segment_at(const gen_kda_sequences &s
     at.count = kda_segments_of(at.sequence.chunks(), segment_chunks);
     at.number = slot - at.slot;
     return at;
+}
+
+// The number of the chunk in a slot, counted through all sequences. Slots ascend with sequences: all chunks of earlier sequences come before it, none of
+// later ones.
+__device__ __forceinline__ int kda_chunk_number(const gen_kda_sequences &s, int slot)
+{
+    if (!s.cu_seqlens)
+        return slot;
+    int number = 0;
+    for (int n = threadIdx.x % 32; n < s.batch; n += 32) {
+        const kda_sequence sequence = kda_sequence_at(s, n);
+        number += min(max(slot - sequence.slot, 0), sequence.chunks());
+    }
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2)
+        number += __shfl_xor_sync(0xffffffffu, number, distance);
+    return number;
 }

@@ -1,0 +1,279 @@
+/*
+ * Kimi Delta Attention, the backward pass, on the host: a plan of ten launches, nine of them
+ * stages' (stages.c), with what they hand each other in the workspace.
+ */
+#include "families/kda_bwd/kda_bwd.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char family[] = "kda_bwd";
+
+static const struct gen__field fields[] = {
+    GEN__KDA_FIELDS(gen_kda_bwd_problem),
+    {GEN__KDA_FIELD(gen_kda_bwd_problem, keep), NULL, 0, 0},
+};
+GEN__KDA_FIELDS_ARE_DIMS(gen_kda_bwd_problem);
+_Static_assert(offsetof(gen_kda_bwd_problem, batch) == offsetof(gen_kda_stage_problem, batch) &&
+                   GEN__KDA_IS_DIM(gen_kda_bwd_problem, keep, KDA_BWD_KEEP),
+               "a stage's problem, and `keep`");
+
+/* No problem is empty: without tokens, too, sums are written. */
+static enum gen_status check(const gen_problem *base, struct gen__key *key)
+{
+    const enum gen_status status = gen__kda_stage_check(family, base, 0, key);
+    const int32_t keep = gen__kda_bwd_dims(base)[KDA_BWD_KEEP];
+    if (status)
+        return status;
+    if (keep != 0 && keep != 1)
+        return gen__invalid(family, "keep", keep, "0, 1");
+    key->empty = false;
+    return GEN_OK;
+}
+
+/* All variants are for the same: what the stages' bytes take. */
+static float predict(const gen_problem *base, const gen_device *device,
+                     const struct gen__facts *variant)
+{
+    int32_t usual[KDA_NUM_DIMS];
+    const int32_t *dims = gen__kda_usual(base, gen__kda_bwd_dims(base), usual);
+    const double d = dims[KDA_HEAD_DIM], tokens = (double)gen__kda_tokens(dims);
+    const double states = gen__kda_bwd_dims(base)[KDA_BWD_KEEP] ? 4 : 5; /* reads and writes */
+    const double elements = 82 + 2 * states * d / KDA_CHUNK;
+    const double scores = 2 * (2 * 2 + 2 * 4 + 2) * KDA_CHUNK;
+    const double bytes =
+        tokens * (dims[KDA_V_HEADS] * (d * elements + scores) + dims[KDA_QK_HEADS] * d * 24);
+    (void)variant;
+    return KDA_BWD_NUM_LAUNCHES * gen__kda_stage_us(device, bytes / KDA_BWD_NUM_LAUNCHES);
+}
+
+/* Our own, at a place of the plan. */
+static gen_plan_launch own_launch(const int32_t *dims, uint32_t flags, uint32_t shared,
+                                  const struct gen__facts *variant)
+{
+    const int64_t tiles = gen__kda_slots(dims) * dims[KDA_V_HEADS];
+    return (gen_plan_launch){
+        .variant = variant->index,
+        .grid = {tiles ? (uint32_t)tiles : 64, 1, 1},
+        .threads = (uint16_t)variant->threads,
+        .shared = shared,
+        .dependent = !(flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
+    };
+}
+
+static void plan(const gen_problem *base, const gen_device *device,
+                 const struct gen__facts *variant, gen_plan *plan)
+{
+    const int32_t *dims = gen__kda_bwd_dims(base);
+    (void)device;
+    memcpy(plan->dims, dims, KDA_BWD_NUM_DIMS * sizeof *dims);
+    plan->num_launches = 1;
+    if (!variant)
+        return;
+    plan->launch[KDA_BWD_LAUNCH_PREPARE] = own_launch(dims, base->flags, 0, variant);
+    if (!gen__kda_slots(dims))
+        return;
+    plan->num_launches = KDA_BWD_NUM_LAUNCHES;
+    plan->workspace_bytes = gen__kda_bwd_workspace(dims);
+    if (dims[KDA_BWD_KEEP])
+        plan->launch[KDA_BWD_LAUNCH_STATES] =
+            own_launch(dims, base->flags, variant->shared_dynamic, variant);
+}
+
+static uint32_t parts(const gen_problem *base, const gen_device *device,
+                      const struct gen__facts *variant, const gen_plan *plan,
+                      struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
+{
+    const int32_t *dims = gen__kda_bwd_dims(base);
+    uint32_t count = 0;
+    (void)device, (void)variant;
+    _Static_assert(sizeof(gen_kda_stage_problem) <= sizeof parts->problem, "a part holds it");
+    for (uint32_t launch = 0; launch < plan->num_launches; launch++) {
+        const struct gen__family *stage = gen__kda_bwd_stage(dims, launch);
+        if (!stage)
+            continue;
+        struct gen__part *part = &parts[count++];
+        part->launch = launch;
+        part->problem.base =
+            (gen_problem){sizeof(gen_kda_stage_problem), stage->tag, base->flags, 0};
+        int32_t *const to = part->problem.fields + offsetof(gen_kda_stage_problem, batch) / 4;
+        memcpy(to, dims, KDA_NUM_DIMS * sizeof *to);
+        if (launch != KDA_BWD_LAUNCH_QK_BWD)
+            to[KDA_BETA_DTYPE] = GEN_DTYPE_FP32; /* as the first launch leaves it */
+    }
+    return count;
+}
+
+static const uint32_t part_families[] = {
+    GEN_KDA_GATE,   GEN_KDA_CHUNK_INTRA, GEN_KDA_CHUNK_H,  GEN_KDA_BWD_DAV, GEN_KDA_BWD_DHU,
+    GEN_KDA_BWD_WY, GEN_KDA_BWD_INTRA,   GEN_KDA_GATE_BWD, GEN_KDA_QK_BWD,
+};
+
+/* ---- arguments --------------------------------------------------------- */
+
+gen_kda_intra_args gen__kda_bwd_inputs(const gen_kda_bwd_args *a)
+{
+    return (gen_kda_intra_args){
+        .base = {sizeof(gen_kda_intra_args), GEN_KDA_INTRA},
+        .q = a->q,
+        .k = a->k,
+        .v = a->v,
+        .g = a->g,
+        .beta = a->beta,
+        .A_log = a->A_log,
+        .dt_bias = a->dt_bias,
+        .cu_seqlens = a->cu_seqlens,
+        .q_stride = a->q_stride,
+        .k_stride = a->k_stride,
+        .v_stride = a->v_stride,
+        .g_stride = a->g_stride,
+        .beta_stride = a->beta_stride,
+        .scale = a->scale,
+        .lower_bound = a->lower_bound,
+        .gate_form = a->gate_form,
+        .beta_form = a->beta_form,
+        .qk_l2norm = a->qk_l2norm,
+    };
+}
+
+/* A sum over tokens of what there may not be. */
+static enum gen_status check_sum(const char *name, const float *sum, uintptr_t alignment,
+                                 const char *of, const float *input)
+{
+    if (sum && !input)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = %p without %s; allowed: NULL",
+                         family, name, (const void *)sum, of);
+    return gen__check_pointer(family, name, sum, alignment, true);
+}
+
+static enum gen_status check_states(const int32_t *dims, const gen_kda_bwd_args *a)
+{
+    const bool none = !gen__kda_tokens(dims);
+    if (!dims[KDA_BWD_KEEP] && a->states)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: states = %p with keep = 0; allowed: NULL", family, a->states);
+    if (a->state_layout != GEN_KDA_STATE_KV && a->state_layout != GEN_KDA_STATE_VK)
+        return gen__invalid(family, "state_layout", a->state_layout,
+                            "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
+    return gen__check_pointer(family, "states", a->states, 16, none || !dims[KDA_BWD_KEEP]);
+}
+
+static enum gen_status check_gradients(const int32_t *dims, const gen_kda_bwd_args *a)
+{
+    const bool none = !gen__kda_tokens(dims);
+    const struct gen__kda_pointer list[] = {
+        {"initial_state", a->initial_state, 16, true},
+        {"d_o", a->d_o, 16, none},
+        {"d_final_state", a->d_final_state, 16, true},
+        {"d_q", a->d_q, 16, none},
+        {"d_k", a->d_k, 16, none},
+        {"d_v", a->d_v, 16, none},
+        {"d_g", a->d_g, 16, none},
+        {"d_beta", a->d_beta, gen__kda_beta_bytes(dims), none},
+        {"d_initial_state", a->d_initial_state, 16, true},
+    };
+    enum gen_status status = GEN_OK;
+    for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
+        status = gen__check_pointer(family, list[i].name, list[i].pointer, list[i].alignment,
+                                    list[i].optional);
+    if (!status)
+        status = check_sum("d_A_log", a->d_A_log, 4, "A_log", a->A_log);
+    if (!status)
+        status = check_sum("d_dt_bias", a->d_dt_bias, 16, "dt_bias", a->dt_bias);
+    if (!status)
+        status = gen__kda_check_stride(family, "d_o_stride", dims, a->d_o_stride, 8,
+                                       gen__kda_v_width(dims));
+    return status;
+}
+
+static enum gen_status check_plan(const gen_plan *plan)
+{
+    const int32_t *dims = plan->dims, keep = dims[KDA_BWD_KEEP];
+    const enum gen_status status = gen__kda_check_dims(family, dims);
+    if (status)
+        return status;
+    if ((keep == 0 || keep == 1) &&
+        (plan->num_launches == 1 || plan->num_launches == KDA_BWD_NUM_LAUNCHES))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_MISMATCH,
+                     "%s: the plan's launches are not what gen_select() writes", family);
+}
+
+static enum gen_status check_args(const gen_plan *plan, const gen_kda_bwd_args *a)
+{
+    const int32_t *dims = plan->dims;
+    const gen_kda_intra_args inputs = gen__kda_bwd_inputs(a);
+    enum gen_status status = check_plan(plan);
+    if (!status)
+        status = gen__kda_check_intra(family, dims, &inputs);
+    if (!status)
+        status = check_states(dims, a);
+    if (!status)
+        status = check_gradients(dims, a);
+    return status ? status : gen__kda_check_lengths(family, dims, a->cu_seqlens_host);
+}
+
+/* Parameters of any launch. */
+union any_params {
+    struct gen_kda_bwd_params own;
+    struct gen_kda_gate_params gate;
+    struct gen_kda_chunk_intra_params chunk_intra;
+    struct gen_kda_chunk_h_params chunk_h;
+    struct gen_kda_bwd_dav_params dav;
+    struct gen_kda_bwd_dhu_params dhu;
+    struct gen_kda_bwd_wy_params wy;
+    struct gen_kda_bwd_intra_params intra;
+    struct gen_kda_gate_bwd_params gate_bwd;
+    struct gen_kda_qk_bwd_params qk_bwd;
+};
+
+static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
+                              void *workspace, void *out)
+{
+    const gen_kda_bwd_args *a = (const gen_kda_bwd_args *)base;
+    const int32_t *dims = plan->dims;
+    const enum gen_status status = launch ? GEN_OK : check_args(plan, a);
+    if (status || !out)
+        return status;
+    if (gen__kda_bwd_stage(dims, launch))
+        return gen__kda_bwd_stage_params(dims, launch, a, workspace, out);
+    gen__kda_bwd_own_params(dims, launch, a, workspace, out);
+    return GEN_OK;
+}
+
+static const char *const coords[] = {"tiles"};
+
+const struct gen__family gen__family_kda_bwd = {
+    .name = family,
+    .tag = GEN_KDA_BWD,
+    .problem_size = sizeof(gen_kda_bwd_problem),
+    .args_size = sizeof(gen_kda_bwd_args),
+    .params_size = sizeof(union any_params),
+    .required = gen__kda_required,
+    .num_required = KDA_NUM_REQUIRED,
+    .facts = KDA_STAGE_FACTS,
+    .coords = coords,
+    .num_coords = 1,
+    .max_distance = GEN__ANY_DISTANCE,
+    .fields = fields,
+    .num_fields = sizeof fields / sizeof *fields,
+    .check = check,
+    .fits = gen__fits_always,
+    .predict = predict,
+    .plan = plan,
+    .parts = parts,
+    .part_families = part_families,
+    .num_part_families = sizeof part_families / sizeof *part_families,
+    .params = params,
+    .reference = gen__kda_bwd_reference,
+    .exact = gen__kda_bwd_exact,
+    .tensors = gen__kda_bwd_tensors,
+    .default_args = gen__kda_bwd_default_args,
+    .fill = gen__kda_bwd_fill,
+    .cost = gen__kda_bwd_cost,
+    .case_name = gen__kda_bwd_case_name,
+    .forms = gen__kda_bwd_forms,
+    .num_forms = GEN__KDA_BWD_NUM_FORMS,
+    .form = gen__kda_bwd_form,
+    .data = gen__kda_bwd_data,
+};
