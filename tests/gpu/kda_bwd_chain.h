@@ -5,6 +5,7 @@
 #ifndef TEST_KDA_BWD_CHAIN_H
 #define TEST_KDA_BWD_CHAIN_H
 
+#include "common/problem_text.h"
 #include "common/session.h"
 #include "families/kda/stage.h"
 
