@@ -11,6 +11,9 @@ __attribute__((format(printf, 2, 3)))
 enum gen_status
 gen__fail(enum gen_status status, const char *format, ...);
 
+/* "TABLE" */
+const char *gen__why_name(enum gen_why why);
+
 /* Is there a struct of this library's size, which its caller says, lest what is behind a smaller
  * one be overwritten? */
 #define GEN__CHECK_STRUCT(pointer, type)          \

@@ -98,7 +98,7 @@ enum gen_status gen__device_check(const gen_device *device)
                          "device->backend is %u, allowed are GEN_BACKEND_CUDA (0) and "
                          "GEN_BACKEND_CPU (1)",
                          device->backend);
-    if (!gen__is_capability(device->compute_capability))
+    if (device->compute_capability < 10 || device->compute_capability > 9999)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "device->compute_capability is %u, expected 10 * major + minor, such as "
                          "90 for sm_90",

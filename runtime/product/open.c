@@ -95,6 +95,16 @@ static bool allocate(gen_library *library)
            library->next_group && library->variants && library->families && library->loader;
 }
 
+static enum gen_status check_paths(const char *name, const char *const *paths, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!paths || !paths[i])
+            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                             "options->%s has no path %zu, and num_%s is %zu", name, i, name,
+                             count);
+    return GEN_OK;
+}
+
 /* The options as this library's struct, an older caller's, or NULL for all defaults. */
 static enum gen_status read_options(const gen_open_options *from, gen_open_options *options)
 {
@@ -110,17 +120,10 @@ static enum gen_status read_options(const gen_open_options *from, gen_open_optio
     if (options->path && options->data)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "options has both of path and data, one at most is allowed");
-    for (size_t i = 0; i < options->num_table_paths; i++)
-        if (!options->table_paths || !options->table_paths[i])
-            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "options->table_paths has no path %zu, and num_table_paths is %zu", i,
-                             options->num_table_paths);
-    for (size_t i = 0; i < options->num_more_paths; i++)
-        if (!options->more_paths || !options->more_paths[i])
-            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "options->more_paths has no path %zu, and num_more_paths is %zu", i,
-                             options->num_more_paths);
-    return GEN_OK;
+    const enum gen_status status =
+        check_paths("table_paths", options->table_paths, options->num_table_paths);
+    return status ? status
+                  : check_paths("more_paths", options->more_paths, options->num_more_paths);
 }
 
 static enum gen_status open_pack(const char *label, struct gen__pack *pack)

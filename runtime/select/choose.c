@@ -1,29 +1,15 @@
 /*
- * The rules of selection: what can run, and which of it is preferred.
+ * The rules of selection. Eligibility says what can run, preference orders it; the first rule that
+ * finds something decides:
  *
- * Eligibility (gen__eligible) says what can run: the target's code runs on the device's compute
- * capability, shared memory suffices, the family has no objection, the workspace is allowed.
- * Preference only orders what is eligible; the first rule that finds something decides:
+ *   TABLE     the nearest row of the device's own class, within the family's max_distance
+ *   NEAREST   that of the nearest class of the same compute capability, looked up where as much
+ * work falls to an SM as here MODEL     the family's least estimate over the variants of the best
+ * target FALLBACK  the group's fallback, where the family has no estimate
  *
- *   TABLE     the device's own class (compute capability and number of SMs): the row nearest in the
- *             sum of |log2| distances of the coordinates, if it is within the family's max_distance
- *             (and within an octave, where rows of the key name variants that the product lacks)
- *   NEAREST   the nearest measured class of the same compute capability, by the sum of |log2|
- *             ratios of SMs, bandwidth and L2, that has a row within max_distance. The first
- *             coordinate counts the work that there is to partition, so the row is looked up where
- *             as much of it falls to an SM as here
- *   MODEL     the least estimate of the family, over the variants of the best target that has an
- *             eligible one
- *   FALLBACK  the group's fallback, where the family has no estimate
- *
- * PTX is never preferred to machine code: no row names it where the product has
- * machine code for the row's class and key (format/rows.c drops such rows), and of
- * targets text is the last, which MODEL and FALLBACK reach where no variant of the
- * others is eligible. The driver would have to compile it when it is first used.
- *
- * Rows whose variant is not eligible are passed over. Nothing here allocates, locks, calls the
- * system or writes but to *choice; MODEL asks the family's fits() and predict() once for each
- * variant of the group, some microseconds for 240 variants.
+ * PTX comes last: rows that name it beside machine code were dropped (format/rows.c), and of the
+ * targets text is the last. Nothing here allocates, locks, calls the system or writes but to
+ * *choice. MODEL takes some microseconds for 240 variants.
  */
 #include "family/gpus.h"
 #include "select/select.h"

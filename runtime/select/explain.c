@@ -295,11 +295,6 @@ static void log_explanation(const struct gen__ask *ask)
 void gen__log_select(const struct gen__ask *ask, enum gen_status status,
                      const struct gen__choice *choice, const char *part_of)
 {
-    static const char *const names[] = {
-#define NAME(name, text) #name,
-        GEN_WHY_MAP(NAME)
-#undef NAME
-    };
     char text[1536], class[32] = "cpu", us[32] = "-", octaves[32] = "-";
     const gen_problem *problem = ask->problem;
     if (ask->device->backend != GEN_BACKEND_CPU)
@@ -315,7 +310,7 @@ void gen__log_select(const struct gen__ask *ask, enum gen_status status,
                   choice && choice->facts
                       ? gen__variant_name(&ask->library->pack, choice->facts->index)
                       : "-",
-                  us, status ? "-" : names[choice->why], octaves);
+                  us, status ? "-" : gen__why_name(choice->why), octaves);
     gen__text_add(&line, "part_of=%s flags=%#x workspace_mib=%u problem=", part_of ? part_of : "-",
                   problem->flags, problem->max_workspace_mib);
     put_problem(&line, ask);
