@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Beyond this a kernel's shared memory, static and dynamic together, must be opted into. */
-#define SHARED_WITHOUT_OPT_IN (48u * 1024u)
+#define SHARED_WITHOUT_OPT_IN (UINT64_C(48) << 10)
 #define WORKSPACE_ALIGNMENT 256u
 
 #define COLD __attribute__((noinline, cold))

@@ -118,8 +118,8 @@ static void fill_named(const struct gpu *gpu, uint32_t num_sms, gen_device *devi
                            .backend = GEN_BACKEND_CUDA,
                            .compute_capability = gpu->compute_capability,
                            .num_sms = num_sms,
-                           .shared_per_block = arch->shared_per_block,
-                           .shared_per_sm = arch->shared_per_sm,
+                           .shared_per_block = arch ? arch->shared_per_block : 0,
+                           .shared_per_sm = arch ? arch->shared_per_sm : 0,
                            .l2_bytes = gpu->l2_bytes,
                            .memory_gbps = gpu->memory_gbps,
                            .ordinal = -1};
