@@ -61,3 +61,13 @@ enum gen_status gen__bad_struct(const void *pointer, const char *name, size_t ex
                      "%s->size is %u, expected %zu (sizeof(%s)); set it before the call", name,
                      size, expected, type);
 }
+
+void gen__give(void *to, const void *from, uint32_t full)
+{
+    uint32_t size;
+    memcpy(&size, to, sizeof(size));
+    memcpy(to, from, size < full ? size : full);
+    if (size > full)
+        memset((char *)to + full, 0, size - full);
+    memcpy(to, &size, sizeof(size));
+}

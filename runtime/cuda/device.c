@@ -55,6 +55,6 @@ enum gen_status gen_device_query(int ordinal, gen_device *device)
     if (!status)
         status = describe(driver, ordinal, &found);
     if (!status)
-        *device = found;
+        gen__give(device, &found, sizeof(found));
     return status;
 }

@@ -42,6 +42,13 @@ COLD static enum gen_status bad_plan(const gen_library *library, const gen_plan 
                      family ? family->name : "no family of this runtime");
 }
 
+/* A plan that a newer caller has room for more in than this library wrote, as this library's. */
+static inline bool is_longer(const gen_plan *plan, gen_plan *own)
+{
+    return __builtin_expect(plan && plan->size > sizeof(*plan), 0) &&
+           gen__struct_fit(own, sizeof(*own), 0, plan, plan->size, GEN__MOST_OUTPUT);
+}
+
 /* Families whose variants a plan may launch: its own, and those of its parts. */
 static inline bool may_launch(const struct gen__family *family, const struct gen__family *other)
 {
@@ -197,6 +204,9 @@ static enum gen_status load_in_context(const gen_library *library, uint32_t vari
 enum gen_status gen_preload(const gen_library *library, const gen_plan *plan)
 {
     enum gen_status status = GEN_OK;
+    gen_plan own;
+    if (is_longer(plan, &own))
+        plan = &own;
     const struct gen__family *family = check_plan(library, plan, &status);
     if (!family || plan->backend == GEN_BACKEND_CPU)
         return status;
@@ -381,6 +391,9 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
                            void *workspace, gen_stream stream)
 {
     enum gen_status status = GEN_OK;
+    gen_plan own;
+    if (is_longer(plan, &own))
+        plan = &own;
     const struct gen__family *family = check_plan(library, plan, &status);
     if (!family)
         return status;

@@ -2,6 +2,7 @@
  * not there. cuda/device.c describes those that are. */
 #include "family/gpus.h"
 #include "core/text.h"
+#include "family/family.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -82,11 +83,20 @@ const char *gen__target_for(uint32_t compute_capability)
     return arch ? arch->target : "compute_80";
 }
 
+/* Of a newer caller, with nothing that this library does not know? (An older one's has the same
+ * fields until the struct grows; then gen__ask() must complete it as it does a problem.) */
+__attribute__((noinline, cold)) static bool is_known(const gen_device *device)
+{
+    gen_device known;
+    _Static_assert(sizeof(known) == GEN__LEAST_gen_device, "no older caller has fewer fields");
+    return gen__struct_fit(&known, sizeof(known), 0, device, device->size, GEN__MOST_OUTPUT);
+}
+
 enum gen_status gen__device_check(const gen_device *device)
 {
     if (!device)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "device is NULL");
-    if (device->size != sizeof(gen_device))
+    if (device->size != sizeof(gen_device) && !is_known(device))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "device->size is %u, expected %zu (sizeof(gen_device)); was it filled by "
                          "gen_device_query() or gen_device_named()?",
@@ -160,13 +170,8 @@ static const struct gpu *parse_arch(const char *name, int64_t *num_sms)
     return gpu;
 }
 
-enum gen_status gen_device_named(const char *name, gen_device *device)
+static enum gen_status find_named(const char *name, gen_device *device)
 {
-    if (!name)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "name is NULL");
-    const enum gen_status status = GEN__CHECK_STRUCT(device, gen_device);
-    if (status)
-        return status;
     if (!strcasecmp(name, "cpu")) {
         *device = (gen_device){.size = sizeof(*device),
                                .backend = GEN_BACKEND_CPU,
@@ -196,6 +201,19 @@ enum gen_status gen_device_named(const char *name, gen_device *device)
                          (long long)num_sms);
     fill_named(gpu, (uint32_t)num_sms, device);
     return GEN_OK;
+}
+
+enum gen_status gen_device_named(const char *name, gen_device *device)
+{
+    gen_device found;
+    if (!name)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "name is NULL");
+    enum gen_status status = GEN__CHECK_STRUCT(device, gen_device);
+    if (!status)
+        status = find_named(name, &found);
+    if (!status)
+        gen__give(device, &found, sizeof(found));
+    return status;
 }
 
 uint32_t gen__published_gbps(uint32_t compute_capability, uint32_t num_sms)

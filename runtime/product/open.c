@@ -257,7 +257,7 @@ enum gen_status gen_library_info_get(const gen_library *library, gen_library_inf
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "library is NULL");
     const enum gen_status status = GEN__CHECK_STRUCT(info, gen_library_info);
     if (!status)
-        *info = library->info;
+        gen__give(info, &library->info, sizeof(library->info));
     return status;
 }
 
@@ -275,8 +275,8 @@ enum gen_status gen_variant_get(const gen_library *library, uint32_t index, gen_
                          (long long)pack->index->num_variants - 1);
     const struct gen_pack_variant *v = &pack->variants[index];
     const struct gen_pack_group *g = &pack->groups[v->group];
-    *info = (gen_variant_info){
-        .size = sizeof(*info),
+    const gen_variant_info known = {
+        .size = sizeof(known),
         .name = gen__pack_string(pack, v->name),
         .family = gen__pack_string(pack, pack->families[g->family].name),
         .required = gen__pack_string(pack, g->name),
@@ -290,5 +290,6 @@ enum gen_status gen_variant_get(const gen_library *library, uint32_t index, gen_
         .digest = v->source_digest,
         .code_digest = v->code_digest,
     };
+    gen__give(info, &known, sizeof(known));
     return GEN_OK;
 }

@@ -122,22 +122,34 @@ static inline enum gen_status select_by_rules(const struct gen__ask *ask, gen_pl
     return status;
 }
 
+/* Into the plan of a caller whose struct has another size, or for a device that has. */
+__attribute__((noinline, cold)) static enum gen_status select_resized(const struct gen__ask *ask,
+                                                                      gen_plan *plan)
+{
+    gen_plan made = {0};
+    const enum gen_status status = select_by_rules(ask, &made);
+    if (!status)
+        gen__give(plan, &made, sizeof(made));
+    return status;
+}
+
 enum gen_status gen_select(const gen_library *library, const gen_device *device,
                            const gen_problem *problem, gen_plan *plan)
 {
     struct gen__memo_key key;
     struct gen__ask ask;
+    const bool own = library && device && device->size == sizeof(*device) && problem && plan &&
+                     plan->size == sizeof(*plan);
     /* What gen_set_log() asks for goes by the rules once, though a plan was kept before. */
-    const uint64_t identity = library ? library->identity ^ (uint64_t)gen__log_now() << 32 : 0;
-    if (library && device && device->size == sizeof(*device) && problem && plan &&
-        plan->size == sizeof(*plan) && gen__memo_get(&key, identity, device, problem, plan))
+    if (own && gen__memo_get(&key, library->identity ^ (uint64_t)gen__log_now() << 32, device,
+                             problem, plan))
         return GEN_OK;
     enum gen_status status = gen__ask(library, device, problem, &ask);
     if (!status)
         status = GEN__CHECK_STRUCT(plan, gen_plan);
     if (!status)
-        status = select_by_rules(&ask, plan);
-    if (!status) /* so the memo was asked */
+        status = own ? select_by_rules(&ask, plan) : select_resized(&ask, plan);
+    if (own && !status)
         gen__memo_put(&key, plan, gen__logs_select(library));
     return status;
 }
@@ -179,5 +191,9 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
     }
     const struct gen__choice choice = {
         .facts = &library->variants[index], .why = GEN_WHY_ASKED, .us = gen__predict(&ask, index)};
-    return finish_plan(&ask, &choice, plan);
+    gen_plan made = {0};
+    status = finish_plan(&ask, &choice, &made);
+    if (!status)
+        gen__give(plan, &made, sizeof(made));
+    return status;
 }
