@@ -4,13 +4,10 @@
  */
 #include "mla.h"
 
-#include "cuda/driver.h"
 #include "fake_cuda.h"
 #include "core/fastdiv.h"
 
-/* Never read: params() looks at addresses alone. */
-static _Alignas(64) unsigned char mla_memory[256];
-
+static _Alignas(64) unsigned char mla_memory[256]; /* never read: addresses alone count */
 static const struct gen__family *const family = &gen__family_mla_decode;
 
 /* Three requests of two tokens and 7 heads, cut; pages of 16 rows. */
