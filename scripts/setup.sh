@@ -4,7 +4,7 @@
 #
 #     scripts/setup.sh            compiler, CMake, Ninja, Lua 5.4, cmocka, Python
 #     scripts/setup.sh clang      clang, clang-format and clang-tidy as well; python: what a virtual environment needs;
-#                                 packages: what makes and checks Debian packages
+#                                 packages: what makes and checks Debian packages, and compares interfaces
 #
 # The CUDA toolkit itself is not installed: it is looked for in $CUDA_HOME,
 # $CUDA_PATH, beside nvcc on PATH and in /usr/local/cuda*.
@@ -41,6 +41,7 @@ for extra in "$@"; do
     packages)
         need dpkg-dev command -v dpkg-shlibdeps
         need lintian command -v lintian
+        need abigail-tools command -v abidiff
         ;;
     *) fail "unknown argument '$extra': allowed are clang, packages, python" ;;
     esac

@@ -101,7 +101,7 @@ static int better(const struct merge *m, const struct tuning_row *const rows[2])
             return b;
     }
     for (int i = 0; i < 2; i++) {
-        const int order = gen__natural_order(rows[0]->field[newer[i]], rows[1]->field[newer[i]]);
+        const int order = strverscmp(rows[0]->field[newer[i]], rows[1]->field[newer[i]]);
         if (order != 0)
             return order < 0;
     }
@@ -129,7 +129,7 @@ static void merge_rows(struct merge *m)
     out->rows = arena_alloc(&m->session->arena,
                             (m->table[0].count + m->table[1].count + 1) * sizeof *out->rows);
     for (;;) {
-        const struct tuning_row *rows[2];
+        const struct tuning_row *rows[2] = {NULL, NULL};
         for (int t = 0; t < 2; t++) {
             while (at[t] < m->table[t].count &&
                    has_failed(&m->table[!t], &m->table[t].rows[at[t]])) {

@@ -1,11 +1,10 @@
 /* la_decode, kda_decode and kda_prefill: operators on states. */
-#include "ffi.h"
+#include "stages.h"
 
 #include <attngen/kda_decode.h>
 #include <attngen/kda_prefill.h>
 #include <attngen/la_decode.h>
 #include <inttypes.h>
-#include <math.h>
 
 int FFI_EXPORT __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t num_args,
                                    TVMFFIAny *result);
@@ -13,11 +12,6 @@ int FFI_EXPORT __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t
                                     TVMFFIAny *result);
 int FFI_EXPORT __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args,
                                      TVMFFIAny *result);
-
-static float usual_scale(const struct ffi_call *call)
-{
-    return ffi_dim(call, 'd') > 0 ? 1 / sqrtf((float)ffi_dim(call, 'd')) : 1;
-}
 
 static void check_square(struct ffi_call *call, const char *what)
 {
@@ -37,14 +31,14 @@ int __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t num_args, T
     if (!ffi_begin(&call, "la_decode", args, num_args, 10, result))
         return -1;
     const DLTensor *q = ffi_tensor(&call, "q", "*hd", FFI_16_BITS);
-    const uint32_t same = q ? 1u << ffi_dtype(q) : FFI_16_BITS;
+    const uint32_t same = ffi_dtype_bit(q);
     const DLTensor *k = ffi_tensor(&call, "k", "*hd", same);
     const DLTensor *v = ffi_tensor(&call, "v", "*vd", same);
     const DLTensor *o = ffi_tensor(&call, "o", "*vd", same);
     const DLTensor *decay = ffi_tensor(&call, "decay", "=m", FFI_FP32);
     const DLTensor *state = ffi_tensor(&call, "state", "=svde", FFI_FP32);
     const DLTensor *slots = ffi_optional(&call, "slots", "=n", FFI_INT32);
-    const float scale = ffi_float(&call, "scale", usual_scale(&call));
+    const float scale = ffi_float(&call, "scale", ffi_usual_scale(&call));
     const bool v_first = ffi_bool(&call, "state_v_first");
     const bool zero = ffi_bool(&call, "zero_padding");
     if (call.failed)
@@ -94,7 +88,7 @@ static struct kda_inputs kda_inputs(struct ffi_call *call)
 {
     struct kda_inputs in;
     in.q = ffi_tensor(call, "q", "*hd", FFI_16_BITS);
-    const uint32_t same = in.q ? 1u << ffi_dtype(in.q) : FFI_16_BITS;
+    const uint32_t same = ffi_dtype_bit(in.q);
     in.k = ffi_tensor(call, "k", "*hd", same);
     in.v = ffi_tensor(call, "v", "*vd", same);
     in.g = ffi_tensor(call, "g", "*vd", same | FFI_FP32);
@@ -159,7 +153,7 @@ static void read_decode(struct ffi_call *call, struct decode *in)
     in->accepted = ffi_optional(call, "accepted", "=n", FFI_INT32);
     in->cu_seqlens = ffi_optional(call, "cu_seqlens", "=u", FFI_INT32);
     const int64_t most = ffi_optional_int(call, "num_tokens");
-    in->scale = ffi_float(call, "scale", usual_scale(call));
+    in->scale = ffi_float(call, "scale", ffi_usual_scale(call));
     in->lower_bound = ffi_float(call, "lower_bound", 0);
     in->gate_form = ffi_int32(call, "gate_form", 0, 2, 0);
     in->beta_form = ffi_int32(call, "beta_form", 0, 2, 0);
@@ -250,13 +244,13 @@ struct prefill {
 static void read_prefill(struct ffi_call *call, struct prefill *in)
 {
     in->kda = kda_inputs(call);
-    const uint32_t same = in->kda.q ? 1u << ffi_dtype(in->kda.q) : FFI_16_BITS;
+    const uint32_t same = ffi_dtype_bit(in->kda.q);
     in->initial = ffi_optional(call, "initial_state", "=nvde", FFI_FP32);
     in->final = ffi_optional(call, "final_state", "=nvde", FFI_FP32);
     in->states = ffi_optional(call, "states", "=cvde", same);
-    const DLTensor *cu_seqlens = ffi_optional(call, "cu_seqlens", "=u", FFI_INT32);
-    const int64_t most = ffi_optional_int(call, "max_seqlen");
-    in->scale = ffi_float(call, "scale", usual_scale(call));
+    int64_t most;
+    const DLTensor *cu_seqlens = ffi_cu_seqlens(call, &most);
+    in->scale = ffi_float(call, "scale", ffi_usual_scale(call));
     in->lower_bound = ffi_float(call, "lower_bound", -5);
     in->gate_form = ffi_int32(call, "gate_form", 0, 2, 0);
     in->beta_form = ffi_int32(call, "beta_form", 0, 2, 0);
@@ -267,9 +261,8 @@ static void read_prefill(struct ffi_call *call, struct prefill *in)
     if (!ffi_sequences(call, cu_seqlens, most, &in->sequences))
         return;
     const struct ffi_sequences *s = &in->sequences;
-    if ((in->initial || in->final) && ffi_dim(call, 'n') != s->batch)
-        ffi_fail(call, "ValueError", "%s has %d states; %d are wanted, one a sequence",
-                 in->initial ? "initial_state" : "final_state", (int)ffi_dim(call, 'n'), s->batch);
+    if (in->initial || in->final)
+        ffi_check_states(call, in->initial ? "initial_state" : "final_state", s);
     if (in->initial || in->final || in->states)
         check_square(call, "a state");
     if (in->states && ffi_dim(call, 'c') < s->chunks)

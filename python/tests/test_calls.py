@@ -204,6 +204,16 @@ def test_an_output_over_an_input_is_refused():
     assert (state == 1).all() and (fused[:, :3] == 1).all()
 
 
+@pytest.mark.parametrize("before", ["enable", "disable"])
+def test_the_first_call_leaves_the_garbage_collector_as_it_was(before):
+    import subprocess
+    import sys
+
+    code = f"import gc, attngen; gc.{before}(); attngen.Library(); print(gc.isenabled())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == str(before == "enable"), done.stderr
+
+
 # ---- products, selection ---------------------------------------------------------------------------
 
 

@@ -10,17 +10,18 @@
 // for mma.sync as for wgmma.
 #pragma once
 
-#include "kda_chunk_h/args.h"
+#include "kda/products.cuh"
 #include "kda/tile.cuh"
+#include "kda_chunk_h/args.h"
 #include "lib/half.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"
 #include "lib/ptx/mma.cuh"
-#include "lib/ptx/wgmma.cuh"
 #include "lib/swizzle.cuh"
 #include "lib/transpose.cuh"
 
 template <class element, int head_dim, bool wgmma> struct kda_states {
+    using products = kda_products<element, head_dim, wgmma, true>;
     static constexpr int rows = kda_stage::rows, cell = kda_stage::cell, tile = head_dim / 64 * cell;
     // That compute, and that load and store: the same or others.
     static constexpr int threads = 128;
@@ -56,8 +57,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     // ---- operands ----
 
     // A chunk's, to a stage.
-    static __device__ __forceinline__ void ask(const gen_kda_chunk_h_params &p, const work &b, int chunk,
-                                               unsigned stage)
+    static __device__ __forceinline__ void issue_chunk(const gen_kda_chunk_h_params &p, const work &b, int chunk,
+                                                       unsigned stage)
     {
         constexpr int count = rows / (threads / 32);
         const int row = threadIdx.x % threads / 32 * count, valid = b.sequence.length - chunk * rows;
@@ -117,7 +118,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
 
     // A tile of 64 rows (columns of V), transposed: `count` rows of 64 elements, `stride` apart, the first `valid` of them.
     template <int count>
-    static __device__ __forceinline__ void store_turned(void *to, unsigned from, long long stride, int valid)
+    static __device__ __forceinline__ void store_transposed(void *to, unsigned from, long long stride, int valid)
     {
         constexpr int warps = threads / 32;
         const int lane = threadIdx.x % 32;
@@ -142,7 +143,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
         if constexpr (wgmma)
             copy_out<part, count>(to, from, stride, valid);
         else
-            store_turned<count>(to, from, stride, valid);
+            store_transposed<count>(to, from, stride, valid);
     }
 
     // What a chunk has made.
@@ -206,26 +207,15 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
             each_element(p, b, [&](int i, int at) { to[state_of(p, b) + at] = s[i]; });
     }
 
-    // An accumulator rounded, or what it is the negative of: the left operand of the next product ...
-    template <bool negative, int steps>
-    static __device__ __forceinline__ void round_all(const float (&d)[8 * steps], unsigned (&x)[steps][4])
-    {
-#pragma unroll
-        for (int k = 0; k < steps; k++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                x[k][i] = pack2<element>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]) ^ (negative ? 0x80008000u : 0);
-    }
-
-    // ... and a tile, its 64 rows columns of V, or transposed.
+    // A left operand as a tile, its 64 rows columns of V, or transposed.
     template <int steps>
-    static __device__ __forceinline__ void put(unsigned to, const unsigned (&x)[steps][4], bool turned)
+    static __device__ __forceinline__ void put(unsigned to, const unsigned (&x)[steps][4], bool transposed)
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 #pragma unroll
         for (int k = 0; k < steps; k++) {
             if constexpr (wgmma) { // matrix i: columns 8 (i / 2) of the step's, rows 8 (i % 2) of the warp's
-                if (turned)
+                if (transposed)
                     stmatrix_x4_trans(swizzled<128>(to, 16 * k + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2),
                                       x[k]);
                 else
@@ -256,103 +246,24 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
         }
     }
 
-    // S' times the chunk's decay.
-    static __device__ __forceinline__ void decay(unsigned from, float (&s)[head_dim / 2])
-    {
-#pragma unroll
-        for (int n = 0; n < head_dim / 8; n++) {
-            const float2 x = ld_shared_v2_f32(from + (8 * n + threadIdx.x % 4 * 2) * 4);
-            s[4 * n] *= x.x, s[4 * n + 1] *= x.y;
-            s[4 * n + 2] *= x.x, s[4 * n + 3] *= x.y;
-        }
-    }
-
-    // d += a b', b with 64 rows, head_dim columns.
-    static __device__ __forceinline__ void times_rows(float (&d)[32], const unsigned (&a)[head_dim / 16][4], unsigned b)
-    {
-        if constexpr (wgmma) {
-            const unsigned long long matrix = wgmma_descriptor(b, 0, 1024);
-            wgmma_fence();
-#pragma unroll
-            for (int k = 0; k < head_dim / 16; k++)
-                wgmma_regs<element, false>(d, a[k], matrix + ((k / 4 * cell + k % 4 * 32) >> 4));
-            wgmma_commit_group();
-        } else {
-#pragma unroll
-            for (int k = 0; k < head_dim / 16; k++)
-#pragma unroll
-                for (int n = 0; n < 4; n++) {
-                    unsigned x[4];
-                    kda_stage::load_chunks_first(x, b, 16 * n, 2 * k);
-                    multiply(d, 2 * n, a[k], x);
-                }
-        }
-    }
-
-    // d += a b, b with 64 rows, head_dim columns.
-    static __device__ __forceinline__ void times_columns(float (&d)[head_dim / 2], const unsigned (&a)[4][4],
-                                                         unsigned b)
-    {
-        if constexpr (wgmma) {
-            const unsigned long long matrix = wgmma_descriptor(b, cell, 1024);
-            wgmma_fence();
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                wgmma_regs<element, true>(d, a[k], matrix + (k * 2048 >> 4));
-            wgmma_commit_group();
-        } else {
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-#pragma unroll
-                for (int n = 0; n < head_dim / 16; n++) {
-                    unsigned x[4];
-                    kda_stage::load_rows_first_trans(x, b, 16 * k, 2 * n);
-                    multiply(d, 2 * n, a[k], x);
-                }
-        }
-    }
-
-    // Columns 8 t to 8 t + 15.
-    template <int size>
-    static __device__ __forceinline__ void multiply(float (&d)[size], int t, const unsigned (&a)[4],
-                                                    const unsigned (&x)[4])
-    {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float y[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                y[i] = d[4 * (t + h) + i];
-            mma_m16n8k16<element>(y, a, x[2 * h], x[2 * h + 1]);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                d[4 * (t + h) + i] = y[i];
-        }
-    }
-
-    template <int size> static __device__ __forceinline__ void landed(float (&d)[size])
-    {
-        if constexpr (wgmma) {
-            wgmma_wait_group<0>();
-            wgmma_fence_registers(d);
-        }
-    }
-
     // A chunk that is there: S', and what goes out to `made`.
     static __device__ __forceinline__ void step(unsigned stage, unsigned decays, unsigned made, bool vk,
                                                 float (&s)[head_dim / 2])
     {
         unsigned left[head_dim / 16][4], new_left[4][4];
         float vn[32];
-        round_all<false>(s, left);
+        products::round_operand(s, left);
         load_values(stage + u, vn);
-        decay(decays, s); // here, for between the products ptxas waits for the state's registers (C7517)
-        times_rows(vn, left, stage + w);
+        products::decay_columns(decays,
+                                s); // here, for between the products ptxas waits for the state's registers (C7517)
+        products::fence();
+        products::times_rows(vn, left, stage + w);
         put(made, left, !vk); // while the product is made
-        landed(vn);
-        round_all<true>(vn, new_left);
-        times_columns(s, new_left, stage + kg);
+        products::template finish<0>(vn);
+        products::template round_operand<true>(vn, new_left);
+        products::fence();
+        products::template times_columns<0>(s, new_left, stage + kg);
         put(made + new_values, new_left, true);
-        landed(s);
+        products::template finish<0>(s);
     }
 };

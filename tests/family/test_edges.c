@@ -8,6 +8,7 @@
 #include "families/la_decode/la_decode.h"
 #include "families/mla_decode/mla_decode.h"
 #include "test.h"
+#include "common/problem_text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -198,6 +199,9 @@ static void products_at_their_limits(void **state)
          "batch * seq_len = 16"},
         {"kda_prefill", "batch=1 seq_len=2097088 num_qk_heads=1 num_v_heads=65536",
          "batch=1 seq_len=2097152 num_qk_heads=1 num_v_heads=65536", "<= 2147483647"},
+        {"kda_bwd", "batch=1 seq_len=2097088 num_qk_heads=1 num_v_heads=65536",
+         "batch=1 seq_len=2097088 num_qk_heads=2 num_v_heads=65536", "<= 2147483647"},
+        {"kda_bwd", "batch=1 seq_len=64 keep=1", "batch=1 seq_len=64 keep=2", "keep = 2"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const struct gen__family *family = gen__family_by_name(pairs[i].family);
@@ -342,6 +346,8 @@ static const char *const calls[][2] = {
     {"kda_prefill", "batch=2 seq_len=100 num_qk_heads=2 num_v_heads=4 head_dim=64"},
     {"kda_intra", "batch=2 seq_len=100 num_qk_heads=2 num_v_heads=4 head_dim=64"},
     {"kda_chunk_intra", "batch=2 seq_len=100 num_qk_heads=2 num_v_heads=4 head_dim=64"},
+    {"kda_bwd", "batch=2 seq_len=100 num_qk_heads=2 num_v_heads=4 head_dim=64"},
+    {"kda_bwd", "batch=2 seq_len=100 num_qk_heads=2 num_v_heads=4 head_dim=64 keep=1"},
 };
 
 static void strides_at_their_limits(void **state)

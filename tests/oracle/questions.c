@@ -1,6 +1,7 @@
 /* Drawing devices and problems: real problems of the shape files, changed in some of their fields,
  * on real and on odd devices, with every flag. */
 #include "questions.h"
+#include "common/problem_text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -174,6 +175,7 @@ void question_make(const struct recorded *recorded, uint32_t index, struct quest
 {
     struct random random = {.state = index * 0xd1342543de82ef95ull + 1};
     memset(question, 0, sizeof(*question));
+    memset(question->behind, 0xff, sizeof(question->behind));
     draw_device(&random, &question->device);
     const struct gen__family *wanted = recorded->families[draw(&random, recorded->num_families)];
     const bool any = chance(&random, 40);

@@ -6,6 +6,7 @@
 
 struct question {
     gen_device device;
+    uint8_t behind[GEN__MOST_OUTPUT]; /* not zero: a device that says more is of nobody's version */
     const struct gen__family *family;
     union {
         gen_problem base;

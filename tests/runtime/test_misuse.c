@@ -1,6 +1,7 @@
 /* Plans that were changed, and structs of another size than the library's. */
 #include "test.h"
 
+#include "core/status.h"
 #include "fake.h"
 #include "toy.h"
 
@@ -77,7 +78,7 @@ static void halves_of_two_plans_are_none(void **state)
     assert_status(gen_select(l.library, &l.cpu, &large.base, &b), GEN_OK);
     memcpy(a.dims, b.dims, sizeof(a.dims));
     refuse(l.library, &a, out);
-    assert_message("the plan of line is not as gen_select() made it (its seal differs)");
+    assert_message("the plan of line is not as gen_select() made it");
     toy_close(l.library);
 }
 
@@ -107,7 +108,7 @@ static void as_many_launches_as_there_may_be(void **state)
     assert_int_equal(fake.cuda->num_launches, GEN_PLAN_MAX_LAUNCHES);
     plan.dims[0]++;
     refuse(library, &plan, out);
-    assert_message("its seal differs");
+    assert_message("is not as gen_select() made it");
     toy_close(library);
 }
 
@@ -162,7 +163,7 @@ union room {
     gen_library_info info;
     gen_variant_info variant;
     gen_plan plan;
-    unsigned char bytes[sizeof(gen_plan) + 64];
+    unsigned char bytes[GEN__MOST_OUTPUT + 64];
 };
 
 static struct library opened;
@@ -209,7 +210,7 @@ static enum gen_status call_select_variant(union room *r)
                               &r->plan);
 }
 
-static void a_struct_of_another_size_is_left_alone(void **state)
+static void structs_of_other_versions(void **state)
 {
     (void)state;
     static const struct {
@@ -229,7 +230,8 @@ static void a_struct_of_another_size_is_left_alone(void **state)
     opened = open_library();
     for (size_t c = 0; c < sizeof(calls) / sizeof(calls[0]); c++) {
         const uint32_t full = (uint32_t)calls[c].size;
-        const uint32_t sizes[] = {0, 4, full - 8, full - 1, full + 1, full + 8, UINT32_MAX};
+        const uint32_t sizes[] = {0, 4, full - 8, full - 1, GEN__MOST_OUTPUT + 1, UINT32_MAX};
+        const uint32_t more[] = {full, full + 1, full + 8, GEN__MOST_OUTPUT};
         union room room, before;
         asked = toy_problem(GEN_LINE, 4 + (int32_t)c);
         for (int again = 0; again < 3; again++) { /* also of what is kept */
@@ -242,15 +244,71 @@ static void a_struct_of_another_size_is_left_alone(void **state)
                 assert_message("; set it before the call");
                 assert_memory_equal(&room, &before, sizeof(room));
             }
-            memset(&room, 0x5a, sizeof(room));
-            room.size = full;
-            assert_status(calls[c].call(&room), GEN_OK);
-            assert_int_equal(room.size, full);
-            for (size_t i = full; i < sizeof(room); i++)
-                assert_int_equal(room.bytes[i], 0x5a);
+            union room usual = {.size = full};
+            assert_status(calls[c].call(&usual), GEN_OK);
+            for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++) {
+                memset(&room, 0x5a, sizeof(room));
+                room.size = more[i];
+                assert_status(calls[c].call(&room), GEN_OK);
+                assert_int_equal(room.size, more[i]);
+                assert_memory_equal(room.bytes + 4, usual.bytes + 4, full - 4);
+                for (size_t k = full; k < sizeof(room); k++)
+                    assert_int_equal(room.bytes[k], k < more[i] ? 0 : 0x5a);
+            }
         }
     }
     toy_close(opened.library);
+}
+
+/* What they give back: a device and a plan with more behind, which must be zero. */
+static void structs_come_back_longer(void **state)
+{
+    (void)state;
+    static float data[2][8];
+    const gen_toy_args args = {{sizeof(args), GEN_LINE}, data[0], data[1]};
+    union room device, plan;
+    opened = open_library();
+    asked = toy_problem(GEN_LINE, 8);
+    memset(&device, 0, sizeof(device));
+    memset(&plan, 0, sizeof(plan));
+    device.size = sizeof(gen_device) + 8;
+    plan.size = sizeof(gen_plan) + 16;
+    assert_status(gen_device_named("h200", &device.device), GEN_OK);
+    assert_status(gen_select(opened.library, &device.device, &asked.base, &plan.plan), GEN_OK);
+    assert_int_equal(plan.size, sizeof(gen_plan) + 16);
+    assert_status(gen_preload(opened.library, &plan.plan), GEN_OK);
+    assert_status(gen_launch(opened.library, &plan.plan, &args.base, NULL, NULL), GEN_OK);
+    plan.bytes[sizeof(gen_plan) + 15] = 1;
+    assert_status(gen_preload(opened.library, &plan.plan), GEN_STATUS_MISMATCH);
+    assert_status(gen_launch(opened.library, &plan.plan, &args.base, NULL, NULL),
+                  GEN_STATUS_MISMATCH);
+    assert_message("plan->size is 448, expected 432");
+    plan.bytes[sizeof(gen_plan) + 15] = 0;
+    plan.plan.dims[0]++;
+    assert_status(gen_launch(opened.library, &plan.plan, &args.base, NULL, NULL),
+                  GEN_STATUS_MISMATCH);
+    assert_message("is not as gen_select() made it");
+    device.bytes[sizeof(gen_device) + 7] = 1;
+    assert_status(gen_select(opened.library, &device.device, &asked.base, &plan.plan),
+                  GEN_STATUS_INVALID_ARGUMENT);
+    assert_message("device->size is 108, expected 100");
+    toy_close(opened.library);
+}
+
+/* A struct that has grown since: its older callers get what they have room for. */
+static void a_shorter_struct_gets_its_part(void **state)
+{
+    (void)state;
+    const uint32_t from[] = {16, 2, 3, 4};
+    uint32_t to[] = {12, 7, 7, 7, 7, 7};
+    gen__give(to, from, sizeof(from));
+    assert_memory_equal(to, ((uint32_t[]){12, 2, 3, 7, 7, 7}), sizeof(to));
+    to[0] = 20;
+    gen__give(to, from, sizeof(from));
+    assert_memory_equal(to, ((uint32_t[]){20, 2, 3, 4, 0, 7}), sizeof(to));
+    to[0] = 8;
+    gen__give(to, from, sizeof(from));
+    assert_memory_equal(to, ((uint32_t[]){8, 2, 3, 4, 0, 7}), sizeof(to));
 }
 
 int main(void)
@@ -260,7 +318,9 @@ int main(void)
         cmocka_unit_test(halves_of_two_plans_are_none),
         cmocka_unit_test(as_many_launches_as_there_may_be),
         cmocka_unit_test(nothing_to_do_on_the_cpu),
-        cmocka_unit_test(a_struct_of_another_size_is_left_alone),
+        cmocka_unit_test(structs_of_other_versions),
+        cmocka_unit_test(structs_come_back_longer),
+        cmocka_unit_test(a_shorter_struct_gets_its_part),
         cmocka_unit_test(every_plan_is_sealed),
     };
     return cmocka_run_group_tests_name("misuse", tests, fake_open, NULL);

@@ -31,18 +31,21 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-/* All variants are for the same: what the stages' bytes take. */
+/* Bytes that all launches move: of a token's channel of a value head, and of a query head; of its
+ * rows of 64 scores; and of the K x V elements of a chunk's states, h and d_h, each written and
+ * read once. Beside them betas do not count. */
+enum { V_CHANNEL = 116, QK_CHANNEL = 28, SCORES = 24, STATES = 4 * 2 };
+
+/* All variants are for the same. */
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
     int32_t usual[KDA_NUM_DIMS];
     const int32_t *dims = gen__kda_usual(base, gen__kda_bwd_dims(base), usual);
-    const double d = dims[KDA_HEAD_DIM], tokens = (double)gen__kda_tokens(dims);
-    const double states = gen__kda_bwd_dims(base)[KDA_BWD_KEEP] ? 4 : 5; /* reads and writes */
-    const double elements = 82 + 2 * states * d / KDA_CHUNK;
-    const double scores = 2 * (2 * 2 + 2 * 4 + 2) * KDA_CHUNK;
-    const double bytes =
-        tokens * (dims[KDA_V_HEADS] * (d * elements + scores) + dims[KDA_QK_HEADS] * d * 24);
+    const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS],
+                 tokens = (double)gen__kda_tokens(dims);
+    const double head = V_CHANNEL * d + SCORES * KDA_CHUNK + STATES * d * d / KDA_CHUNK;
+    const double bytes = tokens * (heads * head + dims[KDA_QK_HEADS] * QK_CHANNEL * d);
     (void)variant;
     return KDA_BWD_NUM_LAUNCHES * gen__kda_stage_us(device, bytes / KDA_BWD_NUM_LAUNCHES);
 }
@@ -235,10 +238,42 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     const enum gen_status status = launch ? GEN_OK : check_args(plan, a);
     if (status || !out)
         return status;
-    if (gen__kda_bwd_stage(dims, launch))
-        return gen__kda_bwd_stage_params(dims, launch, a, workspace, out);
+    const struct gen__family *stage = gen__kda_bwd_stage(dims, launch);
+    if (stage)
+        return gen__kda_bwd_stage_params(stage, dims, launch, a, workspace, out);
     gen__kda_bwd_own_params(dims, launch, a, workspace, out);
     return GEN_OK;
+}
+
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_bwd_args *a = (const gen_kda_bwd_args *)base;
+    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
+    const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d * 2, v = heads * d;
+    const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t beta = (int64_t)gen__kda_beta_bytes(dims), states = dims[KDA_BATCH] * v * d * 4;
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
+    gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, a->v_stride * 2);
+    gen__reads_rows(&list[3], "g", a->g, v * g, tokens, a->g_stride * g);
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
+    gen__reads(&list[5], "A_log", a->A_log, heads * 4);
+    gen__reads(&list[6], "dt_bias", a->dt_bias, v * 4);
+    gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__reads(&list[8], "initial_state", a->initial_state, states);
+    gen__reads(&list[9], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
+    gen__reads_rows(&list[10], "d_o", a->d_o, v * 2, tokens, a->d_o_stride * 2);
+    gen__reads(&list[11], "d_final_state", a->d_final_state, states);
+    gen__writes(&list[12], "d_q", a->d_q, tokens * qk);
+    gen__writes(&list[13], "d_k", a->d_k, tokens * qk);
+    gen__writes(&list[14], "d_v", a->d_v, tokens * v * 2);
+    gen__writes(&list[15], "d_g", a->d_g, tokens * v * g);
+    gen__writes(&list[16], "d_beta", a->d_beta, tokens * heads * beta);
+    gen__writes(&list[17], "d_A_log", a->d_A_log, heads * 4);
+    gen__writes(&list[18], "d_dt_bias", a->d_dt_bias, v * 4);
+    gen__writes(&list[19], "d_initial_state", a->d_initial_state, states);
+    return 20;
 }
 
 static const char *const coords[] = {"tiles"};
@@ -265,6 +300,7 @@ const struct gen__family gen__family_kda_bwd = {
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
     .params = params,
+    .extents = extents,
     .reference = gen__kda_bwd_reference,
     .exact = gen__kda_bwd_exact,
     .tensors = gen__kda_bwd_tensors,

@@ -182,9 +182,24 @@ static bool hard_data(const gen_problem *base, enum gen__data kind, const gen_ar
     }
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_bwd_dav_args *a = (const gen_kda_bwd_dav_args *)base;
+    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
+    const int64_t v = gen__kda_v_width(dims) * 2, matrix = tokens * heads * KDA_CHUNK;
+    gen__reads(&list[0], "v_new", a->v_new, tokens * v);
+    gen__reads_rows(&list[1], "d_o", a->d_o, v, tokens, a->d_o_stride * 2);
+    gen__reads(&list[2], "a_qk", a->a_qk, matrix * 2);
+    gen__reads(&list[3], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__writes(&list[4], "d_a_qk", a->d_a_qk, matrix * 4);
+    gen__writes(&list[5], "d_v", a->d_v, tokens * v);
+    return 6;
+}
+
 const struct gen__family gen__family_kda_bwd_dav = {
     GEN__KDA_STAGE(GEN_KDA_BWD_DAV, kda_bwd_dav),
-    .params_size = sizeof(struct gen_kda_bwd_dav_params),
+    .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
     .data = hard_data,
 };

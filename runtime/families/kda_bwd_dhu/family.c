@@ -12,8 +12,6 @@
 
 enum gen_status gen__kda_bwd_dhu_reference(const gen_plan *plan, const gen_args *args);
 
-#define PART 64 /* columns of V of a block */
-
 static const char family[] = "kda_bwd_dhu";
 static const char *const coords[] = {"states", "seq_len"};
 
@@ -62,20 +60,8 @@ static float predict(const gen_problem *base, const gen_device *device,
 static void plan(const gen_problem *base, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan)
 {
-    const int32_t *dims = gen__kda_stage_dims(base);
     (void)device;
-    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
-    plan->num_launches = dims[KDA_BATCH] > 0;
-    if (!variant || !plan->num_launches)
-        return;
-    plan->launch[0] = (gen_plan_launch){
-        .variant = variant->index,
-        .grid = {(uint32_t)(dims[KDA_V_HEADS] * (dims[KDA_HEAD_DIM] / PART)),
-                 (uint32_t)dims[KDA_BATCH], 1},
-        .threads = (uint16_t)variant->threads,
-        .shared = variant->shared_dynamic,
-        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
-    };
+    gen__kda_chain_plan(base, variant, plan);
 }
 
 static enum gen_status check_args(const int32_t *dims, const gen_kda_bwd_dhu_args *a)
@@ -265,9 +251,32 @@ static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
     (void)gen__kda_set_counts(counts, GEN__KDA_DIMS_OF(gen_kda_stage_problem, base));
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_bwd_dhu_args *a = (const gen_kda_bwd_dhu_args *)base;
+    const int64_t heads = dims[KDA_V_HEADS], v = gen__kda_tokens(dims) * gen__kda_v_width(dims) * 2;
+    const int64_t state = heads * dims[KDA_HEAD_DIM] * dims[KDA_HEAD_DIM];
+    const int64_t chunks = a->num_chunks ? a->num_chunks : gen__kda_slots(dims);
+    const int64_t states = dims[KDA_BATCH] * state * 4;
+    gen__reads(&list[0], "qg", a->qg, v);
+    gen__reads(&list[1], "kg", a->kg, v);
+    gen__reads(&list[2], "w", a->w, v);
+    gen__reads(&list[3], "d_o", a->d_o, v);
+    gen__reads(&list[4], "d_v", a->d_v, v);
+    gen__reads(&list[5], "gk", a->gk, v * 2);
+    gen__reads(&list[6], "d_final_state", a->d_final_state, states);
+    gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__writes(&list[8], "d_h", a->d_h, chunks * state * 2);
+    gen__writes(&list[9], "d_v_new", a->d_v_new, v);
+    gen__writes(&list[10], "d_initial_state", a->d_initial_state, states);
+    return 11;
+}
+
 const struct gen__family gen__family_kda_bwd_dhu = {
     GEN__KDA_FAMILY(GEN_KDA_BWD_DHU, kda_bwd_dhu),
     .params_size = sizeof(struct gen_kda_bwd_dhu_params),
+    .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
     .facts = KDA_STAGE_FACTS,
     .coords = coords,

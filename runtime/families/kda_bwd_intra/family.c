@@ -26,10 +26,10 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
 {
     const int32_t *dims = gen__kda_stage_dims(base);
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
-    /* q, k; gk, and three gradients twice; two of scores, half of them; beta and its gradients */
+    /* q, k; gk, and three gradients twice; half of two of scores; beta and its gradients */
     *bytes = (double)gen__kda_tokens(dims) *
              (dims[KDA_QK_HEADS] * 4 * d +
-              heads * (7 * 4 * d + 2 * 4 * KDA_CHUNK / 2 + 8 + (double)gen__kda_beta_bytes(dims)));
+              heads * (7 * 4 * d + 4 * KDA_CHUNK + 8 + (double)gen__kda_beta_bytes(dims)));
     /* Ten of sixteen blocks of four products. */
     *flops = (double)gen__kda_all_chunks(dims) * heads * 4 * 10 * 256 * d * 2;
 }
@@ -280,9 +280,40 @@ static bool hard_data(const gen_problem *base, enum gen__data kind, const gen_ar
     }
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_bwd_intra_args *a = (const gen_kda_bwd_intra_args *)base;
+    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
+    const int64_t qk = tokens * gen__kda_qk_width(dims) * 2,
+                  v = tokens * gen__kda_v_width(dims) * 4;
+    const int64_t beta = tokens * heads * (int64_t)gen__kda_beta_bytes(dims);
+    const int64_t matrix = tokens * heads * KDA_CHUNK * 4;
+    gen__reads(&list[0], "q", a->q, qk);
+    gen__reads(&list[1], "k", a->k, qk);
+    gen__reads(&list[2], "gk", a->gk, v);
+    gen__reads(&list[3], "beta", a->beta, beta);
+    gen__reads(&list[4], "d_a_qk", a->d_a_qk, matrix);
+    gen__reads(&list[5], "d_a_kk", a->d_a_kk, matrix);
+    gen__reads(&list[6], "d_q_states", a->d_q_states, v);
+    gen__reads(&list[7], "d_k_states", a->d_k_states, v);
+    gen__reads(&list[8], "d_beta_states", a->d_beta_states, tokens * heads * 4);
+    gen__reads(&list[9], "d_g_states", a->d_g_states, v);
+    gen__reads(&list[10], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__writes(&list[11], "d_q", a->d_q, v);
+    list[11].may_be = a->d_q_states;
+    gen__writes(&list[12], "d_k", a->d_k, v);
+    list[12].may_be = a->d_k_states;
+    gen__writes(&list[13], "d_beta", a->d_beta, tokens * heads * 4);
+    list[13].may_be = a->d_beta_states;
+    gen__writes(&list[14], "d_g", a->d_g, v);
+    list[14].may_be = a->d_g_states;
+    return 15;
+}
+
 const struct gen__family gen__family_kda_bwd_intra = {
     GEN__KDA_STAGE(GEN_KDA_BWD_INTRA, kda_bwd_intra),
-    .params_size = sizeof(struct gen_kda_bwd_intra_params),
+    .extents = extents,
     .num_required = KDA_INTRA_NUM_REQUIRED,
     .data = hard_data,
 };

@@ -266,6 +266,38 @@ static bool hard_data(const gen_problem *base, enum gen__data kind, const gen_ar
     }
 }
 
+static uint32_t extents(const int32_t *dims, const gen_args *base,
+                        struct gen__extent list[GEN__MAX_EXTENTS])
+{
+    const gen_kda_bwd_wy_args *a = (const gen_kda_bwd_wy_args *)base;
+    const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
+    const int64_t qk = tokens * gen__kda_qk_width(dims) * 2,
+                  v = tokens * gen__kda_v_width(dims) * 2;
+    const int64_t chunks = a->num_chunks ? a->num_chunks : gen__kda_slots(dims);
+    const int64_t states = chunks * heads * dims[KDA_HEAD_DIM] * dims[KDA_HEAD_DIM] * 2;
+    const int64_t matrix = tokens * heads * KDA_CHUNK;
+    gen__reads(&list[0], "q", a->q, qk);
+    gen__reads(&list[1], "k", a->k, qk);
+    gen__reads(&list[2], "v", a->v, v);
+    gen__reads(&list[3], "v_new", a->v_new, v);
+    gen__reads(&list[4], "gk", a->gk, v * 2);
+    gen__reads(&list[5], "beta", a->beta, tokens * heads * (int64_t)gen__kda_beta_bytes(dims));
+    gen__reads(&list[6], "a_kk", a->a_kk, matrix * 2);
+    gen__reads(&list[7], "h", a->h, states);
+    gen__reads(&list[8], "d_o", a->d_o, v);
+    gen__reads(&list[9], "d_h", a->d_h, states);
+    gen__reads(&list[10], "d_v_new", a->d_v_new, v);
+    gen__reads(&list[11], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
+    gen__writes(&list[12], "d_q", a->d_q, v * 2);
+    gen__writes(&list[13], "d_k", a->d_k, v * 2);
+    gen__writes(&list[14], "d_v", a->d_v, v);
+    list[14].may_be = a->v;
+    gen__writes(&list[15], "d_beta", a->d_beta, tokens * heads * 4);
+    gen__writes(&list[16], "d_g", a->d_g, v * 2);
+    gen__writes(&list[17], "d_a_kk", a->d_a_kk, matrix * 4);
+    return 18;
+}
+
 const struct gen__family gen__family_kda_bwd_wy = {
     GEN__KDA_FAMILY(GEN_KDA_BWD_WY, kda_bwd_wy),
     .facts = "dependent,wgmma",
@@ -275,6 +307,7 @@ const struct gen__family gen__family_kda_bwd_wy = {
     .num_fields = KDA_STAGE_NUM_FIELDS,
     .results = KDA_STAGE_RESULTS,
     .params_size = sizeof(struct gen_kda_bwd_wy_params),
+    .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
     .data = hard_data,
 };
