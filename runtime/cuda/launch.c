@@ -51,11 +51,15 @@ COLD static enum gen_status bad_plan(const gen_library *library, const gen_plan 
                      gen__family_by_tag(plan->family)->name);
 }
 
-/* A plan that a newer caller has room for more in than this library wrote, as this library's. */
+/* A plan that a newer caller has room for more in than this library wrote, as this library's. What
+ * is behind is read only where the seal says that there is something. */
 static inline bool is_longer(const gen_plan *plan, gen_plan *own)
 {
-    return __builtin_expect(plan && plan->size > sizeof(*plan), 0) &&
-           gen__struct_fit(own, sizeof(*own), 0, plan, plan->size, GEN__MOST_OUTPUT);
+    if (__builtin_expect(!plan || plan->size <= sizeof(*plan), 1) || !gen__plan_sealed(plan) ||
+        !gen__struct_fit(own, sizeof(*own), 0, plan, plan->size, GEN__MOST_OUTPUT))
+        return false;
+    gen__plan_seal(own);
+    return true;
 }
 
 COLD static enum gen_status bad_launch(const gen_library *library, const gen_plan *plan,

@@ -139,8 +139,11 @@ static const struct gen__family *readable(const gen_library *library, const gen_
     return family && problem->size == family->problem_size ? family : NULL;
 }
 
+/* The seal covers the size that the caller said, so that whoever gets the plan back looks behind
+ * this library's part only where it was longer from the beginning. */
 static void give_plan(gen_plan *plan, gen_plan *made)
 {
+    made->size = plan->size;
     gen__plan_seal(made);
     gen__give(plan, made, sizeof(*made));
 }
