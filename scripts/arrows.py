@@ -46,7 +46,7 @@ SEARCH = {
     "python": [],
     "tests/emul": ["tests/emul", "templates"],
     "tests/gen": ["gen", "runtime"],
-    "tests/fuzz": ["tests/runtime", "tests/oracle", "runtime", "templates"],
+    "tests/fuzz": ["tests/runtime", "tests/oracle", "bench", "runtime", "templates"],
     "tests": ["tests/runtime", "tests/emul", "bench", "runtime", "templates"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

@@ -25,11 +25,11 @@ SOURCES = {
     "runtime/product/tables.c": (["*"], ["runtime_test_table", "runtime_test_tables", "runtime_test_faults", "runtime_test_image"]),
     "runtime/format/rows.c": (["*"], ["runtime_test_table_text", "runtime_test_table", "fuzz_table_replay", "runtime_test_faults"]),
     "runtime/format/table.c": (["*"], ["runtime_test_table_text", "runtime_test_table"]),
-    "runtime/cuda/launch.c": (["*check*", "may_launch", "launch_ok", "bad_*", "gen_launch", "gen_preload", "load*"],
+    "runtime/cuda/launch.c": (["*check*", "may_launch", "bad_*", "gen_launch", "gen_preload", "load*"],
                               ["runtime_test_launch", "runtime_test_misuse", "runtime_test_parts", "runtime_test_image",
                                "runtime_test_faults"]),
     "runtime/cuda/device.c": (["*"], ["runtime_test_device", "runtime_test_misuse"]),
-    "runtime/family/problem.c": (["*"], ["test_problem"]),
+    "bench/common/problem_text.c": (["*"], ["test_problem"]),
     "runtime/families/la_decode/family.c": (["check*", "refuse"], ["test_edges", "test_la_decode_host", "test_la_decode_slots"]),
     "runtime/families/mla_decode/family.c": (["check*", "refuse"], ["test_edges", "test_mla_decode_host", "test_mla_decode_args"]),
     "runtime/families/mla_decode/launch.c": (["check*", "most_*"], ["test_edges", "test_mla_decode_args", "test_mla_decode_host"]),
@@ -37,6 +37,8 @@ SOURCES = {
     "runtime/families/attn_fwd/launch.c": (["check*", "no_*", "most_of"], ["test_edges", "test_attn_fwd_args", "test_attn_fwd_host"]),
     "runtime/families/kda/shape.c": (["check*", "gen__kda_check*", "gen__kda_refuse"],
                                      ["test_edges", "test_kda_prefill", "test_kda_stages", "test_kda_segments"]),
+    "runtime/families/kda/lengths.c": (["*"], ["test_kda_prefill", "test_kda_bwd_plan"]),
+    "runtime/families/kda_bwd/family.c": (["check*"], ["test_edges", "test_kda_bwd_plan"]),
     "runtime/families/kda_decode/args.c": (["check*"], ["test_edges", "test_kda_decode_args", "test_kda_decode_host"]),
 }
 

@@ -6,6 +6,7 @@
 #define BENCH_PROBLEMS_H
 
 #include "family/family.h"
+#include "common/problem_text.h"
 #include "common/util.h"
 
 /* One problem and how a file names it. */

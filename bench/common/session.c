@@ -2,6 +2,7 @@
 #include "common/session.h"
 
 #include "product/installed.h"
+#include "common/problem_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "tune/tuning_table.h"
 
 #include "format/table.h"
@@ -278,8 +279,8 @@ static int compare_rows(const void *a, const void *b)
     const struct table_row *x = a, *y = b;
     int order = strcmp(x->family, y->family);
     if (!order)
-        order = gen__natural_order(x->required, y->required);
-    return order ? order : gen__natural_order(x->problem, y->problem);
+        order = strverscmp(x->required, y->required);
+    return order ? order : strverscmp(x->problem, y->problem);
 }
 
 static int compare_failures(const void *a, const void *b)

@@ -1,4 +1,5 @@
 #include "verify/controls.h"
+#include "common/problem_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -115,7 +115,9 @@ static void check_target(struct checker *c, const struct tuning_row *row,
     const struct arch *own = arch_for_gpu((int)c->compute_capability);
     if (arch == NULL)
         return;
-    if (!gen_pack_code_runs((uint32_t)arch->kind, (uint32_t)arch->cc, c->compute_capability))
+    const struct gen_pack_target target = {.kind = (uint32_t)arch->kind,
+                                           .compute_capability = (uint32_t)arch->cc};
+    if (!gen_pack_runs(&target, c->compute_capability))
         found(c, true, row,
               arena_printf(&c->session->arena, "%s is of %s, which sm_%" PRIu32 " does not run",
                            variant->name, arch->name, c->compute_capability));

@@ -101,7 +101,7 @@ static int better(const struct merge *m, const struct tuning_row *const rows[2])
             return b;
     }
     for (int i = 0; i < 2; i++) {
-        const int order = gen__natural_order(rows[0]->field[newer[i]], rows[1]->field[newer[i]]);
+        const int order = strverscmp(rows[0]->field[newer[i]], rows[1]->field[newer[i]]);
         if (order != 0)
             return order < 0;
     }

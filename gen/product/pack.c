@@ -226,7 +226,7 @@ static void mark_groups(struct packer *p, struct gen__span required, uint32_t co
     for (uint32_t i = 0; i < p->index.num_groups; i++) {
         const struct gen_pack_target *target = &view.targets[groups[i].target];
         if (gen__span_is(required, view.strings + groups[i].name) &&
-            gen_pack_code_runs(target->kind, target->compute_capability, compute_capability))
+            gen_pack_runs(target, compute_capability))
             groups[i].lacks_rows = 1;
     }
 }
@@ -261,28 +261,17 @@ static void pack_table(struct packer *p, const struct pack_table *source)
     struct gen_table table;
     if (gen_table_read(&view, source->text, source->size, &table) == GEN_TABLE_NO_MEMORY)
         fail(p->session, "--tables: %s: no memory for its rows", source->name);
-    struct gen_pack_table row = {
-        .name = strings_add(&p->strings, source->name),
-        .class_name = strings_add(&p->strings, table.class_name),
-        .compute_capability = table.compute_capability,
-        .num_sms = table.num_sms,
-        .memory_gbps = table.memory_gbps,
-        .l2_bytes = table.l2_bytes,
-        .first_row = p->index.num_rows,
-        .num_rows = table.num_rows,
-        .num_bad = table.num_bad,
-        .num_expired = table.num_expired,
-        .num_ptx = table.num_ptx,
-        .refused = table.refused,
-        .reason = strings_add(&p->strings, table.reason),
-        .reason_line = table.reason_line,
-    };
+    struct gen_pack_table row = table.about;
+    row.name = strings_add(&p->strings, source->name);
+    row.class_name = strings_add(&p->strings, table.class_name);
+    row.reason = strings_add(&p->strings, table.reason);
+    row.first_row = p->index.num_rows;
     text_add(&p->tables, (const char *)&row, sizeof row);
-    if (table.num_rows > 0)
-        text_add(&p->table_rows, (const char *)table.rows, table.num_rows * sizeof *table.rows);
-    if (!table.refused)
-        mark_holes(p, source, table.compute_capability);
-    p->index.num_rows += table.num_rows;
+    if (row.num_rows > 0)
+        text_add(&p->table_rows, (const char *)table.rows, row.num_rows * sizeof *table.rows);
+    if (!row.refused)
+        mark_holes(p, source, row.compute_capability);
+    p->index.num_rows += row.num_rows;
     p->index.num_tables++;
     free(table.rows);
 }

@@ -199,9 +199,9 @@ int tuning_order(const struct tuning_row *a, const struct tuning_row *b)
 {
     int order = strcmp(a->field[GEN__COLUMN_FAMILY], b->field[GEN__COLUMN_FAMILY]);
     if (order == 0)
-        order = gen__natural_order(a->field[GEN__COLUMN_REQUIRED], b->field[GEN__COLUMN_REQUIRED]);
+        order = strverscmp(a->field[GEN__COLUMN_REQUIRED], b->field[GEN__COLUMN_REQUIRED]);
     if (order == 0)
-        order = gen__natural_order(a->field[GEN__COLUMN_PROBLEM], b->field[GEN__COLUMN_PROBLEM]);
+        order = strverscmp(a->field[GEN__COLUMN_PROBLEM], b->field[GEN__COLUMN_PROBLEM]);
     return order;
 }
 

@@ -4,8 +4,8 @@
 import torch
 
 from . import backward
-from ._fla_checks import KERNEL_DTYPES, alike, bias, chunk, device, flat, fp32, gate, need, served, side, tensors
-from ._fla_checks import verifier, whole
+from ._fla_checks import KERNEL_DTYPES, alike, bias, chunk, device, flat, fp32, gate, gradients, need, served
+from ._fla_checks import side, tensors, verifier, whole
 
 
 def _packed(q, cu_seqlens, chunk_indices):
@@ -116,8 +116,49 @@ class Kda:
                 None if dbias is None else dbias.view_as(dt_bias))
 
 
+class Norm:
+    """Gradients through the L2 norm of q or k."""
+
+    @verifier
+    def l2norm_bwd_verifier(y, rstd, dy, eps=1e-6):
+        need(y.dim() in (3, 4) and y.shape[-1] in (64, 128),
+             f"attngen needs y of [.., T, H, 64 or 128], got {[*y.shape]}")
+        need(y.dtype in KERNEL_DTYPES, f"attngen needs bfloat16 or float16, got {y.dtype}")
+        need(dy.numel() == y.numel() and rstd.numel() * y.shape[-1] == y.numel(), "attngen needs dy and rstd as y")
+        fp32("dy", dy)
+        fp32("rstd", rstd)
+        device(y)
+        gradients(y, rstd, dy)
+
+    def l2norm_bwd(self, y, rstd, dy, eps=1e-6):
+        rows = (-1, *y.shape[-2:])
+        with torch.no_grad():
+            dx, _, _ = backward.kda_qk_bwd(y.reshape(rows), None, None, dy.reshape(rows), None, None,
+                                           q_rstd=rstd.reshape(rows[:2]), use_qk_l2norm_in_kernel=True)
+        served["l2norm_bwd"] += 1
+        return dx.view(y.shape)
+
+
 class Common:
-    """The gradient of the state behind each chunk."""
+    """The gradient of the state behind each chunk, and that of raw betas."""
+
+    @verifier
+    def fused_beta_sigmoid_bwd_verifier(x, dy, scale=1.0):
+        need(x.dim() >= 2 and x.dtype in (*KERNEL_DTYPES, torch.float32),
+             f"attngen needs x of [.., HV] of 16 bits or float32, got {[*x.shape]} in {x.dtype}")
+        need(scale in (1.0, 2.0), f"attngen needs a scale of 1 or 2, got {scale}")
+        need(dy.shape == x.shape, "attngen needs dy as x")
+        fp32("dy", dy)
+        device(x)
+        gradients(x, dy)
+
+    def fused_beta_sigmoid_bwd(self, x, dy, scale=1.0):
+        rows = (-1, x.shape[-1])
+        with torch.no_grad():
+            _, _, dx = backward.kda_qk_bwd(None, None, x.reshape(rows), None, None, dy.reshape(rows),
+                                           use_beta_sigmoid_in_kernel=True, allow_neg_eigval=scale == 2.0)
+        served["fused_beta_sigmoid_bwd"] += 1
+        return dx.view(x.shape)
 
     @verifier
     def chunk_gated_delta_rule_bwd_dhu_verifier(q, k, w, do, dv, g=None, gk=None, h0=None, dht=None, scale=None,

@@ -167,10 +167,11 @@ def kda_qk_bwd(q, k, beta, d_q_heads, d_k_heads, d_beta_heads, *, q_rstd=None, k
     """The last stage: gradients of raw q, k and beta, q and k of all value heads of their groups.
 
     q, k: [B, T, H, K] bfloat16 or float16, raw, or normalized beside their q_rstd and k_rstd of [B, T, H] float32;
-    beta: [B, T, HV], raw; d_q_heads, d_k_heads: [B, T, HV, K], d_beta_heads: [B, T, HV] float32.
+    beta: [B, T, HV], raw; d_q_heads, d_k_heads: [B, T, HV, K], d_beta_heads: [B, T, HV] float32. Each input and its
+    d_.._heads may be None together.
     Returns (d_q, d_k, d_beta), each as its input.
     """
-    xp = kind_of(q)
+    xp = kind_of(next((x for x in (q, k, beta) if x is not None), None))
     max_seqlen = longest(xp, cu_seqlens, max_seqlen)
     d_q, d_k, d_beta = xp.like(q), xp.like(k), xp.like(beta)
     form = beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval)

@@ -231,6 +231,10 @@ class Common(_fla_backward.Common, _Backend):
         return result
 
 
+class Norm(_fla_backward.Norm, _Backend):
+    """Gradients through the L2 norm."""
+
+
 class Gla(_Backend):
     """Outputs."""
 
@@ -264,9 +268,11 @@ def _row_tokens(q, cu_seqlens, indices):
 
 def register():
     """Registers the backends with FLA. Calls that are served count in `served`, declined ones stand in `declined`."""
+    from fla.modules.norm.l2norm import l2norm_bwd
     from fla.ops.kda import chunk_kda
 
     _register(chunk_kda)(Prefill)
+    _register(l2norm_bwd)(Norm)
     _register("kda")(Kda)
     _register("common")(Common)
     _register("gla")(Gla)

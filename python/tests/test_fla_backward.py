@@ -35,7 +35,9 @@ def test_chunk_kda_trains(fla, device, disable_recompute):  # noqa: F811
 @pytest.mark.parametrize("packed", [False, True])
 @torch.no_grad()
 def test_stages_of_the_backward_pass_are_served(fla, device, packed):  # noqa: F811
+    from fla.modules.norm.l2norm import l2norm_bwd
     from fla.ops.common.chunk_delta_h import chunk_gated_delta_rule_bwd_dhu
+    from fla.ops.common.gate import fused_beta_sigmoid_bwd
     from fla.ops.kda.chunk_bwd import chunk_kda_bwd_dAv, chunk_kda_bwd_wy_dqkg_fused
     from fla.ops.kda.chunk_intra import chunk_kda_bwd_intra
     from fla.ops.kda.gate import kda_gate_bwd
@@ -68,8 +70,12 @@ def test_stages_of_the_backward_pass_are_served(fla, device, packed):  # noqa: F
             rows = slice(a, min(a + 64, last))
             summed[:, rows] = dg[:, rows].flip(1).cumsum(1).flip(1)
     dg, dA, dbias = routed(fla, "kda_gate_bwd", lambda: kda_gate_bwd(x["g"], x["A_log"], x["dt_bias"], summed, -5.0))
-    d_q, d_k, d_beta = attngen.kda_qk_bwd(x["q"], x["k"], x["beta"], dq, dk, db, use_qk_l2norm_in_kernel=True,
-                                          use_beta_sigmoid_in_kernel=True, cu_seqlens=cu)
+    dq, dk = (t.view(*t.shape[:2], 2, 2, 64).sum(3) for t in (dq, dk))  # as FLA sums groups
+    d_q = routed(fla, "l2norm_bwd", lambda: l2norm_bwd(q, q_rstd, dq))
+    d_k = routed(fla, "l2norm_bwd", lambda: l2norm_bwd(k, k_rstd, dk))
+    d_beta = routed(fla, "fused_beta_sigmoid_bwd", lambda: fused_beta_sigmoid_bwd(x=x["beta"], dy=db, scale=1.0))
+    twice = routed(fla, "fused_beta_sigmoid_bwd", lambda: fused_beta_sigmoid_bwd(x=x["beta"], dy=db, scale=2.0))
+    assert relative(twice, 2 * d_beta) < 1e-5
     for name, a, b in zip("q k v g beta A_log dt_bias h0".split(), (d_q, d_k, dv, dg, d_beta, dA, dbias, dh0), whole):
         assert a.dtype is b.dtype and relative(a, b) < 0.02, name
 
@@ -97,5 +103,10 @@ def test_what_is_not_served_is_declined_with_a_reason(fla):  # noqa: F811
     assert "alike" in reason(common.chunk_gated_delta_rule_bwd_dhu_verifier(v, v, v, v, v[:, :5], gk=g))
     assert "lower_bound in [-5, 0)" in reason(kda.kda_gate_bwd_verifier(g, None, None, g, lower_bound=-6.0))
     assert "dyg as g" in reason(kda.kda_gate_bwd_verifier(g, x["A_log"], None, None))
+    rstd = x["q"][..., 0].float()
+    assert fla.Norm().l2norm_bwd_verifier(x["q"], rstd, x["q"].float()) == (True, None)
+    assert "dy in float32" in reason(fla.Norm().l2norm_bwd_verifier(x["q"], rstd, x["q"]))
+    assert "64 or 128" in reason(fla.Norm().l2norm_bwd_verifier(x["q"][..., :32], rstd, x["q"][..., :32].float()))
+    assert "scale of 1 or 2" in reason(common.fused_beta_sigmoid_bwd_verifier(x["beta"], x["beta"], 3.0))
     assert "K of 64 or 128" in reason(fla.Prefill().chunk_kda_verifier(
         q[..., :32], q[..., :32], v[..., :32], g[..., :32], x["beta"]))

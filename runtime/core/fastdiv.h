@@ -37,10 +37,4 @@ static inline struct gen__fastdiv gen__fastdiv(uint32_t d)
     return f;
 }
 
-/* What the device computes. */
-static inline uint32_t gen__fastdiv_quotient(uint32_t x, struct gen__fastdiv f)
-{
-    return f.mul ? (uint32_t)((uint64_t)x * f.mul >> 32) >> f.shift : x;
-}
-
 #endif /* GEN_FASTDIV_H */

@@ -18,16 +18,12 @@ static struct {
 /* The calling thread is in the callback. */
 static _Thread_local bool inside;
 
-static const struct {
-    const char *name;
-    enum gen_log_level level;
-} words[] = {{"select", GEN_LOG_SELECT}, {"load", GEN_LOG_LOAD}, {"explain", GEN_LOG_EXPLAIN}};
-
 static uint32_t level_of(const char *word, size_t length)
 {
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strlen(words[i].name) == length && !memcmp(words[i].name, word, length))
-            return words[i].level;
+    static const char *const words[] = {"select", "load", "explain"}; /* by their bits */
+    for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strlen(words[i]) == length && !memcmp(words[i], word, length))
+            return 1u << i;
     return 0;
 }
 

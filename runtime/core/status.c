@@ -31,43 +31,32 @@ const char *gen_last_error(void)
     return message;
 }
 
-const char *gen_status_name(enum gen_status status)
-{
-    static const char *const names[] = {
+/* A function that gives a text for each value of an enum. */
 #define NAME(name, text) #name,
-        GEN_STATUS_MAP(NAME)
-#undef NAME
-    };
-    return (unsigned)status < GEN_STATUS_COUNT ? names[status] : "UNKNOWN";
-}
-
-const char *gen_status_string(enum gen_status status)
-{
-    static const char *const texts[] = {
 #define SENTENCE(name, text) text,
-        GEN_STATUS_MAP(SENTENCE)
-#undef SENTENCE
-    };
-    return (unsigned)status < GEN_STATUS_COUNT ? texts[status] : "unknown status";
-}
-
-const char *gen_why_string(enum gen_why why)
-{
-    static const char *const texts[] = {
-#define SENTENCE(name, text) text,
-        GEN_WHY_MAP(SENTENCE)
-#undef SENTENCE
-    };
-    return (unsigned)why < GEN_WHY_COUNT ? texts[why] : "unknown rule";
-}
+#define TEXTS(function, type, MAP, what, count, other)           \
+    const char *function(enum type value)                        \
+    {                                                            \
+        static const char *const texts[] = {MAP(what)};          \
+        return (unsigned)value < (count) ? texts[value] : other; \
+    }
+TEXTS(gen_status_name, gen_status, GEN_STATUS_MAP, NAME, GEN_STATUS_COUNT, "UNKNOWN")
+TEXTS(gen_status_string, gen_status, GEN_STATUS_MAP, SENTENCE, GEN_STATUS_COUNT, "unknown status")
+TEXTS(gen_why_string, gen_why, GEN_WHY_MAP, SENTENCE, GEN_WHY_COUNT, "unknown rule")
+TEXTS(gen__why_name, gen_why, GEN_WHY_MAP, NAME, GEN_WHY_COUNT, "UNKNOWN")
 
 const char *gen_version(void)
 {
     return VERSION_TEXT(GEN_VERSION_MAJOR, GEN_VERSION_MINOR, GEN_VERSION_PATCH);
 }
 
-enum gen_status gen__bad_size(const char *name, const char *type, uint32_t size, size_t expected)
+enum gen_status gen__bad_struct(const void *pointer, const char *name, size_t expected,
+                                const char *type)
 {
+    uint32_t size;
+    if (!pointer)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", name);
+    memcpy(&size, pointer, sizeof(size));
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                      "%s->size is %u, expected %zu (sizeof(%s)); set it before the call", name,
                      size, expected, type);

@@ -7,6 +7,7 @@
 #ifndef GEN_DRIVER_H
 #define GEN_DRIVER_H
 
+#include "core/status.h"
 #include "gen.h"
 
 /* X(function, parameters): the one place that names the driver's functions.
@@ -120,6 +121,15 @@ void *gen__driver_symbol(const char *symbol);
  * returns GEN_STATUS_DRIVER. */
 enum gen_status gen__driver_fail(const struct gen__driver *driver, int result, const char *call,
                                  const char *what);
+
+/* GEN_OK, or the failure of a call. */
+#define GEN__CALL(driver, what, function, ...) \
+    gen__driver_status((driver), (driver)->function(__VA_ARGS__), #function, (what))
+static inline enum gen_status gen__driver_status(const struct gen__driver *driver, int result,
+                                                 const char *call, const char *what)
+{
+    return result ? gen__driver_fail(driver, result, call, what) : GEN_OK;
+}
 
 /* Forgets the driver, so that the next call opens it anew: for tests alone, with
  * no library open and no other thread in the runtime. */

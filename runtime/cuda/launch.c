@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Beyond this a kernel's shared memory, static and dynamic together, must be opted into. */
-#define SHARED_WITHOUT_OPT_IN (48u * 1024u)
+#define SHARED_WITHOUT_OPT_IN (UINT64_C(48) << 10)
 #define WORKSPACE_ALIGNMENT 256u
 
 #define COLD __attribute__((noinline, cold))
@@ -36,19 +36,11 @@ COLD static enum gen_status bad_plan(const gen_library *library, const gen_plan 
                          "%016llx; select again",
                          (unsigned long long)plan->library_digest,
                          (unsigned long long)library->pack.digest);
-    if (!gen__family_by_tag(plan->family))
-        return gen__fail(GEN_STATUS_MISMATCH, "plan->family is %#010x, no family of this runtime",
-                         plan->family);
-    if (plan->backend > GEN_BACKEND_CPU)
-        return gen__fail(GEN_STATUS_MISMATCH, "plan->backend is %u, allowed are 0 and 1",
-                         plan->backend);
-    if (plan->num_launches > GEN_PLAN_MAX_LAUNCHES)
-        return gen__fail(GEN_STATUS_MISMATCH, "plan->num_launches is %u, allowed are 0 to %d",
-                         plan->num_launches, GEN_PLAN_MAX_LAUNCHES);
+    const struct gen__family *family = gen__family_find(library, plan->family);
     return gen__fail(GEN_STATUS_MISMATCH,
-                     "the plan of %s is not as gen_select() made it (its seal differs); copy plans "
+                     "the plan of %s is not as gen_select() made it; copy plans "
                      "whole, and select again for another problem or device",
-                     gen__family_by_tag(plan->family)->name);
+                     family ? family->name : "no family of this runtime");
 }
 
 /* A plan that a newer caller has room for more in than this library wrote, as this library's. What
@@ -62,32 +54,6 @@ static inline bool is_longer(const gen_plan *plan, gen_plan *own)
     return true;
 }
 
-COLD static enum gen_status bad_launch(const gen_library *library, const gen_plan *plan,
-                                       uint32_t index)
-{
-    const gen_plan_launch *l = &plan->launch[index];
-    return gen__fail(GEN_STATUS_MISMATCH,
-                     "plan->launch[%u] has variant %u of %u, grid %u x %u x %u, %u threads and "
-                     "dependent %u: not "
-                     "what gen_select() writes for this family",
-                     index, l->variant, library->pack.index->num_variants, l->grid[0], l->grid[1],
-                     l->grid[2], l->threads, l->dependent);
-}
-
-/* The plan's family; NULL, and the message, where it is not a plan that this library made. */
-static inline const struct gen__family *check_plan(const gen_library *library, const gen_plan *plan,
-                                                   enum gen_status *status)
-{
-    const struct gen__family *family = NULL;
-    if (library && plan && plan->size == sizeof(*plan) &&
-        plan->library_digest == library->pack.digest && plan->backend <= GEN_BACKEND_CPU &&
-        plan->num_launches <= GEN_PLAN_MAX_LAUNCHES && gen__plan_sealed(plan))
-        family = gen__family_find(library, plan->family);
-    if (!family)
-        *status = bad_plan(library, plan);
-    return family;
-}
-
 /* Families whose variants a plan may launch: its own, and those of its parts. */
 static inline bool may_launch(const struct gen__family *family, const struct gen__family *other)
 {
@@ -99,24 +65,27 @@ static inline bool may_launch(const struct gen__family *family, const struct gen
     return false;
 }
 
-static inline bool launch_ok(const gen_library *library, const struct gen__family *family,
-                             const gen_plan_launch *l)
+/* The plan's family; NULL, and the message, where it is not a plan that this library made. */
+static inline const struct gen__family *check_plan(const gen_library *library, const gen_plan *plan,
+                                                   enum gen_status *status)
 {
-    const struct gen__pack *pack = &library->pack;
-    if (l->variant >= pack->index->num_variants || l->threads - 1u >= 1024 || l->dependent > 1 ||
-        !l->grid[0] || !l->grid[1] || !l->grid[2])
-        return false;
-    return may_launch(family,
-                      library->families[pack->groups[pack->variants[l->variant].group].family]);
-}
-
-static enum gen_status check_launches(const gen_library *library, const struct gen__family *family,
-                                      const gen_plan *plan)
-{
-    for (uint32_t i = 0; i < plan->num_launches; i++)
-        if (!launch_ok(library, family, &plan->launch[i]))
-            return bad_launch(library, plan, i);
-    return GEN_OK;
+    const struct gen__family *family = NULL;
+    if (library && plan && plan->size == sizeof(*plan) &&
+        plan->library_digest == library->pack.digest && gen__plan_sealed(plan) &&
+        plan->num_launches <= GEN_PLAN_MAX_LAUNCHES)
+        family = gen__family_find(library, plan->family);
+    for (uint32_t i = 0; family && i < plan->num_launches; i++) {
+        const struct gen__pack *pack = &library->pack;
+        const uint32_t variant = plan->launch[i].variant;
+        if (plan->backend != GEN_BACKEND_CPU &&
+            (variant >= pack->index->num_variants ||
+             !may_launch(family,
+                         library->families[pack->groups[pack->variants[variant].group].family])))
+            family = NULL;
+    }
+    if (!family)
+        *status = bad_plan(library, plan);
+    return family;
 }
 
 /* ---- loading ----------------------------------------------------------- */
@@ -128,32 +97,31 @@ static enum gen_status allow_shared(const gen_library *library, const struct gen
     const struct gen_pack_variant *v = &library->pack.variants[variant];
     const struct gen_pack_target *target = gen__variant_target(&library->pack, variant);
     const char *name = gen__variant_name(&library->pack, variant);
-    if (v->shared_dynamic + v->shared_static <= SHARED_WITHOUT_OPT_IN)
-        return GEN_OK;
+    const uint64_t shared = (uint64_t)v->shared_dynamic + v->shared_static;
     int count = 0;
-    int result = driver->cuDeviceGetCount(&count);
-    if (result)
-        return gen__driver_fail(driver, result, "cuDeviceGetCount", name);
-    for (int i = 0; i < count; i++) {
+    if (shared <= SHARED_WITHOUT_OPT_IN)
+        return GEN_OK;
+    enum gen_status status = GEN__CALL(driver, name, cuDeviceGetCount, &count);
+    for (int i = 0; !status && i < count; i++) {
         int device, major, minor, limit;
-        if ((result = driver->cuDeviceGet(&device, i)) != 0)
-            return gen__driver_fail(driver, result, "cuDeviceGet", name);
-        if ((result = driver->cuDeviceGetAttribute(&major, GEN__DEVICE_MAJOR, device)) != 0 ||
-            (result = driver->cuDeviceGetAttribute(&minor, GEN__DEVICE_MINOR, device)) != 0 ||
-            (result = driver->cuDeviceGetAttribute(&limit, GEN__DEVICE_SHARED_PER_BLOCK, device)) !=
-                0)
-            return gen__driver_fail(driver, result, "cuDeviceGetAttribute", name);
-        /* A text target runs on devices with less shared memory than this
-         * variant needs; selection does not pick it there. */
-        if (!gen__target_runs(target, (uint32_t)(10 * major + minor)) ||
-            (uint64_t)v->shared_dynamic + v->shared_static > (uint32_t)limit)
-            continue;
-        result = driver->cuKernelSetAttribute(GEN__KERNEL_MAX_DYNAMIC_SHARED,
-                                              (int)v->shared_dynamic, kernel, device);
-        if (result)
-            return gen__driver_fail(driver, result, "cuKernelSetAttribute", name);
+        status = GEN__CALL(driver, name, cuDeviceGet, &device, i);
+        if (!status)
+            status =
+                GEN__CALL(driver, name, cuDeviceGetAttribute, &major, GEN__DEVICE_MAJOR, device);
+        if (!status)
+            status =
+                GEN__CALL(driver, name, cuDeviceGetAttribute, &minor, GEN__DEVICE_MINOR, device);
+        if (!status)
+            status = GEN__CALL(driver, name, cuDeviceGetAttribute, &limit,
+                               GEN__DEVICE_SHARED_PER_BLOCK, device);
+        /* A text target runs on devices with less shared memory than this variant needs; selection
+         * does not pick it there. */
+        if (!status && gen_pack_runs(target, (uint32_t)(10 * major + minor)) &&
+            shared <= (uint32_t)limit)
+            status = GEN__CALL(driver, name, cuKernelSetAttribute, GEN__KERNEL_MAX_DYNAMIC_SHARED,
+                               (int)v->shared_dynamic, kernel, device);
     }
-    return GEN_OK;
+    return status;
 }
 
 /* Under the lock: loads the image, or leaves everything as it was. */
@@ -163,24 +131,21 @@ static enum gen_status load_locked(const gen_library *library, uint32_t variant,
     const struct gen__pack *pack = &library->pack;
     const char *name = gen__variant_name(pack, variant);
     const struct gen__driver *driver;
-    enum gen_status status = gen__driver_open(&driver);
-    if (status)
-        return status;
     const void *image;
-    void *owned, *image_library = NULL;
-    status = gen__pack_image(pack, variant, &image, &owned);
-    int result = 0;
+    void *owned = NULL, *image_library = NULL;
+    enum gen_status status = gen__driver_open(&driver);
+    if (!status)
+        status = gen__pack_image(pack, variant, &image, &owned);
     if (!status) /* copies the image, as it is not told that it may keep it */
-        result = driver->cuLibraryLoadData(&image_library, image, NULL, NULL, 0, NULL, NULL, 0);
+        status = GEN__CALL(driver, name, cuLibraryLoadData, &image_library, image, NULL, NULL, 0,
+                           NULL, NULL, 0);
     free(owned);
     if (status)
         return status;
-    if (result)
-        return gen__driver_fail(driver, result, "cuLibraryLoadData", name);
-    result = driver->cuLibraryGetKernel(kernel, image_library,
-                                        gen__pack_string(pack, pack->variants[variant].symbol));
-    status = result ? gen__driver_fail(driver, result, "cuLibraryGetKernel", name)
-                    : allow_shared(library, driver, variant, *kernel);
+    status = GEN__CALL(driver, name, cuLibraryGetKernel, kernel, image_library,
+                       gen__pack_string(pack, pack->variants[variant].symbol));
+    if (!status)
+        status = allow_shared(library, driver, variant, *kernel);
     if (status) {
         driver->cuLibraryUnload(image_library);
         return status;
@@ -188,8 +153,8 @@ static enum gen_status load_locked(const gen_library *library, uint32_t variant,
     /* Once: threads with a loaded kernel read it without the lock. */
     if (!loader->driver)
         loader->driver = driver;
-    loader->libraries[variant] = image_library;
-    atomic_store_explicit(&loader->kernels[variant], *kernel, memory_order_release);
+    loader->variants[variant].library = image_library;
+    atomic_store_explicit(&loader->variants[variant].kernel, *kernel, memory_order_release);
     return GEN_OK;
 }
 
@@ -199,7 +164,7 @@ static enum gen_status load(const gen_library *library, uint32_t variant, void *
     enum gen_status status = GEN_OK;
     bool loaded = false;
     pthread_mutex_lock(&loader->lock);
-    *kernel = atomic_load_explicit(&loader->kernels[variant], memory_order_acquire);
+    *kernel = atomic_load_explicit(&loader->variants[variant].kernel, memory_order_acquire);
     if (!*kernel) {
         status = load_locked(library, variant, kernel);
         loaded = !status;
@@ -219,8 +184,8 @@ void gen__unload_all(gen_library *library)
 {
     const struct gen__loader *loader = library->loader;
     for (uint32_t i = 0; loader->driver && i < library->pack.index->num_variants; i++)
-        if (loader->libraries[i])
-            loader->driver->cuLibraryUnload(loader->libraries[i]);
+        if (loader->variants[i].library)
+            loader->driver->cuLibraryUnload(loader->variants[i].library);
 }
 
 /* Drivers load a kernel's code into a context at its first launch there. Does
@@ -238,8 +203,7 @@ static enum gen_status load_in_context(const gen_library *library, uint32_t vari
         return GEN_OK; /* the current device is another than the plan's */
     if (result)
         return gen__driver_fail(driver, result, "cuKernelGetFunction", name);
-    result = driver->cuFuncLoad(function);
-    return result ? gen__driver_fail(driver, result, "cuFuncLoad", name) : GEN_OK;
+    return GEN__CALL(driver, name, cuFuncLoad, function);
 }
 
 enum gen_status gen_preload(const gen_library *library, const gen_plan *plan)
@@ -251,7 +215,6 @@ enum gen_status gen_preload(const gen_library *library, const gen_plan *plan)
     const struct gen__family *family = check_plan(library, plan, &status);
     if (!family || plan->backend == GEN_BACKEND_CPU)
         return status;
-    status = check_launches(library, family, plan);
     for (uint32_t i = 0; !status && i < plan->num_launches; i++) {
         void *kernel;
         status = load(library, plan->launch[i].variant, &kernel);
@@ -273,16 +236,16 @@ COLD static enum gen_status load_for_launch(const gen_library *library, uint32_t
     if (status)
         return status;
     void *context = NULL;
-    int result = driver->cuCtxGetCurrent(&context);
-    if (result)
-        return gen__driver_fail(driver, result, "cuCtxGetCurrent", name);
+    status = GEN__CALL(driver, name, cuCtxGetCurrent, &context);
+    if (status)
+        return status;
     if (!context)
         return gen__fail(GEN_STATUS_DRIVER,
                          "%s: no CUDA context is current on this thread; call cuCtxSetCurrent(), "
                          "or cudaSetDevice() and cudaFree(0), before gen_launch()",
                          name);
     int capturing = 0;
-    result = driver->cuStreamIsCapturing(stream, &capturing);
+    const int result = driver->cuStreamIsCapturing(stream, &capturing);
     /* IMPLICIT: the legacy stream, while another stream captures. */
     if (result == GEN__CUDA_CAPTURE_IMPLICIT || (!result && capturing))
         return gen__fail(GEN_STATUS_NOT_LOADED,
@@ -384,7 +347,7 @@ static inline enum gen_status make_ready(const gen_library *library,
     enum gen_status status = family->params(plan, index, args, workspace, ready->params);
     if (__builtin_expect(status != GEN_OK, 0))
         return status;
-    _Atomic(void *) *kernel = &library->loader->kernels[variant];
+    _Atomic(void *) *kernel = &library->loader->variants[variant].kernel;
     ready->kernel = atomic_load_explicit(kernel, memory_order_acquire);
     if (__builtin_expect(!ready->kernel, 0)) {
         status = load_for_launch(library, variant, stream);
@@ -460,7 +423,6 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
      * runs. */
     struct ready ready[GEN_PLAN_MAX_LAUNCHES];
     uint32_t made = 0;
-    status = check_launches(library, family, plan);
     for (; !status && made < plan->num_launches; made++) {
         ready[made].kernel = NULL;
         status = make_ready(library, family, plan, made, args, workspace, stream, &ready[made]);

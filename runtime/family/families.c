@@ -1,18 +1,9 @@
-/* Finding a family among those the build collected. */
+/* Finding a family among those the build collected, and its problems as text. */
 #include "family/family.h"
+#include "core/text.h"
 
+#include <inttypes.h>
 #include <string.h>
-
-const char *const gen__data_names[GEN__NUM_DATA] = {"normal",   "ones",       "mean1",
-                                                    "constant", "correlated", "extreme"};
-
-const struct gen__family *gen__family_by_tag(uint32_t tag)
-{
-    for (uint32_t i = 0; i < gen__num_families; i++)
-        if (gen__families[i]->tag == tag)
-            return gen__families[i];
-    return NULL;
-}
 
 const struct gen__family *gen__family_by_name(const char *name)
 {
@@ -35,4 +26,19 @@ bool gen__struct_fit(void *to, uint32_t full, uint32_t least, const void *from, 
     memcpy(to, from, size < full ? size : full);
     memcpy(to, &full, sizeof full);
     return true;
+}
+
+void gen__problem_format(const struct gen__family *family, const gen_problem *problem, char *text,
+                         size_t capacity)
+{
+    struct gen__text out = gen__text_over(text, capacity);
+    for (uint32_t i = 0; i < family->num_fields; i++) {
+        const struct gen__field *field = &family->fields[i];
+        const int32_t value = gen__field_get(field, problem);
+        gen__text_add(&out, "%s%s=", i ? " " : "", field->name);
+        if (field->values && value >= 0 && (uint32_t)value < field->num_values)
+            gen__text_add(&out, "%s", field->values[value]);
+        else
+            gen__text_add(&out, "%" PRId32, value);
+    }
 }

@@ -95,12 +95,6 @@ static inline void gen__set_codes(struct gen__key *key, uint32_t a, uint32_t b, 
     memcpy(key->codes, &required.word, sizeof key->codes);
 }
 
-/* A tuning coordinate in octaves. */
-static inline float gen__key_log2(const struct gen__key *key, uint32_t coord)
-{
-    return key->empty ? 0.0f : log2f(key->counts[coord]);
-}
-
 /* What a variant takes of an SM: most of gen__blocks_per_sm(), done ahead. */
 struct gen__occupancy {
     uint32_t shared;   /* bytes a block is charged; 0: not computed */
@@ -126,8 +120,7 @@ enum gen__fill {
 };
 
 /* Inputs on which a kernel goes wrong that standard normal numbers let pass: what is lost of sums
- * in one direction, or where operands leave their type, cancels there or does not occur. Names:
- * gen__data_names. */
+ * in one direction, or where operands leave their type, cancels there or does not occur. */
 enum gen__data {
     GEN__DATA_NORMAL,     /* what tensors() says */
     GEN__DATA_ONES,       /* values are 1 */
@@ -137,7 +130,6 @@ enum gen__data {
     GEN__DATA_EXTREME,    /* keys and values as great as the type has them */
     GEN__NUM_DATA
 };
-extern const char *const gen__data_names[GEN__NUM_DATA];
 
 /* What a fill is asked for, beside random numbers of a seed. */
 struct gen__fill_options {
@@ -320,15 +312,10 @@ extern const uint32_t gen__num_families;
 bool gen__struct_fit(void *to, uint32_t full, uint32_t least, const void *from, uint32_t size,
                      uint32_t most);
 
-/* By tag or name; NULL if unknown. */
-const struct gen__family *gen__family_by_tag(uint32_t tag);
+/* NULL if unknown. */
 const struct gen__family *gen__family_by_name(const char *name);
 
-/* "batch=64 num_qk_heads=8 dtype=bf16" into a problem struct of problem_size
- * bytes; fields not named take their preset. Separators: spaces, commas. */
-enum gen_status gen__problem_parse(const struct gen__family *family, const char *text,
-                                   gen_problem *problem);
-/* The other way: every field, separated by spaces. */
+/* "batch=64 num_qk_heads=8 dtype=bf16": every field. */
 void gen__problem_format(const struct gen__family *family, const gen_problem *problem, char *text,
                          size_t capacity);
 

@@ -1,11 +1,11 @@
 /* GPUs by name, from a table of published figures, so that selection can be tried for a GPU that is
  * not there. cuda/device.c describes those that are. */
 #include "family/gpus.h"
+#include "core/text.h"
 #include "family/family.h"
 
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -85,7 +85,7 @@ const char *gen__target_for(uint32_t compute_capability)
 
 /* Of a newer caller, with nothing that this library does not know? (An older one's has the same
  * fields until the struct grows; then gen__ask() must complete it as it does a problem.) */
-static bool is_known(const gen_device *device)
+__attribute__((noinline, cold)) static bool is_known(const gen_device *device)
 {
     gen_device known;
     _Static_assert(sizeof(known) == GEN__LEAST_gen_device, "no older caller has fewer fields");
@@ -108,7 +108,7 @@ enum gen_status gen__device_check(const gen_device *device)
                          "device->backend is %u, allowed are GEN_BACKEND_CUDA (0) and "
                          "GEN_BACKEND_CPU (1)",
                          device->backend);
-    if (!gen__is_capability(device->compute_capability))
+    if (device->compute_capability < 10 || device->compute_capability > 9999)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "device->compute_capability is %u, expected 10 * major + minor, such as "
                          "90 for sm_90",
@@ -124,94 +124,93 @@ enum gen_status gen__device_check(const gen_device *device)
 static void fill_named(const struct gpu *gpu, uint32_t num_sms, gen_device *device)
 {
     const struct arch *arch = arch_of(gpu->compute_capability);
-    memset(device, 0, sizeof(*device));
-    device->size = sizeof(*device);
-    device->backend = GEN_BACKEND_CUDA;
-    device->compute_capability = gpu->compute_capability;
-    device->num_sms = num_sms;
-    device->shared_per_block = arch ? arch->shared_per_block : 0;
-    device->shared_per_sm = arch ? arch->shared_per_sm : 0;
-    device->l2_bytes = gpu->l2_bytes;
-    device->memory_gbps = gpu->memory_gbps;
-    device->ordinal = -1;
+    *device = (gen_device){.size = sizeof(*device),
+                           .backend = GEN_BACKEND_CUDA,
+                           .compute_capability = gpu->compute_capability,
+                           .num_sms = num_sms,
+                           .shared_per_block = arch ? arch->shared_per_block : 0,
+                           .shared_per_sm = arch ? arch->shared_per_sm : 0,
+                           .l2_bytes = gpu->l2_bytes,
+                           .memory_gbps = gpu->memory_gbps,
+                           .ordinal = -1};
     if (num_sms == gpu->num_sms)
         snprintf(device->name, sizeof(device->name), "%s", gpu->title);
     else
         snprintf(device->name, sizeof(device->name), "sm_%u:%u", gpu->compute_capability, num_sms);
 }
 
-static enum gen_status unknown_name(const char *name)
+/* Digits as a number, at most UINT32_MAX; -1 where there is none. */
+static int64_t parse_digits(const char **at)
 {
-    char known[512];
-    size_t length = 0;
-    for (size_t i = 0; i < COUNT(gpus); i++)
-        length += (size_t)snprintf(known + length, sizeof(known) - length, "%s, ", gpus[i].name);
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "unknown device \"%.64s\"; known are cpu, %sand sm_<architecture>:<number of "
-                     "SMs> such as sm_90:78",
-                     name, known);
+    int64_t number = isdigit((unsigned char)**at) ? 0 : -1;
+    for (; isdigit((unsigned char)**at); ++*at)
+        number = number < UINT32_MAX / 10 ? 10 * number + (**at - '0') : UINT32_MAX;
+    return number;
 }
 
-/* "sm_90", "sm_90a:78" */
-static enum gen_status parse_arch(const char *name, gen_device *device)
+/* "sm_90", "sm_90a:78": the GPU that stands for it, and the number of SMs; NULL where it is
+ * neither. */
+static const struct gpu *parse_arch(const char *name, int64_t *num_sms)
 {
+    if (strncasecmp(name, "sm_", 3) != 0)
+        return NULL;
     const char *at = name + 3;
-    char *end;
-    if (!isdigit((unsigned char)*at))
-        return unknown_name(name);
-    unsigned long compute_capability = strtoul(at, &end, 10);
-    if (*end == 'a' || *end == 'A' || *end == 'f' || *end == 'F')
-        end++;
-    unsigned long num_sms = 0;
-    if (*end == ':') {
-        at = end + 1;
-        if (!isdigit((unsigned char)*at))
-            return unknown_name(name);
-        num_sms = strtoul(at, &end, 10);
-        if (num_sms < 1 || num_sms > 65535)
-            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "device \"%.64s\" names %lu SMs, allowed are 1 to 65535", name,
-                             num_sms);
+    const int64_t compute_capability = parse_digits(&at);
+    *num_sms = 0;
+    at += *at && strchr("aAfF", *at);
+    if (*at == ':') {
+        at++;
+        *num_sms = parse_digits(&at);
     }
-    if (*end || compute_capability > GEN__MOST_CAPABILITY)
-        return unknown_name(name);
-    const struct gpu *gpu = gpu_of((uint32_t)compute_capability, (uint32_t)num_sms);
-    if (!gpu)
-        return unknown_name(name);
-    fill_named(gpu, num_sms ? (uint32_t)num_sms : gpu->num_sms, device);
-    return GEN_OK;
+    if (*at || *num_sms < 0 || compute_capability < 0)
+        return NULL;
+    const struct gpu *gpu = gpu_of((uint32_t)compute_capability, (uint32_t)*num_sms);
+    if (gpu && !strchr(name, ':'))
+        *num_sms = gpu->num_sms;
+    return gpu;
 }
 
 static enum gen_status find_named(const char *name, gen_device *device)
 {
     if (!strcasecmp(name, "cpu")) {
-        memset(device, 0, sizeof(*device));
-        device->size = sizeof(*device);
-        device->backend = GEN_BACKEND_CPU;
-        device->ordinal = -1;
-        snprintf(device->name, sizeof(device->name), "CPU reference");
+        *device = (gen_device){.size = sizeof(*device),
+                               .backend = GEN_BACKEND_CPU,
+                               .ordinal = -1,
+                               .name = "CPU reference"};
         return GEN_OK;
     }
+    char known[512];
+    struct gen__text text = gen__text_over(known, sizeof(known));
     for (size_t i = 0; i < COUNT(gpus); i++) {
         if (!strcasecmp(name, gpus[i].name)) {
             fill_named(&gpus[i], gpus[i].num_sms, device);
             return GEN_OK;
         }
+        gen__text_add(&text, "%s, ", gpus[i].name);
     }
-    if (!strncasecmp(name, "sm_", 3))
-        return parse_arch(name, device);
-    return unknown_name(name);
+    int64_t num_sms;
+    const struct gpu *gpu = parse_arch(name, &num_sms);
+    if (!gpu)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "unknown device \"%.64s\"; known are cpu, %sand sm_<architecture>:<number "
+                         "of SMs> such as sm_90:78",
+                         name, known);
+    if (num_sms < 1 || num_sms > 65535)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "device \"%.64s\" names %lld SMs, allowed are 1 to 65535", name,
+                         (long long)num_sms);
+    fill_named(gpu, (uint32_t)num_sms, device);
+    return GEN_OK;
 }
 
 enum gen_status gen_device_named(const char *name, gen_device *device)
 {
-    if (!name || !device)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", name ? "device" : "name");
-    enum gen_status status = GEN__CHECK_SIZE(device, gen_device);
-    if (status)
-        return status;
     gen_device found;
-    status = find_named(name, &found);
+    if (!name)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "name is NULL");
+    enum gen_status status = GEN__CHECK_STRUCT(device, gen_device);
+    if (!status)
+        status = find_named(name, &found);
     if (!status)
         gen__give(device, &found, sizeof(found));
     return status;

@@ -4,18 +4,9 @@
 
 #include "core/status.h"
 
-#include <stdbool.h>
-
 /* The --targets value that makes code for a compute capability: "sm_90a" for
  * 90, "compute_80" where there is no machine code target of its own. */
 const char *gen__target_for(uint32_t compute_capability);
-
-/* 10 * major + minor of a GPU that there may be. */
-#define GEN__MOST_CAPABILITY 9999
-static inline bool gen__is_capability(uint32_t compute_capability)
-{
-    return compute_capability >= 10 && compute_capability <= GEN__MOST_CAPABILITY;
-}
 
 /* The published memory bandwidth of the GPU of this capability and number of multiprocessors, or of
  * the first of this capability; 0 where no such GPU is in the table. */

@@ -161,14 +161,15 @@ static inline uint32_t gen_pack_find(const struct gen_pack_view *view, const cha
     return view->num_variants;
 }
 
-/* Can code of this kind, made for `target`, run on this compute capability? */
-static inline bool gen_pack_code_runs(uint32_t kind, uint32_t target, uint32_t compute_capability)
+/* Can the target's code run on this compute capability? */
+static inline bool gen_pack_runs(const struct gen_pack_target *target, uint32_t compute_capability)
 {
-    if (target == compute_capability)
+    if (target->compute_capability == compute_capability)
         return true;
-    if (kind == GEN_PACK_EXACT || target > compute_capability)
+    if (target->kind == GEN_PACK_EXACT || target->compute_capability > compute_capability)
         return false;
-    return kind == GEN_PACK_PTX || target / 10 == compute_capability / 10;
+    return target->kind == GEN_PACK_PTX ||
+           target->compute_capability / 10 == compute_capability / 10;
 }
 
 static inline uint64_t gen_pack_mix(uint64_t h, uint64_t word)

@@ -44,54 +44,49 @@ refuse(struct parser *p, const char *format, ...)
     va_start(list, format);
     vsnprintf(p->table->reason, sizeof(p->table->reason), format, list);
     va_end(list);
-    p->table->refused = true;
-    p->table->reason_line = p->text.line;
+    p->table->about.refused = 1;
+    p->table->about.reason_line = p->text.line;
     return GEN_TABLE_REFUSED;
 }
 
+/* What a header must say, in the order in which what is missing is told. */
+enum { FORMAT, CAPABILITY, SMS, GBPS, L2, NUM_NUMBERS };
+static const char *const numbers[NUM_NUMBERS] = {"format", "compute_capability", "num_sms",
+                                                 "memory_gbps", "l2_bytes"};
+
 static enum gen_table_result read_header_line(struct parser *p, struct gen__span line,
-                                              uint32_t *format)
+                                              uint32_t values[NUM_NUMBERS])
 {
-    struct gen_table *t = p->table;
-    const struct {
-        const char *key;
-        uint32_t *value;
-    } numbers[] = {
-        {"format", format},         {"compute_capability", &t->compute_capability},
-        {"num_sms", &t->num_sms},   {"memory_gbps", &t->memory_gbps},
-        {"l2_bytes", &t->l2_bytes},
-    };
     struct gen__span key, value;
     if (!gen__table_comment(line, &key, &value))
         return GEN_TABLE_READ;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        if (!gen__span_is(key, numbers[i].key))
-            continue;
-        if (!gen__parse_unsigned(value, numbers[i].value) || *numbers[i].value == 0)
-            return refuse(p, "%s is \"%.*s\", expected a number of at least 1", numbers[i].key,
-                          (int)(value.length < 40 ? value.length : 40), value.at);
-    }
+    const int shown = (int)(value.length < 40 ? value.length : 40);
+    for (int i = 0; i < NUM_NUMBERS; i++)
+        if (gen__span_is(key, numbers[i]) &&
+            (!gen__parse_unsigned(value, &values[i]) || values[i] == 0))
+            return refuse(p, "%s is \"%.*s\", expected a number of at least 1", numbers[i], shown,
+                          value.at);
     if (gen__span_is(key, "class"))
-        snprintf(t->class_name, sizeof(t->class_name), "%.*s",
-                 (int)(value.length < 31 ? value.length : 31), value.at);
+        snprintf(p->table->class_name, sizeof(p->table->class_name), "%.*s", shown, value.at);
     return GEN_TABLE_READ;
 }
 
-static enum gen_table_result check_header(struct parser *p, uint32_t format)
+static enum gen_table_result check_header(struct parser *p, const uint32_t values[NUM_NUMBERS])
 {
     struct gen_table *t = p->table;
-    if (format != 1)
-        return refuse(p, "table format %u, this runtime reads format 1", format);
-    const char *missing = !t->compute_capability ? "compute_capability"
-                          : !t->num_sms          ? "num_sms"
-                          : !t->memory_gbps      ? "memory_gbps"
-                          : !t->l2_bytes         ? "l2_bytes"
-                          : !t->class_name[0]    ? "class"
-                                                 : NULL;
-    if (missing)
-        return refuse(p, "the header has no \"# %s: ...\" line", missing);
     char class[sizeof(t->class_name)];
-    snprintf(class, sizeof(class), "sm%u_%usm", t->compute_capability, t->num_sms);
+    if (values[FORMAT] != 1)
+        return refuse(p, "table format %u, this runtime reads format 1", values[FORMAT]);
+    for (int i = 0; i < NUM_NUMBERS; i++)
+        if (!values[i])
+            return refuse(p, "the header has no \"# %s: ...\" line", numbers[i]);
+    t->about.compute_capability = values[CAPABILITY];
+    t->about.num_sms = values[SMS];
+    t->about.memory_gbps = values[GBPS];
+    t->about.l2_bytes = values[L2];
+    snprintf(class, sizeof(class), "sm%u_%usm", t->about.compute_capability, t->about.num_sms);
+    if (!t->class_name[0])
+        return refuse(p, "the header has no \"# class: ...\" line");
     if (strcmp(class, t->class_name) != 0)
         return refuse(p, "the class is \"%s\", but compute_capability and num_sms say \"%s\"",
                       t->class_name, class);
@@ -115,23 +110,19 @@ static enum gen_table_result read_columns(struct parser *p, struct gen__span lin
 static enum gen_table_result read_header(struct parser *p)
 {
     struct gen__span line;
-    uint32_t format = 0;
+    uint32_t values[NUM_NUMBERS] = {0};
+    enum gen_table_result result = GEN_TABLE_READ;
     if (!gen__table_line(&p->text, &line) || !gen__span_is(line, GEN__TABLE_MAGIC))
         return refuse(p, "the first line is not \"" GEN__TABLE_MAGIC "\"");
-    while (gen__table_line(&p->text, &line)) {
-        if (line.length == 0)
-            continue;
-        enum gen_table_result result;
-        if (line.at[0] == '#') {
-            result = read_header_line(p, line, &format);
-            if (result)
-                return result;
-            continue;
+    while (!result && gen__table_line(&p->text, &line)) {
+        if (line.length && line.at[0] != '#') {
+            result = check_header(p, values);
+            return result ? result : read_columns(p, line);
         }
-        result = check_header(p, format);
-        return result ? result : read_columns(p, line);
+        if (line.length)
+            result = read_header_line(p, line, values);
     }
-    return refuse(p, "the text ends before the line of column names");
+    return result ? result : refuse(p, "the text ends before the line of column names");
 }
 
 /* ---- rows -------------------------------------------------------------- */
@@ -152,34 +143,38 @@ bad(struct parser *p, struct gen__span found, const char *format, ...)
     return false;
 }
 
-/* Where the name stands among those of a list separated by commas; -1 where it does not. */
-static int position_in(const char *names, struct gen__span name)
+/* Where the name stands among those of a list separated by commas, or how many these are. */
+static uint32_t position_in(const char *names, struct gen__span name)
 {
-    for (int i = 0; *names; i++) {
+    uint32_t i = 0;
+    for (; *names; i++) {
         const size_t length = strcspn(names, ",");
         if (length == name.length && !memcmp(names, name.at, length))
             return i;
         names += length + (names[length] == ',');
     }
-    return -1;
+    return i;
 }
 
-static uint32_t count_names(const char *names)
+/* Numbers are never negative. */
+static bool parse_positive(struct parser *p, struct gen__span text, const char *reason,
+                           float *positive)
 {
-    uint32_t count = *names != '\0';
-    for (; *names; names++)
-        count += *names == ',';
-    return count;
+    double value;
+    if (!gen__parse_number(text, &value) || !isnormal((float)value))
+        return bad(p, text, "%s", reason);
+    *positive = (float)value;
+    return true;
 }
 
-/* "states=4096", several separated by commas or spaces: every coordinate of the
- * family once. */
+/* "states=4096", several separated by commas or spaces: every coordinate of the family once. */
 static bool parse_problem(struct parser *p, const struct gen_pack_family *family,
                           struct gen__span text, float counts[GEN_PACK_MAX_COORDS])
 {
     const char *at = text.at, *end = text.at + text.length;
     const char *coords = p->view->strings + family->coords;
     const char *family_name = p->view->strings + family->name;
+    const uint32_t count = position_in(coords, (struct gen__span){",", 1});
     uint32_t seen = 0;
     for (int c = 0; c < GEN_PACK_MAX_COORDS; c++)
         counts[c] = 1.0f;
@@ -191,31 +186,25 @@ static bool parse_problem(struct parser *p, const struct gen_pack_family *family
         if (!equals)
             return bad(p, text, "expected coordinate=value");
         const struct gen__span name = {at, (size_t)(equals - at)};
-        const int c = position_in(coords, name);
-        if (c < 0 || c >= GEN_PACK_MAX_COORDS)
+        const uint32_t c = position_in(coords, name);
+        if (c >= count || c >= GEN_PACK_MAX_COORDS)
             return bad(p, name, "not a coordinate of %.40s", family_name);
         if (seen & 1u << c)
             return bad(p, name, "the coordinate is given twice");
         seen |= 1u << c;
-        double value;
         const struct gen__span number = {equals + 1, (size_t)(stop - equals - 1)};
-        if (!gen__parse_number(number, &value) || value <= 0.0 || !isnormal((float)value))
-            return bad(p, number, "the coordinate is not a number > 0");
-        counts[c] = (float)value;
+        if (!parse_positive(p, number, "the coordinate is not a number > 0", &counts[c]))
+            return false;
         at = stop < end ? stop + 1 : end;
     }
-    if (seen != (1u << count_names(coords)) - 1)
+    if (seen != (1u << count) - 1)
         return bad(p, text, "a coordinate of %.40s is missing", family_name);
     return true;
 }
 
 static bool parse_us(struct parser *p, struct gen__span text, float *us)
 {
-    double value;
-    if (!gen__parse_number(text, &value) || !isnormal((float)value))
-        return bad(p, text, "not a finite number of microseconds > 0");
-    *us = (float)value;
-    return true;
+    return parse_positive(p, text, "not a finite number of microseconds > 0", us);
 }
 
 static struct gen__span field(const struct parser *p, const struct gen__span *fields,
@@ -297,6 +286,8 @@ static bool parse_row(struct parser *p, struct gen__span line, struct pending *p
     text = field(p, fields, GEN__COLUMN_REQUIRED);
     if (!gen__span_is(text, view->strings + group->name))
         return bad(p, text, "not the required key of the row's variant");
+    if (!gen_pack_runs(&view->targets[group->target], p->table->about.compute_capability))
+        return bad(p, field(p, fields, GEN__COLUMN_VARIANT), "its code does not run on the class");
 
     if (!parse_problem(p, family, field(p, fields, GEN__COLUMN_PROBLEM), row->counts) ||
         !parse_us(p, field(p, fields, GEN__COLUMN_US), &row->us) || !parse_optional(p, fields, row))
@@ -317,8 +308,7 @@ static bool is_passed_over(const struct parser *p, const struct pending *pending
         const struct gen_pack_target *target = &view->targets[group->target];
         if (group->family == pending->group->family && target->kind != GEN_PACK_PTX &&
             strcmp(view->strings + group->values, pending->values) == 0 &&
-            gen_pack_code_runs(target->kind, target->compute_capability,
-                               p->table->compute_capability))
+            gen_pack_runs(target, p->table->about.compute_capability))
             return true;
     }
     return false;
@@ -359,14 +349,14 @@ static void read_rows(struct parser *p)
         bool expired = false;
         if (parse_row(p, line, &pending, &expired)) {
             if (is_passed_over(p, &pending))
-                t->num_ptx++;
+                t->about.num_ptx++;
             else
                 p->rows[p->num_rows++] = pending;
         } else if (expired) {
-            t->num_expired++;
-        } else if (t->num_bad++ == 0) {
+            t->about.num_expired++;
+        } else if (t->about.num_bad++ == 0) {
             memcpy(t->reason, p->reason, sizeof(p->reason));
-            t->reason_line = p->text.line;
+            t->about.reason_line = p->text.line;
         }
     }
 }
@@ -388,7 +378,7 @@ enum gen_table_result gen_table_read(const struct gen_pack_view *view, const cha
     qsort(p.rows, p.num_rows, sizeof(*p.rows), order_pending);
     table->rows = p.num_rows ? malloc(p.num_rows * sizeof(*table->rows)) : NULL;
     for (size_t i = 0; table->rows && i < p.num_rows; i++)
-        table->rows[table->num_rows++] = p.rows[i].row;
+        table->rows[table->about.num_rows++] = p.rows[i].row;
     free(p.rows);
-    return table->num_rows == p.num_rows ? GEN_TABLE_READ : GEN_TABLE_NO_MEMORY;
+    return table->about.num_rows == p.num_rows ? GEN_TABLE_READ : GEN_TABLE_NO_MEMORY;
 }

@@ -12,14 +12,10 @@ enum gen_table_result {
 };
 
 struct gen_table {
-    char class_name[32]; /* "sm90_132sm" */
-    char reason[128];    /* why it was refused, or the first bad row; "" if neither */
-    uint32_t reason_line;
-    uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
-    uint32_t num_bad, num_expired, num_ptx; /* rows that were left out */
-    bool refused;
-    uint32_t num_rows;
-    struct gen_pack_row *rows; /* sorted as in a product; to be freed */
+    struct gen_pack_table about; /* but for its strings and the place of its rows */
+    char class_name[32];         /* "sm90_132sm" */
+    char reason[128];            /* why it was refused, or the first bad row; "" if neither */
+    struct gen_pack_row *rows;   /* sorted as in a product; to be freed */
 };
 
 /* Reads `size` bytes of text, naming variants by `view`. A bad row is skipped and counted. */

@@ -2,7 +2,6 @@
 #include "format/table.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *const gen__table_columns[GEN__NUM_COLUMNS] = {
@@ -141,24 +140,4 @@ int gen__table_column(const struct gen__span *fields, uint32_t count, enum gen__
         if (gen__span_is(fields[i], gen__table_columns[column]))
             found = (int)i;
     return found;
-}
-
-int gen__natural_order(const char *a, const char *b)
-{
-    while (*a && *b) {
-        if (*a >= '0' && *a <= '9' && *b >= '0' && *b <= '9') {
-            char *end_a, *end_b;
-            uint64_t x = strtoull(a, &end_a, 10), y = strtoull(b, &end_b, 10);
-            if (x != y)
-                return x < y ? -1 : 1;
-            a = end_a;
-            b = end_b;
-        } else if (*a != *b) {
-            break;
-        } else {
-            a++;
-            b++;
-        }
-    }
-    return (unsigned char)*a - (unsigned char)*b;
 }

@@ -75,7 +75,4 @@ bool gen__parse_number(struct gen__span span, double *value);
 /* 16 hexadecimal digits. */
 bool gen__parse_digest(struct gen__span span, uint64_t *digest);
 
-/* The order in which rows stand in a file: strcmp's, but runs of digits by their value. */
-int gen__natural_order(const char *a, const char *b);
-
 #endif /* GEN_FORMAT_TABLE_H */

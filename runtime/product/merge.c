@@ -23,7 +23,7 @@ struct merge {
     struct gen_pack_row *rows;
     uint32_t *source_of;
     char *strings;
-    uint32_t *family_of[2], *target_of[2], *group_of[2], *variant_of[2];
+    uint32_t first_family[2], first_target[2], *group_of[2], *variant_of[2];
     uint32_t num_added; /* variants that are NEW's */
 };
 
@@ -63,8 +63,6 @@ static size_t lay_out_maps(struct merge *m, unsigned char *block)
     size_t used = 0;
     for (int p = OLD; p <= NEW; p++) {
         const struct gen_pack_index *index = m->from[p]->index;
-        m->family_of[p] = take(block, &used, index->num_families, sizeof(uint32_t));
-        m->target_of[p] = take(block, &used, index->num_targets, sizeof(uint32_t));
         m->group_of[p] = take(block, &used, index->num_groups, sizeof(uint32_t));
         /* A row without a runner-up names the variant behind the last. */
         m->variant_of[p] = take(block, &used, index->num_variants + 1ull, sizeof(uint32_t));
@@ -85,50 +83,43 @@ static bool same_string(const struct merge *m, uint32_t a, uint32_t b)
     return strcmp(m->strings + a, m->strings + b) == 0;
 }
 
-/* Families are one by their names: that they mean the same by their axes and facts was checked
- * against this runtime's. */
-static void add_families(struct merge *m, int p)
+/* Families and targets stand one product's after the other's, some twice: a group says which it
+ * means, and what a name means was checked against this runtime's families. */
+static void add_families_and_targets(struct merge *m, int p)
 {
-    for (uint32_t i = 0; i < m->from[p]->index->num_families; i++) {
-        struct gen_pack_family f = m->from[p]->families[i];
-        f.name = moved(m, p, f.name);
-        f.required = moved(m, p, f.required);
-        f.facts = moved(m, p, f.facts);
-        f.coords = moved(m, p, f.coords);
-        uint32_t at = 0;
-        while (at < m->index->num_families && !same_string(m, m->families[at].name, f.name))
-            at++;
-        if (at == m->index->num_families)
-            m->families[m->index->num_families++] = f;
-        m->family_of[p][i] = at;
+    const struct gen__pack *from = m->from[p];
+    m->first_family[p] = m->index->num_families;
+    m->first_target[p] = m->index->num_targets;
+    for (uint32_t i = 0; i < from->index->num_families; i++) {
+        const struct gen_pack_family *f = &from->families[i];
+        m->families[m->index->num_families++] =
+            (struct gen_pack_family){moved(m, p, f->name), moved(m, p, f->required),
+                                     moved(m, p, f->facts), moved(m, p, f->coords)};
     }
-}
-
-static void add_targets(struct merge *m, int p)
-{
-    for (uint32_t i = 0; i < m->from[p]->index->num_targets; i++) {
-        struct gen_pack_target t = m->from[p]->targets[i];
-        t.name = moved(m, p, t.name);
-        uint32_t at = 0;
-        for (; at < m->index->num_targets; at++) {
-            const struct gen_pack_target *there = &m->targets[at];
-            if (there->kind == t.kind && there->compute_capability == t.compute_capability &&
-                same_string(m, there->name, t.name))
-                break;
-        }
-        if (at == m->index->num_targets)
-            m->targets[m->index->num_targets++] = t;
-        m->target_of[p][i] = at;
+    for (uint32_t i = 0; i < from->index->num_targets; i++) {
+        struct gen_pack_target *t = &m->targets[m->index->num_targets++];
+        *t = from->targets[i];
+        t->name = moved(m, p, t->name);
     }
 }
 
 /* ---- groups and variants ------------------------------------------------- */
 
+/* Of one family and required key? */
+static bool same_key(const struct merge *m, const struct gen_pack_group *a,
+                     const struct gen_pack_group *b)
+{
+    return same_string(m, m->families[a->family].name, m->families[b->family].name) &&
+           same_string(m, a->values, b->values);
+}
+
 static bool same_group(const struct merge *m, const struct gen_pack_group *a,
                        const struct gen_pack_group *b)
 {
-    return a->family == b->family && a->target == b->target && same_string(m, a->name, b->name) &&
-           same_string(m, a->values, b->values);
+    const struct gen_pack_target *t = &m->targets[a->target], *u = &m->targets[b->target];
+    return t->kind == u->kind && t->compute_capability == u->compute_capability &&
+           same_string(m, t->name, u->name) && same_string(m, a->name, b->name) &&
+           same_key(m, a, b);
 }
 
 /* Makes the group of product p the last of the index, in which the next variants are. False: other
@@ -142,8 +133,8 @@ static bool enter_group(struct merge *m, int p, uint32_t group)
     struct gen_pack_group g = m->from[p]->groups[group];
     g.name = moved(m, p, g.name);
     g.values = moved(m, p, g.values);
-    g.family = m->family_of[p][g.family];
-    g.target = m->target_of[p][g.target];
+    g.family += m->first_family[p];
+    g.target += m->first_target[p];
     g.first_variant = m->index->num_variants;
     g.num_variants = 0;
     if (*count == 0 || !same_group(m, &m->groups[*count - 1], &g))
@@ -225,9 +216,8 @@ static bool has_code_beside(const struct merge *m, const struct gen_pack_group *
         return false;
     for (uint32_t g = 0; g < m->index->num_groups; g++) {
         const struct gen_pack_target *t = &m->targets[m->groups[g].target];
-        if (m->groups[g].family == group->family && t->kind != GEN_PACK_PTX &&
-            gen_pack_code_runs(t->kind, t->compute_capability, compute_capability) &&
-            same_string(m, m->groups[g].values, group->values))
+        if (t->kind != GEN_PACK_PTX && gen_pack_runs(t, compute_capability) &&
+            same_key(m, &m->groups[g], group))
             return true;
     }
     return false;
@@ -271,10 +261,8 @@ static bool fill(struct merge *m)
         memcpy(m->strings + moved(m, p, 0), m->from[p]->strings, m->from[p]->index->strings_size);
     m->index->strings_size = m->from[OLD]->index->strings_size + m->from[NEW]->index->strings_size;
     m->index->toolkit = m->from[OLD]->index->toolkit;
-    for (int p = OLD; p <= NEW; p++) {
-        add_families(m, p);
-        add_targets(m, p);
-    }
+    for (int p = OLD; p <= NEW; p++)
+        add_families_and_targets(m, p);
     if (!add_variants(m))
         return false;
     for (int p = OLD; p <= NEW; p++)

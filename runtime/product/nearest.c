@@ -20,15 +20,14 @@
 
 /* ---- the layout -------------------------------------------------------- */
 
-/* The slot of a variant, a new one where it has none yet. The last one is for all further variants
- * and fits nothing. */
+/* The slot of a variant, a new one where it has none yet. Those beyond share the last one. */
 static uint8_t slot_of(uint32_t variants[GEN__MAX_SLOTS], uint32_t *num_slots, uint32_t variant)
 {
     uint32_t slot = 0;
     while (slot < *num_slots && slot < GEN__MAX_SLOTS - 1 && variants[slot] != variant)
         slot++;
     if (slot == *num_slots)
-        variants[(*num_slots)++] = slot < GEN__MAX_SLOTS - 1 ? variant : UINT32_MAX;
+        variants[(*num_slots)++] = variant;
     return (uint8_t)slot;
 }
 
@@ -39,47 +38,35 @@ static uint32_t octave_of(int32_t log)
     return octave < 0 ? 0 : octave < GEN__OCTAVES ? (uint32_t)octave : GEN__OCTAVES - 1;
 }
 
-struct gen__class_rows *
-gen__class_rows_new(const struct gen__family *family, const struct gen_pack_row *rows,
-                    uint32_t num_rows,
-                    const struct gen__facts *(*facts_of)(const void *context, uint32_t variant),
-                    const void *context)
+struct gen__class_rows *gen__class_rows_new(const struct gen__family *family,
+                                            const struct gen_pack_row *rows, uint32_t num_rows)
 {
     const size_t stride = ((size_t)num_rows + BLOCK - 1) / BLOCK * BLOCK;
-    uint32_t variants[GEN__MAX_SLOTS], num_slots = 0;
-    for (uint32_t i = 0; i < num_rows; i++)
-        slot_of(variants, &num_slots, rows[i].variant);
     const size_t head = (sizeof(struct gen__class_rows) + 15) / 16 * 16;
     const size_t logs_size = family->num_coords * stride * sizeof(int32_t);
-    const size_t facts_size = num_slots * sizeof(struct gen__facts *);
-    unsigned char *at =
-        calloc(1, head + logs_size + facts_size + stride * (sizeof(float) + sizeof(uint8_t)));
+    unsigned char *at = calloc(1, head + logs_size + stride * (sizeof(float) + sizeof(uint8_t)));
     if (!at)
         return NULL;
     struct gen__class_rows *out = (struct gen__class_rows *)(void *)at;
     int32_t *logs = (int32_t *)(void *)(at + head);
-    const struct gen__facts **facts = (const struct gen__facts **)(void *)(at + head + logs_size);
-    float *log2_us = (float *)(void *)(at + head + logs_size + facts_size);
+    float *log2_us = (float *)(void *)(at + head + logs_size);
     uint8_t *slots = (uint8_t *)(log2_us + stride);
+    uint32_t variants[GEN__MAX_SLOTS], num_slots = 0;
     for (uint32_t i = 0; i < stride; i++) {
         struct gen__position position = {{INT32_MIN / 2}};
-        if (i < num_rows)
+        if (i < num_rows) {
             position = gen__position_of(rows[i].counts, 1.0f);
+            slots[i] = slot_of(variants, &num_slots, rows[i].variant);
+            log2_us[i] = gen__log2(rows[i].us);
+        }
         for (uint32_t c = 0; c < family->num_coords; c++)
             logs[c * stride + i] = position.logs[c];
-        if (i >= num_rows)
-            continue;
-        slots[i] = slot_of(variants, &num_slots, rows[i].variant);
-        log2_us[i] = gen__log2(rows[i].us);
     }
-    for (uint32_t slot = 0; slot < num_slots; slot++)
-        facts[slot] = variants[slot] == UINT32_MAX ? NULL : facts_of(context, variants[slot]);
     *out = (struct gen__class_rows){.family = family,
                                     .rows = rows,
                                     .logs = logs,
                                     .log2_us = log2_us,
                                     .slots = slots,
-                                    .facts = facts,
                                     .num_rows = num_rows,
                                     .stride = (uint32_t)stride,
                                     .num_slots = num_slots};

@@ -14,8 +14,8 @@
 #define GEN__NO_ROW UINT32_MAX
 #define GEN__OCTAVE 65536 /* distances are in so many parts of an octave */
 
-/* A row names its variant by a slot: a place in the list of the distinct variants of its class.
- * Variants beyond that share the last slot and are not used. */
+/* Variants of a class are told apart by slots. Those beyond share the last one, and are passed over
+ * together. */
 #define GEN__MAX_SLOTS 256
 
 /* Octaves of the first coordinate that are told apart, from 1 on. */
@@ -27,21 +27,16 @@ struct gen__class_rows {
     const struct gen_pack_row *rows; /* sorted by their coordinates */
     const int32_t *logs;             /* of coordinate c: from c * stride on */
     const float *log2_us;
-    const uint8_t *slots;                  /* by row */
-    const struct gen__facts *const *facts; /* by slot; NULL: its code does not run on the class */
+    const uint8_t *slots; /* by row: of its variant */
     uint32_t num_rows, stride, num_slots;
     uint32_t table; /* that the rows come from */
     uint32_t compute_capability, num_sms, memory_gbps, l2_bytes;
     uint32_t octave_begins[GEN__OCTAVES + 1]; /* its first row, by the first coordinate */
 };
 
-/* The rows of the family, laid out for the search, to be freed; NULL: out of memory.
- * facts_of(variant, context) gives a slot's facts. */
-struct gen__class_rows *
-gen__class_rows_new(const struct gen__family *family, const struct gen_pack_row *rows,
-                    uint32_t num_rows,
-                    const struct gen__facts *(*facts_of)(const void *context, uint32_t variant),
-                    const void *context);
+/* The rows of the family, laid out for the search, to be freed; NULL: out of memory. */
+struct gen__class_rows *gen__class_rows_new(const struct gen__family *family,
+                                            const struct gen_pack_row *rows, uint32_t num_rows);
 
 /* Where in the space of coordinates a problem is. */
 struct gen__position {

@@ -54,8 +54,8 @@ static enum gen_status check_families(const struct gen__pack *pack, const char *
     return GEN_OK;
 }
 
-/* Copies what selection asks of the variants: the index has it among much else,
- * and without the divisions done. */
+/* Copies what selection asks of the variants: the index has it among much else, and without the
+ * divisions done. */
 static void build_variants(gen_library *library)
 {
     for (uint32_t i = 0; i < library->pack.index->num_variants; i++) {
@@ -76,26 +76,33 @@ static void build_variants(gen_library *library)
 static bool allocate(gen_library *library)
 {
     const struct gen_pack_index *index = library->pack.index;
-    uint64_t num_entries = 16;
-    while (num_entries < 2 * (uint64_t)index->num_groups)
-        num_entries *= 2;
-    library->entry_mask = num_entries - 1;
-    library->entry_places = calloc(num_entries, sizeof(*library->entry_places));
-    library->entries = calloc(index->num_groups + 1u, sizeof(*library->entries));
-    library->variants = malloc((index->num_variants + 1u) * sizeof(*library->variants));
-    library->group_order = calloc(index->num_groups + 1u, sizeof(*library->group_order));
-    library->group_entry = calloc(index->num_groups + 1u, sizeof(*library->group_entry));
+    const size_t groups = index->num_groups + 1u, variants = index->num_variants + 1u;
+    uint64_t places = 16;
+    while (places < 2 * (uint64_t)index->num_groups)
+        places *= 2;
+    library->entry_mask = places - 1;
+    library->entry_places = calloc(places, sizeof(*library->entry_places));
+    library->entries = calloc(groups, sizeof(*library->entries));
+    library->group_entry = calloc(groups, sizeof(*library->group_entry));
+    library->next_group = calloc(groups, sizeof(*library->next_group));
+    library->variants = malloc(variants * sizeof(*library->variants));
     library->families = calloc(index->num_families + 1u, sizeof(*library->families));
-    struct gen__loader *loader = calloc(1, sizeof(*loader));
-    if (loader) {
-        pthread_mutex_init(&loader->lock, NULL);
-        loader->kernels = calloc(index->num_variants + 1u, sizeof(*loader->kernels));
-        loader->libraries = calloc(index->num_variants + 1u, sizeof(*loader->libraries));
-    }
-    library->loader = loader;
-    return library->entry_places && library->entries && library->variants && library->group_order &&
-           library->group_entry && library->families && loader && loader->kernels &&
-           loader->libraries;
+    library->loader =
+        calloc(1, sizeof(*library->loader) + variants * sizeof(library->loader->variants[0]));
+    if (library->loader)
+        pthread_mutex_init(&library->loader->lock, NULL);
+    return library->entry_places && library->entries && library->group_entry &&
+           library->next_group && library->variants && library->families && library->loader;
+}
+
+static enum gen_status check_paths(const char *name, const char *const *paths, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!paths || !paths[i])
+            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                             "options->%s has no path %zu, and num_%s is %zu", name, i, name,
+                             count);
+    return GEN_OK;
 }
 
 /* The options as this library's struct, an older caller's, or NULL for all defaults. */
@@ -113,17 +120,10 @@ static enum gen_status read_options(const gen_open_options *from, gen_open_optio
     if (options->path && options->data)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "options has both of path and data, one at most is allowed");
-    for (size_t i = 0; i < options->num_table_paths; i++)
-        if (!options->table_paths || !options->table_paths[i])
-            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "options->table_paths has no path %zu, and num_table_paths is %zu", i,
-                             options->num_table_paths);
-    for (size_t i = 0; i < options->num_more_paths; i++)
-        if (!options->more_paths || !options->more_paths[i])
-            return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                             "options->more_paths has no path %zu, and num_more_paths is %zu", i,
-                             options->num_more_paths);
-    return GEN_OK;
+    const enum gen_status status =
+        check_paths("table_paths", options->table_paths, options->num_table_paths);
+    return status ? status
+                  : check_paths("more_paths", options->more_paths, options->num_more_paths);
 }
 
 static enum gen_status open_pack(const char *label, struct gen__pack *pack)
@@ -184,10 +184,13 @@ static enum gen_status open_library(gen_library *library, const gen_open_options
     for (uint32_t i = 0; i < library->pack.index->num_families; i++)
         library->families[i] =
             gen__family_by_name(gen__pack_string(&library->pack, library->pack.families[i].name));
-    status = gen__key_entries_build(library);
-    if (status)
-        return status;
+    gen__key_entries_build(library);
     build_variants(library);
+    library->info.size = sizeof(library->info);
+    library->info.num_variants = library->pack.index->num_variants;
+    library->info.num_families = gen__num_families;
+    library->info.digest = library->pack.digest;
+    library->info.toolkit = gen__pack_string(&library->pack, library->pack.index->toolkit);
     library->log = gen__log_levels_of_environment();
     static _Atomic(uint64_t) last_identity;
     library->identity = atomic_fetch_add_explicit(&last_identity, 1, memory_order_relaxed) + 1;
@@ -228,29 +231,21 @@ enum gen_status gen_open(const gen_open_options *asked, gen_library **library)
     return GEN_OK;
 }
 
-static void close_loader(gen_library *library)
-{
-    struct gen__loader *loader = library->loader;
-    if (!loader)
-        return;
-    gen__unload_all(library);
-    free(loader->kernels);
-    free(loader->libraries);
-    pthread_mutex_destroy(&loader->lock);
-    free(loader);
-}
-
 void gen_close(gen_library *library)
 {
     if (!library)
         return;
-    close_loader(library);
+    if (library->loader) {
+        gen__unload_all(library);
+        pthread_mutex_destroy(&library->loader->lock);
+        free(library->loader);
+    }
     gen__tables_free(library);
     free(library->variants);
     free(library->entries);
     free(library->entry_places);
-    free(library->group_order);
     free(library->group_entry);
+    free(library->next_group);
     free(library->families);
     gen__pack_close(&library->pack);
     free(library);
@@ -258,36 +253,19 @@ void gen_close(gen_library *library)
 
 enum gen_status gen_library_info_get(const gen_library *library, gen_library_info *info)
 {
-    if (!library || !info)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "info" : "library");
-    const enum gen_status status = GEN__CHECK_SIZE(info, gen_library_info);
-    if (status)
-        return status;
-    uint32_t num_tables = 0;
-    for (uint32_t i = 0; i < library->num_tables; i++)
-        num_tables += !library->tables[i].read.refused;
-    const gen_library_info known = {
-        .size = sizeof(known),
-        .num_variants = library->pack.index->num_variants,
-        .num_families = gen__num_families,
-        .num_tables = num_tables,
-        .num_rows = library->num_rows,
-        .num_rows_bad = library->num_rows_bad,
-        .num_rows_expired = library->num_rows_expired,
-        .num_rows_ptx = library->num_rows_ptx,
-        .num_groups_skipped = library->num_groups_skipped,
-        .digest = library->pack.digest,
-        .toolkit = gen__pack_string(&library->pack, library->pack.index->toolkit),
-    };
-    gen__give(info, &known, sizeof(known));
-    return GEN_OK;
+    if (!library)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "library is NULL");
+    const enum gen_status status = GEN__CHECK_STRUCT(info, gen_library_info);
+    if (!status)
+        gen__give(info, &library->info, sizeof(library->info));
+    return status;
 }
 
 enum gen_status gen_variant_get(const gen_library *library, uint32_t index, gen_variant_info *info)
 {
-    if (!library || !info)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL", library ? "info" : "library");
-    const enum gen_status status = GEN__CHECK_SIZE(info, gen_variant_info);
+    if (!library)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "library is NULL");
+    const enum gen_status status = GEN__CHECK_STRUCT(info, gen_variant_info);
     if (status)
         return status;
     const struct gen__pack *pack = &library->pack;

@@ -3,6 +3,8 @@
 #include "format/rows.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +20,17 @@ static bool inside(uint64_t offset, uint64_t count, uint64_t size, uint64_t begi
     return offset % 8 == 0 && offset >= begin && offset <= end && count <= (end - offset) / size;
 }
 
-static enum gen_status bad(const char *label, const char *what)
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+static enum gen_status
+bad(const char *label, const char *format, ...)
 {
+    char what[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(what, sizeof(what), format, list);
+    va_end(list);
     return gen__fail(GEN_STATUS_FORMAT, "%s: %s; rebuild it with `attngen build`", label, what);
 }
 
@@ -28,8 +39,8 @@ static enum gen_status read_footer(const struct gen__source *source, const char 
                                    struct gen_pack_footer *footer)
 {
     if (source->size < sizeof(*footer) + sizeof(struct gen_pack_index))
-        return gen__fail(GEN_STATUS_FORMAT, "%s: %llu bytes are too few for a product file", label,
-                         (unsigned long long)source->size);
+        return bad(label, "%llu bytes are too few for a product file",
+                   (unsigned long long)source->size);
     const uint64_t end = source->size - sizeof(*footer);
     const void *bytes;
     void *owned;
@@ -43,10 +54,8 @@ static enum gen_status read_footer(const struct gen__source *source, const char 
     if (memcmp(footer->magic, GEN_PACK_MAGIC, sizeof(footer->magic)) != 0)
         return bad(label, "not an attngen product, or its end is missing (no footer found)");
     if (footer->version != GEN_PACK_VERSION)
-        return gen__fail(GEN_STATUS_FORMAT,
-                         "%s: product format %u, this runtime reads format %u; `attngen build` of "
-                         "this version makes it",
-                         label, footer->version, GEN_PACK_VERSION);
+        return bad(label, "product format %u, this runtime reads format %u", footer->version,
+                   GEN_PACK_VERSION);
     if (footer->index_size < sizeof(struct gen_pack_index) || footer->index_size > end ||
         footer->index_offset % 8 != 0 || footer->index_offset != end - footer->index_size)
         return bad(label, "the index does not lie between the images and the footer");
@@ -72,47 +81,64 @@ static enum gen_status open_index(const char *label, struct gen__pack *pack, uin
     const struct gen_pack_index *index = pack->index;
     const uint64_t first = footer.index_offset + sizeof(*index);
     const uint64_t last = footer.index_offset + footer.index_size;
-#define ARRAY(field, count)                                                       \
+#define LIST(field, count)                                                        \
     if (!inside(index->field##_offset, count, sizeof(*pack->field), first, last)) \
         return bad(label, "the list of " #field " lies outside the index");       \
     pack->field =                                                                 \
         (const void *)((const char *)bytes + (index->field##_offset - footer.index_offset));
-    ARRAY(families, index->num_families)
-    ARRAY(targets, index->num_targets)
-    ARRAY(groups, index->num_groups)
-    ARRAY(variants, index->num_variants)
-    ARRAY(tables, index->num_tables)
-    ARRAY(rows, index->num_rows)
-    ARRAY(strings, index->strings_size)
-#undef ARRAY
-    if (index->strings_size == 0 || pack->strings[0] != '\0' ||
-        pack->strings[index->strings_size - 1] != '\0')
-        return bad(label, "the strings are not NUL-terminated");
-    if (index->toolkit >= index->strings_size)
-        return bad(label, "a string lies outside the string area");
+    LIST(families, index->num_families)
+    LIST(targets, index->num_targets)
+    LIST(groups, index->num_groups)
+    LIST(variants, index->num_variants)
+    LIST(tables, index->num_tables)
+    LIST(rows, index->num_rows)
+    LIST(strings, index->strings_size)
+#undef LIST
     return GEN_OK;
 }
 
-static enum gen_status check_lists(const char *label, const struct gen__pack *pack)
+/* Structs begin with their strings, but for the reason of a table. */
+static enum gen_status check_strings(const char *label, const struct gen__pack *pack)
 {
     const struct gen_pack_index *index = pack->index;
-    const uint64_t strings = index->strings_size;
-    for (uint32_t i = 0; i < index->num_families; i++) {
-        const struct gen_pack_family *f = &pack->families[i];
-        if (f->name >= strings || f->required >= strings || f->facts >= strings ||
-            f->coords >= strings)
-            return bad(label, "a family's string lies outside the string area");
-    }
+    const struct {
+        const char *what;
+        const void *list;
+        size_t size;
+        uint32_t count, num_strings;
+    } lists[] = {
+        {"the toolkit", &index->toolkit, sizeof(index->toolkit), 1, 1},
+        {"a family", pack->families, sizeof(*pack->families), index->num_families, 4},
+        {"a target", pack->targets, sizeof(*pack->targets), index->num_targets, 1},
+        {"a group", pack->groups, sizeof(*pack->groups), index->num_groups, 2},
+        {"a variant", pack->variants, sizeof(*pack->variants), index->num_variants, 2},
+        {"a tuning table", pack->tables, sizeof(*pack->tables), index->num_tables, 2},
+    };
+    if (index->strings_size == 0 || pack->strings[0] != '\0' ||
+        pack->strings[index->strings_size - 1] != '\0')
+        return bad(label, "the strings are not NUL-terminated");
+    for (size_t k = 0; k < sizeof(lists) / sizeof(lists[0]); k++)
+        for (size_t i = 0; i < lists[k].count; i++) {
+            uint32_t strings[4];
+            memcpy(strings, (const char *)lists[k].list + i * lists[k].size, sizeof(strings));
+            for (uint32_t j = 0; j < lists[k].num_strings; j++)
+                if (strings[j] >= index->strings_size)
+                    return bad(label, "a string of %s lies outside the string area", lists[k].what);
+        }
+    return GEN_OK;
+}
+
+static enum gen_status check_groups(const char *label, const struct gen__pack *pack)
+{
+    const struct gen_pack_index *index = pack->index;
     for (uint32_t i = 0; i < index->num_targets; i++) {
         const struct gen_pack_target *t = &pack->targets[i];
-        if (t->name >= strings || t->kind > GEN_PACK_PTX || t->compute_capability > 9999)
+        if (t->kind > GEN_PACK_PTX || t->compute_capability > 9999)
             return bad(label, "a target is malformed");
     }
     uint32_t next = 0;
     for (uint32_t i = 0; i < index->num_groups; i++) {
         const struct gen_pack_group *g = &pack->groups[i];
-        if (g->name >= strings || g->values >= strings)
-            return bad(label, "a group's string lies outside the string area");
         if (g->family >= index->num_families || g->target >= index->num_targets)
             return bad(label, "a group names a family or target that does not exist");
         if (g->num_variants == 0 || g->first_variant != next ||
@@ -122,49 +148,39 @@ static enum gen_status check_lists(const char *label, const struct gen__pack *pa
             return bad(label, "a group's fallback is not one of its variants");
         next += g->num_variants;
     }
-    if (next != index->num_variants)
-        return bad(label, "the groups do not partition the variants");
-    return GEN_OK;
+    return next == index->num_variants ? GEN_OK
+                                       : bad(label, "the groups do not partition the variants");
 }
 
 static enum gen_status check_variants(const char *label, const struct gen__pack *pack,
                                       uint64_t images_end)
 {
-    const struct gen_pack_index *index = pack->index;
-    const uint64_t strings = index->strings_size;
     const char *before = "";
     uint64_t at = 0;
-    for (uint32_t i = 0; i < index->num_variants; i++) {
+    for (uint32_t i = 0; i < pack->index->num_variants; i++) {
         const struct gen_pack_variant *v = &pack->variants[i];
-        if (v->name >= strings || v->symbol >= strings)
-            return bad(label, "a variant's string lies outside the string area");
         const char *name = pack->strings + v->name;
         if (strcmp(before, name) >= 0)
-            return gen__fail(GEN_STATUS_FORMAT, "%s: variant %.160s is out of order", label, name);
+            return bad(label, "variant %.160s is out of order", name);
         before = name;
-        if (v->group >= index->num_groups ||
+        if (v->group >= pack->index->num_groups ||
             i - pack->groups[v->group].first_variant >= pack->groups[v->group].num_variants)
-            return gen__fail(GEN_STATUS_FORMAT, "%s: variant %.160s is not in its group", label,
-                             name);
+            return bad(label, "variant %.160s is not in its group", name);
         if (v->threads < 1 || v->threads > 1024 || v->cluster < 1 || v->cluster > 16)
-            return gen__fail(GEN_STATUS_FORMAT,
-                             "%s: variant %.160s has %u threads in clusters of %u blocks, allowed "
-                             "are 1 to 1024 and 1 to 16",
-                             label, name, v->threads, v->cluster);
+            return bad(label,
+                       "variant %.160s has %u threads in clusters of %u blocks, allowed are 1 to "
+                       "1024 and 1 to 16",
+                       name, v->threads, v->cluster);
         if (v->registers > 255 || v->shared_dynamic > 1u << 20 || v->shared_static > 1u << 20)
-            return gen__fail(GEN_STATUS_FORMAT,
-                             "%s: variant %.160s has %u registers and %u + %u bytes of shared "
-                             "memory, more than any GPU has",
-                             label, name, v->registers, v->shared_dynamic, v->shared_static);
+            return bad(label,
+                       "variant %.160s has %u registers and %u + %u bytes of shared memory, more "
+                       "than any GPU has",
+                       name, v->registers, v->shared_dynamic, v->shared_static);
         if (v->image_size < FATBIN_HEADER || !gen_pack_image_follows(v, images_end, &at))
-            return gen__fail(GEN_STATUS_FORMAT,
-                             "%s: the image of variant %.160s does not follow the one before it "
-                             "within the file",
-                             label, name);
+            return bad(label, "the image of variant %.160s does not follow the one before it",
+                       name);
     }
-    if (at != images_end)
-        return bad(label, "there are bytes that no image has");
-    return GEN_OK;
+    return at == images_end ? GEN_OK : bad(label, "there are bytes that no image has");
 }
 
 static bool is_time(float us)
@@ -172,7 +188,7 @@ static bool is_time(float us)
     return isnormal(us) && us > 0.0f;
 }
 
-/* Are the rows of a table good numbers in their order? */
+/* Are the rows of a table good numbers in their order, and of code that runs on its class? */
 static bool check_rows(const struct gen__pack *pack, const struct gen_pack_table *t)
 {
     const uint32_t num_variants = pack->index->num_variants;
@@ -192,7 +208,7 @@ static bool check_rows(const struct gen__pack *pack, const struct gen_pack_table
                         : 0;
         if (!order && last)
             order = gen_table_order_counts(row[-1].counts, row->counts);
-        if (order > 0)
+        if (order > 0 || !gen_pack_runs(&pack->targets[group->target], t->compute_capability))
             return false;
         last = group;
     }
@@ -202,11 +218,10 @@ static bool check_rows(const struct gen__pack *pack, const struct gen_pack_table
 static enum gen_status check_tables(const char *label, const struct gen__pack *pack)
 {
     const struct gen_pack_index *index = pack->index;
-    const uint64_t strings = index->strings_size;
     for (uint32_t i = 0; i < index->num_tables; i++) {
         const struct gen_pack_table *t = &pack->tables[i];
-        if (t->name >= strings || t->class_name >= strings || t->reason >= strings)
-            return bad(label, "the string of a tuning table lies outside the string area");
+        if (t->reason >= index->strings_size)
+            return bad(label, "a string of a tuning table lies outside the string area");
         if (t->first_row > index->num_rows || t->num_rows > index->num_rows - t->first_row)
             return bad(label, "the rows of a tuning table lie outside the index");
         if (!t->refused &&
@@ -226,7 +241,9 @@ enum gen_status gen__pack_open(const char *label, struct gen__pack *pack)
     uint64_t images_end = 0;
     enum gen_status status = open_index(label, pack, &images_end);
     if (!status)
-        status = check_lists(label, pack);
+        status = check_strings(label, pack);
+    if (!status)
+        status = check_groups(label, pack);
     if (!status)
         status = check_variants(label, pack, images_end);
     return status ? status : check_tables(label, pack);

@@ -23,11 +23,11 @@ struct gen__pack {
     const char *strings;
 };
 
-/* Checks the index of pack->source (8-byte aligned where it is in memory) and
- * points into it; `label` names the file in messages. After GEN_OK every index
- * and string of the pack may be followed without a check. The images themselves
- * are looked at when they are loaded, so that opening costs the same whatever
- * their number of bytes. Errors: FORMAT, INVALID_ARGUMENT, IO, OUT_OF_MEMORY. */
+/* Checks the index of pack->source (8-byte aligned where it is in memory) and points into it;
+ * `label` names the file in messages. After GEN_OK every index and string of the pack may be
+ * followed without a check. The images themselves are looked at when they are loaded, so that
+ * opening costs the same whatever their number of bytes. Errors: FORMAT, INVALID_ARGUMENT, IO,
+ * OUT_OF_MEMORY. */
 enum gen_status gen__pack_open(const char *label, struct gen__pack *pack);
 void gen__pack_close(struct gen__pack *pack);
 
@@ -68,12 +68,6 @@ static inline struct gen_pack_view gen__pack_view(const struct gen__pack *pack)
                                   .strings = pack->strings,
                                   .num_groups = pack->index->num_groups,
                                   .num_variants = pack->index->num_variants};
-}
-
-static inline bool gen__target_runs(const struct gen_pack_target *target,
-                                    uint32_t compute_capability)
-{
-    return gen_pack_code_runs(target->kind, target->compute_capability, compute_capability);
 }
 
 #endif /* GEN_PACK_H */

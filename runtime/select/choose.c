@@ -1,46 +1,34 @@
 /*
- * The rules of selection: what can run, and which of it is preferred.
+ * The rules of selection. Eligibility says what can run, preference orders it; the first rule that
+ * finds something decides:
  *
- * Eligibility (gen__eligible) says what can run: the target's code runs on the device's compute
- * capability, shared memory suffices, the family has no objection, the workspace is allowed.
- * Preference only orders what is eligible; the first rule that finds something decides:
+ *   TABLE     the nearest row of the device's own class, within the family's max_distance
+ *   NEAREST   that of the nearest class of the same compute capability, looked up where as much
+ * work falls to an SM as here MODEL     the family's least estimate over the variants of the best
+ * target FALLBACK  the group's fallback, where the family has no estimate
  *
- *   TABLE     the device's own class (compute capability and number of SMs): the row nearest in the
- *             sum of |log2| distances of the coordinates, if it is within the family's max_distance
- *             (and within an octave, where rows of the key name variants that the product lacks)
- *   NEAREST   the nearest measured class of the same compute capability, by the sum of |log2|
- *             ratios of SMs, bandwidth and L2, that has a row within max_distance. The first
- *             coordinate counts the work that there is to partition, so the row is looked up where
- *             as much of it falls to an SM as here
- *   MODEL     the least estimate of the family, over the variants of the best target that has an
- *             eligible one
- *   FALLBACK  the group's fallback, where the family has no estimate
- *
- * PTX is never preferred to machine code: no row names it where the product has
- * machine code for the row's class and key (format/rows.c drops such rows), and of
- * targets text is the last, which MODEL and FALLBACK reach where no variant of the
- * others is eligible. The driver would have to compile it when it is first used.
- *
- * Rows whose variant is not eligible are passed over. Nothing here allocates, locks, calls the
- * system or writes but to *choice; MODEL asks the family's fits() and predict() once for each
- * variant of the group, some microseconds for 240 variants.
+ * PTX comes last: rows that name it beside machine code were dropped (format/rows.c), and of the
+ * targets text is the last. Nothing here allocates, locks, calls the system or writes but to
+ * *choice. MODEL takes some microseconds for 240 variants.
  */
 #include "family/gpus.h"
 #include "select/select.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
+
+/* Of enum gen_problem_flag. */
+#define FLAGS ((uint32_t)(GEN_DETERMINISTIC | GEN_BATCH_INVARIANT | GEN_SERIAL_LAUNCH))
 
 /* ---- the question ------------------------------------------------------ */
 
 static enum gen_status unknown_family(const gen_problem *problem)
 {
-    char known[256] = "";
-    size_t length = 0;
-    for (uint32_t i = 0; i < gen__num_families && length < sizeof(known); i++)
-        length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s (%#010x)",
-                                   i ? ", " : "", gen__families[i]->name, gen__families[i]->tag);
+    char known[256];
+    struct gen__text text = gen__text_over(known, sizeof(known));
+    for (uint32_t i = 0; i < gen__num_families; i++)
+        gen__text_add(&text, "%s%s (%#010x)", i ? ", " : "", gen__families[i]->name,
+                      gen__families[i]->tag);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                      "problem->family is %#010x, this runtime knows %s", problem->family, known);
 }
@@ -53,25 +41,7 @@ static enum gen_status wrong_problem(const struct gen__family *family, const gen
                          family->problem_size, family->name);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                      "problem->flags is %#x, allowed are the bits of enum gen_problem_flag (%#x)",
-                     problem->flags, GEN__PROBLEM_FLAGS);
-}
-
-enum gen_status gen__ask_family(const gen_library *library, const gen_device *device,
-                                const gen_problem *problem, const struct gen__family *family,
-                                struct gen__ask *ask)
-{
-    if (problem->size != family->problem_size || problem->flags & ~GEN__PROBLEM_FLAGS)
-        return wrong_problem(family, problem);
-    ask->library = library;
-    ask->device = device;
-    ask->problem = problem;
-    ask->family = family;
-    ask->untimed = false;
-    ask->key = (struct gen__key){{0}, {0}, false};
-    const enum gen_status status = family->check(problem, &ask->key);
-    if (!status)
-        ask->entry = gen__key_entry_find(library, family, gen__key_codes(&ask->key));
-    return status;
+                     problem->flags, FLAGS);
 }
 
 enum gen_status gen__ask(const gen_library *library, const gen_device *device,
@@ -80,7 +50,7 @@ enum gen_status gen__ask(const gen_library *library, const gen_device *device,
     if (!library || !problem)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
                          library ? "problem" : "library");
-    const enum gen_status status = gen__device_check(device);
+    enum gen_status status = gen__device_check(device);
     if (status)
         return status;
     const struct gen__family *family = gen__family_find(library, problem->family);
@@ -90,7 +60,18 @@ enum gen_status gen__ask(const gen_library *library, const gen_device *device,
         gen__struct_fit(&ask->resized, family->problem_size, family->problem_least, problem,
                         problem->size, sizeof(ask->resized)))
         problem = &ask->resized.base;
-    return gen__ask_family(library, device, problem, family, ask);
+    if (problem->size != family->problem_size || problem->flags & ~FLAGS)
+        return wrong_problem(family, problem);
+    ask->library = library;
+    ask->device = device;
+    ask->problem = problem;
+    ask->family = family;
+    ask->untimed = false;
+    ask->key = (struct gen__key){{0}, {0}, false};
+    status = family->check(problem, &ask->key);
+    if (!status)
+        ask->entry = *gen__key_place(library, family, gen__key_codes(&ask->key));
+    return status;
 }
 
 /* ---- eligibility ------------------------------------------------------- */
@@ -103,65 +84,29 @@ static bool workspace_allowed(const struct gen__ask *ask, const struct gen__fact
     return plan.workspace_bytes <= (uint64_t)ask->problem->max_workspace_mib << 20;
 }
 
-static bool shared_fits(const struct gen__ask *ask, const struct gen__facts *facts)
+/* Everything but the target, which all of a group have in common. */
+static enum gen__reject fits(const struct gen__ask *ask, const struct gen__facts *facts,
+                             const char **why)
 {
-    return (uint64_t)facts->shared_dynamic + facts->shared_static <= ask->device->shared_per_block;
-}
-
-/* Everything but target and shared memory. */
-static enum gen__reject others_fit(const struct gen__ask *ask, const struct gen__facts *facts,
-                                   const char **why)
-{
-    const char *reason = ask->family->fits(ask->problem, ask->device, facts);
-    if (reason) {
-        *why = reason;
+    if ((uint64_t)facts->shared_dynamic + facts->shared_static > ask->device->shared_per_block)
+        return GEN__REJECT_SHARED;
+    *why = ask->family->fits(ask->problem, ask->device, facts);
+    if (*why)
         return GEN__REJECT_FAMILY;
-    }
-    if (ask->problem->max_workspace_mib && !workspace_allowed(ask, facts))
-        return GEN__REJECT_WORKSPACE;
-    return GEN__FITS;
+    return ask->problem->max_workspace_mib && !workspace_allowed(ask, facts) ? GEN__REJECT_WORKSPACE
+                                                                             : GEN__FITS;
 }
 
 enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, const char **why)
 {
-    const char *reason = NULL;
-    if (!gen__target_runs(gen__variant_target(&ask->library->pack, variant),
-                          ask->device->compute_capability))
-        return GEN__REJECT_TARGET;
-    const struct gen__facts *facts = gen__facts_of(ask->library, variant);
-    if (!shared_fits(ask, facts))
-        return GEN__REJECT_SHARED;
-    const enum gen__reject reject = others_fit(ask, facts, &reason);
-    if (why)
-        *why = reason;
-    return reject;
-}
-
-/* gen__eligible() but for the target, which all of a group have in common. */
-static bool runs_here(const struct gen__ask *ask, const struct gen__facts *facts)
-{
-    const char *why;
-    return shared_fits(ask, facts) && others_fit(ask, facts, &why) == GEN__FITS;
+    *why = NULL;
+    return gen_pack_runs(gen__variant_target(&ask->library->pack, variant),
+                         ask->device->compute_capability)
+               ? fits(ask, &ask->library->variants[variant], why)
+               : GEN__REJECT_TARGET;
 }
 
 /* ---- tables ------------------------------------------------------------ */
-
-/* gen__eligible() of a slot's variant. */
-static bool slot_fits(const struct gen__ask *ask, const struct gen__class_rows *rows, uint32_t slot)
-{
-    return rows->facts[slot] && runs_here(ask, rows->facts[slot]);
-}
-
-/* The nearest row among those whose variant is eligible: each variant is asked once. */
-static struct gen__nearest nearest_eligible(const struct gen__ask *ask,
-                                            const struct gen__class_rows *rows,
-                                            const struct gen__position *at)
-{
-    uint32_t refused[GEN__MAX_SLOTS];
-    for (uint32_t slot = 0; slot < rows->num_slots; slot++)
-        refused[slot] = slot_fits(ask, rows, slot) ? 0 : UINT32_MAX;
-    return gen__nearest_rows(rows, at, refused);
-}
 
 /* a / b or b / a, whichever is at least 1. What is not known of the device counts as equal. */
 static double class_ratio(uint32_t device, uint32_t measured)
@@ -180,18 +125,6 @@ static double class_distance(const gen_device *device, const struct gen__class_r
            class_ratio(device->l2_bytes, rows->l2_bytes);
 }
 
-static bool is_own_class(const gen_device *device, const struct gen__class_rows *rows)
-{
-    return rows->compute_capability == device->compute_capability &&
-           rows->num_sms == device->num_sms;
-}
-
-/* What makes as much work fall to an SM of the device as to one of the class. */
-static float per_sm_scale(const gen_device *device, const struct gen__class_rows *rows)
-{
-    return (float)((double)rows->num_sms * (1.0 / device->num_sms));
-}
-
 /* A class's time on the device: by bandwidth. */
 static float by_bandwidth(float us, const gen_device *device, const struct gen__class_rows *rows)
 {
@@ -200,17 +133,40 @@ static float by_bandwidth(float us, const gen_device *device, const struct gen__
     return us * ((float)rows->memory_gbps / (float)device->memory_gbps);
 }
 
+static bool row_fits(const struct gen__ask *ask, const struct gen__class_rows *rows, uint32_t row)
+{
+    const char *why;
+    return !fits(ask, &ask->library->variants[rows->rows[row].variant], &why);
+}
+
+/* Moves on from a row that does not fit to the nearest one that does, often the second, or to none.
+ * Each variant is asked once. */
+static void pass_over(const struct gen__ask *ask, const struct gen__class_rows *rows,
+                      const struct gen__position *at, struct gen__nearest *nearest)
+{
+    uint32_t refused[GEN__MAX_SLOTS];
+    const uint32_t first = nearest->row;
+    nearest->row = nearest->second;
+    nearest->distance = nearest->second_distance;
+    if (nearest->row == GEN__NO_ROW || row_fits(ask, rows, nearest->row))
+        return;
+    memset(refused, 0, rows->num_slots * sizeof(refused[0]));
+    refused[rows->slots[first]] = UINT32_MAX;
+    do {
+        refused[rows->slots[nearest->row]] = UINT32_MAX;
+        *nearest = gen__nearest_rows(rows, at, refused);
+    } while (nearest->row != GEN__NO_ROW && !row_fits(ask, rows, nearest->row));
+}
+
 bool gen__lacks_rows(const struct gen__ask *ask)
 {
     const gen_library *library = ask->library;
-    bool lacks = false;
-    for (uint32_t i = 0; i < ask->entry->num_groups; i++) {
-        const struct gen_pack_group *group =
-            &library->pack.groups[library->group_order[ask->entry->first_group + i]];
-        lacks |= group->lacks_rows && gen__target_runs(&library->pack.targets[group->target],
-                                                       ask->device->compute_capability);
-    }
-    return lacks;
+    const struct gen__pack *pack = &library->pack;
+    for (uint32_t g = ask->entry->first_group; g != GEN__NO_GROUP; g = library->next_group[g])
+        if (pack->groups[g].lacks_rows &&
+            gen_pack_runs(&pack->targets[pack->groups[g].target], ask->device->compute_capability))
+            return true;
+    return false;
 }
 
 /* May a row decide at this distance? Where the product lacks the variants of other rows, the
@@ -228,38 +184,21 @@ static bool choose_row(const struct gen__ask *ask, const struct gen__class_rows 
 {
     struct gen__position at = gen__position_of(ask->key.counts, 1.0f);
     struct gen__nearest nearest = gen__nearest_rows(rows, &at, NULL);
-    if (nearest.row == GEN__NO_ROW)
-        return false;
     const float us = ask->untimed ? 0.0f : gen__rows_time(rows, &at, &nearest);
     if (scale != 1.0f) {
         at = gen__position_of(ask->key.counts, scale);
         nearest = gen__nearest_rows(rows, &at, NULL);
     }
-    if (nearest.row == GEN__NO_ROW || !slot_fits(ask, rows, rows->slots[nearest.row])) {
-        /* Often the second fits. */
-        nearest.row = nearest.second;
-        nearest.distance = nearest.second_distance;
-        if (nearest.row == GEN__NO_ROW || !slot_fits(ask, rows, rows->slots[nearest.row]))
-            nearest = nearest_eligible(ask, rows, &at);
-    }
-    const float octaves = (float)nearest.distance / GEN__OCTAVE;
-    if (nearest.row == GEN__NO_ROW || !reaches(ask, octaves))
+    if (nearest.row != GEN__NO_ROW && !row_fits(ask, rows, nearest.row))
+        pass_over(ask, rows, &at, &nearest);
+    if (nearest.row == GEN__NO_ROW)
         return false;
-    choice->facts = rows->facts[rows->slots[nearest.row]];
+    choice->octaves = (float)nearest.distance / GEN__OCTAVE;
     choice->rows = rows;
     choice->row = &rows->rows[nearest.row];
-    choice->octaves = octaves;
+    choice->facts = &ask->library->variants[choice->row->variant];
     choice->us = by_bandwidth(us, ask->device, rows);
-    return true;
-}
-
-static bool choose_own(const struct gen__ask *ask, struct gen__choice *choice)
-{
-    const struct gen__class_rows *rows = ask->entry->classes;
-    while (rows && !is_own_class(ask->device, rows))
-        rows = rows->next;
-    choice->why = GEN_WHY_TABLE;
-    return rows && choose_row(ask, rows, 1.0f, choice);
+    return reaches(ask, choice->octaves);
 }
 
 /* The nearest class of the device's compute capability behind `last` (NULL: of all), which is at
@@ -286,14 +225,23 @@ next_class(const struct gen__ask *ask, const struct gen__class_rows *last, doubl
     return best;
 }
 
-/* Classes in the order of their distance until one has an eligible row that is near enough. */
-static bool choose_nearest(const struct gen__ask *ask, struct gen__choice *choice)
+/* The device's own class, then the others in the order of their distance until one has an eligible
+ * row that is near enough. */
+static bool choose_measured(const struct gen__ask *ask, struct gen__choice *choice)
 {
-    const struct gen__class_rows *rows = NULL;
+    const gen_device *device = ask->device;
+    const struct gen__class_rows *rows = ask->entry->classes;
     double distance = 0.0;
+    while (rows && (rows->compute_capability != device->compute_capability ||
+                    rows->num_sms != device->num_sms))
+        rows = rows->next;
+    choice->why = GEN_WHY_TABLE;
+    if (rows && choose_row(ask, rows, 1.0f, choice))
+        return true;
     choice->why = GEN_WHY_NEAREST;
-    while ((rows = next_class(ask, rows, &distance)) != NULL)
-        if (choose_row(ask, rows, per_sm_scale(ask->device, rows), choice))
+    for (rows = NULL; (rows = next_class(ask, rows, &distance)) != NULL;)
+        /* As much work is to fall to an SM of the device as to one of the class. */
+        if (choose_row(ask, rows, (float)((double)rows->num_sms * (1.0 / device->num_sms)), choice))
             return true;
     return false;
 }
@@ -305,58 +253,45 @@ float gen__predict(const struct gen__ask *ask, uint32_t variant)
     if (!ask->family->predict)
         return 0.0f;
     const float us =
-        ask->family->predict(ask->problem, ask->device, gen__facts_of(ask->library, variant));
+        ask->family->predict(ask->problem, ask->device, &ask->library->variants[variant]);
     return isfinite(us) && us > 0.0f ? us : 0.0f;
 }
 
 /* The best of one group; false where nothing in it is eligible. */
-static bool choose_in_group(const struct gen__ask *ask, uint32_t group_index,
+static bool choose_in_group(const struct gen__ask *ask, const struct gen_pack_group *group,
                             struct gen__choice *choice)
 {
-    const struct gen__pack *pack = &ask->library->pack;
-    const struct gen_pack_group *group = &pack->groups[group_index];
-    if (!gen__target_runs(&pack->targets[group->target], ask->device->compute_capability))
+    const struct gen__facts *all = ask->library->variants, *first = NULL;
+    const char *why;
+    *choice = (struct gen__choice){.why = GEN_WHY_MODEL};
+    if (!gen_pack_runs(&ask->library->pack.targets[group->target], ask->device->compute_capability))
         return false;
-    const uint32_t end = group->first_variant + group->num_variants;
-    uint32_t first = end; /* eligible */
-    uint32_t best = end;
-    choice->us = 0.0f;
-    choice->why = GEN_WHY_MODEL;
-    for (uint32_t v = group->first_variant; v < end; v++) {
-        if (!runs_here(ask, gen__facts_of(ask->library, v)))
+    for (uint32_t v = group->first_variant; v < group->first_variant + group->num_variants; v++) {
+        if (fits(ask, &all[v], &why))
             continue;
-        if (first == end)
-            first = v;
+        first = first ? first : &all[v];
         const float us = gen__predict(ask, v);
-        if (us > 0.0f && (choice->us == 0.0f || us < choice->us)) {
+        if (us > 0.0f && (!choice->facts || us < choice->us)) {
             choice->us = us;
-            best = v;
+            choice->facts = &all[v];
         }
     }
-    if (first == end)
-        return false;
-    if (choice->us == 0.0f) {
-        const uint32_t fallback = group->fallback_variant;
+    if (first && !choice->facts) {
+        const struct gen__facts *fallback = &all[group->fallback_variant];
         choice->why = GEN_WHY_FALLBACK;
-        best = gen__eligible(ask, fallback, NULL) ? first : fallback;
+        choice->facts = fits(ask, fallback, &why) ? first : fallback;
     }
-    choice->facts = gen__facts_of(ask->library, best);
-    choice->rows = NULL;
-    choice->row = NULL;
-    return true;
-}
-
-static bool choose_unmeasured(const struct gen__ask *ask, struct gen__choice *choice)
-{
-    const uint32_t *order = ask->library->group_order + ask->entry->first_group;
-    for (uint32_t i = 0; i < ask->entry->num_groups; i++)
-        if (choose_in_group(ask, order[i], choice))
-            return true;
-    return false;
+    return choice->facts;
 }
 
 bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice)
 {
-    return ask->entry && (choose_own(ask, choice) || choose_nearest(ask, choice) ||
-                          choose_unmeasured(ask, choice));
+    if (!ask->entry)
+        return false;
+    if (choose_measured(ask, choice))
+        return true;
+    for (uint32_t g = ask->entry->first_group; g != GEN__NO_GROUP; g = ask->library->next_group[g])
+        if (choose_in_group(ask, &ask->library->pack.groups[g], choice))
+            return true;
+    return false;
 }

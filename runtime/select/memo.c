@@ -17,8 +17,6 @@ struct gen__memo_entry {
 
 static _Thread_local struct gen__memo_entry entries[NUM_ENTRIES];
 
-/* ---- keys -------------------------------------------------------------- */
-
 /* Bytes are taken by sixteen; the last sixteen may be some that were taken before. */
 typedef uint64_t two_words __attribute__((vector_size(16)));
 enum { PIECE = sizeof(two_words) };
@@ -62,7 +60,7 @@ bool gen__memo_get(struct gen__memo_key *key, uint64_t library, const gen_device
                    const gen_problem *problem, gen_plan *plan)
 {
     *key = (struct gen__memo_key){NULL, device, problem, library, 0};
-    if (problem->size > PROBLEM_BYTES)
+    if (problem->size < sizeof(gen_problem) || problem->size > PROBLEM_BYTES)
         return false;
     key->hash = hash_of(problem);
     key->entry = &entries[key->hash >> 24 & (NUM_ENTRIES - 1)];
@@ -75,17 +73,17 @@ bool gen__memo_get(struct gen__memo_key *key, uint64_t library, const gen_device
     return true;
 }
 
-void gen__memo_put(const struct gen__memo_key *key, const gen_plan *plan)
+void gen__memo_put(const struct gen__memo_key *key, const gen_plan *plan, bool at_once)
 {
     struct gen__memo_entry *entry = key->entry;
     if (!entry)
         return;
     /* A copy waits for all that was just written, as long as a short search takes, so problems that
      * never come again are spared it. */
-    if (entry->missed != (key->hash ^ key->library)) {
-        entry->missed = key->hash ^ key->library;
+    const uint64_t missed = entry->missed;
+    entry->missed = key->hash ^ key->library;
+    if (missed != entry->missed && !at_once)
         return;
-    }
     entry->library = key->library;
     entry->hash = key->hash;
     memcpy(entry->device, key->device, DEVICE_BYTES);

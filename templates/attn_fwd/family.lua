@@ -176,7 +176,7 @@ return family {
     -- Of 65,536 registers, those that the producer group gives away (setmaxnreg).
     return {
       REGISTERS = v.m == 192 and 160 or is_fp8(v) and 232 or 240,
-      FEEDER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it prepares values, too
+      PRODUCER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it prepares values, too
       Q_PLACES = q_places(v),
       V_STAGES = raw_stages(v),
       REGISTER_TOTALS = register_totals,

@@ -42,17 +42,17 @@ struct attn_e4m3 {
     static constexpr int in_word = 4;
 
     template <int n>
-    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&minus)[2],
+    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&neg_max)[2],
                                                 unsigned (&packed)[n / 4], float (&sum)[2])
     {
 #pragma unroll
         for (int i = 0; i < n; i += 8) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const float a = exp2_fast(fmaf(s[i + 2 * h], scale, minus[h])),
-                            b = exp2_fast(fmaf(s[i + 2 * h + 1], scale, minus[h]));
-                const float c = exp2_fast(fmaf(s[i + 2 * h + 4], scale, minus[h]));
-                const float d = exp2_fast(fmaf(s[i + 2 * h + 5], scale, minus[h]));
+                const float a = exp2_fast(fmaf(s[i + 2 * h], scale, neg_max[h])),
+                            b = exp2_fast(fmaf(s[i + 2 * h + 1], scale, neg_max[h]));
+                const float c = exp2_fast(fmaf(s[i + 2 * h + 4], scale, neg_max[h]));
+                const float d = exp2_fast(fmaf(s[i + 2 * h + 5], scale, neg_max[h]));
                 sum[h] = i ? sum[h] + a : a;
                 sum[h] += b;
                 sum[h] += c;

@@ -1,4 +1,4 @@
-// The Hopper kernels of attn_fwd for 8 bits: what a consumer warpgroup knows of its tile. The template gives shapes and types.
+// The Hopper kernels of attn_fwd for 8 bits: what a consumer warpgroup keeps of its tile. The template gives shapes and types.
 #pragma once
 
 #include "attn_fwd/fp8.cuh"
@@ -27,18 +27,18 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
 {
     if (mask == mask_any && p.cap_scale != 0.f)
         attn_cap_scaled(s, w.scale);
-    hide_keys(p, w.kv_len, w.edge, s, key);
+    mask_keys(p, w.kv_len, w.edge, s, key);
 }
 
-// The tile that is published at `told`, of which the group leaves out the last `out` blocks; returns the block that it begins with.
-__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+// The tile that is published at `published`, of which the group leaves out the last `out` blocks; returns the block that it begins with.
+__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &published,
                                           int group, int out, group_tile &w)
 {
-    const attn_tile &t = b.c->told.tile[told.place()];
+    const attn_tile &t = b.c->published.tile[published.place()];
     const int j = t.last - 1 - out;
-    w = {told.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len, edge_of(p, t, group),
-         b.c->scale[told.place()]};
-    told.next();
+    w = {published.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len,
+         edge_of(p, t, group), b.c->scale[published.place()]};
+    published.next();
     return j;
 }
 
@@ -48,22 +48,22 @@ __device__ __forceinline__ float softmax_scale(const gen_attn_fwd_params &p, con
     return mask == mask_any && p.cap_scale != 0.f ? p.scale_log2 : w.scale;
 }
 
-// The tile's queries have landed: has them where products take them from.
+// Waits until the tile's queries have arrived, and puts them where products take them from.
 __device__ __forceinline__ void take_queries(const block_state &b, group_queries &q, int group, const q_ring &at)
 {
     mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
     q.take(b.q(at.place(), group));
 }
 
-// A tile of which the group has nothing to work out: what comes for it goes back, and rows that see no key are written.
-__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+// A tile of which the group has nothing to compute: it releases what is loaded for it, and writes rows that see no key.
+__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &published,
                                           int group, q_ring &at, unsigned &block)
 {
-    const attn_tile &t = b.c->told.tile[told.place()];
+    const attn_tile &t = b.c->published.tile[published.place()];
     const int count = t.last - t.first;
     if (count > 0) {
         mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
-        __syncwarp(); // one lane tells for all
+        __syncwarp(); // one lane arrives for all
         release(b.c->q_empty[at.place()][group]);
         at.next();
     } else {
@@ -79,15 +79,15 @@ __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const bl
         release(b.c->ready_empty[block % stages]);
     }
     __syncwarp();
-    release(b.c->told.empty[told.place()]);
-    told.next();
+    release(b.c->published.empty[published.place()]);
+    published.next();
 }
 
 // Where a group is.
 struct group_place {
     unsigned block = 0; // counts keys and values
     q_ring queries;
-    attn_place told;
+    attn_place published;
 };
 
 } // namespace

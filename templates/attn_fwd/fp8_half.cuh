@@ -2,7 +2,7 @@
 // sums the tensor cores make. The template gives shapes and types.
 #pragma once
 
-#include "attn_fwd/fp8_feed.cuh"
+#include "attn_fwd/fp8_producer.cuh"
 #include "attn_fwd/fp8_group.cuh"
 #include "lib/fp8.cuh"
 #include "lib/half.cuh"
@@ -41,10 +41,10 @@ template <bool clears> __device__ __forceinline__ void prepare_block(unsigned ra
 // ---- consumer warpgroups ----
 
 // 1 where none of the group's rows sees the last of the tile's blocks; one is left.
-__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told,
+__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &published,
                                         int group)
 {
-    const attn_tile &t = b.c->told.tile[told.place()];
+    const attn_tile &t = b.c->published.tile[published.place()];
     return leaves_out && t.last > t.first + 1 && (t.last - 1) * keys >= edge_of(p, t, group) + 63;
 }
 
@@ -68,7 +68,7 @@ struct group_state {
     __device__ __forceinline__ void reset() { r.reset(); }
 };
 
-// The output, whose products have landed, becomes relative to M, which moved since: exponentiate() left the factors in shared memory, for there are
+// The output, whose products are complete, becomes relative to M, which moved since: exponentiate() left the factors in shared memory, for there are
 // no registers to spare.
 __device__ __forceinline__ void follow_reference(const block_state &b, group_state &g)
 {
@@ -85,7 +85,7 @@ __device__ __forceinline__ void follow_reference(const block_state &b, group_sta
 __device__ __forceinline__ bool exponentiate(const block_state &b, group_state &g, int which, float scale, bool first)
 {
     constexpr float offset = -4.f;
-    float minus[2] = {g.r.minus[0], g.r.minus[1]};
+    float neg_max[2] = {g.r.neg_max[0], g.r.neg_max[1]};
     unsigned beyond = 0x40004000u;
     bool moves = first;
 #pragma unroll 1
@@ -96,15 +96,16 @@ __device__ __forceinline__ bool exponentiate(const block_state &b, group_state &
             st_shared_v2_f32(b.staged() + threadIdx.x % 32 * 8, factor[0], factor[1]);
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                minus[h] = g.r.minus[h] == -minus_infinity() ? 0.f : g.r.minus[h]; // every score is minus infinity
+                neg_max[h] =
+                    g.r.neg_max[h] == -minus_infinity() ? 0.f : g.r.neg_max[h]; // every score is minus infinity
             beyond = 0;
         }
         unsigned bits = 0;
 #pragma unroll
         for (int i = 0; i < part / 2; i += 2) {
             const int h = i / 2 % 2;
-            g.packed[which][i / 2] = pack2<fp16>(exp2_fast(fmaf(g.s[which][i], scale, minus[h])),
-                                                 exp2_fast(fmaf(g.s[which][i + 1], scale, minus[h])));
+            g.packed[which][i / 2] = pack2<fp16>(exp2_fast(fmaf(g.s[which][i], scale, neg_max[h])),
+                                                 exp2_fast(fmaf(g.s[which][i + 1], scale, neg_max[h])));
             bits |= g.packed[which][i / 2];
         }
         if (!__any_sync(0xffffffffu, bits & beyond))
@@ -123,7 +124,7 @@ __device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const 
         const float sum = g.o[dim / 2 + 2 * h];
         const bool any = sum != 0.f; // NaN, too
         factor[h] = any ? b.c->descale[w.slot] * rcp_fast(sum) : 0.f;
-        lse[h] = any ? (log2_fast(sum) - g.r.minus[h]) * ln_2 : minus_infinity();
+        lse[h] = any ? (log2_fast(sum) - g.r.neg_max[h]) * ln_2 : minus_infinity();
     }
 #pragma unroll
     for (int i = 0; i < dim / 2; i++)
@@ -134,9 +135,9 @@ __device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const 
         attn_put_rows<bf16, attn_stage_apart<dim>>(o, factor, b.staged());
     attn_sent<dim> sent;
     sent.take<attn_stage_apart<dim>>(b.staged());
-    sent.send(p, b.c->told.results[w.slot], b.c->told.tile[w.slot].num_rows, threadIdx.x / 32 * 16, lse);
+    sent.send(p, b.c->published.results[w.slot], b.c->published.tile[w.slot].num_rows, threadIdx.x / 32 * 16, lse);
     __syncwarp(); // one lane arrives for all
-    release(b.c->told.empty[w.slot]);
+    release(b.c->published.empty[w.slot]);
 }
 
 } // namespace

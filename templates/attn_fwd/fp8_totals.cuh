@@ -103,10 +103,10 @@ __device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const 
     float factor[2], lse[2];
     g.add_totals(b.totals());
     attn_end_rows(g.r, b.c->descale[w.slot], factor, lse);
-    attn_stage_even_odd(p, b.c->told.results[w.slot], b.c->told.tile[w.slot].num_rows, threadIdx.x / 32 * 16, g.o,
-                        factor, lse, b.staged());
-    __syncwarp(); // one lane tells for all
-    release(b.c->told.empty[w.slot]);
+    attn_stage_even_odd(p, b.c->published.results[w.slot], b.c->published.tile[w.slot].num_rows, threadIdx.x / 32 * 16,
+                        g.o, factor, lse, b.staged());
+    __syncwarp(); // one lane arrives for all
+    release(b.c->published.empty[w.slot]);
 }
 
 // The block's scores to probabilities. `first`: of the tile's blocks.

@@ -1,4 +1,4 @@
-// A tile's rows on their way from accumulators to memory.
+// How a tile's rows get from accumulators to memory.
 #pragma once
 
 #include "attn_fwd/tiles.cuh"

@@ -7,7 +7,7 @@
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"
 
-// Which bounds a kernel knows of: its required axis `mask`.
+// Which bounds a kernel has code for: its required axis `mask`.
 enum attn_mask {
     mask_full,   // every key counts
     mask_causal, // no window, no softcap, not varlen
@@ -110,7 +110,7 @@ template <int n> __device__ __forceinline__ void attn_cap(const gen_attn_fwd_par
 // Scores in the layout of accumulators: element i is of row `i / 2 % 2` and key first + 8 (i / 4) + 2 (lane % 4) + i % 2.
 // Those outside of [begin, end) of their row become minus infinity.
 template <attn_mask mask, int n>
-__device__ __forceinline__ void attn_hide(float (&s)[n], int first, const int (&begin)[2], const int (&end)[2])
+__device__ __forceinline__ void attn_mask_outside(float (&s)[n], int first, const int (&begin)[2], const int (&end)[2])
 {
     const int column = first + 2 * (threadIdx.x % 4);
     const int to[2] = {end[0] - column, end[1] - column}, from[2] = {begin[0] - column, begin[1] - column};
@@ -129,11 +129,11 @@ __device__ __forceinline__ void attn_hide(float (&s)[n], int first, const int (&
 // the sums. Without an M it is plus infinity; then the first probability is infinite or NaN, and the sum shows that M has
 // to move.
 struct attn_rows_state {
-    float minus[2], sum[2];
+    float neg_max[2], sum[2];
 
     __device__ __forceinline__ void reset()
     {
-        minus[0] = minus[1] = -minus_infinity();
+        neg_max[0] = neg_max[1] = -minus_infinity();
         sum[0] = sum[1] = 0.f;
     }
 };
@@ -145,14 +145,14 @@ template <class T> struct attn_16_bits {
     static constexpr int in_word = 2;
 
     template <int n>
-    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&minus)[2],
+    static __device__ __forceinline__ void find(const float (&s)[n], float scale, const float (&neg_max)[2],
                                                 unsigned (&packed)[n / 2], float (&sum)[2])
     {
         float part[2][2];
 #pragma unroll
         for (int i = 0; i < n; i += 2) {
             const int h = i / 2 % 2;
-            const float a = exp2_fast(fmaf(s[i], scale, minus[h])), b = exp2_fast(fmaf(s[i + 1], scale, minus[h]));
+            const float a = exp2_fast(fmaf(s[i], scale, neg_max[h])), b = exp2_fast(fmaf(s[i + 1], scale, neg_max[h]));
             part[h][0] = i < 4 ? a : part[h][0] + a;
             part[h][1] = i < 4 ? b : part[h][1] + b;
             packed[i / 2] = pack2<T>(a, b);
@@ -178,17 +178,17 @@ __device__ __forceinline__ void attn_move_reference(attn_rows_state &r, const fl
     for (int h = 0; h < 2; h++) {
         most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 1));
         most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 2));
-        const float old = offset - r.minus[h], now = fmaxf(old, most[h] * scale); // of a scale above 0
+        const float old = offset - r.neg_max[h], now = fmaxf(old, most[h] * scale); // of a scale above 0
         factor[h] = old == now ? 1.f : exp2_fast(old - now);
         r.sum[h] *= factor[h];
-        r.minus[h] = offset - now;
+        r.neg_max[h] = offset - now;
     }
 }
 
 // Whether some row of the warp has no M: nothing of the tile came before, or it saw no key in what came.
 __device__ __forceinline__ bool attn_lacks_reference(const attn_rows_state &r)
 {
-    return __any_sync(0xffffffffu, fmaxf(r.minus[0], r.minus[1]) == -minus_infinity());
+    return __any_sync(0xffffffffu, fmaxf(r.neg_max[0], r.neg_max[1]) == -minus_infinity());
 }
 
 // Turns scores into probabilities of `form`. With `looks` M is computed at once, and not only where it has to move. Where M
@@ -198,7 +198,7 @@ __device__ __forceinline__ void attn_softmax(attn_rows_state &r, const float (&s
                                              unsigned (&packed)[n / form::in_word], bool first, bool looks,
                                              F scale_output)
 {
-    float minus[2] = {r.minus[0], r.minus[1]}, sum[2];
+    float neg_max[2] = {r.neg_max[0], r.neg_max[1]}, sum[2];
     unsigned most = __float_as_uint(form::most_sum); // sums are not negative; what is no number is above as bits
     bool moves = looks;
 #pragma unroll 1
@@ -210,10 +210,10 @@ __device__ __forceinline__ void attn_softmax(attn_rows_state &r, const float (&s
                 scale_output(factor);
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                minus[h] = r.minus[h] == -minus_infinity() ? 0.f : r.minus[h]; // every score is minus infinity
+                neg_max[h] = r.neg_max[h] == -minus_infinity() ? 0.f : r.neg_max[h]; // every score is minus infinity
             most = ~0u;
         }
-        form::find(s, scale, minus, packed, sum);
+        form::find(s, scale, neg_max, packed, sum);
         if (!__any_sync(0xffffffffu, __float_as_uint(sum[0]) > most || __float_as_uint(sum[1]) > most))
             break;
         moves = true;
@@ -240,7 +240,7 @@ __device__ __forceinline__ void attn_end_rows(const attn_rows_state &r, float de
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const bool any = sum != 0.f; // NaN, too
         factor[h] = any ? descale * rcp_fast(sum) : 0.f;
-        lse[h] = any ? (log2_fast(sum) - r.minus[h]) * ln_2 : minus_infinity();
+        lse[h] = any ? (log2_fast(sum) - r.neg_max[h]) * ln_2 : minus_infinity();
     }
 }
 

@@ -63,30 +63,31 @@ __device__ __forceinline__ void mask_scores(const gen_attn_fwd_params &p, const 
 {
     if (mask == mask_any && p.cap_scale != 0.f)
         attn_cap(p, s);
-    hide_keys(p, w.kv_len, w.edge, s, j * keys);
+    mask_keys(p, w.kv_len, w.edge, s, j * keys);
 }
 
 // The number of a tile's last blocks that none of the group's rows sees: at most as many as there are stages, and at least
 // one block is left.
-__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &told,
+__device__ __forceinline__ int left_out(const gen_attn_fwd_params &p, const block_state &b, const attn_place &published,
                                         int group)
 {
     if (!leaves_out)
         return 0;
-    const attn_tile &t = b.c->told.tile[told.place()];
+    const attn_tile &t = b.c->published.tile[published.place()];
     const int seen = max(min(t.last, (edge_of(p, t, group) + 63 + keys - 1) / keys), t.first + 1);
     return min(t.last - seen, stages);
 }
 
-// The tile whose work descriptor is at `told`, of which the group leaves out `out` blocks; returns the block that it begins with, the last
+// The tile whose work descriptor is at `published`, of which the group leaves out `out` blocks; returns the block that it begins with, the last
 // one that the group computes.
-__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+__device__ __forceinline__ int enter_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &published,
                                           int group, int out, group_tile &w)
 {
-    const attn_tile &t = b.c->told.tile[told.place()];
+    const attn_tile &t = b.c->published.tile[published.place()];
     const int j = t.last - 1 - out;
-    w = {told.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len, edge_of(p, t, group)};
-    told.next();
+    w = {published.place(), mask == mask_any ? t.first : 0, mask == mask_any ? t.kv_len : p.kv_len,
+         edge_of(p, t, group)};
+    published.next();
     return j;
 }
 
@@ -99,12 +100,12 @@ __device__ __forceinline__ void end_rows(const block_state &b, group_state &g, i
         attn_put_rows<element, stage_place>(g.o, factor, b.staged(place));
 }
 
-// Writes the output, and gives back what only the tile needed.
+// Writes the output, and releases what only the tile needed.
 __device__ __forceinline__ void send_rows(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
                                           const group_state &g, int group, int row, int place, const float (&factor)[2],
                                           const float (&lse)[2])
 {
-    const attn_tile &t = b.c->told.tile[w.slot];
+    const attn_tile &t = b.c->published.tile[w.slot];
     if (is_staged) {
         attn_sent<dim> sent;
         sent.template take<stage_place>(b.staged(place));
@@ -113,12 +114,12 @@ __device__ __forceinline__ void send_rows(const gen_attn_fwd_params &p, const bl
             __syncwarp();
             release(b.c->q_empty[place][group]);
         }
-        sent.send(p, b.c->told.results[w.slot], t.num_rows, row - threadIdx.x % 32 / 4, lse);
+        sent.send(p, b.c->published.results[w.slot], t.num_rows, row - threadIdx.x % 32 / 4, lse);
     } else {
         attn_write_rows<element>(p, t, row, g.o, factor, lse);
     }
     __syncwarp();
-    release(b.c->told.empty[w.slot]);
+    release(b.c->published.empty[w.slot]);
 }
 
 // Releases stages that the group does not use as soon as they are filled, because all groups walk the same ring. Keys are
@@ -138,9 +139,9 @@ __device__ __forceinline__ void leave_out(unsigned long long (&full)[stages], un
 
 // Waits until the tile's queries have arrived, and puts them where products take them from.
 __device__ __forceinline__ void take_queries(const block_state &b, group_queries &q, int group, const q_ring &at,
-                                             bool landed)
+                                             bool arrived)
 {
-    if (!landed)
+    if (!arrived)
         mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
     q.take(b.q(at.place(), group));
 }
@@ -154,10 +155,10 @@ __device__ __forceinline__ void release_queries(const block_state &b, int group,
 
 // A tile of which the group has nothing to compute: it releases what is loaded for it, and writes rows that see no key.
 // `row`: of the tile, the thread's first. Values are where keys are: none is ahead.
-__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &told,
+__device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const block_state &b, attn_place &published,
                                           int group, int row, q_ring &at, stage_ring &k)
 {
-    const attn_tile &t = b.c->told.tile[told.place()];
+    const attn_tile &t = b.c->published.tile[published.place()];
     const int count = t.last - t.first;
     if (count > 0) {
         mbarrier_wait(shared_address(&b.c->q_full[at.place()][group]), at.phase());
@@ -178,8 +179,8 @@ __device__ __forceinline__ void pass_tile(const gen_attn_fwd_params &p, const bl
         k.next();
     }
     __syncwarp();
-    release(b.c->told.empty[told.place()]);
-    told.next();
+    release(b.c->published.empty[published.place()]);
+    published.next();
 }
 
 // Whether M is to be looked for at once: in a tile's first block, and where a row may have seen no key before.
@@ -197,9 +198,9 @@ __device__ __forceinline__ void exponentiate(const gen_attn_fwd_params &p, group
 
 // Waits until the block's values have arrived, and clears those behind the request's end.
 __device__ __forceinline__ void await_values(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
-                                             const stage_ring &v, bool landed, int j, int group)
+                                             const stage_ring &v, bool arrived, int j, int group)
 {
-    if (!landed)
+    if (!arrived)
         mbarrier_wait(shared_address(&b.c->v_full[v.place()]), v.phase());
     const int valid = mask == mask_any && p.cu_q ? w.kv_len - j * keys : keys;
     if (mask == mask_any && valid < keys)
@@ -231,14 +232,14 @@ __device__ __forceinline__ void do_block(const gen_attn_fwd_params &p, const blo
 {
     const stage_ring v = behind(k, 1);
     // Tested before there is need, so that nothing waits for the answer.
-    const bool k_landed = asks_early && attn_landed(b.c->k_full[k.place()], k.phase());
-    const bool v_landed = asks_early && attn_landed(b.c->v_full[v.place()], v.phase());
+    const bool k_arrived = tests_early && attn_arrived(b.c->k_full[k.place()], k.phase());
+    const bool v_arrived = tests_early && attn_arrived(b.c->v_full[v.place()], v.phase());
     const int early = uniform(k.place() | v.place() << 8);
     q.renew();
     mask_scores(p, w, g.s, j);
     exponentiate(p, g, first, looks_for_reference(g, first));
-    await_values(p, b, w, v, v_landed, j, group);
-    if (!k_landed)
+    await_values(p, b, w, v, v_arrived, j, group);
+    if (!k_arrived)
         mbarrier_wait(shared_address(&b.c->k_full[k.place()]), k.phase());
     wgmma_fence();
     start_values(g.o, g.packed, b.v_low(early >> 8), first);
@@ -255,10 +256,10 @@ __device__ __forceinline__ void do_inner_block(const gen_attn_fwd_params &p, con
 {
     constexpr int v_at = (at + stages - 1) % stages;
     const unsigned v_phase = at ? phase : phase ^ 1;
-    const bool k_landed = attn_landed(b.c->k_full[at], phase), v_landed = attn_landed(b.c->v_full[v_at], v_phase);
+    const bool k_arrived = attn_arrived(b.c->k_full[at], phase), v_arrived = attn_arrived(b.c->v_full[v_at], v_phase);
     q.renew();
     exponentiate(p, g, false, false);
-    if (!(k_landed & v_landed)) {
+    if (!(k_arrived & v_arrived)) {
         mbarrier_wait(shared_address(&b.c->k_full[at]), phase);
         mbarrier_wait(shared_address(&b.c->v_full[v_at]), v_phase);
     }
@@ -290,22 +291,22 @@ __device__ __forceinline__ int thread_row()
     return thread / 32 * 16 + thread % 32 / 4;
 }
 
-__device__ void calculate(const gen_attn_fwd_params &p, const block_state &b, int group)
+__device__ void consume(const gen_attn_fwd_params &p, const block_state &b, int group)
 {
     stage_ring k;
     q_ring queries;
-    attn_place told;
+    attn_place published;
     group_tile w;
     group_state g;
     group_queries q;
-    next_kind kind = next_tile(b, told, group);
+    next_kind kind = next_tile(b, published, group);
 #pragma unroll 1
     for (;;) {
-        for (; kind == next_idle || kind == next_empty; kind = next_tile(b, told, group))
-            pass_tile(p, b, told, group, thread_row(), queries, k);
+        for (; kind == next_idle || kind == next_empty; kind = next_tile(b, published, group))
+            pass_tile(p, b, published, group, thread_row(), queries, k);
         if (kind == next_none)
             break;
-        int out = left_out(p, b, told, group);
+        int out = left_out(p, b, published, group);
         take_queries(b, q, group, queries, false);
         leave_out(b.c->k_full, b.c->k_empty, k, out);
         mbarrier_wait(shared_address(&b.c->k_full[k.place()]), k.phase());
@@ -321,7 +322,7 @@ __device__ void calculate(const gen_attn_fwd_params &p, const block_state &b, in
                 stage_ring v = behind(k, 1 + out);
                 leave_out(b.c->v_full, b.c->v_empty, v, out);
             }
-            int j = enter_tile(p, b, told, group, out, w);
+            int j = enter_tile(p, b, published, group, out, w);
             g.r.reset();
             first = true;
 #pragma unroll 1
@@ -345,28 +346,28 @@ __device__ void calculate(const gen_attn_fwd_params &p, const block_state &b, in
                 release(b.c->q_empty[place][group]);
             queries.next();
             const stage_ring v = behind(k, 1);
-            bool q_landed = false, k_landed = false, v_landed = false;
-            if (asks_ahead) {
-                kind = next_tile(b, told, group);
-                out = kind == next_work ? left_out(p, b, told, group) : 0;
-                q_landed = attn_landed(b.c->q_full[queries.place()][group], queries.phase());
-                k_landed = out == 0 && attn_landed(b.c->k_full[k.place()], k.phase());
-                v_landed = attn_landed(b.c->v_full[v.place()], v.phase());
+            bool q_arrived = false, k_arrived = false, v_arrived = false;
+            if (tests_ahead) {
+                kind = next_tile(b, published, group);
+                out = kind == next_work ? left_out(p, b, published, group) : 0;
+                q_arrived = attn_arrived(b.c->q_full[queries.place()][group], queries.phase());
+                k_arrived = out == 0 && attn_arrived(b.c->k_full[k.place()], k.phase());
+                v_arrived = attn_arrived(b.c->v_full[v.place()], v.phase());
             }
             const int v_stage = uniform(v.place());
             mask_scores(p, w, g.s, j);
             exponentiate(p, g, first, looks_for_reference(g, first));
-            await_values(p, b, w, v, v_landed, j, group);
-            if (!asks_ahead) {
-                kind = next_tile(b, told, group);
-                out = kind == next_work ? left_out(p, b, told, group) : 0;
+            await_values(p, b, w, v, v_arrived, j, group);
+            if (!tests_ahead) {
+                kind = next_tile(b, published, group);
+                out = kind == next_work ? left_out(p, b, published, group) : 0;
             }
             if (kind != next_work)
                 break;
-            take_queries(b, q, group, queries, q_landed);
+            take_queries(b, q, group, queries, q_arrived);
             q.renew();
             leave_out(b.c->k_full, b.c->k_empty, k, out);
-            if (!k_landed)
+            if (!k_arrived)
                 mbarrier_wait(shared_address(&b.c->k_full[k.place()]), k.phase());
             const int k_stage = uniform(k.place());
             wgmma_fence();
@@ -377,10 +378,10 @@ __device__ void calculate(const gen_attn_fwd_params &p, const block_state &b, in
             release_stage(b.c->v_empty[v_stage]);
             float factor[2], lse[2];
             end_rows(b, g, place, factor, lse);
-            if (gives_early)
+            if (releases_early)
                 await_scores(b, g, k);
             send_rows(p, b, w, g, group, thread_row(), place, factor, lse);
-            if (!gives_early)
+            if (!releases_early)
                 await_scores(b, g, k);
             release_queries(b, group, queries);
         }

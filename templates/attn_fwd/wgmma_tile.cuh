@@ -24,11 +24,11 @@ enum next_kind {
     next_work
 };
 
-// The work descriptor at `told`, once it is published.
-__device__ __forceinline__ next_kind next_tile(const block_state &b, const attn_place &told, int group)
+// The work descriptor at `published`, once it is published.
+__device__ __forceinline__ next_kind next_tile(const block_state &b, const attn_place &published, int group)
 {
-    mbarrier_wait(shared_address(&b.c->told.full[told.place()]), told.phase());
-    const attn_tile &t = b.c->told.tile[told.place()];
+    mbarrier_wait(shared_address(&b.c->published.full[published.place()]), published.phase());
+    const attn_tile &t = b.c->published.tile[published.place()];
     const next_kind kind = t.last < 0                 ? next_none
                            : t.last <= t.first        ? next_empty
                            : group * 64 >= t.num_rows ? next_idle
@@ -51,7 +51,7 @@ __device__ __forceinline__ bool cuts(const gen_attn_fwd_params &p, int kv_len, i
 
 // Scores of the keys from `key` on that a row does not see become minus infinity.
 template <int n>
-__device__ __forceinline__ void hide_keys(const gen_attn_fwd_params &p, int kv_len, int group_edge, float (&s)[n],
+__device__ __forceinline__ void mask_keys(const gen_attn_fwd_params &p, int kv_len, int group_edge, float (&s)[n],
                                           int key)
 {
     if (cuts(p, kv_len, group_edge, key, 2 * n)) {
@@ -60,7 +60,7 @@ __device__ __forceinline__ void hide_keys(const gen_attn_fwd_params &p, int kv_l
         const int end[2] = {mask == mask_full ? kv_len : min(kv_len, edge),
                             mask == mask_full ? kv_len : min(kv_len, edge + 8)};
         const int begin[2] = {edge - width, edge + 8 - width};
-        attn_hide<mask>(s, key, begin, end);
+        attn_mask_outside<mask>(s, key, begin, end);
     }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attn_fwd/tiles.cuh"
+#include "lib/pipeline.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ticket.cuh"
@@ -17,18 +18,8 @@ enum attn_order {
 
 template <attn_order order> constexpr int attn_blocks_of_a_unit = order == order_twin ? 2 : 1;
 
-// A place in a ring of `places`, and in which of its phases the round is, in one register.
-template <int places> struct attn_ring {
-    unsigned at; // place, + 16 in phase 1
-
-    __device__ __forceinline__ explicit attn_ring(unsigned phase = 0) : at(phase * 16) {}
-    __device__ __forceinline__ unsigned place() const { return places == 1 ? 0 : at % 16; }
-    __device__ __forceinline__ unsigned phase() const { return at / 16; }
-    __device__ __forceinline__ void next() { at = at % 16 == places - 1 ? (at ^ 16) & 16 : at + 1; }
-};
-
 // Has the phase with this parity ended? Does not wait.
-__device__ __forceinline__ bool attn_landed(unsigned long long &barrier, unsigned parity)
+__device__ __forceinline__ bool attn_arrived(unsigned long long &barrier, unsigned parity)
 {
     return mbarrier_test_wait(shared_address(&barrier), parity);
 }
@@ -41,10 +32,10 @@ __device__ __forceinline__ unsigned attn_low_of(unsigned address)
 
 // Tiles under way: published ahead, at work, being written.
 constexpr int attn_slots = 4;
-using attn_place = attn_ring<attn_slots>;
+using attn_place = ring_place<attn_slots>;
 
 // The work descriptor that the producer warp publishes. Behind the last tile comes one with `last` < 0.
-struct attn_told {
+struct attn_published {
     unsigned long long full[attn_slots], empty[attn_slots];
     attn_tile tile[attn_slots];
     attn_results results[attn_slots];
@@ -64,7 +55,7 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
     }
 
     // Takes the first ticket: called once, early, before the first next(). A block's first unit needs none.
-    __device__ __forceinline__ void ask(const gen_attn_fwd_params &p)
+    __device__ __forceinline__ void take_first(const gen_attn_fwd_params &p)
     {
         if (order == order_dynamic && threadIdx.x % 32 == 0) {
             open_tickets(p.tickets, before);
@@ -103,30 +94,32 @@ template <attn_mask mask, int rows, int block, attn_order order> struct attn_wal
 };
 
 // One warp. The tile is there for whoever waits for the slot.
-__device__ __forceinline__ void attn_tell(const gen_attn_fwd_params &p, attn_told &told, attn_place &place,
-                                          const attn_tile &t)
+__device__ __forceinline__ void attn_publish(const gen_attn_fwd_params &p, attn_published &published, attn_place &place,
+                                             const attn_tile &t)
 {
-    mbarrier_wait(shared_address(&told.empty[place.place()]), place.phase());
+    mbarrier_wait(shared_address(&published.empty[place.place()]), place.phase());
     __syncwarp(); // no lane is left waiting when the slot goes round
     if (threadIdx.x % 32 == 0) {
-        told.tile[place.place()] = t;
-        told.results[place.place()] = {attn_o_at(p, t, t.first_row), p.lse ? attn_lse_at(p, t, t.first_row) : nullptr};
-        mbarrier_arrive(shared_address(&told.full[place.place()]));
+        published.tile[place.place()] = t;
+        published.results[place.place()] = {attn_o_at(p, t, t.first_row),
+                                            p.lse ? attn_lse_at(p, t, t.first_row) : nullptr};
+        mbarrier_arrive(shared_address(&published.full[place.place()]));
     }
     place.next();
 }
 
 // What the warp published last; it need not keep it.
-__device__ __forceinline__ attn_tile attn_last_told(const attn_told &told, const attn_place &place)
+__device__ __forceinline__ attn_tile attn_last_published(const attn_published &published, const attn_place &place)
 {
     __syncwarp();
-    return told.tile[(place.place() + attn_slots - 1) % attn_slots];
+    return published.tile[(place.place() + attn_slots - 1) % attn_slots];
 }
 
 // There are no more.
-__device__ __forceinline__ void attn_tell_end(const gen_attn_fwd_params &p, attn_told &told, attn_place &place)
+__device__ __forceinline__ void attn_publish_end(const gen_attn_fwd_params &p, attn_published &published,
+                                                 attn_place &place)
 {
     attn_tile none = {};
     none.last = -1;
-    attn_tell(p, told, place, none);
+    attn_publish(p, published, place, none);
 }

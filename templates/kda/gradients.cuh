@@ -1,5 +1,5 @@
 // Products by mma.sync that stages of the backward pass of Kimi Delta Attention share: gradients of scores. A left operand whose
-// rows lie as columns comes by load_chunks_first_trans() of kda/tile.cuh: chunks chunk and chunk + 1 of 16 rows from `row` on.
+// rows lie as columns is loaded by load_chunks_first_trans() of kda/tile.cuh: chunks chunk and chunk + 1 of 16 rows from `row` on.
 #pragma once
 
 #include "kda/tile.cuh"

@@ -1,4 +1,4 @@
-// Where sequences and their chunks lie (kda_intra/args.h). What cu_seqlens holds is not believed: no token is outside of num_tokens,
+// Where sequences and their chunks lie (kda_intra/args.h). cu_seqlens may hold anything: no token is outside of num_tokens,
 // and no sequence longer than seq_len.
 #pragma once
 
@@ -50,7 +50,7 @@ template <class First> __device__ __forceinline__ int kda_sequence_of(const gen_
 }
 
 struct kda_chunk {
-    int first, rows; // tokens; rows <= 0: nobody has this slot
+    int first, rows; // tokens; rows <= 0: no chunk has this slot
 };
 
 __device__ __forceinline__ kda_chunk kda_chunk_at(const gen_kda_sequences &s, int slot)
@@ -82,8 +82,9 @@ __device__ __forceinline__ int kda_chunks_before(const gen_kda_sequences &s, int
 // Runs of `chunks` chunks of a sequence, the last one shorter; one without chunks where there is no token.
 struct kda_segment {
     kda_sequence sequence;
-    int n, number, count; // sequence; which of its segments, of how many. Not 0 <= number < count: nobody has this slot
-    int slot;             // of the sequence's first segment
+    int n, number,
+        count; // sequence; which of its segments, of how many. Not 0 <= number < count: no segment has this slot
+    int slot;  // of the sequence's first segment
 };
 
 __device__ __forceinline__ int kda_segments_of(int chunks, int segment_chunks)

@@ -57,8 +57,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
     // ---- operands ----
 
     // A chunk's, to a stage.
-    static __device__ __forceinline__ void ask(const gen_kda_chunk_h_params &p, const work &b, int chunk,
-                                               unsigned stage)
+    static __device__ __forceinline__ void issue_chunk(const gen_kda_chunk_h_params &p, const work &b, int chunk,
+                                                       unsigned stage)
     {
         constexpr int count = rows / (threads / 32);
         const int row = threadIdx.x % threads / 32 * count, valid = b.sequence.length - chunk * rows;
@@ -118,7 +118,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
 
     // A tile of 64 rows (columns of V), transposed: `count` rows of 64 elements, `stride` apart, the first `valid` of them.
     template <int count>
-    static __device__ __forceinline__ void store_turned(void *to, unsigned from, long long stride, int valid)
+    static __device__ __forceinline__ void store_transposed(void *to, unsigned from, long long stride, int valid)
     {
         constexpr int warps = threads / 32;
         const int lane = threadIdx.x % 32;
@@ -143,7 +143,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
         if constexpr (wgmma)
             copy_out<part, count>(to, from, stride, valid);
         else
-            store_turned<count>(to, from, stride, valid);
+            store_transposed<count>(to, from, stride, valid);
     }
 
     // What a chunk has made.
@@ -209,13 +209,13 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
 
     // A left operand as a tile, its 64 rows columns of V, or transposed.
     template <int steps>
-    static __device__ __forceinline__ void put(unsigned to, const unsigned (&x)[steps][4], bool turned)
+    static __device__ __forceinline__ void put(unsigned to, const unsigned (&x)[steps][4], bool transposed)
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 #pragma unroll
         for (int k = 0; k < steps; k++) {
             if constexpr (wgmma) { // matrix i: columns 8 (i / 2) of the step's, rows 8 (i % 2) of the warp's
-                if (turned)
+                if (transposed)
                     stmatrix_x4_trans(swizzled<128>(to, 16 * k + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2),
                                       x[k]);
                 else

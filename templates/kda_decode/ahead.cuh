@@ -1,7 +1,7 @@
 // States brought to L2 before their blocks come (cache = ahead). In layout kv a block reads a piece of every row of its
 // state, and between its sums and its stores it has no load under way; neither suits DRAM. Here every block, once it has
 // issued the loads of its own slice, prefetches to L2 a part of a state that later blocks of the grid will want: in whole contiguous
-// runs, whatever the slices' shape, and while this block's warps meet. The first blocks' states are on their way while the
+// runs, whatever the slices' shape, and while this block's warps meet. The first blocks' states are loaded while the
 // kernel before drains.
 //
 // These are hints: nothing is read into registers, and L2 is where other kernels' stores arrive, so what comes too early
@@ -16,7 +16,7 @@
 // Prefetches part `part` of `parts`, equal and contiguous, of the index-th state. Where the kernel before is still writing
 // the slot's number, this may prefetch another slot's part, or none.
 template <int head_dim, int parts>
-__device__ __forceinline__ void bring_part(const gen_kda_decode_params &p, unsigned index, unsigned part)
+__device__ __forceinline__ void prefetch_part(const gen_kda_decode_params &p, unsigned index, unsigned part)
 {
     const unsigned row = quotient(index, p.heads_mul, p.heads_shift), v_head = index - row * p.num_v_heads;
     int slot = static_cast<int>(row);
@@ -37,16 +37,16 @@ __device__ __forceinline__ void bring_part(const gen_kda_decode_params &p, unsig
 
 // Before grid_dependency_wait(): this block's part of its state, if that is among the grid's first.
 template <int head_dim, int blocks, int states>
-__device__ __forceinline__ void bring_first(const gen_kda_decode_params &p)
+__device__ __forceinline__ void prefetch_first(const gen_kda_decode_params &p)
 {
     if (threadIdx.x == 0 && blockIdx.x < states * blocks)
-        bring_part<head_dim, blocks>(p, blockIdx.x / blocks, blockIdx.x % blocks);
+        prefetch_part<head_dim, blocks>(p, blockIdx.x / blocks, blockIdx.x % blocks);
 }
 
 // As large a part of the state that comes `states` later. By a warp that has little else to do.
 template <int head_dim, int blocks, int states, int threads>
-__device__ __forceinline__ void bring_later(const gen_kda_decode_params &p)
+__device__ __forceinline__ void prefetch_later(const gen_kda_decode_params &p)
 {
     if (threadIdx.x == threads - 32 && blockIdx.x + states * blocks < gridDim.x)
-        bring_part<head_dim, blocks>(p, blockIdx.x / blocks + states, blockIdx.x % blocks);
+        prefetch_part<head_dim, blocks>(p, blockIdx.x / blocks + states, blockIdx.x % blocks);
 }

@@ -154,8 +154,8 @@ template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shar
     }
 };
 
-// A block loads all inputs of its tokens at once and turns them into what kda_shared holds later, so that the state is
-// on its way meanwhile. Threads partition the channels, warps the tokens.
+// A block loads all inputs of its tokens at once and makes of them what kda_shared holds later, so that the state is
+// loaded meanwhile. Threads partition the channels, warps the tokens.
 template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inputs {
     static constexpr int WARPS = THREADS / 32;
     static constexpr int GATES = (MAX_TOKENS * HEAD_DIM + THREADS - 1) / THREADS; // a thread
@@ -190,7 +190,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
         return warp() == WARPS - 1 && static_cast<int>(lane()) < count;
     }
 
-    __device__ __forceinline__ void ask(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column)
+    __device__ __forceinline__ void issue(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column)
     {
         const int first = place.first, count = place.count;
         const unsigned v_start = place.v_head * HEAD_DIM, qk_start = place.qk_head * HEAD_DIM;
@@ -211,8 +211,8 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
                     static_cast<const unsigned short *>(p.q) + token * p.q_stride + qk_start;
                 const unsigned short *const k_row =
                     static_cast<const unsigned short *>(p.k) + token * p.k_stride + qk_start;
-                ask_row(q[n], q_row);
-                ask_row(k[n], k_row);
+                issue_row(q[n], q_row);
+                issue_row(k[n], k_row);
             }
 #pragma unroll
         for (int n = 0; n < VS; n++)
@@ -250,7 +250,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
     }
 
   private:
-    static __device__ __forceinline__ void ask_row(unsigned (&words)[WORDS], const unsigned short *row)
+    static __device__ __forceinline__ void issue_row(unsigned (&words)[WORDS], const unsigned short *row)
     {
         if constexpr (WORDS == 2) {
             const uint2 x = ld_global_v2_u32(row + lane() * 4);

@@ -1,4 +1,4 @@
-// The recurrence between chunks: operands on their way to shared memory, and u from there.
+// The recurrence between chunks: how operands get to shared memory, and u from there.
 #pragma once
 
 #include "kda_inter/shape.cuh"

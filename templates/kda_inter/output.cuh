@@ -1,4 +1,4 @@
-// The recurrence between chunks: outputs on their way to memory.
+// The recurrence between chunks: how outputs get to memory.
 #pragma once
 
 #include "kda_inter/shape.cuh"

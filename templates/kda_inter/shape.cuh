@@ -19,7 +19,7 @@ template <class element_, int head_dim_, int groups_, int stages_, bool wgmma_, 
     // A stage: the operands of a chunk.
     static constexpr int w = 0, qg = tile, kg = 2 * tile, a_qk = 3 * tile, u = a_qk + cell, decay = u + groups * cell;
     static constexpr int stage_bytes = decay + 1024;
-    // Behind the stages lie the outputs on their way to memory, with wgmma two places of a group in alternation; then
+    // Behind the stages lie the staged outputs, with wgmma two places of a group in alternation; then
     // barriers, full and empty in alternation; then a number; then one number a warp.
     static constexpr int outputs = stages * stage_bytes, turns = wgmma ? 2 : 1;
     static constexpr int barriers = outputs + groups * turns * cell;

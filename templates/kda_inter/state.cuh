@@ -164,7 +164,7 @@ __device__ __forceinline__ void begin_state(const gen_kda_inter_params &p, const
         const unsigned from = b.stage(S::wgmma ? step % S::stages : 0);
         unsigned a[S::head_dim / 16][4], rest[S::head_dim / 16][4];
         float added[S::head_dim / 2];
-        constexpr bool early = S::wgmma && S::groups == 1; // on its way while products are made, if registers hold it
+        constexpr bool early = S::wgmma && S::groups == 1; // loads overlap the products, if registers hold them
         if constexpr (early)
             load_added(added_of(p, b, i, columns), added);
         if constexpr (S::wgmma) {

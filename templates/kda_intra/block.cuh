@@ -102,7 +102,7 @@ template <class S> struct chunk_work {
     long long record; // slot and head
 };
 
-// The warp's rows of q, k or v, or zeros, on their way to where the operand made of them will be.
+// The warp's rows of q, k or v, or zeros, to the place of the operand that is made of them.
 template <class S>
 __device__ __forceinline__ void copy_rows(unsigned to, const void *from, long long stride, const chunk_work<S> &b,
                                           int head)

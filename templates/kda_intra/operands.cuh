@@ -119,7 +119,7 @@ __device__ __forceinline__ bool make_operands(const gen_kda_intra_params &p, con
     const unsigned offset = lane_offset<S::channels>(threadIdx.x / 32 * S::own);
     float q_norms, k_norms;
     const bool unusual = norms<S>(b.base, p.l2_norm != 0, q_norms, k_norms);
-    __syncwarp(); // who is ahead writes over what others read
+    __syncwarp(); // a lane that is ahead overwrites what others read
     float before[S::channels], behind[S::channels], q_before[S::channels];
 #pragma unroll
     for (int c = 0; c < S::channels; c++) {

@@ -1,38 +1,15 @@
 -- w and u of Kimi Delta Attention from the inverse: what variants exist, and why not others.
 --
 -- A block of 8 warps has one chunk of one value head.
---
---   blocks  of an SM that registers are counted out for
 local function shared(v)
   return 2 * 64 * v.head_dim * 2 + 64 * 64 * 2 -- k and v, the inverse
 end
 
-return family {
+return family(include("kda/stage.lua").family {
   name = "kda_recompute_wu",
-  required = {
-    { name = "dtype", values = { "bf16", "fp16" } },
-    { name = "head_dim", values = { 64, 128 }, tag = "d" },
-  },
-  free = {
-    { name = "blocks", values = { 1, 2, 3, 4 }, tag = "b" },
-  },
-  legal = function(v, arch)
-    local fit = arch.shared_per_sm // (shared(v) + 1024)
-    if v.blocks > fit then return "shared memory holds fewer blocks" end
+  blocks = { 1, 2, 3, 4 },
+  shared = shared,
+  legal = function(v, arch, fit)
     if v.blocks < math.min(fit, 4) then return "fewer blocks an SM wait for their own loads" end
-    return true
   end,
-  facts = { "dependent" },
-  coords = { "tiles" },
-  plan = function(v, arch)
-    return {
-      threads = 256,
-      shared = shared(v),
-      cluster = 1,
-      max_registers = math.min(255, 65536 // 256 // v.blocks // 8 * 8),
-      facts = { dependent = arch.cc >= 90 and 1 or 0 }, -- the template waits there
-    }
-  end,
-  template = function(v) return "kda_recompute_wu.cu.in" end,
-  fallback = function(v, arch) return true end,
-}
+})

@@ -1,4 +1,4 @@
-// Division of integers by a number that the host knows.
+// Division of integers by a divisor that the host prepared.
 #pragma once
 
 // x / d for x < 2^31, d as the host prepared it: the quotient is umulhi(x, mul) >> shift, and mul = 0 means d = 1.

@@ -163,7 +163,7 @@ return family {
   constants = function(v, arch)
     if teams[v.kernel] then
       -- 64,512 registers in all: 2 x 128 consumer threads, 128 producer threads.
-      return { REGISTERS = 224, FEEDER_REGISTERS = 56, TEAM = teams[v.kernel] }
+      return { REGISTERS = 224, PRODUCER_REGISTERS = 56, TEAM = teams[v.kernel] }
     end
     return {
       OVERLAY = mma_overlay(v, arch),

@@ -1,5 +1,5 @@
 // The portable kernel with roles: an output warp's copies of tiles. They stand between its products, so what counts is how few
-// instructions a tile takes. What is the same in all lanes comes from shuffles, so that the compiler knows and has it in uniform
+// instructions a tile takes. What is the same in all lanes comes from shuffles, so that the compiler keeps it in uniform
 // registers.
 #pragma once
 

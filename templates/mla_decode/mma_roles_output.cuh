@@ -1,4 +1,4 @@
-// The portable kernel with roles: probabilities on their way from score warps to output warps, and an output warp's products
+// The portable kernel with roles: how probabilities get from score warps to output warps, and an output warp's products
 // of a tile.
 #pragma once
 

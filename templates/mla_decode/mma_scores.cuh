@@ -263,8 +263,8 @@ __device__ __forceinline__ void mla_add_parts(const mla_warp<S> &w, unsigned mem
 }
 
 // What the owners of a row know of it. Scores are in base 2; probabilities are 2^(s - reference), where the reference is
-// `lift` below a maximum of the row, and moves on only where a tile's maximum is more than 2^lazy above that (thresholded rescale
-// of docs/perf/mla_decode.md): they reach 2^(lift + lazy). The lift keeps small ones out of fp16's subnormals. References
+// `lift` below a maximum of the row, and moves on only where a tile's maximum is more than 2^threshold above that (thresholded rescale
+// of docs/perf/mla_decode.md): they reach 2^(lift + threshold). The lift keeps small ones out of fp16's subnormals. References
 // of rows that several warps own are in shared memory. Each owner sums its own columns: as rounded, what the output is
 // divided by, so that its weights add up to one; and exactly, for the log-sum-exp, which a dominant probability's rounding
 // would show in.
@@ -374,11 +374,11 @@ __device__ __forceinline__ void mla_scale(const gen_mla_decode_params &p, const 
 }
 
 template <class S> constexpr float mla_lift = S::element::is_bf16 ? 0.f : 6.f;
-constexpr float mla_lazy = 8.f;
+constexpr float mla_threshold = 8.f;
 
 template <class S> __device__ __forceinline__ bool mla_above(float reference, float top)
 {
-    return top > reference + (mla_lift<S> + mla_lazy);
+    return top > reference + (mla_lift<S> + mla_threshold);
 }
 
 // The reference follows `top`; `factor` is what earlier sums and outputs are to be multiplied by. True if that is not 1.
@@ -409,11 +409,11 @@ __device__ __forceinline__ void mla_exponentials(const float (&s)[S::column_tile
     using T = typename S::element;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const float minus = reference[h] == minus_infinity() ? 0.f : reference[h]; // no score yet: 2^-infinity = 0
+        const float neg_max = reference[h] == minus_infinity() ? 0.f : reference[h]; // no score yet: 2^-infinity = 0
         sums[2 * h] = sums[2 * h + 1] = 0.f;
 #pragma unroll
         for (int n = 0; n < S::own_tiles; n++) {
-            const float a = exp2_fast(s[n][2 * h] - minus), b = exp2_fast(s[n][2 * h + 1] - minus);
+            const float a = exp2_fast(s[n][2 * h] - neg_max), b = exp2_fast(s[n][2 * h + 1] - neg_max);
             packed[n][h] = pack2<T>(a, b);
             const float2 rounded = to_float2<T>(packed[n][h]);
             sums[2 * h] += rounded.x + rounded.y;
@@ -430,12 +430,12 @@ __device__ __forceinline__ void mla_scaled_exponentials(const float (&s)[S::colu
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const float minus = reference[h] == minus_infinity() ? 0.f : reference[h];
+        const float neg_max = reference[h] == minus_infinity() ? 0.f : reference[h];
         float sum[2] = {0.f, 0.f};
 #pragma unroll
         for (int n = 0; n < S::own_tiles; n++) {
-            const float a = exp2_fast(fmaf(s[n][2 * h], scale, -minus)),
-                        b = exp2_fast(fmaf(s[n][2 * h + 1], scale, -minus));
+            const float a = exp2_fast(fmaf(s[n][2 * h], scale, -neg_max)),
+                        b = exp2_fast(fmaf(s[n][2 * h + 1], scale, -neg_max));
             packed[n][h] = pack2<typename S::element>(a, b);
             sum[0] += a;
             sum[1] += b;

@@ -88,9 +88,9 @@ __device__ __forceinline__ void mla_touch(const gen_mla_decode_params &p)
 
 // Computes the part's schedule and prefetches its first page numbers, which the block waits for next.
 template <int threads>
-__device__ __forceinline__ void mla_share_out(const gen_mla_decode_params &p, int part, mla_share &share)
+__device__ __forceinline__ void mla_partition(const gen_mla_decode_params &p, int part, mla_share &share)
 {
-    mla_share_out<threads>(p.schedule, p.kv_len, part, share, [&](int request, int block) {
+    mla_partition<threads>(p.schedule, p.kv_len, part, share, [&](int request, int block) {
         if (mla_length(p.schedule, p.kv_len, request) == 0)
             return; // it has no page
         if (p.page_indptr) {

@@ -26,7 +26,7 @@ __device__ __forceinline__ int mla_length(const gen_mla_schedule &s, const int *
     return min(max(ld_global(kv_len + request), 0), s.max_kv_len);
 }
 
-// An empty request has one block, too: somebody must write its empty result.
+// An empty request has one block, too, because its empty result must be written.
 __device__ __forceinline__ int mla_blocks(int length)
 {
     return max(1, (length + MLA_BLOCK - 1) / MLA_BLOCK);
@@ -94,7 +94,7 @@ __device__ __forceinline__ bool mla_find(const gen_mla_schedule &s, const int *k
 // the part's begin calls begin(request, block) at once. It comes before everything else that a block does, so its chain is
 // short: one load, one scan, 32-bit numbers, no division.
 template <int threads, class Begin>
-__device__ __forceinline__ void mla_share_out(const gen_mla_schedule &s, const int *kv_len, int part, mla_share &share,
+__device__ __forceinline__ void mla_partition(const gen_mla_schedule &s, const int *kv_len, int part, mla_share &share,
                                               const Begin &begin)
 {
     constexpr int warps = threads / 32;
@@ -195,8 +195,8 @@ __device__ __forceinline__ bool mla_empty_inside(const mla_share &share)
 }
 
 // Publishes to mla_merge the requests that the part begins. One warp of one block of the part calls it.
-__device__ __forceinline__ void mla_tell(const gen_mla_schedule &s, const int *kv_len, int part, const mla_share &share,
-                                         gen_mla_record *records)
+__device__ __forceinline__ void mla_publish(const gen_mla_schedule &s, const int *kv_len, int part,
+                                            const mla_share &share, gen_mla_record *records)
 {
     const int lane = threadIdx.x % 32;
     const mla_cut begin = share.cut[0], end = share.cut[1];

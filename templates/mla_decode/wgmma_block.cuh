@@ -35,8 +35,8 @@ constexpr int mbarriers = q_full_barrier + 5;
 // Behind the tiles.
 struct control {
     unsigned long long barriers[mbarriers];
-    // -M of a stage's probabilities, of the two rows of four lanes; block_state::minus().
-    unsigned minus[2][rows / 2][2];
+    // -M of a stage's probabilities, of the two rows of four lanes; block_state::neg_max().
+    unsigned neg_max[2][rows / 2][2];
     float sums[2][2][rows]; // by piece's parity and group
     mla_share share;
     float lse[rows]; // of the output that a block of a cluster has of the request
@@ -69,7 +69,7 @@ struct block_state {
     __device__ __forceinline__ unsigned given(int s) const { return barrier(given_barrier + s); }
     __device__ __forceinline__ unsigned summed() const { return barrier(summed_barrier); }
     __device__ __forceinline__ unsigned barrier(int number) const { return base + tiles_bytes + number * 8; }
-    __device__ __forceinline__ unsigned minus() const { return barrier(mbarriers); } // behind the barriers
+    __device__ __forceinline__ unsigned neg_max() const { return barrier(mbarriers); } // behind the barriers
 };
 
 // What a block has of a piece: its packed rows and its tiles. Both sides of the pipeline walk the same list.
@@ -87,10 +87,10 @@ __device__ __forceinline__ bool next_piece(const gen_mla_decode_params &p, const
         w.tokens = mla_request_tokens(p.q_indptr, p.q_len, w.piece.request);
         w.first_row = b.row_tile * rows;
         w.num_rows = min(w.tokens.count * p.num_heads - w.first_row, rows);
-        if (team > 1) { // a request is the whole piece, and cut the same way whatever the batch is
+        if (cluster_blocks > 1) { // a request is the whole piece, and cut the same way whatever the batch is
             const int blocks = w.piece.last;
-            w.piece.first = blocks * b.rank / team;
-            w.piece.last = blocks * (b.rank + 1) / team;
+            w.piece.first = blocks * b.rank / cluster_blocks;
+            w.piece.last = blocks * (b.rank + 1) / cluster_blocks;
         }
         w.tiles = w.piece.kv_len > 0 ? w.piece.last - w.piece.first : 0;
         if (w.num_rows > 0)

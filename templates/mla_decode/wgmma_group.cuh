@@ -21,7 +21,7 @@ struct group_operands {
 
     __device__ __forceinline__ explicit group_operands(const block_state &b) : low(b.base >> 4 & 0x3fff) {}
 
-    // Called before a round, so that the compiler knows that the address is uniform and computes descriptors once a
+    // Called before a round, so that the address is uniform to the compiler, which then computes descriptors once a
     // warp, by one addition each. The first descriptor is made ahead of the wait for keys; behind it, every product up
     // to the next wait would compute its own.
     __device__ __forceinline__ void renew()
@@ -39,7 +39,7 @@ struct group_operands {
 };
 
 // One lane arrives for all of the warp.
-__device__ __forceinline__ void tell(unsigned barrier)
+__device__ __forceinline__ void arrive_warp(unsigned barrier)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
@@ -95,10 +95,10 @@ template <int group> __device__ __forceinline__ void clear_rows(const block_stat
 // The place of a tile's probabilities, from one group to the thread of the same number of the other: 16 bytes four times,
 // and -M of the thread's two rows. Four lanes have the same -M and all write it, which is shorter than a test.
 struct handover {
-    unsigned fragments, minus, given; // of stage 0
+    unsigned fragments, neg_max, given; // of stage 0
 
     __device__ __forceinline__ explicit handover(const block_state &b)
-        : fragments(b.stage(0) + 8 * cell + threadIdx.x % 128 * 16), minus(b.minus() + threadIdx.x % 128 / 4 * 8),
+        : fragments(b.stage(0) + 8 * cell + threadIdx.x % 128 * 16), neg_max(b.neg_max() + threadIdx.x % 128 / 4 * 8),
           given(b.given(0))
     {
     }
@@ -111,7 +111,7 @@ struct handover {
         for (int i = 0; i < 4; i++)
             st_shared_v4_u32(fragments + group * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1],
                              packed[4 * i + 2], packed[4 * i + 3]);
-        st_shared_v2_u32(minus + group * (rows * 4), __float_as_uint(g.minus[0]), __float_as_uint(g.minus[1]));
+        st_shared_v2_u32(neg_max + group * (rows * 4), __float_as_uint(g.neg_max[0]), __float_as_uint(g.neg_max[1]));
         mbarrier_arrive(given + group * 8);
     }
 
@@ -122,14 +122,14 @@ struct handover {
     {
         mbarrier_wait(given + other * 8, parity);
         unsigned x[2];
-        ld_shared_v2_u32(minus + other * (rows * 4), x[0], x[1]);
+        ld_shared_v2_u32(neg_max + other * (rows * 4), x[0], x[1]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             ld_shared_v4_u32(fragments + other * stage_bytes + i * 2048, packed[4 * i], packed[4 * i + 1],
                              packed[4 * i + 2], packed[4 * i + 3]);
-        if (__any_sync(0xffffffffu, x[0] != __float_as_uint(g.minus[0]) || x[1] != __float_as_uint(g.minus[1]))) {
+        if (__any_sync(0xffffffffu, x[0] != __float_as_uint(g.neg_max[0]) || x[1] != __float_as_uint(g.neg_max[1]))) {
             const float theirs[2] = {__uint_as_float(x[0]), __uint_as_float(x[1])};
-            const float to[2] = {fminf(theirs[0], g.minus[0]), fminf(theirs[1], g.minus[1])};
+            const float to[2] = {fminf(theirs[0], g.neg_max[0]), fminf(theirs[1], g.neg_max[1])};
             const float factor[2] = {theirs[0] == to[0] ? 1.f : exp2_fast(to[0] - theirs[0]),
                                      theirs[1] == to[1] ? 1.f : exp2_fast(to[1] - theirs[1])};
 #pragma unroll
@@ -137,7 +137,7 @@ struct handover {
                 const float2 two = to_float2<element>(packed[i]);
                 packed[i] = pack2<element>(two.x * factor[i % 2], two.y * factor[i % 2]);
             }
-            g.go_over(to);
+            g.rescale_to(to);
         }
     }
 };

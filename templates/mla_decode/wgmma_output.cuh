@@ -1,4 +1,4 @@
-// The Hopper kernel of mla_decode: results of a piece, on their way from registers through shared memory.
+// The Hopper kernel of mla_decode: how results of a piece get from registers through shared memory to global memory.
 #pragma once
 
 #include "mla_decode/wgmma_group.cuh"
@@ -84,9 +84,9 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
     for (int h = 0; h < 2; h++) {
         const bool any = sum[h] > 0.f;
         factor[h] = any ? rcp_fast(sum[h]) : 0.f;
-        lse[h] = any ? log2_fast(sum[h]) - g.minus[h] : minus_infinity();
+        lse[h] = any ? log2_fast(sum[h]) - g.neg_max[h] : minus_infinity();
     }
-    // Lane l knows where row l goes, and its log-sum-exp from the first of the four lanes that have it.
+    // Lane l has the address of row l, and its log-sum-exp from the first of the four lanes that have it.
     const float low = __shfl_sync(0xffffffffu, lse[0], lane % 8 * 4),
                 high = __shfl_sync(0xffffffffu, lse[1], lane % 8 * 4);
     const float row_lse = lane & 8 ? high : low;
@@ -119,7 +119,7 @@ __device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const
     }
     __syncwarp();
     const unsigned from = staging + lane / 8 * cell;
-    unsigned x[16][4]; // the output's registers are free: all rows are on their way at once
+    unsigned x[16][4]; // the output's registers are free: all rows are loaded at once
 #pragma unroll
     for (int row = 0; row < 16; row++)
         if (w.tiles > 0)

@@ -9,15 +9,15 @@
 
 namespace {
 
-constexpr float lazy = 8.f;
-constexpr float most_sum = 8192.f; // of 16 probabilities: above it, one is more than 2^lazy
+constexpr float threshold = 8.f;
+constexpr float most_sum = 8192.f; // of 16 probabilities: above it, one is more than 2^threshold
 
 struct group_state {
     float o[128]; // rows row and row + 8 of the warp's 16, columns 256 group + 8 (i / 4) + 2 (lane % 4) + i % 2
     // -M, plus infinity as long as there is none: a first score's probability is then infinite or no number.
-    float minus[2];
+    float neg_max[2];
     float sum[2]; // of this thread's columns of the group's own tiles, in units of 2^M
-    // Of scores, to base 2; not 0, so that times infinity it is no NaN; below 0 it turns their order round.
+    // Of scores, to base 2; not 0, so that times infinity it is no NaN; below 0 it reverses their order.
     float scale;
     bool started; // o holds something
 
@@ -28,20 +28,20 @@ struct group_state {
 
     __device__ __forceinline__ void reset()
     {
-        minus[0] = minus[1] = -minus_infinity();
+        neg_max[0] = neg_max[1] = -minus_infinity();
         sum[0] = sum[1] = 0.f;
         started = false;
     }
 
     // Rescales to another M. Nothing may be in flight.
-    __device__ __forceinline__ void go_over(const float (&to)[2])
+    __device__ __forceinline__ void rescale_to(const float (&to)[2])
     {
         float factor[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            factor[h] = minus[h] == to[h] ? 1.f : exp2_fast(to[h] - minus[h]);
+            factor[h] = neg_max[h] == to[h] ? 1.f : exp2_fast(to[h] - neg_max[h]);
             sum[h] *= factor[h];
-            minus[h] = to[h];
+            neg_max[h] = to[h];
         }
         if (started)
 #pragma unroll
@@ -51,21 +51,22 @@ struct group_state {
 };
 
 // Probabilities of scores relative to M as fragments, and what the thread has of the rows' sums of them.
-__device__ __forceinline__ void exponentiate(const float (&s)[32], const float (&minus)[2], float scale,
+__device__ __forceinline__ void exponentiate(const float (&s)[32], const float (&neg_max)[2], float scale,
                                              unsigned (&packed)[16], float (&sum)[2])
 {
 #pragma unroll
     for (int i = 0; i < 16; i++) {
         const int h = i % 2;
-        const float a = exp2_fast(fmaf(s[2 * i], scale, minus[h])), b = exp2_fast(fmaf(s[2 * i + 1], scale, minus[h]));
+        const float a = exp2_fast(fmaf(s[2 * i], scale, neg_max[h])),
+                    b = exp2_fast(fmaf(s[2 * i + 1], scale, neg_max[h]));
         // Before their rounding: M is not always the maximum, so that may be rounded, too.
         sum[h] = i < 2 ? a + b : sum[h] + (a + b);
         packed[i] = pack2<element>(a, b);
     }
 }
 
-// -M, moved on to the rows' maxima where they are more than 2^lazy above it.
-__device__ __forceinline__ void move_maximum(float (&minus)[2], const float (&s)[32], float scale)
+// -M, moved on to the rows' maxima where they are more than 2^threshold above it.
+__device__ __forceinline__ void move_maximum(float (&neg_max)[2], const float (&s)[32], float scale)
 {
     float most[2] = {minus_infinity(), minus_infinity()};
 #pragma unroll
@@ -77,20 +78,21 @@ __device__ __forceinline__ void move_maximum(float (&minus)[2], const float (&s)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         most[h] = mla_most_of_quad(most[h]);
-        if (most[h] > lazy - minus[h])
-            minus[h] = 0.f - most[h]; // of zeros the positive one, whatever the sign: -M is compared as bits
+        if (most[h] > threshold - neg_max[h])
+            neg_max[h] = 0.f - most[h]; // of zeros the positive one, whatever the sign: -M is compared as bits
     }
 }
 
-// Moves M, and the output with it; `minus` is what is added to scaled scores then, and every sum is below `most`.
-__device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[32], float (&minus)[2], unsigned &most)
+// Moves M, and the output with it; `neg_max` is what is added to scaled scores then, and every sum is below `most`.
+__device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[32], float (&neg_max)[2],
+                                               unsigned &most)
 {
-    float to[2] = {g.minus[0], g.minus[1]};
+    float to[2] = {g.neg_max[0], g.neg_max[1]};
     move_maximum(to, s, g.scale);
-    g.go_over(to);
+    g.rescale_to(to);
 #pragma unroll
     for (int h = 0; h < 2; h++)
-        minus[h] = to[h] == -minus_infinity() ? 0.f : to[h]; // every score is minus infinity
+        neg_max[h] = to[h] == -minus_infinity() ? 0.f : to[h]; // every score is minus infinity
     most = ~0u;
 }
 
@@ -100,25 +102,25 @@ __device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[
 template <bool inner>
 __device__ __forceinline__ void softmax(group_state &g, const float (&s)[32], unsigned (&packed)[16])
 {
-    float minus[2] = {g.minus[0], g.minus[1]}, sum[2];
+    float neg_max[2] = {g.neg_max[0], g.neg_max[1]}, sum[2];
     unsigned most = __float_as_uint(most_sum); // sums are not negative; what is no number is above as bits
-    bool moves = !inner && __any_sync(0xffffffffu, fmaxf(minus[0], minus[1]) == -minus_infinity());
+    bool moves = !inner && __any_sync(0xffffffffu, fmaxf(neg_max[0], neg_max[1]) == -minus_infinity());
 #pragma unroll 1
     for (;; moves = true) {
         if (!inner && moves)
-            follow_maximum(g, s, minus, most);
-        exponentiate(s, minus, g.scale, packed, sum);
+            follow_maximum(g, s, neg_max, most);
+        exponentiate(s, neg_max, g.scale, packed, sum);
         if (!__any_sync(0xffffffffu, __float_as_uint(sum[0]) > most || __float_as_uint(sum[1]) > most))
             break;
         if (inner)
-            follow_maximum(g, s, minus, most);
+            follow_maximum(g, s, neg_max, most);
     }
     g.sum[0] += sum[0];
     g.sum[1] += sum[1];
 }
 
 // Scores of the cache rows from the limits on do not count. `column`: of the thread's first score.
-__device__ __forceinline__ void hide_rows(float (&s)[32], int column, const int (&limit)[2], float scale)
+__device__ __forceinline__ void mask_rows(float (&s)[32], int column, const int (&limit)[2], float scale)
 {
     const float hidden = scale < 0.f ? -minus_infinity() : minus_infinity(); // the latter once it is scaled
 #pragma unroll

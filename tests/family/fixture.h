@@ -1,49 +1,79 @@
-/* What tests ask of every family alike: arguments that are refused, batches, dependent launches. */
+/* What tests ask of every family alike: elements of tensors, arguments that are refused, batches,
+ * dependent launches. */
 #ifndef TEST_FAMILY_FIXTURE_H
 #define TEST_FAMILY_FIXTURE_H
 
 #include "h200.h"
+#include "reference/half.h"
 #include "test.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-/* One wrong argument at a time; %p in a message stands for the pointer. */
-struct wrong {
-    size_t offset, size;
-    int64_t value; /* NULL and numbers; for `pointer` an offset from the memory of the arguments */
-    bool pointer;
-    const char *message;
-};
+/* ---- elements of tensors ------------------------------------------------- */
 
-static inline void write_wrong(const struct wrong *w, const unsigned char *memory, void *args,
-                               char *message, size_t capacity)
+static inline size_t element_size(enum gen_dtype dtype)
 {
-    char *at = (char *)args + w->offset;
-    const char *mark = strstr(w->message, "%p");
-    if (w->pointer) {
-        const void *pointer = memory + w->value;
-        char text[32];
-        memcpy(at, &pointer, sizeof pointer);
-        snprintf(text, sizeof text, "%p", pointer);
-        snprintf(message, capacity, "%.*s%s%s", (int)(mark - w->message), w->message, text,
-                 mark + 2);
-        return;
-    }
-    const int32_t narrow = (int32_t)w->value;
-    if (w->size == 4)
-        memcpy(at, &narrow, 4);
-    else
-        memcpy(at, &w->value, 8);
-    snprintf(message, capacity, "%s", w->message);
+    return dtype == GEN_DTYPE_E4M3 ? 1 : dtype == GEN_DTYPE_BF16 || dtype == GEN_DTYPE_FP16 ? 2 : 4;
 }
 
-/* params() takes `good`, refuses it with each of the wrong ones, and then writes nothing. */
+static inline double element_get(enum gen_dtype dtype, const void *data, int64_t i)
+{
+    return dtype == GEN_DTYPE_E4M3   ? gen__e4m3_to_double(((const uint8_t *)data)[i])
+           : dtype == GEN_DTYPE_FP32 ? (double)((const float *)data)[i]
+           : dtype == GEN_DTYPE_FP16 ? gen__fp16_to_double(((const uint16_t *)data)[i])
+                                     : gen__bf16_to_double(((const uint16_t *)data)[i]);
+}
+
+static inline void element_put(enum gen_dtype dtype, void *data, int64_t i, double x)
+{
+    if (dtype == GEN_DTYPE_E4M3)
+        ((uint8_t *)data)[i] = gen__e4m3_from_double(x);
+    else if (dtype == GEN_DTYPE_FP32)
+        ((float *)data)[i] = (float)x;
+    else
+        ((uint16_t *)data)[i] =
+            dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(x) : gen__bf16_from_double(x);
+}
+
+/* ---- arguments ------------------------------------------------------------ */
+
+/* One wrong argument at a time; %p in a message stands for the pointer. */
+struct wrong {
+    size_t offset, size; /* in the arguments; 4 or 8 bytes */
+    int64_t value; /* NULL and numbers; for `pointer` an offset from the memory of the arguments */
+    bool pointer;
+    const char *message; /* behind "<family>: " */
+};
+
+/* Puts it into the arguments and spells out what should be said. */
+static inline void write_wrong(const struct wrong *w, const char *family,
+                               const unsigned char *memory, void *args, char *message,
+                               size_t capacity)
+{
+    const void *pointer = w->pointer ? memory + w->value : NULL;
+    const int32_t narrow = (int32_t)w->value;
+    const char *mark = w->pointer ? strstr(w->message, "%p") : NULL;
+    char text[32] = "";
+    if (mark)
+        snprintf(text, sizeof text, "%p", pointer);
+    snprintf(message, capacity, "%s: %.*s%s%s", family,
+             mark ? (int)(mark - w->message) : (int)strlen(w->message), w->message, text,
+             mark ? mark + 2 : "");
+    if (w->pointer)
+        memcpy((char *)args + w->offset, &pointer, sizeof pointer);
+    else
+        memcpy((char *)args + w->offset,
+               w->size == 4 ? (const void *)&narrow : (const void *)&w->value, w->size);
+}
+
+/* params() takes `good`, refuses it with each of the wrong ones, and then writes nothing. `memory`
+ * is the workspace as well. */
 static inline void check_wrong(const struct gen__family *family, const gen_plan *plan,
-                               const gen_args *good, const unsigned char *memory,
+                               const gen_args *good, unsigned char *memory,
                                const struct wrong *wrongs, size_t count)
 {
-    _Alignas(64) unsigned char args[512], params[1024], before[sizeof params];
+    _Alignas(64) unsigned char args[512], params[GEN__MAX_PARAMS], before[sizeof params];
     assert_true(family->args_size <= sizeof args && family->params_size <= sizeof params);
     memset(before, 0xa5, sizeof before);
     for (size_t i = 0; i < count; i++) {
@@ -51,9 +81,9 @@ static inline void check_wrong(const struct gen__family *family, const gen_plan 
         gen_args *a = (gen_args *)(void *)args;
         memcpy(args, good, family->args_size);
         memcpy(params, before, sizeof params);
-        assert_int_equal(family->params(plan, 0, a, NULL, NULL), GEN_OK);
-        write_wrong(&wrongs[i], memory, args, message, sizeof message);
-        assert_failed(family->params(plan, 0, a, NULL, params), INVALID_ARGUMENT, message);
+        assert_int_equal(family->params(plan, 0, a, memory, NULL), GEN_OK);
+        write_wrong(&wrongs[i], family->name, memory, args, message, sizeof message);
+        assert_failed(family->params(plan, 0, a, memory, params), INVALID_ARGUMENT, message);
         assert_memory_equal(params, before, sizeof params);
         assert_failed(family->params(plan, 0, a, NULL, NULL), INVALID_ARGUMENT, message);
     }

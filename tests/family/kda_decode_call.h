@@ -2,9 +2,8 @@
 #ifndef TEST_FAMILY_KDA_DECODE_CALL_H
 #define TEST_FAMILY_KDA_DECODE_CALL_H
 
+#include "fixture.h"
 #include "kda_decode.h"
-
-#include "reference/half.h"
 
 #include <stdlib.h>
 
@@ -19,28 +18,6 @@ struct call {
     gen_plan plan;
 };
 
-static inline size_t size_of(enum gen_dtype dtype)
-{
-    return dtype == GEN_DTYPE_BF16 || dtype == GEN_DTYPE_FP16 ? 2 : 4;
-}
-
-static inline double get(enum gen_dtype dtype, const void *data, int64_t i)
-{
-    if (dtype == GEN_DTYPE_FP32)
-        return (double)((const float *)data)[i];
-    const uint16_t bits = ((const uint16_t *)data)[i];
-    return dtype == GEN_DTYPE_FP16 ? gen__fp16_to_double(bits) : gen__bf16_to_double(bits);
-}
-
-static inline void put(enum gen_dtype dtype, void *data, int64_t i, double x)
-{
-    if (dtype == GEN_DTYPE_FP32)
-        ((float *)data)[i] = (float)x;
-    else
-        ((uint16_t *)data)[i] =
-            dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(x) : gen__bf16_from_double(x);
-}
-
 static inline void fill(struct call *c, uint32_t t, uint64_t seed)
 {
     const struct gen__tensor *tensor = &c->tensor[t];
@@ -49,11 +26,12 @@ static inline void fill(struct call *c, uint32_t t, uint64_t seed)
         if (tensor->fill == GEN__FILL_SLOTS) /* distinct, from the end */
             ((int32_t *)c->data[t])[i] = (int32_t)tensor->amount - 1 - (int32_t)i;
         else if (tensor->fill == GEN__FILL_UNIFORM)
-            put(tensor->dtype, c->data[t], (int64_t)i, tensor->amount * (unit + 1) / 2);
+            element_put(tensor->dtype, c->data[t], (int64_t)i, tensor->amount * (unit + 1) / 2);
         else if (tensor->fill == GEN__FILL_NORMAL)
-            put(tensor->dtype, c->data[t], (int64_t)i, tensor->amount * unit);
+            element_put(tensor->dtype, c->data[t], (int64_t)i, tensor->amount * unit);
         else
-            memset((char *)c->data[t] + i * size_of(tensor->dtype), 0x5b, size_of(tensor->dtype));
+            memset((char *)c->data[t] + i * element_size(tensor->dtype), 0x5b,
+                   element_size(tensor->dtype));
     }
 }
 
@@ -71,7 +49,7 @@ static inline bool open_call(struct call *c, gen_kda_decode_problem problem, int
     if (form >= 0 && !family->form(&problem.base, (uint32_t)form, &c->args.base, c->tensor))
         return false;
     for (uint32_t t = 0; t < KDA_DECODE_NUM_TENSORS; t++) {
-        const size_t bytes = c->tensor[t].count * size_of(c->tensor[t].dtype);
+        const size_t bytes = c->tensor[t].count * element_size(c->tensor[t].dtype);
         if (!bytes)
             continue;
         c->data[t] = aligned_alloc(64, (bytes + 63) / 64 * 64);

@@ -4,9 +4,7 @@
 
 #include "families/mla_decode/mla_decode.h"
 #include "families/mla_merge/mla_merge.h"
-#include "h200.h"
-#include "reference/half.h"
-#include "test.h"
+#include "fixture.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -61,58 +59,6 @@ static inline gen_plan mla_planned(gen_mla_decode_problem p, const struct gen__f
     return plan;
 }
 
-/* ---- wrong arguments ---------------------------------------------------- */
-
-/* Never read: params() looks at addresses alone. */
-static _Alignas(64) unsigned char mla_memory[256];
-
-/* One wrong argument at a time; %p in a message stands for the pointer. */
-struct mla_wrong {
-    size_t offset, size; /* in the arguments; 4 or 8 bytes */
-    int64_t value;       /* NULL and numbers; for `pointer` an offset from mla_memory */
-    bool pointer;
-    const char *message; /* behind "<family>: " */
-};
-
-/* Puts it into the arguments and spells out what should be said. */
-static inline void mla_write_wrong(const struct mla_wrong *w, const char *family, void *args,
-                                   char *message, size_t capacity)
-{
-    const void *pointer = w->pointer ? mla_memory + w->value : NULL;
-    const int32_t narrow = (int32_t)w->value;
-    const char *mark = w->pointer ? strstr(w->message, "%p") : NULL;
-    char text[32] = "";
-    if (mark)
-        snprintf(text, sizeof text, "%p", pointer);
-    snprintf(message, capacity, "%s: %.*s%s%s", family,
-             mark ? (int)(mark - w->message) : (int)strlen(w->message), w->message, text,
-             mark ? mark + 2 : "");
-    if (w->pointer)
-        memcpy((char *)args + w->offset, &pointer, sizeof pointer);
-    else
-        memcpy((char *)args + w->offset,
-               w->size == 4 ? (const void *)&narrow : (const void *)&w->value, w->size);
-}
-
-/* Each is refused with its message, and nothing is written. */
-static inline void mla_check_wrongs(const struct gen__family *family, const gen_plan *plan,
-                                    const void *good, const struct mla_wrong *wrongs, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        _Alignas(64) unsigned char args[512], params[GEN__MAX_PARAMS], before[GEN__MAX_PARAMS];
-        char message[512];
-        assert_true(family->args_size <= sizeof args);
-        memcpy(args, good, family->args_size);
-        memset(params, 0xa5, sizeof params);
-        memcpy(before, params, sizeof params);
-        mla_write_wrong(&wrongs[i], family->name, args, message, sizeof message);
-        const gen_args *a = (const gen_args *)(const void *)args;
-        assert_failed(family->params(plan, 0, a, mla_memory, params), INVALID_ARGUMENT, message);
-        assert_memory_equal(params, before, sizeof params);
-        assert_failed(family->params(plan, 0, a, NULL, NULL), INVALID_ARGUMENT, message);
-    }
-}
-
 /* ---- tensors in host memory -------------------------------------------- */
 
 struct mla_tensors {
@@ -128,11 +74,6 @@ struct mla_tensors {
     } args;
 };
 
-static inline uint64_t mla_element_size(enum gen_dtype dtype)
-{
-    return dtype == GEN_DTYPE_E4M3 ? 1 : dtype == GEN_DTYPE_BF16 || dtype == GEN_DTYPE_FP16 ? 2 : 4;
-}
-
 /* Standard normal, nearly: a sum of twelve. */
 static inline double mla_normal(uint64_t *state)
 {
@@ -140,25 +81,6 @@ static inline double mla_normal(uint64_t *state)
     for (int i = 0; i < 12; i++)
         sum += random_unit(state) / 2;
     return sum;
-}
-
-static inline void mla_put(enum gen_dtype dtype, void *data, uint64_t i, double x)
-{
-    if (dtype == GEN_DTYPE_E4M3)
-        ((uint8_t *)data)[i] = gen__e4m3_from_double(x);
-    else if (dtype == GEN_DTYPE_FP32)
-        ((float *)data)[i] = (float)x;
-    else
-        ((uint16_t *)data)[i] =
-            dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(x) : gen__bf16_from_double(x);
-}
-
-static inline double mla_get(enum gen_dtype dtype, const void *data, uint64_t i)
-{
-    return dtype == GEN_DTYPE_E4M3   ? gen__e4m3_to_double(((const uint8_t *)data)[i])
-           : dtype == GEN_DTYPE_FP32 ? (double)((const float *)data)[i]
-           : dtype == GEN_DTYPE_FP16 ? gen__fp16_to_double(((const uint16_t *)data)[i])
-                                     : gen__bf16_to_double(((const uint16_t *)data)[i]);
 }
 
 /* A column of a row of a partial result, and its fp16 bits (struct gen_mla_partial_row). */
@@ -207,19 +129,19 @@ static inline bool mla_tensors_make(struct mla_tensors *t, const struct gen__fam
         return false;
     for (uint32_t i = 0; i < t->count; i++) {
         const struct gen__tensor *x = &t->tensor[i];
-        const size_t size = (size_t)(x->count * mla_element_size(x->dtype));
+        const size_t size = (size_t)(x->count * element_size(x->dtype));
         if (!x->count)
             continue;
         t->data[i] = aligned_alloc(16, (size + 15) / 16 * 16);
         assert_non_null(t->data[i]);
         memset(t->data[i], x->fill == GEN__FILL_POISON ? 0xff : 0, size);
         for (uint64_t e = 0; x->fill == GEN__FILL_NORMAL && e < x->count; e++)
-            mla_put(x->dtype, t->data[i], e, x->amount * mla_normal(&state));
+            element_put(x->dtype, t->data[i], (int64_t)e, x->amount * mla_normal(&state));
     }
     for (uint32_t i = 0; i < t->count; i++) {
         const struct gen__tensor *x = &t->tensor[i];
         if (x->view_of && t->data[x->view_of - 1])
-            t->data[i] = (char *)t->data[x->view_of - 1] + x->view_at * mla_element_size(x->dtype);
+            t->data[i] = (char *)t->data[x->view_of - 1] + x->view_at * element_size(x->dtype);
         memcpy((char *)&t->args + x->pointer_offset, &t->data[i], sizeof t->data[i]);
     }
     assert_int_equal(family->fill(problem, &t->args.base, t->tensor, &options, t->data), GEN_OK);

@@ -8,6 +8,7 @@
 #include "families/la_decode/la_decode.h"
 #include "families/mla_decode/mla_decode.h"
 #include "test.h"
+#include "common/problem_text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,11 +3,17 @@
 
 #include "core/fastdiv.h"
 
+/* What the device computes. */
+static uint32_t quotient(uint32_t x, struct gen__fastdiv f)
+{
+    return f.mul ? (uint32_t)((uint64_t)x * f.mul >> 32) >> f.shift : x;
+}
+
 static void check_one(uint32_t x, uint32_t d, struct gen__fastdiv f)
 {
-    if (gen__fastdiv_quotient(x, f) != x / d)
-        fail_msg("%u / %u is %u, not %u (mul %u, shift %u)", x, d, x / d,
-                 gen__fastdiv_quotient(x, f), f.mul, f.shift);
+    if (quotient(x, f) != x / d)
+        fail_msg("%u / %u is %u, not %u (mul %u, shift %u)", x, d, x / d, quotient(x, f), f.mul,
+                 f.shift);
 }
 
 /* The product exceeds x / d by x * e / d for a fixed e >= 0, so the greatest x

@@ -232,7 +232,7 @@ static void assert_begins(enum gen_status status, const char *message)
 static void argument_errors(void **state)
 {
     (void)state;
-    const gen_plan plan = plan_of(0), kept = plan_of(1);
+    const gen_plan plan = plan_of(0);
     gen_kda_bwd_args a = good_args();
     static const int32_t back[BATCH + 1] = {0, 5, 4, 80, 90};
     assert_int_equal(plan.num_launches, 1);
@@ -274,7 +274,15 @@ static void argument_errors(void **state)
     WRONG(a.cu_seqlens = NULL, "cu_seqlens is NULL");
     WRONG(a.cu_seqlens_host = back, "cu_seqlens_host[2] = 4 behind 5; allowed: 0 to seq_len");
 #undef WRONG
-    a = good_args();
+}
+
+/* What may be absent, and plans that are none. */
+static void arguments_of_plans(void **state)
+{
+    (void)state;
+    const gen_plan plan = plan_of(0), kept = plan_of(1);
+    static const int32_t back[BATCH + 1] = {0, 5, 4, 80, 90};
+    gen_kda_bwd_args a = good_args();
     assert_begins(family->params(&kept, 0, &a.base, NULL, NULL), "kda_bwd: states is NULL");
     a.states = x.q;
     assert_int_equal(family->params(&kept, 0, &a.base, NULL, NULL), GEN_OK);
@@ -284,6 +292,16 @@ static void argument_errors(void **state)
     a.initial_state = a.d_final_state = NULL;
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     gen_plan bad = plan;
+    bad.dims[KDA_NUM_TOKENS] = 0; /* all of seq_len tokens */
+    a.cu_seqlens = NULL;
+    a.cu_seqlens_host = back;
+    assert_begins(family->params(&bad, 0, &a.base, NULL, NULL), "kda_bwd: cu_seqlens_host = ");
+    a.cu_seqlens_host = NULL;
+    assert_int_equal(family->params(&bad, 0, &a.base, NULL, NULL), GEN_OK);
+    bad.dims[KDA_QK_HEADS] = 3;
+    assert_failed(family->params(&bad, 0, &a.base, NULL, NULL), MISMATCH,
+                  "kda_bwd: the plan's problem is not what gen_select() writes");
+    bad = plan;
     bad.dims[KDA_BWD_KEEP] = 2;
     assert_failed(family->params(&bad, 0, &a.base, NULL, NULL), MISMATCH,
                   "kda_bwd: the plan's launches are not what gen_select() writes");
@@ -433,6 +451,7 @@ int main(void)
         cmocka_unit_test(launches),
         cmocka_unit_test(launches_without_tokens),
         cmocka_unit_test(argument_errors),
+        cmocka_unit_test(arguments_of_plans),
         cmocka_unit_test(reference_rounds_the_gradients),
         cmocka_unit_test(reference_without_tokens),
         cmocka_unit_test(stages_accept_what_they_get),

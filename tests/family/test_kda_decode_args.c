@@ -88,21 +88,19 @@ static void parameters(void **state)
 }
 
 #define AT(field) offsetof(gen_kda_decode_args, field), sizeof((gen_kda_decode_args *)0)->field
-#define NO_POINTER(name)                                    \
-    {                                                       \
-        AT(name), 0, false, "kda_decode: " #name " is NULL" \
+#define NO_POINTER(name)                     \
+    {                                        \
+        AT(name), 0, false, #name " is NULL" \
     }
-#define MISALIGNED(name, by, what, unit)                                               \
-    {                                                                                  \
-        AT(name), by, true,                                                            \
-            "kda_decode: " #name " = %p; allowed: " what "multiple of " #unit " bytes" \
+#define MISALIGNED(name, by, what, unit)                                                \
+    {                                                                                   \
+        AT(name), by, true, #name " = %p; allowed: " what "multiple of " #unit " bytes" \
     }
-#define STRIDE(name, bad, width)                                              \
-    {                                                                         \
-        AT(name), bad, false,                                                 \
-            "kda_decode: " #name " = " #bad                                   \
-            " elements; allowed: 0 (packed), or a multiple of 8 from " #width \
-            " (one token) to 144115188075855872"                              \
+#define STRIDE(name, bad, width)                                                               \
+    {                                                                                          \
+        AT(name), bad, false,                                                                  \
+            #name " = " #bad " elements; allowed: 0 (packed), or a multiple of 8 from " #width \
+                  " (one token) to 144115188075855872"                                         \
     }
 
 static const struct wrong wrongs[] = {
@@ -113,7 +111,7 @@ static const struct wrong wrongs[] = {
     NO_POINTER(beta),
     NO_POINTER(o),
     NO_POINTER(state),
-    {AT(A_log), 0, false, "kda_decode: A_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)"},
+    {AT(A_log), 0, false, "A_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)"},
     MISALIGNED(q, 8, "a ", 16),
     MISALIGNED(k, 4, "a ", 16),
     MISALIGNED(v, 2, "a ", 16),
@@ -134,35 +132,33 @@ static const struct wrong wrongs[] = {
     STRIDE(o_stride, 2692, 2688),
     STRIDE(o_stride, 144115188075855880, 2688),
     {AT(beta_stride), 20, false,
-     "kda_decode: beta_stride = 20 elements; allowed: 0 (packed), or 21 (one token) to "
+     "beta_stride = 20 elements; allowed: 0 (packed), or 21 (one token) to "
      "144115188075855872"},
     {AT(beta_stride), -1, false,
-     "kda_decode: beta_stride = -1 elements; allowed: 0 (packed), or 21 (one token) to "
+     "beta_stride = -1 elements; allowed: 0 (packed), or 21 (one token) to "
      "144115188075855872"},
     {AT(total_tokens), 14, false,
-     "kda_decode: total_tokens = 14 without cu_seqlens; allowed: 0, or batch * num_tokens = 15"},
-    {AT(num_slots), 0, false, "kda_decode: num_slots = 0; allowed: 1 to 2147483647"},
-    {AT(num_slots), -5, false, "kda_decode: num_slots = -5; allowed: 1 to 2147483647"},
-    {AT(slots_stride), 2, false,
-     "kda_decode: slots_stride = 2; allowed: 0 (packed), or 3 to 65536"},
-    {AT(slots_stride), 65537, false,
-     "kda_decode: slots_stride = 65537; allowed: 0 (packed), or 3 to 65536"},
+     "total_tokens = 14 without cu_seqlens; allowed: 0, or batch * num_tokens = 15"},
+    {AT(num_slots), 0, false, "num_slots = 0; allowed: 1 to 2147483647"},
+    {AT(num_slots), -5, false, "num_slots = -5; allowed: 1 to 2147483647"},
+    {AT(slots_stride), 2, false, "slots_stride = 2; allowed: 0 (packed), or 3 to 65536"},
+    {AT(slots_stride), 65537, false, "slots_stride = 65537; allowed: 0 (packed), or 3 to 65536"},
     {AT(write), 3, false,
-     "kda_decode: write = 3; allowed: GEN_KDA_DECODE_WRITE_LAST (0), GEN_KDA_DECODE_WRITE_EACH "
+     "write = 3; allowed: GEN_KDA_DECODE_WRITE_LAST (0), GEN_KDA_DECODE_WRITE_EACH "
      "(1), GEN_KDA_DECODE_WRITE_NONE (2)"},
     {AT(write), -1, false,
-     "kda_decode: write = -1; allowed: GEN_KDA_DECODE_WRITE_LAST (0), GEN_KDA_DECODE_WRITE_EACH "
+     "write = -1; allowed: GEN_KDA_DECODE_WRITE_LAST (0), GEN_KDA_DECODE_WRITE_EACH "
      "(1), GEN_KDA_DECODE_WRITE_NONE (2)"},
     {AT(gate_form), 3, false,
-     "kda_decode: gate_form = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
+     "gate_form = 3; allowed: GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
      "GEN_KDA_GATE_LOWER_BOUND (2)"},
     {AT(beta_form), -1, false,
-     "kda_decode: beta_form = -1; allowed: GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
+     "beta_form = -1; allowed: GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
      "GEN_KDA_BETA_TWO_SIGMOID (2)"},
-    {AT(qk_l2norm), 2, false, "kda_decode: qk_l2norm = 2; allowed: 0, 1"},
-    {AT(zero_padding), -1, false, "kda_decode: zero_padding = -1; allowed: 0, 1"},
-    {AT(scale), 0x7f800000, false, "kda_decode: scale = inf; allowed: a finite number"},
-    {AT(scale), 0x7fc00000, false, "kda_decode: scale = nan; allowed: a finite number"},
+    {AT(qk_l2norm), 2, false, "qk_l2norm = 2; allowed: 0, 1"},
+    {AT(zero_padding), -1, false, "zero_padding = -1; allowed: 0, 1"},
+    {AT(scale), 0x7f800000, false, "scale = inf; allowed: a finite number"},
+    {AT(scale), 0x7fc00000, false, "scale = nan; allowed: a finite number"},
 };
 
 static void params_errors(void **state)

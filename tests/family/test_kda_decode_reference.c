@@ -18,7 +18,7 @@ static void open_zero(struct call *c, int32_t tokens, int32_t layout)
     assert_true(open_call(c, p, -1, false));
     for (uint32_t t = 0; t < KDA_DECODE_NUM_TENSORS; t++)
         if (t < KDA_DECODE_SLOTS && c->data[t])
-            memset(c->data[t], 0, c->tensor[t].count * size_of(c->tensor[t].dtype));
+            memset(c->data[t], 0, c->tensor[t].count * element_size(c->tensor[t].dtype));
     c->args.scale = 0.5f;
     c->args.qk_l2norm = 0;
     c->args.gate_form = GEN_KDA_GATE_GIVEN;
@@ -40,18 +40,18 @@ static void two_tokens_by_hand(void **state)
         const int32_t *slots = c.data[KDA_DECODE_SLOTS];
         *(int32_t *)c.data[KDA_DECODE_ACCEPTED] = 2;
         for (int64_t t = 0; t < 2; t++) {
-            put(GEN_DTYPE_BF16, c.data[KDA_DECODE_Q], t * 64 + 3, 3);
-            put(GEN_DTYPE_BF16, c.data[KDA_DECODE_K], t * 64 + 3, 1);
-            put(GEN_DTYPE_FP32, c.data[KDA_DECODE_BETA], t, 0.5);
+            element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_Q], t * 64 + 3, 3);
+            element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_K], t * 64 + 3, 1);
+            element_put(GEN_DTYPE_FP32, c.data[KDA_DECODE_BETA], t, 0.5);
             for (int64_t v = 0; v < 64; v++)
-                put(GEN_DTYPE_BF16, c.data[KDA_DECODE_V], t * 64 + v, 2);
+                element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_V], t * 64 + v, 2);
         }
-        put(GEN_DTYPE_FP32, c.data[KDA_DECODE_GATE], 64 + 3, log(0.5));
+        element_put(GEN_DTYPE_FP32, c.data[KDA_DECODE_GATE], 64 + 3, log(0.5));
         run(&c);
         const float *s = c.data[KDA_DECODE_STATE];
         for (int64_t v = 0; v < 64; v++) {
-            assert_true(get(GEN_DTYPE_BF16, c.data[KDA_DECODE_O], v) == 1.5);
-            assert_true(get(GEN_DTYPE_BF16, c.data[KDA_DECODE_O], 64 + v) == 1.875);
+            assert_true(element_get(GEN_DTYPE_BF16, c.data[KDA_DECODE_O], v) == 1.5);
+            assert_true(element_get(GEN_DTYPE_BF16, c.data[KDA_DECODE_O], 64 + v) == 1.875);
             assert_true(s[state_at(&c, slots[0], 0, 3, v)] == 1.0f);
             assert_true(fabs((double)s[state_at(&c, slots[1], 0, 3, v)] - 1.25) < 1e-7);
             assert_true(s[state_at(&c, slots[0], 0, 2, v)] == 0.0f);
@@ -68,7 +68,7 @@ static double left_of(struct call *c, bool beta)
     const int32_t slot = *(int32_t *)c->data[KDA_DECODE_SLOTS];
     for (int64_t k = 0; k < 64; k++)
         s[state_at(c, slot, 0, k, 5)] = 1;
-    put(GEN_DTYPE_BF16, c->data[KDA_DECODE_K], 0, beta ? 1 : 0);
+    element_put(GEN_DTYPE_BF16, c->data[KDA_DECODE_K], 0, beta ? 1 : 0);
     run(c);
     return (double)s[state_at(c, slot, 0, beta ? 0 : 9, 5)];
 }
@@ -133,17 +133,17 @@ static void betas_and_norms_by_hand(void **state)
     open_zero(&c, 1, GEN_KDA_STATE_VK);
     c.args.qk_l2norm = 1;
     *(float *)c.data[KDA_DECODE_BETA] = 1;
-    put(GEN_DTYPE_BF16, c.data[KDA_DECODE_K], 0, 3);
-    put(GEN_DTYPE_BF16, c.data[KDA_DECODE_K], 1, 4);
-    put(GEN_DTYPE_BF16, c.data[KDA_DECODE_Q], 1, 7);
-    put(GEN_DTYPE_BF16, c.data[KDA_DECODE_V], 11, 10);
+    element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_K], 0, 3);
+    element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_K], 1, 4);
+    element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_Q], 1, 7);
+    element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_V], 11, 10);
     run(&c);
     const float *s = c.data[KDA_DECODE_STATE];
     const int32_t slot = *(int32_t *)c.data[KDA_DECODE_SLOTS];
     assert_true(fabs((double)s[state_at(&c, slot, 0, 0, 11)] - 6) < 1e-6);
     assert_true(fabs((double)s[state_at(&c, slot, 0, 1, 11)] - 8) < 1e-6);
-    assert_true(get(GEN_DTYPE_BF16, c.data[KDA_DECODE_O], 11) == 4);
-    assert_true(get(GEN_DTYPE_BF16, c.data[KDA_DECODE_O], 10) == 0);
+    assert_true(element_get(GEN_DTYPE_BF16, c.data[KDA_DECODE_O], 11) == 4);
+    assert_true(element_get(GEN_DTYPE_BF16, c.data[KDA_DECODE_O], 10) == 0);
     close_call(&c);
 }
 
@@ -166,7 +166,8 @@ static double log_decay(const struct call *c, int64_t token, int64_t head, int64
     const gen_kda_decode_args *a = &c->args;
     const int64_t d = c->problem.head_dim, width = c->problem.num_v_heads * d;
     const int64_t stride = a->g_stride ? a->g_stride : width;
-    double x = get((enum gen_dtype)c->problem.gate_dtype, a->g, token * stride + head * d + k);
+    double x =
+        element_get((enum gen_dtype)c->problem.gate_dtype, a->g, token * stride + head * d + k);
     if (a->dt_bias)
         x += (double)a->dt_bias[head * d + k];
     const double rate = a->A_log ? exp((double)a->A_log[head]) : 1;
@@ -184,8 +185,8 @@ static void query(const struct call *c, const void *tensor, int64_t stride, int6
     const int64_t of = head * heads / c->problem.num_v_heads;
     double norm = 0;
     for (int64_t k = 0; k < d; k++) {
-        x[k] = get((enum gen_dtype)c->problem.dtype, tensor,
-                   token * (stride ? stride : heads * d) + of * d + k);
+        x[k] = element_get((enum gen_dtype)c->problem.dtype, tensor,
+                           token * (stride ? stride : heads * d) + of * d + k);
         norm += x[k] * x[k];
     }
     for (int64_t k = 0; k < d && c->args.qk_l2norm; k++)
@@ -199,16 +200,17 @@ static void advance(const struct call *c, int64_t token, int64_t head, struct ex
     double q[MAX_DIM], k[MAX_DIM], next[MAX_DIM][MAX_DIM];
     query(c, a->q, a->q_stride, token, head, q);
     query(c, a->k, a->k_stride, token, head, k);
-    double beta = get((enum gen_dtype)c->problem.beta_dtype, a->beta,
-                      token * (a->beta_stride ? a->beta_stride : heads) + head);
+    double beta = element_get((enum gen_dtype)c->problem.beta_dtype, a->beta,
+                              token * (a->beta_stride ? a->beta_stride : heads) + head);
     if (a->beta_form != GEN_KDA_BETA_GIVEN)
         beta = a->beta_form * logistic(beta);
     double decay[MAX_DIM];
     for (int64_t i = 0; i < d; i++)
         decay[i] = exp(log_decay(c, token, head, i));
     for (int64_t v = 0; v < d; v++) {
-        const double value = get((enum gen_dtype)c->problem.dtype, a->v,
-                                 token * (a->v_stride ? a->v_stride : heads * d) + head * d + v);
+        const double value =
+            element_get((enum gen_dtype)c->problem.dtype, a->v,
+                        token * (a->v_stride ? a->v_stride : heads * d) + head * d + v);
         for (int64_t i = 0; i < d; i++) {
             next[i][v] = beta * k[i] * value;
             for (int64_t j = 0; j < d; j++)
@@ -310,7 +312,7 @@ static void compare(struct call *c)
                      (double)x.state[i]);
     }
     for (uint64_t i = 0; i < outputs; i++) {
-        const double found = get(dtype, c->data[KDA_DECODE_O], (int64_t)i);
+        const double found = element_get(dtype, c->data[KDA_DECODE_O], (int64_t)i);
         const double unit = dtype == GEN_DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
         if (isnan(x.o[i])) {
             assert_true(isnan(exact[KDA_DECODE_O][i]));

@@ -4,6 +4,7 @@
  */
 #include "fixture.h"
 #include "la_decode.h"
+#include "common/problem_text.h"
 
 #include <math.h>
 #include <string.h>
@@ -269,20 +270,19 @@ static void parameters(void **state)
 }
 
 #define AT(field) offsetof(gen_la_decode_args, field), sizeof((gen_la_decode_args *)0)->field
-#define NO_POINTER(name)                                   \
-    {                                                      \
-        AT(name), 0, false, "la_decode: " #name " is NULL" \
+#define NO_POINTER(name)                     \
+    {                                        \
+        AT(name), 0, false, #name " is NULL" \
     }
-#define MISALIGNED(name, by, unit)                                                              \
-    {                                                                                           \
-        AT(name), by, true, "la_decode: " #name " = %p; allowed: a multiple of " #unit " bytes" \
+#define MISALIGNED(name, by, unit)                                                \
+    {                                                                             \
+        AT(name), by, true, #name " = %p; allowed: a multiple of " #unit " bytes" \
     }
-#define STRIDE(name, bad, width)                                              \
-    {                                                                         \
-        AT(name), bad, false,                                                 \
-            "la_decode: " #name " = " #bad                                    \
-            " elements; allowed: 0 (packed), or a multiple of 8 from " #width \
-            " (one row) to 576460752303423488"                                \
+#define STRIDE(name, bad, width)                                                               \
+    {                                                                                          \
+        AT(name), bad, false,                                                                  \
+            #name " = " #bad " elements; allowed: 0 (packed), or a multiple of 8 from " #width \
+                  " (one row) to 576460752303423488"                                           \
     }
 
 static const struct wrong wrongs[] = {
@@ -298,7 +298,7 @@ static const struct wrong wrongs[] = {
     MISALIGNED(o, 1, 16),
     MISALIGNED(state, 24, 16),
     MISALIGNED(decay, 2, 4),
-    {AT(slots), 1, true, "la_decode: slots = %p; allowed: NULL, or a multiple of 4 bytes"},
+    {AT(slots), 1, true, "slots = %p; allowed: NULL, or a multiple of 4 bytes"},
     STRIDE(q_stride, -896, 896),
     STRIDE(q_stride, 888, 896),
     STRIDE(q_stride, 900, 896),
@@ -307,18 +307,18 @@ static const struct wrong wrongs[] = {
     STRIDE(o_stride, 2692, 2688),
     STRIDE(o_stride, 9223372036854775800, 2688),
     STRIDE(q_stride, 576460752303423496, 896),
-    {AT(num_slots), 0, false, "la_decode: num_slots = 0; allowed: 1 to 2147483647"},
-    {AT(num_slots), -5, false, "la_decode: num_slots = -5; allowed: 1 to 2147483647"},
+    {AT(num_slots), 0, false, "num_slots = 0; allowed: 1 to 2147483647"},
+    {AT(num_slots), -5, false, "num_slots = -5; allowed: 1 to 2147483647"},
     {AT(num_decays), 0, false,
-     "la_decode: num_decays = 0; allowed: one of the head counts num_qk_heads = 7, num_v_heads = "
+     "num_decays = 0; allowed: one of the head counts num_qk_heads = 7, num_v_heads = "
      "21"},
     {AT(num_decays), 3, false,
-     "la_decode: num_decays = 3; allowed: one of the head counts num_qk_heads = 7, num_v_heads = "
+     "num_decays = 3; allowed: one of the head counts num_qk_heads = 7, num_v_heads = "
      "21"},
-    {AT(scale), 0x7f800000, false, "la_decode: scale = inf; allowed: a finite number"},
-    {AT(scale), 0x7fc00000, false, "la_decode: scale = nan; allowed: a finite number"},
-    {AT(zero_padding), 2, false, "la_decode: zero_padding = 2; allowed: 0, 1"},
-    {AT(zero_padding), -1, false, "la_decode: zero_padding = -1; allowed: 0, 1"},
+    {AT(scale), 0x7f800000, false, "scale = inf; allowed: a finite number"},
+    {AT(scale), 0x7fc00000, false, "scale = nan; allowed: a finite number"},
+    {AT(zero_padding), 2, false, "zero_padding = 2; allowed: 0, 1"},
+    {AT(zero_padding), -1, false, "zero_padding = -1; allowed: 0, 1"},
 };
 
 static void params_errors(void **state)

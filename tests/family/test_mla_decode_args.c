@@ -4,10 +4,10 @@
  */
 #include "mla.h"
 
-#include "cuda/driver.h"
 #include "fake_cuda.h"
 #include "core/fastdiv.h"
 
+static _Alignas(64) unsigned char mla_memory[256]; /* never read: addresses alone count */
 static const struct gen__family *const family = &gen__family_mla_decode;
 
 /* Three requests of two tokens and 7 heads, cut; pages of 16 rows. */
@@ -61,7 +61,7 @@ static gen_mla_decode_args good_args(const gen_mla_decode_problem *p)
 #define UNIT16 "a multiple of 16 bytes"
 #define UNIT4 "a multiple of 4 bytes"
 
-static const struct mla_wrong wrongs[] = {
+static const struct wrong wrongs[] = {
     NO_POINTER(q_nope),
     NO_POINTER(q_pe),
     NO_POINTER(ckv),
@@ -108,7 +108,7 @@ static const struct mla_wrong wrongs[] = {
 };
 
 /* Where the cache is e4m3. */
-static const struct mla_wrong e4m3_wrongs[] = {
+static const struct wrong e4m3_wrongs[] = {
     STRIDE(ckv_row_stride, 520, 16, 512, 36028797018963968),
     STRIDE(kpe_row_stride, 72, 16, 64, 36028797018963968),
     STRIDE(ckv_page_stride, 9224, 16, 512, 30739655111364),
@@ -131,11 +131,12 @@ static void wrong_arguments(void **state)
     gen_mla_decode_args a = good_args(&p);
     assert_int_equal(plan.num_launches, 2);
     assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, NULL), GEN_OK);
-    mla_check_wrongs(family, &plan, &a, wrongs, sizeof wrongs / sizeof *wrongs);
+    check_wrong(family, &plan, &a.base, mla_memory, wrongs, sizeof wrongs / sizeof *wrongs);
     p.cache = GEN_MLA_CACHE_E4M3;
     plan = mla_planned(p, &variant);
     assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, NULL), GEN_OK);
-    mla_check_wrongs(family, &plan, &a, e4m3_wrongs, sizeof e4m3_wrongs / sizeof *e4m3_wrongs);
+    check_wrong(family, &plan, &a.base, mla_memory, e4m3_wrongs,
+                sizeof e4m3_wrongs / sizeof *e4m3_wrongs);
 }
 
 /* What is not used is not looked at. */

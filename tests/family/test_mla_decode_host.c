@@ -3,6 +3,7 @@
  * which variants fit.
  */
 #include "mla.h"
+#include "common/problem_text.h"
 
 static const struct gen__family *const family = &gen__family_mla_decode;
 

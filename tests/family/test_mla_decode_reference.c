@@ -237,7 +237,7 @@ static double naive_key(const struct naive *n, int64_t b, int64_t j, int64_t i)
     const double scale = n->cache != GEN_DTYPE_E4M3 ? 1
                          : latent                   ? (double)a->ckv_scale
                                                     : (double)a->kpe_scale;
-    return scale * mla_get(n->cache, latent ? a->ckv : a->kpe, (uint64_t)at);
+    return scale * element_get(n->cache, latent ? a->ckv : a->kpe, at);
 }
 
 static double naive_query(const struct naive *n, int64_t token, int64_t h, int64_t i)
@@ -250,7 +250,7 @@ static double naive_query(const struct naive *n, int64_t token, int64_t h, int64
     const int64_t step =
         packed_or(latent ? a->q_nope_token_stride : a->q_pe_token_stride, n->p->num_heads * head);
     const int64_t at = token * step + h * head + (latent ? i : i - 512);
-    return mla_get(dtype, latent ? a->q_nope : a->q_pe, (uint64_t)at);
+    return element_get(dtype, latent ? a->q_nope : a->q_pe, at);
 }
 
 /* The outputs of one row: o[512] and the natural log-sum-exp. */
@@ -331,7 +331,7 @@ static void compare(const struct mla_tensors *m, const double *exact)
     const struct gen__tensor *o = &m->tensor[MLA_DECODE_O];
     uint64_t found = 0;
     for (uint64_t i = 0; i < o->count; i++)
-        found += isnan(mla_get(o->dtype, m->data[MLA_DECODE_O], i)) ? 0 : 1;
+        found += isnan(element_get(o->dtype, m->data[MLA_DECODE_O], (int64_t)i)) ? 0 : 1;
     assert_int_equal(found, written);
 }
 

@@ -38,10 +38,11 @@ static double plain_row(const struct mla_tensors *m, int64_t b, int64_t h, enum 
             const int64_t row = place_of(p, a, b, first + j);
             s[j] = 0;
             for (int64_t i = 0; i < 576; i++)
-                s[j] += (float)(mla_get(dtype, i < 512 ? a->q_nope : a->q_pe,
-                                        (uint64_t)((b * p->num_heads + h) * (i < 512 ? 512 : 64) +
-                                                   (i < 512 ? i : i - 512))) *
-                                mla_get(dtype, a->ckv, (uint64_t)(row + i)));
+                s[j] +=
+                    (float)(element_get(dtype, i < 512 ? a->q_nope : a->q_pe,
+                                        (int64_t)((b * p->num_heads + h) * (i < 512 ? 512 : 64) +
+                                                  (i < 512 ? i : i - 512))) *
+                            element_get(dtype, a->ckv, row + i));
             s[j] *= scale;
             top = s[j] > top ? s[j] : top;
         }
@@ -55,7 +56,7 @@ static double plain_row(const struct mla_tensors *m, int64_t b, int64_t h, enum 
             const int64_t row = place_of(p, a, b, first + j);
             sum += sums == ROUNDED ? r : x;
             for (int64_t i = 0; i < 512; i++)
-                acc[i] += r * (float)mla_get(dtype, a->ckv, (uint64_t)(row + i));
+                acc[i] += r * (float)element_get(dtype, a->ckv, row + i);
         }
     }
     for (int i = 0; i < 512; i++)

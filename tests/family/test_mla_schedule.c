@@ -277,10 +277,10 @@ static void check_same(const struct mla_tensors *m, const uint16_t *o, const flo
     for (size_t row = 0; row < all; row++) {
         double most = 0;
         for (size_t i = row * 512; i < (row + 1) * 512; i++)
-            most = fmax(most, fabs(mla_get((enum gen_dtype)p->dtype, whole, i)));
+            most = fmax(most, fabs(element_get((enum gen_dtype)p->dtype, whole, (int64_t)i)));
         for (size_t i = row * 512; i < (row + 1) * 512; i++) {
-            const double x = mla_get((enum gen_dtype)p->dtype, o, i);
-            const double y = mla_get((enum gen_dtype)p->dtype, whole, i);
+            const double x = element_get((enum gen_dtype)p->dtype, o, (int64_t)i);
+            const double y = element_get((enum gen_dtype)p->dtype, whole, (int64_t)i);
             if (!(fabs(x - y) <= unit * fabs(y) + 0x1p-12 * most))
                 fail_msg("o[%zu]: %g is not %g", i, x, y);
         }

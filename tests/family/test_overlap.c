@@ -4,6 +4,7 @@
  * is laid over another tensor is refused. Addresses here are numbers alone; nobody reads there.
  */
 #include "test.h"
+#include "common/problem_text.h"
 
 #include "families/la_decode/api.h"
 #include "make_product.h"

@@ -1,5 +1,6 @@
 /* Problems as text: what parses, what it says where it does not, and back. */
 #include "test.h"
+#include "common/problem_text.h"
 
 #include "families/la_decode/api.h"
 

@@ -1,4 +1,5 @@
 #include "families.h"
+#include "common/problem_text.h"
 
 #include "product.h" /* of tests/oracle */
 

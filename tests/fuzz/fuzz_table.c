@@ -71,7 +71,7 @@ static void select_all(const gen_library *library)
 
 static void check_rows(const struct gen_table *table)
 {
-    for (uint32_t i = 0; i < table->num_rows; i++)
+    for (uint32_t i = 0; i < table->about.num_rows; i++)
         if (table->rows[i].variant >= view.num_variants ||
             table->rows[i].runner_up > view.num_variants || !(table->rows[i].us > 0.0f))
             abort();

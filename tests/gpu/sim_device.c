@@ -1,4 +1,5 @@
 /* The simulated device: what it is, its contexts and its memory, which is the host's. */
+#include "fake_cuda.h"
 #include "sim_state.h"
 
 #include <stdint.h>
@@ -66,55 +67,26 @@ static int number_from(const char *variable, int otherwise)
     return text ? atoi(text) : otherwise;
 }
 
-/* Shared memory of a multiprocessor by compute capability; a block may have 1 KiB less. */
+/* By compute capability, in KiB; a block may have one less. */
 static int shared_per_sm(int cc)
 {
-    switch (cc) {
-    case 80:
-    case 87:
-        return 167936;
-    case 86:
-    case 89:
-    case 120:
-    case 121:
-        return 102400;
-    default:
-        return 233472;
-    }
+    return cc == 80 || cc == 87 ? 164 : cc == 86 || cc == 89 || cc >= 120 ? 100 : 228;
 }
 
 EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
-    const int cc = number_from("SIM_CC", 90);
+    const int cc = number_from("SIM_CC", 90), shared = shared_per_sm(cc) * 1024;
+    const struct fake_device simulated = {.major = cc / 10,
+                                          .minor = cc % 10,
+                                          .num_sms = number_from("SIM_SMS", NUM_SMS),
+                                          .shared_per_sm = shared,
+                                          .shared_per_block = shared - 1024,
+                                          .l2_bytes = number_from("SIM_L2", 62914560),
+                                          .memory_clock = 3201000,
+                                          .bus_width = 6144};
     (void)device;
-    switch ((int)attribute) {
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        *value = number_from("SIM_SMS", NUM_SMS);
-        break;
-    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
-        *value = 3201000;
-        break;
-    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
-        *value = 6144;
-        break;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-        *value = number_from("SIM_L2", 62914560);
-        break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        *value = cc / 10;
-        break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        *value = cc % 10;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-        *value = shared_per_sm(cc);
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-        *value = shared_per_sm(cc) - 1024;
-        break;
-    default:
-        *value = 0;
-    }
+    const int *found = fake_device_attribute(&simulated, (int)attribute);
+    *value = found ? *found : 0;
     return CUDA_SUCCESS;
 }
 

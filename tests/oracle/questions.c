@@ -1,6 +1,7 @@
 /* Drawing devices and problems: real problems of the shape files, changed in some of their fields,
  * on real and on odd devices, with every flag. */
 #include "questions.h"
+#include "common/problem_text.h"
 
 #include <math.h>
 #include <stdio.h>

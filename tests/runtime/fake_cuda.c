@@ -1,7 +1,5 @@
-/* The functions of libcuda that the runtime uses; see fake_cuda.h. */
+/* The functions of libcuda that the runtime and its bindings use; see fake_cuda.h. */
 #include "fake_cuda.h"
-
-#include "cuda/driver.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -38,7 +36,11 @@ static struct {
 
 static struct fake_cuda control;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int context_object; /* the one context: its address */
+static int context_object;             /* the one context: its address */
+static char primary[FAKE_MAX_DEVICES]; /* the primary ones, likewise */
+static struct {
+    int device, none;
+} under; /* the push, of which there is one at a time */
 
 EXPORT struct fake_cuda *fake_cuda_get(void);
 EXPORT void fake_cuda_reset(void);
@@ -77,7 +79,8 @@ unsigned long fake_cuda_calls(const char *function)
     return calls;
 }
 
-int fake_cuda_enter(const char *function)
+/* Counts the call and returns its fate. */
+static int enter(const char *function)
 {
     fake_cuda_get();
     pthread_mutex_lock(&lock);
@@ -94,17 +97,22 @@ int fake_cuda_enter(const char *function)
     return result;
 }
 
-#define ENTER(function)                        \
-    do {                                       \
-        int fate = fake_cuda_enter(#function); \
-        if (fate)                              \
-            return fate;                       \
+#define ENTER(function)              \
+    do {                             \
+        int fate = enter(#function); \
+        if (fate)                    \
+            return fate;             \
     } while (0)
 
 /* Prototypes from the runtime's own list, so that the two cannot differ. */
 #define PROTOTYPE(function, parameters) EXPORT int function parameters;
 GEN__DRIVER_MAP(PROTOTYPE)
 GEN__DRIVER_OPTIONAL_MAP(PROTOTYPE)
+/* And what the bindings make a context current with. */
+PROTOTYPE(cuDevicePrimaryCtxRetain, (void **context, int device))
+PROTOTYPE(cuCtxPushCurrent, (void *context))
+PROTOTYPE(cuCtxPopCurrent, (void **context))
+PROTOTYPE(cuCtxSetCurrent, (void *context))
 
 int cuInit(unsigned flags)
 {
@@ -154,35 +162,10 @@ int cuDeviceGetName(char *name, int capacity, int device)
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     ENTER(cuDeviceGetAttribute);
-    const struct fake_device *d = &control.devices[device];
-    switch (attribute) {
-    case GEN__DEVICE_NUM_SMS:
-        *value = d->num_sms;
-        return 0;
-    case GEN__DEVICE_MEMORY_CLOCK:
-        *value = d->memory_clock;
-        return 0;
-    case GEN__DEVICE_BUS_WIDTH:
-        *value = d->bus_width;
-        return 0;
-    case GEN__DEVICE_L2_BYTES:
-        *value = d->l2_bytes;
-        return 0;
-    case GEN__DEVICE_MAJOR:
-        *value = d->major;
-        return 0;
-    case GEN__DEVICE_MINOR:
-        *value = d->minor;
-        return 0;
-    case GEN__DEVICE_SHARED_PER_SM:
-        *value = d->shared_per_sm;
-        return 0;
-    case GEN__DEVICE_SHARED_PER_BLOCK:
-        *value = d->shared_per_block;
-        return 0;
-    default:
-        return INVALID_VALUE;
-    }
+    const int *found = fake_device_attribute(&control.devices[device], attribute);
+    if (found)
+        *value = *found;
+    return found ? 0 : INVALID_VALUE;
 }
 
 int cuCtxGetCurrent(void **context)
@@ -201,10 +184,44 @@ int cuCtxGetDevice(int *device)
     return 0;
 }
 
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    ENTER(cuDevicePrimaryCtxRetain);
+    *context = &primary[device];
+    return 0;
+}
+
+int cuCtxPushCurrent(void *context)
+{
+    ENTER(cuCtxPushCurrent);
+    under.device = control.current_device;
+    under.none = control.no_context;
+    control.current_device = (int)((char *)context - primary);
+    control.no_context = 0;
+    return 0;
+}
+
+int cuCtxPopCurrent(void **context)
+{
+    ENTER(cuCtxPopCurrent);
+    *context = &primary[control.current_device];
+    control.current_device = under.device;
+    control.no_context = under.none;
+    return 0;
+}
+
+int cuCtxSetCurrent(void *context)
+{
+    ENTER(cuCtxSetCurrent);
+    control.no_context = context == NULL;
+    return 0;
+}
+
 int cuStreamIsCapturing(gen_stream stream, int *status)
 {
     ENTER(cuStreamIsCapturing);
-    *status = control.capturing || fake_cuda_capturing(stream);
+    (void)stream;
+    *status = control.capturing;
     return 0;
 }
 
@@ -339,10 +356,9 @@ int cuKernelSetAttribute(int attribute, int value, void *kernel, int device)
     return 0;
 }
 
-void fake_cuda_book(void *kernel, const unsigned grid[3], unsigned threads, unsigned shared,
-                    void *stream, const void *params)
+static void book(const struct fake_kernel *k, const unsigned grid[3], unsigned threads,
+                 unsigned shared, void *stream, const void *params)
 {
-    const struct fake_kernel *k = kernel;
     pthread_mutex_lock(&lock);
     const unsigned long at = control.num_launches++;
     if (at < FAKE_MAX_LAUNCHES) {
@@ -371,7 +387,7 @@ static int launch_kernel(void *function, const unsigned grid[3], const unsigned 
         block[0] > 1024 || extra ||
         shared > (unsigned)k->max_dynamic_shared[control.current_device])
         return INVALID_VALUE;
-    fake_cuda_book(function, grid, block[0], shared, stream, params ? params[0] : NULL);
+    book(k, grid, block[0], shared, stream, params ? params[0] : NULL);
     return 0;
 }
 

@@ -1,8 +1,8 @@
 /*
  * A libcuda for tests: a shared object with the driver's functions that the
- * runtime and the bench programs use, to be named by GEN_LIBCUDA. It keeps
- * books, can fail any call, and runs nothing: "device" memory is host memory
- * and a launch is a line in a log.
+ * runtime and its bindings use, to be named by GEN_LIBCUDA. It keeps books, can
+ * fail any call, and runs nothing: a launch is a line in a log. The bench
+ * programs' is tests/gpu/sim_cuda.c, which computes.
  *
  * An image is a fatbin header (16 bytes) and, where the test made it, the text
  * "FAKE <compute capability> <symbol>"; compute capability 0 runs anywhere, 90
@@ -10,6 +10,8 @@
  */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
+
+#include "cuda/driver.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +26,31 @@ struct fake_device {
     int shared_per_block, shared_per_sm, l2_bytes;
     int memory_clock, bus_width; /* kHz, bits */
 };
+
+/* What cuDeviceGetAttribute() gives; NULL for what no caller asks for. */
+static inline const int *fake_device_attribute(const struct fake_device *device, int attribute)
+{
+    switch (attribute) {
+    case GEN__DEVICE_NUM_SMS:
+        return &device->num_sms;
+    case GEN__DEVICE_MEMORY_CLOCK:
+        return &device->memory_clock;
+    case GEN__DEVICE_BUS_WIDTH:
+        return &device->bus_width;
+    case GEN__DEVICE_L2_BYTES:
+        return &device->l2_bytes;
+    case GEN__DEVICE_MAJOR:
+        return &device->major;
+    case GEN__DEVICE_MINOR:
+        return &device->minor;
+    case GEN__DEVICE_SHARED_PER_SM:
+        return &device->shared_per_sm;
+    case GEN__DEVICE_SHARED_PER_BLOCK:
+        return &device->shared_per_block;
+    default:
+        return NULL;
+    }
+}
 
 /* What cuTensorMapEncodeTiled() writes here instead of the driver's secrets. */
 struct fake_tensor_map {
@@ -71,13 +98,5 @@ void fake_cuda_reset(void);
 
 /* How often a function was called since the last reset. */
 unsigned long fake_cuda_calls(const char *function);
-
-/* Of the library's own files: counts the call and returns its fate. */
-int fake_cuda_enter(const char *function);
-
-/* Launches are booked here, or in the graph of a capturing stream. */
-void fake_cuda_book(void *kernel, const unsigned grid[3], unsigned threads, unsigned shared,
-                    void *stream, const void *params);
-int fake_cuda_capturing(void *stream);
 
 #endif /* FAKE_CUDA_H */

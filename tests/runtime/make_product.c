@@ -244,22 +244,12 @@ static void read_tables(const struct product *p, const struct gen_pack_group *gr
         need(gen_table_read(&view, p->tables[i].text, strlen(p->tables[i].text), &t) !=
                  GEN_TABLE_NO_MEMORY,
              "memory");
-        tables[i] = (struct gen_pack_table){
-            .name = string(strings, p->tables[i].name),
-            .class_name = string(strings, t.class_name),
-            .compute_capability = t.compute_capability,
-            .num_sms = t.num_sms,
-            .memory_gbps = t.memory_gbps,
-            .l2_bytes = t.l2_bytes,
-            .first_row = (uint32_t)(rows->size / sizeof(struct gen_pack_row)),
-            .num_rows = t.num_rows,
-            .num_bad = t.num_bad,
-            .num_expired = t.num_expired,
-            .num_ptx = t.num_ptx,
-            .refused = t.refused,
-            .reason = string(strings, t.reason),
-            .reason_line = t.reason_line};
-        append(rows, t.rows, t.num_rows * sizeof(*t.rows));
+        tables[i] = t.about;
+        tables[i].name = string(strings, p->tables[i].name);
+        tables[i].class_name = string(strings, t.class_name);
+        tables[i].reason = string(strings, t.reason);
+        tables[i].first_row = (uint32_t)(rows->size / sizeof(struct gen_pack_row));
+        append(rows, t.rows, t.about.num_rows * sizeof(*t.rows));
         free(t.rows);
     }
 }

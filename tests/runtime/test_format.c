@@ -158,35 +158,35 @@ static void strings(void **state)
     (void)state;
     static const char unterminated[] = "the strings are not NUL-terminated";
     TRY(p.index->strings_size = 0, unterminated);
-    TRY(p.index->strings_size = 1, "a string lies outside the string area");
+    TRY(p.index->strings_size = 1, "a string of the toolkit lies outside");
     TRY(p.strings[0] = 'x', unterminated);
     TRY(p.strings[p.strings_size - 1] = 'x', unterminated);
     /* The last string's NUL is a string of its own, the byte behind it none. */
 #define STRING(field, message)            \
     TRY(field = p.strings_size, message); \
     TRY(field = UINT32_MAX, message)
-    STRING(p.index->toolkit, "a string lies outside the string area");
+    STRING(p.index->toolkit, "a string of the toolkit lies outside");
     TRY(p.index->toolkit = p.strings_size - 1, OPENS);
     for (int i = 0; i < 3; i++) {
-        STRING(p.families[i].name, "a family's string lies outside");
-        STRING(p.families[i].required, "a family's string lies outside");
-        STRING(p.families[i].facts, "a family's string lies outside");
-        STRING(p.families[i].coords, "a family's string lies outside");
+        STRING(p.families[i].name, "a string of a family lies outside");
+        STRING(p.families[i].required, "a string of a family lies outside");
+        STRING(p.families[i].facts, "a string of a family lies outside");
+        STRING(p.families[i].coords, "a string of a family lies outside");
     }
     TRY(p.families[0].name = p.strings_size - 1, OPENS);
     TRY(p.families[0].coords = p.strings_size - 1, "has required axes");
-    STRING(p.targets[1].name, "a target is malformed");
+    STRING(p.targets[1].name, "a string of a target lies outside");
     TRY(p.targets[1].name = p.strings_size - 1, OPENS);
-    STRING(p.groups[1].name, "a group's string lies outside");
-    STRING(p.groups[1].values, "a group's string lies outside");
+    STRING(p.groups[1].name, "a string of a group lies outside");
+    STRING(p.groups[1].values, "a string of a group lies outside");
     TRY(p.groups[1].name = p.strings_size - 1, OPENS);
     TRY(p.groups[1].values = p.strings_size - 1, OPENS);
-    STRING(p.variants[0].name, "a variant's string lies outside");
-    STRING(p.variants[0].symbol, "a variant's string lies outside");
+    STRING(p.variants[0].name, "a string of a variant lies outside");
+    STRING(p.variants[0].symbol, "a string of a variant lies outside");
     TRY(p.variants[0].symbol = p.strings_size - 1, OPENS);
-    STRING(p.tables[0].name, "the string of a tuning table lies outside");
-    STRING(p.tables[0].class_name, "the string of a tuning table lies outside");
-    STRING(p.tables[0].reason, "the string of a tuning table lies outside");
+    STRING(p.tables[0].name, "a string of a tuning table lies outside");
+    STRING(p.tables[0].class_name, "a string of a tuning table lies outside");
+    STRING(p.tables[0].reason, "a string of a tuning table lies outside");
     TRY(p.tables[0].name = p.strings_size - 1, OPENS);
     TRY(p.tables[0].reason = p.strings_size - 1, OPENS);
 #undef STRING
@@ -321,6 +321,7 @@ static void tables(void **state)
     TRY(p.tables[0].num_sms = 0, no_class);
     TRY(p.tables[0].memory_gbps = 0, no_class);
     TRY(p.tables[0].l2_bytes = 0, no_class);
+    TRY(p.tables[0].compute_capability = 100, malformed); /* its rows name code for sm_90 */
     TRY((p.tables[0].refused = 1, p.tables[0].num_rows = p.tables[0].num_sms = 0), OPENS);
     TRY(p.rows[0].variant = p.index->num_variants, malformed);
     TRY(p.rows[0].variant = UINT32_MAX, malformed);

@@ -74,7 +74,7 @@ static void every_byte_counts(void **state)
         gen_toy_problem other = problem;
         for (int twice = 0; twice < 2; twice++)
             if (!gen__memo_get(&key, own, &device, &problem.base, &found))
-                gen__memo_put(&key, &plan);
+                gen__memo_put(&key, &plan, false);
         assert_true(gen__memo_get(&key, own, &device, &problem.base, &found));
         if (i < offsetof(gen_problem, flags))
             continue; /* size and family are checked before */

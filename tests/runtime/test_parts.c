@@ -212,7 +212,7 @@ static void no_launches_of_strangers(void **state)
     plan.launch[0] = composed.launch[0];
     gen__plan_seal(&plan);
     assert_status(gen_launch(library, &plan, &args.base, NULL, NULL), GEN_STATUS_MISMATCH);
-    assert_message("not what gen_select() writes for this family");
+    assert_message("the plan of line is not as gen_select() made it");
     assert_status(gen_preload(library, &plan), GEN_STATUS_MISMATCH);
     assert_int_equal(fake.cuda->num_calls, 0);
 }

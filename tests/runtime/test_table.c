@@ -130,6 +130,7 @@ static void bad_rows_are_skipped_and_counted(void **state)
         {{[PROBLEM] = "tiles=1e999"}, "not a number > 0"},
         {{[VARIANT] = "line_bf16_d64__sm90a_"}, "no such variant"},
         {{[VARIANT] = ""}, "no such variant"},
+        {{[VARIANT] = "line_bf16_d64__sm80_a"}, "its code does not run on the class"},
         {{[US] = "0"}, "microseconds"},
         {{[US] = "-3"}, "microseconds"},
         {{[US] = "nan"}, "microseconds"},

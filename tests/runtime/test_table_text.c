@@ -165,8 +165,8 @@ static void more_coordinates_than_a_row_has(void **state)
     const struct gen_table table = read_text(
         &view, HEAD COLUMNS
         "many\tmany_x\ta=1 b=2 c=3 d=4 e=5\tmany_x__sm90a_v\t9\t0000000000000000\t-\t-\n");
-    assert_int_equal(table.num_rows, 0);
-    assert_int_equal(table.num_bad, 1);
+    assert_int_equal(table.about.num_rows, 0);
+    assert_int_equal(table.about.num_bad, 1);
     assert_non_null(strstr(table.reason, "not a coordinate of many"));
 }
 
@@ -176,7 +176,7 @@ static void headers(void **state)
     const struct gen_pack_view view = five_coordinates();
     struct gen_table table = read_text(
         &view, "# attngen tuning table\n# num_sms: 1234567890123456789012345678901234567890123\n");
-    assert_true(table.refused);
+    assert_true(table.about.refused);
     assert_string_equal(table.reason, "num_sms is \"1234567890123456789012345678901234567890\", "
                                       "expected a number of at least 1");
     /* As many columns as there may be, and one more. */
@@ -186,7 +186,7 @@ static void headers(void **state)
             strcat(text, "\tx");
         strcat(text, "\n");
         table = read_text(&view, text);
-        assert_int_equal(table.refused, more);
+        assert_int_equal(table.about.refused, more);
         assert_true(!more || strstr(table.reason, "more than 32 columns"));
     }
 }
@@ -213,7 +213,7 @@ static struct gen_table one_row(unsigned compute_capability, const char *require
     const struct gen_pack_view view = gen__pack_view(&library->pack);
     struct gen_table table;
     assert_int_equal(gen_table_read(&view, text, strlen(text), &table), GEN_TABLE_READ);
-    if (table.num_rows && row)
+    if (table.about.num_rows && row)
         *row = table.rows[0];
     free(table.rows);
     table.rows = NULL;
@@ -239,9 +239,10 @@ static void ptx_beside_machine_code(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct gen_table table = one_row(cases[i].compute_capability, cases[i].required,
                                                "tiles=1", cases[i].variant, "9", "-", "-", NULL);
-        if (table.num_ptx != cases[i].passed_over || table.num_rows + table.num_ptx != 1)
-            fail_msg("case %zu: %u rows, %u of PTX, %u bad: %s", i, table.num_rows, table.num_ptx,
-                     table.num_bad, table.reason);
+        if (table.about.num_ptx != cases[i].passed_over ||
+            table.about.num_rows + table.about.num_ptx != 1)
+            fail_msg("case %zu: %u rows, %u of PTX, %u bad: %s", i, table.about.num_rows,
+                     table.about.num_ptx, table.about.num_bad, table.reason);
     }
 }
 
@@ -250,16 +251,18 @@ static void rows(void **state)
     (void)state;
     static const char a90[] = "line_bf16_d64__sm90a_a", b90[] = "line_bf16_d64__sm90a_b";
     struct gen_pack_row row;
-    assert_int_equal(one_row(90, "line_bf16_d64", "tiles=1e-45", a90, "9", "-", "-", NULL).num_bad,
-                     1);
-    assert_int_equal(one_row(90, "line_bf16_d64", "tiles=1e300", a90, "9", "-", "-", NULL).num_bad,
-                     1);
-    assert_int_equal(one_row(90, "line_bf16_d64", "tiles=1e-37", a90, "9", "-", "-", NULL).num_bad,
-                     0);
+    assert_int_equal(
+        one_row(90, "line_bf16_d64", "tiles=1e-45", a90, "9", "-", "-", NULL).about.num_bad, 1);
+    assert_int_equal(
+        one_row(90, "line_bf16_d64", "tiles=1e300", a90, "9", "-", "-", NULL).about.num_bad, 1);
+    assert_int_equal(
+        one_row(90, "line_bf16_d64", "tiles=1e-37", a90, "9", "-", "-", NULL).about.num_bad, 0);
     /* A time of no runner-up is none. */
-    assert_int_equal(one_row(90, "line_bf16_d64", "tiles=1", a90, "9", "-", "5", &row).num_bad, 0);
+    assert_int_equal(
+        one_row(90, "line_bf16_d64", "tiles=1", a90, "9", "-", "5", &row).about.num_bad, 0);
     assert_true(row.runner_up_us == 0.0f);
-    assert_int_equal(one_row(90, "line_bf16_d64", "tiles=1", a90, "9", b90, "5", &row).num_bad, 0);
+    assert_int_equal(
+        one_row(90, "line_bf16_d64", "tiles=1", a90, "9", b90, "5", &row).about.num_bad, 0);
     assert_true(row.runner_up_us == 5.0f);
 }
 

@@ -11,9 +11,13 @@
 #include "families/kda_chunk_intra/api.h"
 #include "kda_chunk_intra/args.h"
 
+#include <string.h>
+
 /* Launch facts, in the order of the families' family.lua. */
 enum kda_stage_fact { KDA_STAGE_DEPENDENT };
 #define KDA_STAGE_FACTS "dependent"
+
+enum { KDA_CHAIN_COLUMNS = 64 }; /* of V, of a block of kda_chunk_h and kda_bwd_dhu */
 
 /* The tensors of kda_chunk_intra. */
 enum gen__kda_chunk_intra_tensor {
@@ -41,11 +45,11 @@ extern const char *const gen__kda_stage_coords[]; /* one: tiles */
 #define KDA_STAGE_RESULTS "kda_stages"            /* the result file of them all */
 
 /* What their gen__family have in common, but for kda_chunk_h's coordinates. */
-#define GEN__KDA_STAGE(family_tag, name_)                                                          \
-    GEN__KDA_FAMILY(family_tag, name_), .facts = KDA_STAGE_FACTS, .coords = gen__kda_stage_coords, \
-                                        .num_coords = 1, .fields = gen__kda_stage_fields,          \
-                                        .num_fields = KDA_STAGE_NUM_FIELDS,                        \
-                                        .results = KDA_STAGE_RESULTS
+#define GEN__KDA_STAGE(family_tag, name_)                                                  \
+    GEN__KDA_FAMILY(family_tag, name_),                                                    \
+        .params_size = sizeof(struct gen_##name_##_params), .facts = KDA_STAGE_FACTS,      \
+        .coords = gen__kda_stage_coords, .num_coords = 1, .fields = gen__kda_stage_fields, \
+        .num_fields = KDA_STAGE_NUM_FIELDS, .results = KDA_STAGE_RESULTS
 
 static inline const int32_t *gen__kda_stage_dims(const gen_problem *problem)
 {
@@ -88,6 +92,26 @@ static inline void gen__kda_stage_plan(const gen_problem *base, const struct gen
 {
     gen__kda_slots_plan(gen__kda_stage_dims(base), base->flags, variant, units,
                         variant && variant->fact[KDA_STAGE_DEPENDENT], plan);
+}
+
+/* gen__family.plan of a kernel that takes a sequence's chunks in turn, with 64 columns of V a
+ * block. */
+static inline void gen__kda_chain_plan(const gen_problem *base, const struct gen__facts *variant,
+                                       gen_plan *plan)
+{
+    const int32_t *dims = gen__kda_stage_dims(base);
+    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
+    plan->num_launches = dims[KDA_BATCH] > 0;
+    if (!variant || !plan->num_launches)
+        return;
+    plan->launch[0] = (gen_plan_launch){
+        .variant = variant->index,
+        .grid = {(uint32_t)(dims[KDA_V_HEADS] * (dims[KDA_HEAD_DIM] / KDA_CHAIN_COLUMNS)),
+                 (uint32_t)dims[KDA_BATCH], 1},
+        .threads = (uint16_t)variant->threads,
+        .shared = variant->shared_dynamic,
+        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
+    };
 }
 
 struct gen_kda_stage_shape gen__kda_stage_shape(const int32_t *dims, const int32_t *cu_seqlens,

@@ -238,8 +238,9 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     const enum gen_status status = launch ? GEN_OK : check_args(plan, a);
     if (status || !out)
         return status;
-    if (gen__kda_bwd_stage(dims, launch))
-        return gen__kda_bwd_stage_params(dims, launch, a, workspace, out);
+    const struct gen__family *stage = gen__kda_bwd_stage(dims, launch);
+    if (stage)
+        return gen__kda_bwd_stage_params(stage, dims, launch, a, workspace, out);
     gen__kda_bwd_own_params(dims, launch, a, workspace, out);
     return GEN_OK;
 }

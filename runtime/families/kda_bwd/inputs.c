@@ -18,10 +18,11 @@
  * operands that are rounded to 16 bits between the stages. Emulated roundings of normal keys gave
  * 0.0031 of q, 0.0039 of k, 0.0037 of v, 0.0042 of gates and 0.0033 of betas; public tests of this
  * operator allow 0.008 and 0.02. A_log's is a sum over all tokens and channels of terms of both
- * signs, which may nearly cancel in one head: 0.115 was seen there, so it is judged over several.
+ * signs, which may nearly cancel in one head (0.12 was seen of values of 1): judge it over
+ * several.
  */
 static const double tolerance = 0.007, gate_tolerance = 0.008, beta_tolerance = 0.012,
-                    bias_tolerance = 0.008, rate_tolerance = 0.02, one_rate_tolerance = 0.25;
+                    bias_tolerance = 0.008, rate_tolerance = 0.02, one_rate_tolerance = 0.1;
 /* Uniform keys and gates that hardly decay: each token's update takes back most of the last one's.
  */
 static const double alike_tolerance = 0.01, alike_beta_tolerance = 0.018;

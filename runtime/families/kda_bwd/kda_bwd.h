@@ -56,9 +56,10 @@ static inline const int32_t *gen__kda_bwd_dims(const gen_problem *problem)
 
 /* Bytes of the workspace of a problem with tokens. */
 uint64_t gen__kda_bwd_workspace(const int32_t *dims);
-/* gen__family.params of a launch that is left to a stage. */
-enum gen_status gen__kda_bwd_stage_params(const int32_t *dims, uint32_t launch,
-                                          const gen_kda_bwd_args *a, char *workspace, void *out);
+/* gen__family.params of a launch that is left to `stage`. */
+enum gen_status gen__kda_bwd_stage_params(const struct gen__family *stage, const int32_t *dims,
+                                          uint32_t launch, const gen_kda_bwd_args *a,
+                                          char *workspace, void *out);
 /* Of our own launches. */
 void gen__kda_bwd_own_params(const int32_t *dims, uint32_t launch, const gen_kda_bwd_args *a,
                              char *workspace, struct gen_kda_bwd_params *out);

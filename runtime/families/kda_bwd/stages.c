@@ -323,8 +323,9 @@ static void stage_plan(const int32_t *dims, uint32_t launch, gen_plan *plan)
         plan->dims[KDA_BETA_DTYPE] = GEN_DTYPE_FP32;
 }
 
-enum gen_status gen__kda_bwd_stage_params(const int32_t *dims, uint32_t launch,
-                                          const gen_kda_bwd_args *a, char *workspace, void *out)
+enum gen_status gen__kda_bwd_stage_params(const struct gen__family *stage, const int32_t *dims,
+                                          uint32_t launch, const gen_kda_bwd_args *a,
+                                          char *workspace, void *out)
 {
     const struct call c = call_of(dims, a, workspace);
     union {
@@ -370,7 +371,7 @@ enum gen_status gen__kda_bwd_stage_params(const int32_t *dims, uint32_t launch,
         args.qk_bwd = qk_bwd_args(&c);
         break;
     }
-    return gen__kda_bwd_stage(dims, launch)->params(&plan, 0, &args.base, NULL, out);
+    return stage->params(&plan, 0, &args.base, NULL, out);
 }
 
 /* ---- our own launches --------------------------------------------------- */

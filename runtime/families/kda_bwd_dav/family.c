@@ -199,7 +199,6 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_bwd_dav = {
     GEN__KDA_STAGE(GEN_KDA_BWD_DAV, kda_bwd_dav),
-    .params_size = sizeof(struct gen_kda_bwd_dav_params),
     .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
     .data = hard_data,

@@ -12,8 +12,6 @@
 
 enum gen_status gen__kda_bwd_dhu_reference(const gen_plan *plan, const gen_args *args);
 
-#define PART 64 /* columns of V of a block */
-
 static const char family[] = "kda_bwd_dhu";
 static const char *const coords[] = {"states", "seq_len"};
 
@@ -62,20 +60,8 @@ static float predict(const gen_problem *base, const gen_device *device,
 static void plan(const gen_problem *base, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan)
 {
-    const int32_t *dims = gen__kda_stage_dims(base);
     (void)device;
-    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
-    plan->num_launches = dims[KDA_BATCH] > 0;
-    if (!variant || !plan->num_launches)
-        return;
-    plan->launch[0] = (gen_plan_launch){
-        .variant = variant->index,
-        .grid = {(uint32_t)(dims[KDA_V_HEADS] * (dims[KDA_HEAD_DIM] / PART)),
-                 (uint32_t)dims[KDA_BATCH], 1},
-        .threads = (uint16_t)variant->threads,
-        .shared = variant->shared_dynamic,
-        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
-    };
+    gen__kda_chain_plan(base, variant, plan);
 }
 
 static enum gen_status check_args(const int32_t *dims, const gen_kda_bwd_dhu_args *a)

@@ -26,10 +26,10 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
 {
     const int32_t *dims = gen__kda_stage_dims(base);
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
-    /* q, k; gk, and three gradients twice; two of scores, half of them; beta and its gradients */
+    /* q, k; gk, and three gradients twice; half of two of scores; beta and its gradients */
     *bytes = (double)gen__kda_tokens(dims) *
              (dims[KDA_QK_HEADS] * 4 * d +
-              heads * (7 * 4 * d + 2 * 4 * KDA_CHUNK / 2 + 8 + (double)gen__kda_beta_bytes(dims)));
+              heads * (7 * 4 * d + 4 * KDA_CHUNK + 8 + (double)gen__kda_beta_bytes(dims)));
     /* Ten of sixteen blocks of four products. */
     *flops = (double)gen__kda_all_chunks(dims) * heads * 4 * 10 * 256 * d * 2;
 }
@@ -313,7 +313,6 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_bwd_intra = {
     GEN__KDA_STAGE(GEN_KDA_BWD_INTRA, kda_bwd_intra),
-    .params_size = sizeof(struct gen_kda_bwd_intra_params),
     .extents = extents,
     .num_required = KDA_INTRA_NUM_REQUIRED,
     .data = hard_data,

@@ -297,7 +297,6 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_bwd_wy = {
     GEN__KDA_STAGE(GEN_KDA_BWD_WY, kda_bwd_wy),
-    .params_size = sizeof(struct gen_kda_bwd_wy_params),
     .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
     .data = hard_data,

@@ -12,7 +12,6 @@
 
 enum gen_status gen__kda_chunk_h_reference(const gen_plan *plan, const gen_args *args);
 
-#define PART 64 /* columns of V of a block */
 enum fact { DEPENDENT, WGMMA };
 
 static const char family[] = "kda_chunk_h";
@@ -59,7 +58,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float per_sm = (float)gen__blocks_per_sm(device, variant);
     const float places = per_sm > 0.0f ? per_sm : 1.0f;
-    const float blocks = (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / PART;
+    const float blocks = (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / KDA_CHAIN_COLUMNS;
     const float wanted = ceilf((float)dims[KDA_BATCH] * blocks / sms);
     const float beside = (wanted < places ? wanted : places) - 1.0f;
     const float longest = (float)gen__kda_chunks(gen__kda_longest(dims));
@@ -75,20 +74,8 @@ static float predict(const gen_problem *base, const gen_device *device,
 static void plan(const gen_problem *base, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan)
 {
-    const int32_t *dims = gen__kda_stage_dims(base);
     (void)device;
-    memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
-    plan->num_launches = dims[KDA_BATCH] > 0;
-    if (!variant || !plan->num_launches)
-        return;
-    plan->launch[0] = (gen_plan_launch){
-        .variant = variant->index,
-        .grid = {(uint32_t)(dims[KDA_V_HEADS] * (dims[KDA_HEAD_DIM] / PART)),
-                 (uint32_t)dims[KDA_BATCH], 1},
-        .threads = (uint16_t)variant->threads,
-        .shared = variant->shared_dynamic,
-        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[DEPENDENT],
-    };
+    gen__kda_chain_plan(base, variant, plan);
 }
 
 static enum gen_status check_args(const int32_t *dims, const gen_kda_chunk_h_args *a)

@@ -326,7 +326,6 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_chunk_intra = {
     GEN__KDA_STAGE(GEN_KDA_CHUNK_INTRA, kda_chunk_intra),
-    .params_size = sizeof(struct gen_kda_chunk_intra_params),
     .extents = extents,
     .num_required = KDA_INTRA_NUM_REQUIRED,
     .exact = gen__kda_chunk_intra_exact,

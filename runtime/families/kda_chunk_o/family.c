@@ -212,7 +212,6 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_chunk_o = {
     GEN__KDA_STAGE(GEN_KDA_CHUNK_O, kda_chunk_o),
-    .params_size = sizeof(struct gen_kda_chunk_o_params),
     .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
 };

@@ -312,7 +312,6 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_gate = {
     GEN__KDA_STAGE(GEN_KDA_GATE, kda_gate),
-    .params_size = sizeof(struct gen_kda_gate_params),
     .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
 };

@@ -337,7 +337,6 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_qk_bwd = {
     GEN__KDA_STAGE(GEN_KDA_QK_BWD, kda_qk_bwd),
-    .params_size = sizeof(struct gen_kda_qk_bwd_params),
     .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
     .data = hard_data,

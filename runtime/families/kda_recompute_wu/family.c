@@ -234,7 +234,6 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_recompute_wu = {
     GEN__KDA_STAGE(GEN_KDA_RECOMPUTE_WU, kda_recompute_wu),
-    .params_size = sizeof(struct gen_kda_recompute_wu_params),
     .extents = extents,
     .num_required = KDA_NUM_REQUIRED,
 };

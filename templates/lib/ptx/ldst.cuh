@@ -31,7 +31,7 @@ __device__ __forceinline__ unsigned short ld_global(const unsigned short *p)
     return x;
 }
 
-// Bypasses L1: for what the kernel before may still be writing, which a line in L1 would hide from later loads.
+// Bypasses L1: for what the kernel before may still be writing, of which a line in L1 would be stale for later loads.
 __device__ __forceinline__ int ld_global_cg(const int *p)
 {
     int x;

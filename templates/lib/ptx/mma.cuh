@@ -3,7 +3,7 @@
 #pragma once
 
 // ---- fragments from shared memory: four (two) 8x8 matrices of 16-bit elements, lane l giving the address of row l % 8
-// of matrix l / 8; the transposed form hands out columns. ----
+// of matrix l / 8; the transposed form yields columns. ----
 
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned address)
 {

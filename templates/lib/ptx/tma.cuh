@@ -2,7 +2,7 @@
 // completes on an mbarrier.
 #pragma once
 
-// True for one lane of a whole warp, which the compiler then knows to be one.
+// True for one lane of a whole warp, and the compiler sees that it is one.
 __device__ __forceinline__ bool elect_one()
 {
     unsigned chosen;

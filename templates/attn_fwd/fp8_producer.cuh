@@ -15,19 +15,19 @@ namespace {
 // ---- the producer warp ----
 
 // A tile, and what its products are multiplied by.
-__device__ __forceinline__ void tell(const gen_attn_fwd_params &p, const block_state &b, attn_place &place,
-                                     const attn_tile &t)
+__device__ __forceinline__ void publish(const gen_attn_fwd_params &p, const block_state &b, attn_place &place,
+                                        const attn_tile &t)
 {
     const float scale = mask == mask_any && p.cap_scale != 0.f ? p.cap_scale : p.scale_log2;
-    mbarrier_wait(shared_address(&b.c->told.empty[place.place()]), place.phase());
+    mbarrier_wait(shared_address(&b.c->published.empty[place.place()]), place.phase());
     if (threadIdx.x % 32 == 0) {
         b.c->scale[place.place()] = scale * attn_score_descale(p, t);
         b.c->descale[place.place()] = attn_descale(p, p.v_descale, t);
     }
-    attn_tell(p, b.c->told, place, t);
+    attn_publish(p, b.c->published, place, t);
 }
 
-__device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
+__device__ void produce(const gen_attn_fwd_params &p, const block_state &b)
 {
     const tensor_map *const k_map = reinterpret_cast<const tensor_map *>(p.k_map);
     const tensor_map *const v_map = reinterpret_cast<const tensor_map *>(p.v_map);
@@ -35,11 +35,11 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
     stage_ring k(1); // of what is free: the first round is
     raw_ring v(1);
     q_ring q(1);
-    attn_place told(1);
+    attn_place published(1);
     tile_walk walk(p);
     attn_tile t = walk.tile(p);
-    tell(p, b, told, t);
-    bool more = true, asks = true, first = t.last > t.first; // queries come behind the tile's first keys
+    publish(p, b, published, t);
+    bool more = true, takes_first = true, first = t.last > t.first; // queries come behind the tile's first keys
     while (more) {
         const int request = p.cu_q ? 0 : t.request, now = max(t.last - 2, t.first - 1);
         for (int j = t.last - 1; j >= t.first - 1; j--) { // values come a block behind their keys
@@ -50,9 +50,9 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
             }
             if (first)
                 load_queries(p, b, q, t, once);
-            if (asks)
-                walk.ask(p);
-            first = asks = false;
+            if (takes_first)
+                walk.take_first(p);
+            first = takes_first = false;
             if (j < t.last - 1) {
                 mbarrier_wait(shared_address(&b.c->v_empty[v.place()]), v.phase());
                 load_block(v_map, b.v(v.place()), b.c->v_full[v.place()], t, j + 1, request, often);
@@ -63,16 +63,16 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
                 more = !walk.ended(p);
                 if (more) {
                     const attn_tile next = walk.tile(p);
-                    tell(p, b, told, next);
+                    publish(p, b, published, next);
                     if (has_place && next.last > next.first)
                         load_queries(p, b, q, next, once);
                 } else {
-                    attn_tell_end(p, b.c->told, told);
+                    attn_publish_end(p, b.c->published, published);
                 }
             }
         }
         if (more) {
-            t = attn_last_told(b.c->told, told);
+            t = attn_last_published(b.c->published, published);
             first = !has_place && t.last > t.first;
         }
     }
@@ -88,15 +88,15 @@ __device__ void prepare_values(const gen_attn_fwd_params &p, const block_state &
 {
     raw_ring raw;
     stage_ring ready;
-    attn_place told;
-    for (;; told.next()) {
-        mbarrier_wait(shared_address(&b.c->told.full[told.place()]), told.phase());
-        const attn_tile &t = b.c->told.tile[told.place()];
+    attn_place published;
+    for (;; published.next()) {
+        mbarrier_wait(shared_address(&b.c->published.full[published.place()]), published.phase());
+        const attn_tile &t = b.c->published.tile[published.place()];
         const int first = mask == mask_any ? t.first : 0, last = t.last, kv_len = t.kv_len;
         if (last < 0)
             break;
         __syncwarp(); // one lane arrives for all
-        release(b.c->told.empty[told.place()]);
+        release(b.c->published.empty[published.place()]);
         for (int j = last - 1; j >= first; j--) {
             const int valid = mask == mask_any && p.cu_q ? kv_len - j * keys : keys;
             mbarrier_wait(shared_address(&b.c->v_full[raw.place()]), raw.phase());

@@ -1,10 +1,20 @@
-/* Problems as text: "batch=64 num_qk_heads=8 dtype=bf16". */
-#include "family/family.h"
+/* Problems from text: "batch=64 num_qk_heads=8 dtype=bf16". */
+#include "common/problem_text.h"
 #include "core/text.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
+
+const char *const gen__data_names[GEN__NUM_DATA] = {"normal",   "ones",       "mean1",
+                                                    "constant", "correlated", "extreme"};
+
+const struct gen__family *gen__family_by_tag(uint32_t tag)
+{
+    for (uint32_t i = 0; i < gen__num_families; i++)
+        if (gen__families[i]->tag == tag)
+            return gen__families[i];
+    return NULL;
+}
 
 #define MAX_FIELDS 32
 
@@ -37,25 +47,20 @@ static struct word next_word(const char **text)
     return (struct word){begin, (int)(end - begin)};
 }
 
-static enum gen_status fail_field(const struct gen__family *family, struct word name)
+/* Says the values of a field, or where it is NULL the fields of the family. */
+static enum gen_status fail_word(const struct gen__family *family, const struct gen__field *field,
+                                 struct word word)
 {
     char list[512];
     struct gen__text text = gen__text_over(list, sizeof list);
-    for (uint32_t i = 0; i < family->num_fields; i++)
-        gen__text_add(&text, "%s%s", i ? ", " : "", family->fields[i].name);
+    for (uint32_t i = 0; i < (field ? field->num_values : family->num_fields); i++)
+        gen__text_add(&text, "%s%s", i ? ", " : "",
+                      field ? field->values[i] : family->fields[i].name);
+    if (field)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = \"%.*s\"; allowed: %s",
+                         family->name, field->name, word.length, word.at, list);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s has no field \"%.*s\"; allowed: %s",
-                     family->name, name.length, name.at, list);
-}
-
-static enum gen_status fail_name(const struct gen__family *family, const struct gen__field *field,
-                                 struct word value)
-{
-    char list[512];
-    struct gen__text text = gen__text_over(list, sizeof list);
-    for (uint32_t i = 0; i < field->num_values; i++)
-        gen__text_add(&text, "%s%s", i ? ", " : "", field->values[i]);
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = \"%.*s\"; allowed: %s", family->name,
-                     field->name, value.length, value.at, list);
+                     family->name, word.length, word.at, list);
 }
 
 static enum gen_status parse_name(const struct gen__family *family, const struct gen__field *field,
@@ -66,38 +71,30 @@ static enum gen_status parse_name(const struct gen__family *family, const struct
             *number = (int32_t)i;
             return GEN_OK;
         }
-    return fail_name(family, field, value);
+    return fail_word(family, field, value);
 }
 
+/* strtol() would take leading blanks, "+" and "0x". */
 static enum gen_status parse_number(const struct gen__family *family,
                                     const struct gen__field *field, struct word value,
                                     int32_t *number)
 {
-    /* strtol alone would take leading blanks, "+" and "0x". The text may be
-     * long and unterminated here, so only what an int32_t can fill is copied. */
-    char digits[16] = "";
     const int sign = value.length && value.at[0] == '-';
+    const int64_t most = INT32_MAX - gen__field_more(field);
     bool bad = value.length == sign;
-    int zeros = sign;
-    for (int i = sign; i < value.length; i++)
+    int64_t parsed = 0;
+    for (int i = sign; i < value.length; i++) {
         bad |= value.at[i] < '0' || value.at[i] > '9';
+        if (parsed <= INT32_MAX) /* what is more stays so */
+            parsed = 10 * parsed + (value.at[i] - '0');
+    }
     if (bad)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = \"%.*s\"; allowed: an integer",
                          family->name, field->name, value.length, value.at);
-
-    while (zeros < value.length - 1 && value.at[zeros] == '0')
-        zeros++;
-    long long parsed = INT64_MAX;
-    if (value.length - zeros <= 10) {
-        memcpy(digits, value.at + zeros, (size_t)(value.length - zeros));
-        parsed = strtoll(digits, NULL, 10);
-        if (sign)
-            parsed = -parsed;
-    }
-    const int32_t most = INT32_MAX - gen__field_more(field);
+    parsed = sign ? -parsed : parsed;
     if (parsed < INT32_MIN || parsed > most)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: %s = %.*s; allowed: %" PRId32 " to %" PRId32, family->name,
+                         "%s: %s = %.*s; allowed: %" PRId32 " to %" PRId64, family->name,
                          field->name, value.length, value.at, INT32_MIN, most);
     *number = (int32_t)parsed;
     return GEN_OK;
@@ -119,7 +116,7 @@ static enum gen_status parse_word(const struct gen__family *family, struct word 
     while (i < family->num_fields && !equals(name, family->fields[i].name))
         i++;
     if (i == family->num_fields)
-        return fail_field(family, name);
+        return fail_word(family, NULL, name);
     const struct gen__field *field = &family->fields[i];
     if (named[i])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -157,19 +154,4 @@ enum gen_status gen__problem_parse(const struct gen__family *family, const char 
         gen__field_set(field, problem, values[i]);
     }
     return GEN_OK;
-}
-
-void gen__problem_format(const struct gen__family *family, const gen_problem *problem, char *text,
-                         size_t capacity)
-{
-    struct gen__text out = gen__text_over(text, capacity);
-    for (uint32_t i = 0; i < family->num_fields; i++) {
-        const struct gen__field *field = &family->fields[i];
-        const int32_t value = gen__field_get(field, problem);
-        gen__text_add(&out, "%s%s=", i ? " " : "", field->name);
-        if (field->values && value >= 0 && (uint32_t)value < field->num_values)
-            gen__text_add(&out, "%s", field->values[value]);
-        else
-            gen__text_add(&out, "%" PRId32, value);
-    }
 }

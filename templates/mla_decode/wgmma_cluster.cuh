@@ -47,7 +47,7 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
                                                const float (&sum)[2])
 {
     // 16 bytes each, of a row, of the slice.
-    constexpr int all_chunks = latent / 8, chunks = (all_chunks / 4 + team - 1) / team * 4;
+    constexpr int all_chunks = latent / 8, chunks = (all_chunks / 4 + cluster_blocks - 1) / cluster_blocks * 4;
     // Of the warp's 16 rows.
     const int thread = threadIdx.x % 128, lane = thread % 32, first = uniform(thread / 32 * 16);
     if (first < w.num_rows) {
@@ -56,7 +56,8 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         for (int h = 0; h < 2; h++) {
             factor[h] = sum[h] != 0.f ? rcp_fast(sum[h]) : 0.f; // a NaN stays one
             if (group == 0 && lane % 4 == 0)
-                b.c->lse[first + lane / 4 + 8 * h] = sum[h] != 0.f ? log2_fast(sum[h]) - g.minus[h] : minus_infinity();
+                b.c->lse[first + lane / 4 + 8 * h] =
+                    sum[h] != 0.f ? log2_fast(sum[h]) - g.neg_max[h] : minus_infinity();
         }
         const unsigned staging = b.base + group * 4 * cell;
         if (w.tiles > 0)
@@ -79,19 +80,19 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         const bool valid = item / chunks < w.num_rows && slice_chunk < all_chunks;
         const unsigned from = staged_at(row, chunk);
         const unsigned lse_at = shared_address(&b.c->lse[row]) - b.base;
-        float lse[team], top = minus_infinity(), all = 0.f, out[8] = {};
-        unsigned x[team][4];
+        float lse[cluster_blocks], top = minus_infinity(), all = 0.f, out[8] = {};
+        unsigned x[cluster_blocks][4];
 #pragma unroll
-        for (int k = 0; k < team; k++) {
+        for (int k = 0; k < cluster_blocks; k++) {
             const unsigned block = cluster_address(b.base, k);
             lse[k] = ld_shared_cluster_f32(block + lse_at);
             ld_shared_cluster_v4_u32(block + from, x[k][0], x[k][1], x[k][2], x[k][3]);
         }
 #pragma unroll
-        for (int k = 0; k < team; k++)
+        for (int k = 0; k < cluster_blocks; k++)
             top = fmaxf(top, lse[k]);
 #pragma unroll
-        for (int k = 0; k < team; k++) {
+        for (int k = 0; k < cluster_blocks; k++) {
             const float weight = lse[k] == minus_infinity() ? 0.f : exp2_fast(lse[k] - top);
             all += weight;
             if (weight != 0.f) // what lies in a block that had no tile may be anything

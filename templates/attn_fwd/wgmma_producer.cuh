@@ -10,18 +10,18 @@
 
 namespace {
 
-__device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
+__device__ void produce(const gen_attn_fwd_params &p, const block_state &b)
 {
     const tensor_map *const k_map = reinterpret_cast<const tensor_map *>(p.k_map);
     const tensor_map *const v_map = reinterpret_cast<const tensor_map *>(p.v_map);
     const unsigned long long once = policy_evict_first(), often = policy_evict_last();
     stage_ring k(1), v(1); // of what is free: the first round is
     q_ring q(1);
-    attn_place told(1);
+    attn_place published(1);
     tile_walk walk(p);
     attn_tile t = walk.tile(p);
-    attn_tell(p, b.c->told, told, t);
-    bool more = true, asks = true, first = t.last > t.first; // its queries come behind its first keys
+    attn_publish(p, b.c->published, published, t);
+    bool more = true, takes_first = true, first = t.last > t.first; // its queries come behind its first keys
     while (more) {
         const int request = p.cu_q ? 0 : t.request, now = max(t.last - 2, t.first - 1),
                   ahead = max(t.last - 1 - q_blocks, t.first - 1);
@@ -33,9 +33,9 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
             }
             if (first)
                 load_queries(p, b, q, t, once);
-            if (asks)
-                walk.ask(p);
-            first = asks = false;
+            if (takes_first)
+                walk.take_first(p);
+            first = takes_first = false;
             if (j < t.last - 1) {
                 mbarrier_wait(shared_address(&b.c->v_empty[v.place()]), v.phase());
                 load_block(v_map, b.v(v.place()), b.c->v_full[v.place()], t, j + 1, request, often);
@@ -45,18 +45,18 @@ __device__ void feed(const gen_attn_fwd_params &p, const block_state &b)
                 walk.next(p);
                 more = !walk.ended(p);
                 if (more)
-                    attn_tell(p, b.c->told, told, walk.tile(p));
+                    attn_publish(p, b.c->published, published, walk.tile(p));
                 else
-                    attn_tell_end(p, b.c->told, told);
+                    attn_publish_end(p, b.c->published, published);
             }
             if (has_place && j == ahead && more) {
-                const attn_tile next = attn_last_told(b.c->told, told);
+                const attn_tile next = attn_last_published(b.c->published, published);
                 if (next.last > next.first)
                     load_queries(p, b, q, next, once);
             }
         }
         if (more) {
-            t = attn_last_told(b.c->told, told);
+            t = attn_last_published(b.c->published, published);
             if (!has_place && t.last > t.first)
                 load_queries(p, b, q, t, once);
         }

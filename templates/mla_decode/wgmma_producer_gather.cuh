@@ -1,4 +1,4 @@
-// The Hopper kernel of mla_decode: the producer group where its threads copy tiles and queries, 16 bytes a time.
+// The Hopper kernel of mla_decode: the producer group where its threads copy tiles and queries, 16 bytes at a time.
 #pragma once
 
 #include "mla_decode/wgmma_block.cuh"
@@ -26,7 +26,7 @@ struct gathered_rows {
     }
 };
 
-__device__ void feed(const gen_mla_decode_params &p, const block_state &b)
+__device__ void produce(const gen_mla_decode_params &p, const block_state &b)
 {
     const int line = threadIdx.x % 128 / 8, chunk = threadIdx.x % 8;
     const unsigned to = line * 128 + ((chunk ^ line % 8) << 4); // 16 rows further it is the same chunk

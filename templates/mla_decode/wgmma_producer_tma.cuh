@@ -22,7 +22,7 @@ __device__ __forceinline__ void pass_output()
 
 // A warp for each stage issues the TMA loads of the stage's tiles, so that neither stage waits for the other's room.
 // Lane l looks up the rows of the tile's l-th box, a page or a part of one; one lane issues all.
-__device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b, int s)
+__device__ void produce_tiles(const gen_mla_decode_params &p, const block_state &b, int s)
 {
     const int lane = threadIdx.x % 32;
     const tensor_map *const ckv = reinterpret_cast<const tensor_map *>(p.ckv_map);
@@ -97,14 +97,14 @@ __device__ void feed_tiles(const gen_mla_decode_params &p, const block_state &b,
                 }
         }
         t += w.tiles;
-        if (team > 1)
+        if (cluster_blocks > 1)
             pass_output();
     }
 }
 
 // The other two warps bring the queries of a piece, zeros where the tile has no row: a thread 16 bytes of each cell of every
 // eighth row, so that it looks for eight rows and not for all.
-__device__ void feed_queries(const gen_mla_decode_params &p, const block_state &b)
+__device__ void produce_queries(const gen_mla_decode_params &p, const block_state &b)
 {
     const int line = threadIdx.x % 64 / 8, chunk = threadIdx.x % 8;
     const unsigned to = b.base + line * 128 + ((chunk ^ line) << 4); // 8 rows further it is the same chunk
@@ -112,14 +112,14 @@ __device__ void feed_queries(const gen_mla_decode_params &p, const block_state &
     block_piece w;
     unsigned pieces = 0;
     while (next_piece(p, b, walk, w)) {
-        if (team == 1)
+        if (cluster_blocks == 1)
             mbarrier_wait(b.q_empty(), (pieces & 1) ^ 1);
 #pragma unroll 1
         for (int k = 0; k < 8; k++)
             copy_query(p, w, 8 * k + line, chunk, to + k * 1024);
         cp_async_mbarrier_arrive(b.q_full());
         pieces++;
-        if (team > 1) // other blocks read there, too
+        if (cluster_blocks > 1) // other blocks read there, too
             pass_output();
     }
     cp_async_wait_group<0>();
