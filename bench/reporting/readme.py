@@ -56,14 +56,18 @@ def support(catalog):
         keys[row["family"]].add(row["required"])
         served[row["family"], row["target"]].add(row["required"])
     targets = sorted({t for c in counts.values() for t in c}, key=lambda t: (t.startswith("compute"), int(re.sub(r"\D", "", t))))
-    body = []
+    rows = {}
     for family in sorted(counts):
         partly = [t for t in targets if 0 < len(served[family, t]) < len(keys[family])]
         absent = [t for t in targets if not counts[family][t]]
         notes = [f"{n} of {len(keys[family])} keys on {', '.join(t for t in partly if len(served[family, t]) == n)}"
                  for n in sorted({len(served[family, t]) for t in partly})]
         notes += [f"none on {', '.join(absent)}"] if absent else []
-        body.append([f"`{family}`", str(len(keys[family])), f"{sum(counts[family].values()):,}", "; ".join(notes) or "all keys"])
+        row = (f"`{family}`", len(keys[family]), sum(counts[family].values()), "; ".join(notes) or "all keys")
+        # KDA's stages share a row for each answer: there are many, and README.md is short.
+        rows.setdefault(("stage", row[3]) if family.startswith("kda_") and family not in shown.USERS else family, []).append(row)
+    body = [[", ".join(r[0] for r in group), str(sum(r[1] for r in group)), f"{sum(r[2] for r in group):,}", group[0][3]]
+            for group in rows.values()]
     head = ["family", "required keys", "variants", f"on {', '.join(targets)}"]
     return "\n".join(table(head, body)).rstrip()
 

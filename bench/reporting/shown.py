@@ -36,3 +36,6 @@ HIDDEN = ("fa2",)
 
 # The peer whose speedup is the share of the in-place copy's bandwidth.
 COPY = "inplace-copy"
+
+# Operators of KDA that have a row of their own in README.md's support table; all other families of its are stages.
+USERS = ("kda_bwd", "kda_decode", "kda_prefill")

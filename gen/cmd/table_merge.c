@@ -129,7 +129,7 @@ static void merge_rows(struct merge *m)
     out->rows = arena_alloc(&m->session->arena,
                             (m->table[0].count + m->table[1].count + 1) * sizeof *out->rows);
     for (;;) {
-        const struct tuning_row *rows[2];
+        const struct tuning_row *rows[2] = {NULL, NULL};
         for (int t = 0; t < 2; t++) {
             while (at[t] < m->table[t].count &&
                    has_failed(&m->table[!t], &m->table[t].rows[at[t]])) {
