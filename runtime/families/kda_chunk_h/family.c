@@ -6,7 +6,6 @@
 #include "kda_chunk_h/args.h"
 #include "families/kda/stage.h"
 
-#include <math.h>
 #include <string.h>
 
 enum gen_status gen__kda_chunk_h_reference(const gen_plan *plan, const gen_args *args);
