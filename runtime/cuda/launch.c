@@ -43,11 +43,15 @@ COLD static enum gen_status bad_plan(const gen_library *library, const gen_plan 
                      family ? family->name : "no family of this runtime");
 }
 
-/* A plan that a newer caller has room for more in than this library wrote, as this library's. */
+/* A plan that a newer caller has room for more in than this library wrote, as this library's. What
+ * is behind is read only where the seal says that there is something. */
 static inline bool is_longer(const gen_plan *plan, gen_plan *own)
 {
-    return __builtin_expect(plan && plan->size > sizeof(*plan), 0) &&
-           gen__struct_fit(own, sizeof(*own), 0, plan, plan->size, GEN__MOST_OUTPUT);
+    if (__builtin_expect(!plan || plan->size <= sizeof(*plan), 1) || !gen__plan_sealed(plan) ||
+        !gen__struct_fit(own, sizeof(*own), 0, plan, plan->size, GEN__MOST_OUTPUT))
+        return false;
+    gen__plan_seal(own);
+    return true;
 }
 
 /* Families whose variants a plan may launch: its own, and those of its parts. */
@@ -369,27 +373,29 @@ static inline enum gen_status launch_one(const gen_library *library,
     return __builtin_expect(result, 0) ? launch_failed(library, l, result) : GEN_OK;
 }
 
-/* Arguments that are not of this library's struct: of another family, or a caller's who was built
- * with another version. */
-COLD static enum gen_status launch_resized(const gen_library *library,
-                                           const struct gen__family *family, const gen_plan *plan,
-                                           const gen_args *args, void *workspace, gen_stream stream)
+/* Arguments as this library's struct. */
+union any_args {
+    gen_args base;
+    uint64_t words[GEN__MAX_ARGS / 8];
+};
+
+/* For arguments that are not: of another family, or a caller's who was built with another
+ * version. */
+COLD static enum gen_status resize_args(const struct gen__family *family, const gen_args **args,
+                                        union any_args *full)
 {
-    union {
-        gen_args base;
-        uint64_t words[GEN__MAX_ARGS / 8];
-    } full;
-    if (!args)
+    const gen_args *from = *args;
+    if (!from)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "args is NULL");
-    if (args->family == plan->family &&
-        gen__struct_fit(&full, family->args_size, family->args_least, args, args->size,
-                        sizeof(full)))
-        return gen_launch(library, plan, &full.base, workspace, stream);
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "args has family %#010x and size %u, the plan is of %s: family %#010x, size "
-                     "%u (sizeof(gen_%s_args))",
-                     args->family, args->size, family->name, family->tag, family->args_size,
-                     family->name);
+    if (from->family != family->tag || !gen__struct_fit(full, family->args_size, family->args_least,
+                                                        from, from->size, sizeof(*full)))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "args has family %#010x and size %u, the plan is of %s: family %#010x, "
+                         "size %u (sizeof(gen_%s_args))",
+                         from->family, from->size, family->name, family->tag, family->args_size,
+                         family->name);
+    *args = &full->base;
+    return GEN_OK;
 }
 
 enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, const gen_args *args,
@@ -402,8 +408,11 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
     const struct gen__family *family = check_plan(library, plan, &status);
     if (!family)
         return status;
+    union any_args full;
     if (!args || args->family != plan->family || args->size != family->args_size)
-        return launch_resized(library, family, plan, args, workspace, stream);
+        status = resize_args(family, &args, &full);
+    if (status)
+        return status;
     if (plan->num_launches == 0)
         return GEN_OK;
     if (plan->workspace_bytes && (!workspace || (uintptr_t)workspace % WORKSPACE_ALIGNMENT))
@@ -413,11 +422,14 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
     /* All that can fail before a launch does so before the first one, lest half of an operator
      * runs. */
     struct ready ready[GEN_PLAN_MAX_LAUNCHES];
-    for (uint32_t i = 0; !status && i < plan->num_launches; i++)
-        status = make_ready(library, family, plan, i, args, workspace, stream, &ready[i]);
+    uint32_t made = 0;
+    for (; !status && made < plan->num_launches; made++) {
+        ready[made].kernel = NULL;
+        status = make_ready(library, family, plan, made, args, workspace, stream, &ready[made]);
+    }
     if (!status)
         status = check_apart(family, plan, args, workspace);
-    for (uint32_t i = 0; !status && i < plan->num_launches; i++)
+    for (uint32_t i = 0; !status && i < made; i++)
         status = launch_one(library, family, &plan->launch[i], &ready[i], stream);
     return status;
 }

@@ -122,6 +122,15 @@ static inline enum gen_status select_by_rules(const struct gen__ask *ask, gen_pl
     return status;
 }
 
+/* The seal covers the size that the caller said, so that whoever gets the plan back looks behind
+ * this library's part only where it was longer from the beginning. */
+static void give_plan(gen_plan *plan, gen_plan *made)
+{
+    made->size = plan->size;
+    gen__plan_seal(made);
+    gen__give(plan, made, sizeof(*made));
+}
+
 /* Into the plan of a caller whose struct has another size, or for a device that has. */
 __attribute__((noinline, cold)) static enum gen_status select_resized(const struct gen__ask *ask,
                                                                       gen_plan *plan)
@@ -129,7 +138,7 @@ __attribute__((noinline, cold)) static enum gen_status select_resized(const stru
     gen_plan made = {0};
     const enum gen_status status = select_by_rules(ask, &made);
     if (!status)
-        gen__give(plan, &made, sizeof(made));
+        give_plan(plan, &made);
     return status;
 }
 
@@ -194,6 +203,6 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
     gen_plan made = {0};
     status = finish_plan(&ask, &choice, &made);
     if (!status)
-        gen__give(plan, &made, sizeof(made));
+        give_plan(plan, &made);
     return status;
 }

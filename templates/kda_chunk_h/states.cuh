@@ -146,24 +146,36 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
             store_transposed<count>(to, from, stride, valid);
     }
 
-    // What a chunk has made.
-    static __device__ __forceinline__ void store_chunk(const gen_kda_chunk_h_params &p, const work &b, int chunk,
-                                                       unsigned made)
+    // What a chunk has made: its new values ...
+    static __device__ __forceinline__ void store_values(const gen_kda_chunk_h_params &p, const work &b, int chunk,
+                                                        unsigned from)
     {
         const long long token = b.sequence.first + static_cast<long long>(chunk) * rows;
         store_rows<rows>(static_cast<unsigned short *>(p.v_new) + token * b.stride + b.head * head_dim + b.first_v,
-                         made + new_values, b.stride, b.sequence.length - chunk * rows);
+                         from, b.stride, b.sequence.length - chunk * rows);
+    }
+
+    // ... and its state, where there is room for it: sums of wrong lengths can be negative.
+    static __device__ __forceinline__ void store_state_tile(const gen_kda_chunk_h_params &p, const work &b, int chunk,
+                                                            unsigned from)
+    {
         const int number = b.first_chunk + chunk;
-        // Sums of wrong lengths can be negative.
         if (static_cast<unsigned>(number) >= static_cast<unsigned>(p.num_chunks))
             return;
         unsigned short *const h =
             static_cast<unsigned short *>(p.h) +
             (static_cast<long long>(number) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
         if (p.state_vk)
-            copy_out<head_dim, part>(h + b.first_v * head_dim, made, head_dim, part);
+            copy_out<head_dim, part>(h + b.first_v * head_dim, from, head_dim, part);
         else
-            store_rows<head_dim>(h + b.first_v, made, head_dim, head_dim);
+            store_rows<head_dim>(h + b.first_v, from, head_dim, head_dim);
+    }
+
+    static __device__ __forceinline__ void store_chunk(const gen_kda_chunk_h_params &p, const work &b, int chunk,
+                                                       unsigned made)
+    {
+        store_values(p, b, chunk, made + new_values);
+        store_state_tile(p, b, chunk, made);
     }
 
     // ---- the state and its products ----
@@ -230,8 +242,8 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
         }
     }
 
-    // -u' of the warp's rows.
-    static __device__ __forceinline__ void load_values(unsigned from, float (&vn)[32])
+    // u' of the warp's rows, or -u'.
+    template <bool negative = true> static __device__ __forceinline__ void load_values(unsigned from, float (&vn)[32])
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 #pragma unroll
@@ -240,7 +252,7 @@ template <class element, int head_dim, bool wgmma> struct kda_states {
             ldmatrix_x4_trans(x, kda_stage::chunk_at(from, 16 * n + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2));
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float2 both = to_float2<element>(x[i] ^ 0x80008000u);
+                const float2 both = to_float2<element>(x[i] ^ (negative ? 0x80008000u : 0));
                 vn[8 * n + 2 * i] = both.x, vn[8 * n + 2 * i + 1] = both.y;
             }
         }

@@ -297,6 +297,31 @@ static void geometry(void **state)
     }
 }
 
+/* With few heads, with a block an SM, and with more than that. */
+static void estimates_prefer_wgmma(void **state)
+{
+    (void)state;
+    const struct gen__family *const family = &gen__family_kda_bwd_dhu;
+    const struct gen__facts mma = {
+        .registers = 173, .threads = 128, .shared_dynamic = 91136, .cluster = 1, .fact = {1}};
+    struct gen__facts wgmma = {
+        .registers = 255, .threads = 256, .shared_dynamic = 230976, .cluster = 1, .fact = {1, 1}};
+    for (int32_t heads = 8; heads <= 256; heads *= 2)
+        for (int32_t seq_len = 64; seq_len <= 8192; seq_len *= 2) {
+            gen_kda_stage_problem p = problem(GATE, 1, seq_len, heads, heads);
+            double bytes, flops;
+            p.base.family = GEN_KDA_BWD_DHU;
+            p.head_dim = 128;
+            const float us = family->predict(&p.base, &h200, &wgmma);
+            assert_true(us < family->predict(&p.base, &h200, &mma));
+            family->cost(&p.base, &bytes, &flops);
+            assert_true(us * 4.8e6 > bytes); /* not faster than the memory */
+            wgmma.fact[1] = 0;               /* which instructions a variant has, not its size */
+            assert_true(us < family->predict(&p.base, &h200, &wgmma));
+            wgmma.fact[1] = 1;
+        }
+}
+
 static void output_arguments(void **state)
 {
     (void)state;
@@ -366,6 +391,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_come_to_the_gradients),
         cmocka_unit_test(geometry),
+        cmocka_unit_test(estimates_prefer_wgmma),
         cmocka_unit_test(output_arguments),
         cmocka_unit_test(state_arguments),
         cmocka_unit_test(input_arguments),

@@ -256,11 +256,11 @@ static void random_extent(struct gen__extent *e, const unsigned char *origin, ui
                           bool written)
 {
     const int64_t unit = 1 + (int64_t)(random_bits(seed) % 4);
-    gen__extent(e, written, written ? "out" : "in", origin + 2048 + random_bits(seed) % 256,
+    gen__extent(e, written, written ? "out" : "in", origin + 1024 + random_bits(seed) % 256,
                 1 + (int64_t)(random_bits(seed) % 12));
     for (uint64_t rank = random_bits(seed) % 4; rank; rank--)
         gen__extent_repeat(e, 1 + (int64_t)(random_bits(seed) % 4),
-                           unit * ((int64_t)(random_bits(seed) % 64) - 16) * 4);
+                           unit * ((int64_t)(random_bits(seed) % 64) - 16));
 }
 
 /* Whatever shares a byte is refused; of what shares none a good part is let pass. */

@@ -9,8 +9,10 @@
 
 #include "families/kda/chunk.h"
 #include "families/kda_chunk_intra/api.h"
+#include "family/occupancy.h"
 #include "kda_chunk_intra/args.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Launch facts, in the order of the families' family.lua. */
@@ -92,6 +94,25 @@ static inline void gen__kda_stage_plan(const gen_problem *base, const struct gen
 {
     gen__kda_slots_plan(gen__kda_stage_dims(base), base->flags, variant, units,
                         variant && variant->fact[KDA_STAGE_DEPENDENT], plan);
+}
+
+/* Of a kernel that takes a sequence's chunks in turn: as many as the longest sequence has, or as
+ * come to a place of an SM, of `chunk_us` each. Beside another block on the SM that is a third
+ * longer. */
+static inline float gen__kda_stage_chain_us(const gen_device *device,
+                                            const struct gen__facts *variant, const int32_t *dims,
+                                            float chunk_us)
+{
+    const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
+    const float per_sm = (float)gen__blocks_per_sm(device, variant);
+    const float places = per_sm > 0.0f ? per_sm : 1.0f;
+    const float blocks = (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / KDA_CHAIN_COLUMNS;
+    const float wanted = ceilf((float)dims[KDA_BATCH] * blocks / sms);
+    const float beside = (wanted < places ? wanted : places) - 1.0f;
+    const float longest = (float)gen__kda_chunks(gen__kda_longest(dims));
+    const float work = (float)gen__kda_all_chunks(dims) * blocks / (sms * places);
+    return (work > longest ? work : longest) * chunk_us *
+           (1.0f + 0.3f * (beside > 0.0f ? beside : 0.0f));
 }
 
 /* gen__family.plan of a kernel that takes a sequence's chunks in turn, with 64 columns of V a

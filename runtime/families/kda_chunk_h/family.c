@@ -5,9 +5,7 @@
 #include "families/kda_chunk_h/api.h"
 #include "kda_chunk_h/args.h"
 #include "families/kda/stage.h"
-#include "family/occupancy.h"
 
-#include <math.h>
 #include <string.h>
 
 enum gen_status gen__kda_chunk_h_reference(const gen_plan *plan, const gen_args *args);
@@ -42,29 +40,19 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
     cost_of(gen__kda_stage_dims(base), bytes, flops);
 }
 
-/* A chunk's time on an H200, in us; beside another block on the SM it is a third longer. */
+/* A chunk's time on an H200, in us. */
 static float chunk_us(const struct gen__facts *variant)
 {
     return variant->fact[WGMMA] ? 1.0f : 2.4f;
 }
 
-/* As many chunks one after the other as the longest sequence has, or as come to a place of an SM.
- */
+/* The chain of chunks, or what memory takes. */
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
     int32_t usual[KDA_NUM_DIMS];
     const int32_t *dims = gen__kda_usual(base, gen__kda_stage_dims(base), usual);
-    const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
-    const float per_sm = (float)gen__blocks_per_sm(device, variant);
-    const float places = per_sm > 0.0f ? per_sm : 1.0f;
-    const float blocks = (float)dims[KDA_V_HEADS] * (float)dims[KDA_HEAD_DIM] / KDA_CHAIN_COLUMNS;
-    const float wanted = ceilf((float)dims[KDA_BATCH] * blocks / sms);
-    const float beside = (wanted < places ? wanted : places) - 1.0f;
-    const float longest = (float)gen__kda_chunks(gen__kda_longest(dims));
-    const float work = (float)gen__kda_all_chunks(dims) * blocks / (sms * places);
-    const float chain = (work > longest ? work : longest) * chunk_us(variant) *
-                        (1.0f + 0.3f * (beside > 0.0f ? beside : 0.0f));
+    const float chain = gen__kda_stage_chain_us(device, variant, dims, chunk_us(variant));
     double bytes, flops;
     cost_of(dims, &bytes, &flops);
     const float stream = gen__kda_stage_us(device, bytes);
