@@ -2,6 +2,7 @@
  * message, and what is launched reaches the fake driver. */
 #include "families.h"
 
+#include "core/status.h"
 #include "fake.h"
 #include "families/kda_prefill/api.h"
 
@@ -18,17 +19,23 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return fake_open(NULL);
 }
 
-static gen_device draw_device(struct input *input)
+/* A device says its size, which the input may change: there is as much memory as a size may say. */
+union device_room {
+    gen_device device;
+    unsigned char bytes[GEN__MOST_OUTPUT];
+};
+
+static void draw_device(struct input *input, union device_room *room)
 {
     static const char *const names[] = {"h200", "cpu",  "h20", "h100",      "a100",      "b200",
                                         "l4",   "l40s", "a10", "sm_90:104", "sm_120:170"};
-    gen_device device = {.size = sizeof(device)};
     const uint32_t which = input_byte(input);
-    if (gen_device_named(names[which % (sizeof(names) / sizeof(names[0]))], &device))
+    memset(room, 0, sizeof(*room));
+    room->device.size = sizeof(room->device);
+    if (gen_device_named(names[which % (sizeof(names) / sizeof(names[0]))], &room->device))
         abort();
     if (which & 0x80)
-        input_change(input, &device, offsetof(gen_device, name));
-    return device;
+        input_change(input, room, offsetof(gen_device, name));
 }
 
 /* Pointers to memory that only a GPU would touch, and numbers of the input's. */
@@ -85,19 +92,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     union any_problem problem;
     gen_plan plan = {.size = sizeof(plan)};
     const struct gen__family *family = families_draw(&input);
-    const gen_device device = draw_device(&input);
+    union device_room room;
+    draw_device(&input, &room);
     families_preset(family, &problem);
     problem.base.flags = input_byte(&input);
     problem.base.max_workspace_mib = input_byte(&input);
     input_change(&input, (char *)&problem + sizeof(problem.base),
                  family->problem_size - sizeof(problem.base));
-    const enum gen_status status = gen_select(library, &device, &problem.base, &plan);
+    const enum gen_status status = gen_select(library, &room.device, &problem.base, &plan);
     if (status && !gen_last_error()[0])
         abort();
     if (size % 16 == 0) { /* it is slow */
         char text[512];
         size_t needed = 0;
-        (void)gen_explain(library, &device, &problem.base, text, sizeof(text), &needed);
+        (void)gen_explain(library, &room.device, &problem.base, text, sizeof(text), &needed);
     }
     if (!status)
         launch(&input, family, &problem.base, &plan);
