@@ -234,6 +234,27 @@ static void outputs_over_other_tensors(void **state)
     }
 }
 
+/* Strides that no memory has: refused, and no number on the way overflows. */
+static void strides_beyond_all_memory(void **state)
+{
+    static const int64_t strides[] = {INT64_MAX,        INT64_MIN,           INT64_MAX / 3,
+                                      INT64_C(1) << 57, -(INT64_C(1) << 57), 16952270277124096};
+    const void *far = (const void *)(uintptr_t)0x7000000000, *near = (const void *)(uintptr_t)64;
+    (void)state;
+    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
+        for (int64_t element = 1; element <= 4; element *= 2) {
+            struct gen__extent list[2];
+            gen__writes(&list[0], "o", near, 64);
+            gen__reads_rows(&list[1], "q", far, 64, 611075, gen__stride_bytes(strides[i], element));
+            gen__extent_repeat(&list[1], 7, strides[i]);
+            assert_int_equal(gen__check_apart("toy", list, 2), GEN_STATUS_INVALID_ARGUMENT);
+            assert_non_null(strstr(gen_last_error(), "overlaps q"));
+            /* One row has no stride. */
+            gen__reads_rows(&list[1], "q", far, 64, 1, gen__stride_bytes(strides[i], element));
+            assert_int_equal(gen__check_apart("toy", list, 2), GEN_OK);
+        }
+}
+
 /* ---- columns and heads of one buffer -------------------------------------- */
 
 static void mark(unsigned char *bytes, const struct gen__extent *e, const unsigned char *origin,
@@ -405,6 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_over_other_tensors),
+        cmocka_unit_test(strides_beyond_all_memory),
         cmocka_unit_test(as_bytes_say),
         cmocka_unit_test(parts_of_one_buffer),
         cmocka_unit_test(launches_are_refused),

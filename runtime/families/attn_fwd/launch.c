@@ -398,10 +398,10 @@ static void tell(struct gen__extent *e, bool written, const char *name, const vo
                  int64_t width, int64_t element)
 {
     gen__extent(e, written, name, at, width * element);
-    gen__extent_repeat(e, rows, s->row * element);
-    gen__extent_repeat(e, heads, s->head * element);
+    gen__extent_repeat(e, rows, gen__stride_bytes(s->row, element));
+    gen__extent_repeat(e, heads, gen__stride_bytes(s->head, element));
     if (!dims[ATTN_FWD_VARLEN])
-        gen__extent_repeat(e, dims[ATTN_FWD_BATCH], s->batch * element);
+        gen__extent_repeat(e, dims[ATTN_FWD_BATCH], gen__stride_bytes(s->batch, element));
 }
 
 uint32_t gen__attn_fwd_extents(const int32_t *dims, const gen_args *base,

@@ -253,17 +253,18 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d * 2, v = heads * d;
     const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t beta = (int64_t)gen__kda_beta_bytes(dims), states = dims[KDA_BATCH] * v * d * 4;
-    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
-    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
-    gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, a->v_stride * 2);
-    gen__reads_rows(&list[3], "g", a->g, v * g, tokens, a->g_stride * g);
-    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
+    gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, gen__stride_bytes(a->v_stride, 2));
+    gen__reads_rows(&list[3], "g", a->g, v * g, tokens, gen__stride_bytes(a->g_stride, g));
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens,
+                    gen__stride_bytes(a->beta_stride, beta));
     gen__reads(&list[5], "A_log", a->A_log, heads * 4);
     gen__reads(&list[6], "dt_bias", a->dt_bias, v * 4);
     gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
     gen__reads(&list[8], "initial_state", a->initial_state, states);
     gen__reads(&list[9], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
-    gen__reads_rows(&list[10], "d_o", a->d_o, v * 2, tokens, a->d_o_stride * 2);
+    gen__reads_rows(&list[10], "d_o", a->d_o, v * 2, tokens, gen__stride_bytes(a->d_o_stride, 2));
     gen__reads(&list[11], "d_final_state", a->d_final_state, states);
     gen__writes(&list[12], "d_q", a->d_q, tokens * qk);
     gen__writes(&list[13], "d_k", a->d_k, tokens * qk);

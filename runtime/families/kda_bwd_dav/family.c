@@ -189,7 +189,7 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
     const int64_t v = gen__kda_v_width(dims) * 2, matrix = tokens * heads * KDA_CHUNK;
     gen__reads(&list[0], "v_new", a->v_new, tokens * v);
-    gen__reads_rows(&list[1], "d_o", a->d_o, v, tokens, a->d_o_stride * 2);
+    gen__reads_rows(&list[1], "d_o", a->d_o, v, tokens, gen__stride_bytes(a->d_o_stride, 2));
     gen__reads(&list[2], "a_qk", a->a_qk, matrix * 2);
     gen__reads(&list[3], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
     gen__writes(&list[4], "d_a_qk", a->d_a_qk, matrix * 4);

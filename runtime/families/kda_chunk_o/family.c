@@ -200,13 +200,13 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const int64_t qk = gen__kda_qk_width(dims) * 2, v = gen__kda_v_width(dims) * 2;
     const int64_t state = heads * dims[KDA_HEAD_DIM] * dims[KDA_HEAD_DIM] * 2;
     const int64_t chunks = a->num_chunks ? a->num_chunks : gen__kda_slots(dims);
-    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
     gen__reads(&list[1], "v_new", a->v_new, tokens * v);
     gen__reads(&list[2], "gk", a->gk, tokens * v * 2);
     gen__reads(&list[3], "a_qk", a->a_qk, tokens * heads * KDA_CHUNK * 2);
     gen__reads(&list[4], "h", a->h, chunks * state);
     gen__reads(&list[5], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
-    gen__writes_rows(&list[6], "o", a->o, v, tokens, a->o_stride * 2);
+    gen__writes_rows(&list[6], "o", a->o, v, tokens, gen__stride_bytes(a->o_stride, 2));
     return 7;
 }
 

@@ -290,12 +290,13 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *base,
     const int64_t beta = dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t slots = gen__kda_decode_strides(dims, a).slots;
     const int64_t states = a->num_slots * (v * 2 * dims[KDA_DECODE_HEAD_DIM]);
-    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
-    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
-    gen__reads_rows(&list[2], "v", a->v, v, tokens, a->v_stride * 2);
-    gen__reads_rows(&list[3], "g", a->g, v / 2 * g, tokens, a->g_stride * g);
-    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
-    gen__writes_rows(&list[5], "o", a->o, v, tokens, a->o_stride * 2);
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
+    gen__reads_rows(&list[2], "v", a->v, v, tokens, gen__stride_bytes(a->v_stride, 2));
+    gen__reads_rows(&list[3], "g", a->g, v / 2 * g, tokens, gen__stride_bytes(a->g_stride, g));
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens,
+                    gen__stride_bytes(a->beta_stride, beta));
+    gen__writes_rows(&list[5], "o", a->o, v, tokens, gen__stride_bytes(a->o_stride, 2));
     gen__reads(&list[6], "A_log", a->A_log, heads * 4);
     gen__reads(&list[7], "dt_bias", a->dt_bias, v * 2);
     gen__writes(&list[8], "state", a->state, states);

@@ -296,11 +296,11 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const int64_t qk = gen__kda_qk_width(dims) * 2, v = gen__kda_v_width(dims) * 2;
     const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t norms = tokens * dims[KDA_QK_HEADS] * 4;
-    gen__reads_rows(&list[0], "g", a->g, v / 2 * g, tokens, a->g_stride * g);
+    gen__reads_rows(&list[0], "g", a->g, v / 2 * g, tokens, gen__stride_bytes(a->g_stride, g));
     gen__reads(&list[1], "A_log", a->A_log, heads * 4);
     gen__reads(&list[2], "dt_bias", a->dt_bias, v * 2);
-    gen__reads_rows(&list[3], "q", a->q, qk, tokens, a->q_stride * 2);
-    gen__reads_rows(&list[4], "k", a->k, qk, tokens, a->k_stride * 2);
+    gen__reads_rows(&list[3], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
+    gen__reads_rows(&list[4], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
     gen__reads(&list[5], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
     gen__writes(&list[6], "gk", a->gk, tokens * v * 2);
     gen__writes(&list[7], "q_norm", a->q_norm, tokens * qk);

@@ -297,12 +297,12 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const gen_kda_gate_bwd_args *a = (const gen_kda_gate_bwd_args *)base;
     const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
     const int64_t v = gen__kda_v_width(dims), g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
-    gen__reads_rows(&list[0], "g", a->g, v * g, tokens, a->g_stride * g);
+    gen__reads_rows(&list[0], "g", a->g, v * g, tokens, gen__stride_bytes(a->g_stride, g));
     gen__reads(&list[1], "A_log", a->A_log, heads * 4);
     gen__reads(&list[2], "dt_bias", a->dt_bias, v * 4);
     gen__reads(&list[3], "d_gk", a->d_gk, tokens * v * 4);
     gen__reads(&list[4], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
-    gen__writes_rows(&list[5], "d_g", a->d_g, v * g, tokens, a->d_g_stride * g);
+    gen__writes_rows(&list[5], "d_g", a->d_g, v * g, tokens, gen__stride_bytes(a->d_g_stride, g));
     gen__writes(&list[6], "d_A_log", a->d_A_log, heads * 4);
     gen__writes(&list[7], "d_dt_bias", a->d_dt_bias, v * 4);
     gen__writes(

@@ -250,7 +250,8 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     gen__reads(&list[7], "initial_state", a->initial_state, states);
     gen__writes(&list[8], "final_state", a->final_state, states);
     list[8].may_be = a->initial_state;
-    gen__writes_rows(&list[9], "o", a->o, width, gen__kda_tokens(dims), a->o_stride * 2);
+    gen__writes_rows(&list[9], "o", a->o, width, gen__kda_tokens(dims),
+                     gen__stride_bytes(a->o_stride, 2));
     gen__writes(&list[10], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
     return 11;
 }

@@ -279,11 +279,12 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t tiles = gen__kda_slots(dims) * heads, tile = tiles * KDA_CHUNK * d * 2;
-    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
-    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
-    gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, a->v_stride * 2);
-    gen__reads_rows(&list[3], "g", a->g, v * g, tokens, a->g_stride * g);
-    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
+    gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, gen__stride_bytes(a->v_stride, 2));
+    gen__reads_rows(&list[3], "g", a->g, v * g, tokens, gen__stride_bytes(a->g_stride, g));
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens,
+                    gen__stride_bytes(a->beta_stride, beta));
     gen__reads(&list[5], "A_log", a->A_log, heads * 4);
     gen__reads(&list[6], "dt_bias", a->dt_bias, v * 4);
     gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);

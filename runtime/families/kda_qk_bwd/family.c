@@ -320,18 +320,20 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const int64_t qk = gen__kda_qk_width(dims) * 2, v = gen__kda_v_width(dims) * 4;
     const int64_t beta = (int64_t)gen__kda_beta_bytes(dims),
                   norms = tokens * dims[KDA_QK_HEADS] * 4;
-    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
-    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
     gen__reads(&list[2], "q_rstd", a->q_rstd, norms);
     gen__reads(&list[3], "k_rstd", a->k_rstd, norms);
-    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens,
+                    gen__stride_bytes(a->beta_stride, beta));
     gen__reads(&list[5], "d_q_heads", a->d_q_heads, tokens * v);
     gen__reads(&list[6], "d_k_heads", a->d_k_heads, tokens * v);
     gen__reads(&list[7], "d_beta_heads", a->d_beta_heads, tokens * heads * 4);
     gen__reads(&list[8], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
-    gen__writes_rows(&list[9], "d_q", a->d_q, qk, tokens, a->d_q_stride * 2);
-    gen__writes_rows(&list[10], "d_k", a->d_k, qk, tokens, a->d_k_stride * 2);
-    gen__writes_rows(&list[11], "d_beta", a->d_beta, heads * beta, tokens, a->d_beta_stride * beta);
+    gen__writes_rows(&list[9], "d_q", a->d_q, qk, tokens, gen__stride_bytes(a->d_q_stride, 2));
+    gen__writes_rows(&list[10], "d_k", a->d_k, qk, tokens, gen__stride_bytes(a->d_k_stride, 2));
+    gen__writes_rows(&list[11], "d_beta", a->d_beta, heads * beta, tokens,
+                     gen__stride_bytes(a->d_beta_stride, beta));
     return 12;
 }
 

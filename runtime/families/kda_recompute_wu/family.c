@@ -218,11 +218,12 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const int64_t qk = gen__kda_qk_width(dims) * 2, v = gen__kda_v_width(dims) * 2;
     const int64_t beta = (int64_t)gen__kda_beta_bytes(dims),
                   matrix = tokens * heads * KDA_CHUNK * 2;
-    gen__reads_rows(&list[0], "q", a->q, qk, tokens, a->q_stride * 2);
-    gen__reads_rows(&list[1], "k", a->k, qk, tokens, a->k_stride * 2);
-    gen__reads_rows(&list[2], "v", a->v, v, tokens, a->v_stride * 2);
+    gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
+    gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
+    gen__reads_rows(&list[2], "v", a->v, v, tokens, gen__stride_bytes(a->v_stride, 2));
     gen__reads(&list[3], "gk", a->gk, tokens * v * 2);
-    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens, a->beta_stride * beta);
+    gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens,
+                    gen__stride_bytes(a->beta_stride, beta));
     gen__reads(&list[5], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
     gen__reads(&list[6], "a_kk", a->a_kk, matrix);
     gen__writes(&list[7], "w", a->w, tokens * v);

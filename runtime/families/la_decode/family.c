@@ -361,10 +361,10 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const gen_la_decode_args *a = (const gen_la_decode_args *)base;
     const int64_t rows = dims[LA_DECODE_BATCH], qk = qk_width(dims) * 2, v = v_width(dims) * 2;
     const int64_t slot = v_width(dims) * dims[LA_DECODE_HEAD_DIM] * 4;
-    gen__reads_rows(&list[0], "q", a->q, qk, rows, a->q_stride * 2);
-    gen__reads_rows(&list[1], "k", a->k, qk, rows, a->k_stride * 2);
-    gen__reads_rows(&list[2], "v", a->v, v, rows, a->v_stride * 2);
-    gen__writes_rows(&list[3], "o", a->o, v, rows, a->o_stride * 2);
+    gen__reads_rows(&list[0], "q", a->q, qk, rows, gen__stride_bytes(a->q_stride, 2));
+    gen__reads_rows(&list[1], "k", a->k, qk, rows, gen__stride_bytes(a->k_stride, 2));
+    gen__reads_rows(&list[2], "v", a->v, v, rows, gen__stride_bytes(a->v_stride, 2));
+    gen__writes_rows(&list[3], "o", a->o, v, rows, gen__stride_bytes(a->o_stride, 2));
     gen__reads(&list[4], "decay", a->decay, a->num_decays * INT64_C(4));
     gen__writes(&list[5], "state", a->state, a->num_slots * slot);
     gen__reads(&list[6], "slots", a->slots, rows * 4);

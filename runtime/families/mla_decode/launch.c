@@ -413,20 +413,24 @@ uint32_t gen__mla_decode_extents(const int32_t *dims, const gen_args *base,
     const int64_t rows = dims[MLA_DECODE_PAGE_SIZE], cache = is_e4m3(dims) ? 1 : 2;
     /* Of tokens that q_indptr numbers and of pages that page_indptr does, the host knows one. */
     const int64_t tokens = a->q_indptr ? 1 : most_tokens(dims, a);
-    const int64_t pages = a->page_indptr ? 1 : (batch - 1) * s.page_table + most_pages(dims);
-    tell(&list[0], false, "q_nope", a->q_nope, tokens, s.q_nope_token * 2, heads, s.q_nope_head * 2,
-         MLA_LATENT * INT64_C(2));
-    tell(&list[1], false, "q_pe", has_rope(dims) ? a->q_pe : NULL, tokens, s.q_pe_token * 2, heads,
-         s.q_pe_head * 2, MLA_ROPE * INT64_C(2));
-    tell(&list[2], false, "ckv", a->ckv, a->num_pages, s.ckv_page * cache, rows, s.ckv_row * cache,
-         MLA_LATENT * cache);
-    tell(&list[3], false, "kpe", has_rope(dims) ? a->kpe : NULL, a->num_pages, s.kpe_page * cache,
-         rows, s.kpe_row * cache, MLA_ROPE * cache);
-    tell(&list[4], true, "o", a->o, tokens, s.o_token * 2, heads, s.o_head * 2,
-         MLA_LATENT * INT64_C(2));
-    tell(&list[5], true, "lse", a->lse, tokens, s.lse_token * 4, heads, s.lse_head * 4, 4);
+    tell(&list[0], false, "q_nope", a->q_nope, tokens, gen__stride_bytes(s.q_nope_token, 2), heads,
+         gen__stride_bytes(s.q_nope_head, 2), MLA_LATENT * INT64_C(2));
+    tell(&list[1], false, "q_pe", has_rope(dims) ? a->q_pe : NULL, tokens,
+         gen__stride_bytes(s.q_pe_token, 2), heads, gen__stride_bytes(s.q_pe_head, 2),
+         MLA_ROPE * INT64_C(2));
+    tell(&list[2], false, "ckv", a->ckv, a->num_pages, gen__stride_bytes(s.ckv_page, cache), rows,
+         gen__stride_bytes(s.ckv_row, cache), MLA_LATENT * cache);
+    tell(&list[3], false, "kpe", has_rope(dims) ? a->kpe : NULL, a->num_pages,
+         gen__stride_bytes(s.kpe_page, cache), rows, gen__stride_bytes(s.kpe_row, cache),
+         MLA_ROPE * cache);
+    tell(&list[4], true, "o", a->o, tokens, gen__stride_bytes(s.o_token, 2), heads,
+         gen__stride_bytes(s.o_head, 2), MLA_LATENT * INT64_C(2));
+    tell(&list[5], true, "lse", a->lse, tokens, gen__stride_bytes(s.lse_token, 4), heads,
+         gen__stride_bytes(s.lse_head, 4), 4);
     gen__reads(&list[6], "kv_len", a->kv_len, batch * 4);
-    gen__reads(&list[7], "page_indices", a->page_indices, pages * 4);
+    gen__reads_rows(&list[7], "page_indices", a->page_indices,
+                    a->page_indptr ? 4 : most_pages(dims) * INT64_C(4), a->page_indptr ? 1 : batch,
+                    gen__stride_bytes(s.page_table, 4));
     gen__reads(&list[8], "page_indptr", a->page_indptr, (batch + 1) * 4);
     gen__reads(&list[9], "q_indptr", a->q_indptr, (batch + 1) * 4);
     return 10;

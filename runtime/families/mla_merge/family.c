@@ -286,8 +286,9 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
                dims[MLA_MERGE_NUM_RECORDS] * (int64_t)sizeof(struct gen_mla_record));
     gen__reads(&list[3], "q_indptr", a->q_indptr, 4);
     /* Of tokens the host knows one. */
-    gen__writes_rows(&list[4], "o", a->o, MLA_LATENT * INT64_C(2), heads, s.o_head * 2);
-    gen__writes_rows(&list[5], "lse", a->lse, 4, heads, s.lse_head * 4);
+    gen__writes_rows(&list[4], "o", a->o, MLA_LATENT * INT64_C(2), heads,
+                     gen__stride_bytes(s.o_head, 2));
+    gen__writes_rows(&list[5], "lse", a->lse, 4, heads, gen__stride_bytes(s.lse_head, 4));
     return 6;
 }
 
