@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from PIL import Image, PngImagePlugin
 
 COLOURS = ("#1f4e9c", "#d1581b", "#3a8f3a", "#8a4fa8", "#8c6d31", "#c13b70", "#4a9fb5", "#666666")
-MARKERS = "osD^vPX*"
+MARKERS = "osD^vPX*hp<>"
 # The data sheet's dense rates of an H200: TB/s, and TFLOP/s with the line's style.
 MEMORY, PEAKS = 4.8, ((989, "16 bits, 989 TFLOP/s"), (1979, "8 bits, 1,979 TFLOP/s"))
 
@@ -123,7 +123,7 @@ def roofline(families, title):
         knee = peak / MEMORY
         axes.plot([low, knee, high], [low * MEMORY, peak, peak], color="0.3", linestyle=style, linewidth=1.4, label=f"roof: 4.8 TB/s; {label}")
     for index, (family, points) in enumerate(families.items()):
-        axes.plot(*zip(*points), linestyle="", color=COLOURS[index % 8], marker=MARKERS[index % 8], markersize=4.5, label=family)
+        axes.plot(*zip(*points), linestyle="", color=COLOURS[index % len(COLOURS)], marker=MARKERS[index % len(MARKERS)], markersize=4.5, label=family)
     axes.set(xscale="log", yscale="log", xlabel="operations per byte that must move", ylabel="TFLOP/s", title=title, xlim=(low, high))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(plain))
