@@ -6,9 +6,10 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$1/scripts/check_documents.py" "$1"
-mkdir "$work/bench"
+mkdir "$work/bench" "$work/examples"
 cp "$1"/*.md "$1/LICENSE" "$work"
 cp -R "$1/docs" "$work/docs"
+cp "$1"/examples/*.md "$work/examples"
 cp -R "$1"/bench/*.md "$1/bench/plots" "$work/bench"
 "$1/scripts/check_documents.py" "$work"
 
