@@ -108,10 +108,10 @@ static int enter(const char *function)
 #define PROTOTYPE(function, parameters) EXPORT int function parameters;
 GEN__DRIVER_MAP(PROTOTYPE)
 GEN__DRIVER_OPTIONAL_MAP(PROTOTYPE)
-/* And what the bindings make a context current with. */
+/* And what the bindings make a context current with, by the names that a driver exports. */
 PROTOTYPE(cuDevicePrimaryCtxRetain, (void **context, int device))
-PROTOTYPE(cuCtxPushCurrent, (void *context))
-PROTOTYPE(cuCtxPopCurrent, (void **context))
+PROTOTYPE(cuCtxPushCurrent_v2, (void *context))
+PROTOTYPE(cuCtxPopCurrent_v2, (void **context))
 PROTOTYPE(cuCtxSetCurrent, (void *context))
 
 int cuInit(unsigned flags)
@@ -191,7 +191,7 @@ int cuDevicePrimaryCtxRetain(void **context, int device)
     return 0;
 }
 
-int cuCtxPushCurrent(void *context)
+int cuCtxPushCurrent_v2(void *context)
 {
     ENTER(cuCtxPushCurrent);
     under.device = control.current_device;
@@ -201,7 +201,7 @@ int cuCtxPushCurrent(void *context)
     return 0;
 }
 
-int cuCtxPopCurrent(void **context)
+int cuCtxPopCurrent_v2(void **context)
 {
     ENTER(cuCtxPopCurrent);
     *context = &primary[control.current_device];
