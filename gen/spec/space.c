@@ -77,8 +77,8 @@ static void own_targets(struct session *session)
     fputc('\n', stderr);
 }
 
-/* A GPU's architecture without the letter of its target, "sm_90": the target is taken, and told.
- * NULL: it is none. */
+/* A GPU's architecture without the letter of its target, "sm_90": the target is taken, and a line
+ * says so. NULL: it is none. */
 static const struct arch *target_of_gpu(struct session *session, const char *name)
 {
     char *end;

@@ -33,8 +33,8 @@ bool file_exists(const char *path);
 /* Names in a folder, sorted by byte value, without those that start with a
  * dot. NULL with errno set. */
 char **file_list(struct arena *arena, const char *folder, size_t *count);
-/* The folder of the running program, or "" where it cannot be told; of the generator in its place
- * libexec/attngen, libexec, from which ".." leads where it does from bin. */
+/* The folder of the running program, or "" where the system does not say; of the generator in its
+ * place libexec/attngen, libexec, from which ".." leads where it does from bin. */
 const char *file_program_folder(struct arena *arena);
 
 #endif /* FILE_H */

@@ -56,13 +56,13 @@ def kda_bwd(q, k, v, g, beta, d_o, *, d_final_state=None, states=None, scale=Non
     d_initial_state = None
     if initial_state is not None if output_d_initial_state is None else output_d_initial_state:
         d_initial_state = xp.fp32(q, (sequences(q, cu_seqlens), v.shape[-2], q.shape[-1], v.shape[-1]))
-    told = xp.call("kda_bwd", handle(library), flags, workspace, q, k, v, g, beta, d_o, A_log, bias(dt_bias, g),
+    answer = xp.call("kda_bwd", handle(library), flags, workspace, q, k, v, g, beta, d_o, A_log, bias(dt_bias, g),
                    initial_state, states, d_final_state, d_q, d_k, d_v, d_g, d_beta, d_A_log, bias(d_dt_bias, g),
                    d_initial_state, xp.int32(cu_seqlens), max_seqlen, scale, lower_bound if gate == 2 else None, gate,
                    beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
                    bool(safe_gate or gate == 2))
-    if told is not None:
-        return told
+    if answer is not None:
+        return answer
     return tuple(map(xp.give, (d_q, d_k, d_v, d_g, d_beta, d_A_log, d_dt_bias, d_initial_state)))
 
 
@@ -76,9 +76,9 @@ def kda_bwd_dav(v_new, d_o, a_qk, *, scale=None, cu_seqlens=None, max_seqlen=Non
     xp = kind_of(v_new)
     max_seqlen = longest(xp, cu_seqlens, max_seqlen)
     d_a_qk, d_v = xp.fp32(v_new, a_qk.shape), xp.like(v_new)
-    told = xp.call("kda_bwd_dav", handle(library), flags, workspace, v_new, d_o, a_qk, d_a_qk, d_v,
+    answer = xp.call("kda_bwd_dav", handle(library), flags, workspace, v_new, d_o, a_qk, d_a_qk, d_v,
                    xp.int32(cu_seqlens), max_seqlen, scale)
-    return (xp.give(d_a_qk), xp.give(d_v)) if told is None else told
+    return (xp.give(d_a_qk), xp.give(d_v)) if answer is None else answer
 
 
 def kda_bwd_dhu(qg, kg, w, gk, d_o, d_v, *, d_final_state=None, output_d_initial_state=False, scale=None,
@@ -100,9 +100,9 @@ def kda_bwd_dhu(qg, kg, w, gk, d_o, d_v, *, d_final_state=None, output_d_initial
     d_initial_state = None
     if output_d_initial_state:
         d_initial_state = xp.fp32(qg, (sequences(qg, cu_seqlens), shape[2], shape[3], shape[3]))
-    told = xp.call("kda_bwd_dhu", handle(library), flags, workspace, qg, kg, w, gk, d_o, d_v, d_final_state, d_h,
+    answer = xp.call("kda_bwd_dhu", handle(library), flags, workspace, qg, kg, w, gk, d_o, d_v, d_final_state, d_h,
                    d_v_new, d_initial_state, xp.int32(cu_seqlens), max_seqlen, scale, state_v_first)
-    return tuple(map(xp.give, (d_h, d_v_new, d_initial_state))) if told is None else told
+    return tuple(map(xp.give, (d_h, d_v_new, d_initial_state))) if answer is None else answer
 
 
 def kda_bwd_wy(q, k, v, v_new, gk, beta, a_kk, h, d_o, d_h, d_v_new, *, scale=None, cu_seqlens=None, max_seqlen=None,
@@ -117,9 +117,9 @@ def kda_bwd_wy(q, k, v, v_new, gk, beta, a_kk, h, d_o, d_h, d_v_new, *, scale=No
     max_seqlen = longest(xp, cu_seqlens, max_seqlen)
     d_q, d_k, d_g = (xp.fp32(q, gk.shape) for _ in range(3))
     d_v, d_beta, d_a_kk = xp.like(v), xp.fp32(q, gk.shape[:-1]), xp.fp32(q, a_kk.shape)
-    told = xp.call("kda_bwd_wy", handle(library), flags, workspace, q, k, v, v_new, gk, beta, a_kk, h, d_o, d_h,
+    answer = xp.call("kda_bwd_wy", handle(library), flags, workspace, q, k, v, v_new, gk, beta, a_kk, h, d_o, d_h,
                    d_v_new, d_q, d_k, d_v, d_beta, d_g, d_a_kk, xp.int32(cu_seqlens), max_seqlen, scale, state_v_first)
-    return tuple(map(xp.give, (d_q, d_k, d_v, d_beta, d_g, d_a_kk))) if told is None else told
+    return tuple(map(xp.give, (d_q, d_k, d_v, d_beta, d_g, d_a_kk))) if answer is None else answer
 
 
 def kda_bwd_intra(q, k, gk, beta, d_a_qk, d_a_kk, d_q, d_k, d_beta, d_g, *, cu_seqlens=None, max_seqlen=None,
@@ -133,9 +133,9 @@ def kda_bwd_intra(q, k, gk, beta, d_a_qk, d_a_kk, d_q, d_k, d_beta, d_g, *, cu_s
     xp = kind_of(q)
     max_seqlen = longest(xp, cu_seqlens, max_seqlen)
     results = tuple(xp.like(x) for x in (d_q, d_k, d_beta, d_g))
-    told = xp.call("kda_bwd_intra", handle(library), flags, workspace, q, k, gk, beta, d_a_qk, d_a_kk, d_q, d_k, d_beta,
+    answer = xp.call("kda_bwd_intra", handle(library), flags, workspace, q, k, gk, beta, d_a_qk, d_a_kk, d_q, d_k, d_beta,
                    d_g, *results, xp.int32(cu_seqlens), max_seqlen, safe_gate)
-    return tuple(map(xp.give, results)) if told is None else told
+    return tuple(map(xp.give, results)) if answer is None else answer
 
 
 def kda_gate_bwd(g, d_gk, *, A_log=None, dt_bias=None, lower_bound=None, use_gate_in_kernel=True, suffix_sum=True,
@@ -155,10 +155,10 @@ def kda_gate_bwd(g, d_gk, *, A_log=None, dt_bias=None, lower_bound=None, use_gat
     heads, width = d_gk.shape[-2:]
     if A_log is not None or dt_bias is not None:
         partials = xp.fp32(d_gk, (heads * (4 + chunks(d_gk, cu_seqlens) * (width + 4)),))
-    told = xp.call("kda_gate_bwd", handle(library), flags, workspace, g if gate else None, d_gk, d_g, A_log,
+    answer = xp.call("kda_gate_bwd", handle(library), flags, workspace, g if gate else None, d_gk, d_g, A_log,
                    bias(dt_bias, d_gk), d_A_log, bias(d_dt_bias, d_gk), partials, xp.int32(cu_seqlens), max_seqlen,
                    gate, lower_bound if gate == 2 else None, suffix_sum)
-    return tuple(map(xp.give, (d_g, d_A_log, d_dt_bias))) if told is None else told
+    return tuple(map(xp.give, (d_g, d_A_log, d_dt_bias))) if answer is None else answer
 
 
 def kda_qk_bwd(q, k, beta, d_q_heads, d_k_heads, d_beta_heads, *, q_rstd=None, k_rstd=None,
@@ -176,10 +176,10 @@ def kda_qk_bwd(q, k, beta, d_q_heads, d_k_heads, d_beta_heads, *, q_rstd=None, k
     d_q, d_k, d_beta = xp.like(q), xp.like(k), xp.like(beta)
     form = beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval)
     raw = (q, k) if use_qk_l2norm_in_kernel else (None, None)
-    told = xp.call("kda_qk_bwd", handle(library), flags, workspace, *raw, q_rstd, k_rstd, beta if form else None,
+    answer = xp.call("kda_qk_bwd", handle(library), flags, workspace, *raw, q_rstd, k_rstd, beta if form else None,
                    d_q_heads, d_k_heads, d_beta_heads, d_q, d_k, d_beta, xp.int32(cu_seqlens), max_seqlen,
                    use_qk_l2norm_in_kernel, form)
-    return tuple(map(xp.give, (d_q, d_k, d_beta))) if told is None else told
+    return tuple(map(xp.give, (d_q, d_k, d_beta))) if answer is None else answer
 
 
 ALL = (kda_bwd, kda_bwd_dav, kda_bwd_dhu, kda_bwd_wy, kda_bwd_intra, kda_gate_bwd, kda_qk_bwd)

@@ -45,11 +45,11 @@ def attn_fwd(q, k, v, *, causal=False, scale=None, window=(-1, -1), softcap=0.0,
     lse = None
     if return_lse:
         lse = xp.fp32(q, (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1]))
-    told = xp.call("attn_fwd", _handle(library), flags, workspace, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k,
+    answer = xp.call("attn_fwd", _handle(library), flags, workspace, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k,
                    max_seqlen_q, max_seqlen_k, scale, causal, window[0], window[1], softcap, q_descale, k_descale,
                    v_descale)
-    if told is not None:
-        return told
+    if answer is not None:
+        return answer
     return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
 
 
@@ -81,11 +81,11 @@ def mla_decode(q_nope, q_pe, ckv, kpe, kv_len, page_indices, *, page_indptr=None
     if out is None:
         out = xp.like(q_nope)
     lse = xp.fp32(q_nope, q_nope.shape[:2]) if return_lse else None
-    told = xp.call("mla_decode", _handle(library), flags, workspace, q_nope, q_pe, ckv, kpe, out, lse, kv_len,
+    answer = xp.call("mla_decode", _handle(library), flags, workspace, q_nope, q_pe, ckv, kpe, out, lse, kv_len,
                    page_indices, page_indptr, q_indptr, q_len, mean_kv_len, max_kv_len, scale, causal, lse_base_2,
                    ckv_scale, kpe_scale)
-    if told is not None:
-        return told
+    if answer is not None:
+        return answer
     return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
 
 
@@ -102,9 +102,9 @@ def la_decode(q, k, v, state, decay, *, slots=None, scale=None, state_v_first=Fa
     xp = kind_of(q)
     if out is None:
         out = xp.like(v)
-    told = xp.call("la_decode", _handle(library), flags, workspace, q, k, v, out, decay, state, xp.int32(slots), scale,
+    answer = xp.call("la_decode", _handle(library), flags, workspace, q, k, v, out, decay, state, xp.int32(slots), scale,
                    state_v_first, zero_padding)
-    return xp.give(out) if told is None else told
+    return xp.give(out) if answer is None else answer
 
 
 def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None, accepted=None, cu_seqlens=None,
@@ -131,12 +131,12 @@ def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
         A_log = dt_bias = None
     if write not in _WRITE:
         raise ValueError(f"write is {write!r}; allowed: 'last', 'each', 'none'")
-    told = xp.call("kda_decode", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
+    answer = xp.call("kda_decode", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
                    state, xp.int32(slots), xp.int32(accepted), xp.int32(cu_seqlens), num_tokens, scale,
                    lower_bound if use_gate_in_kernel else None, _gate_form(use_gate_in_kernel, lower_bound),
                    _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
                    _WRITE[write], zero_padding)
-    return xp.give(out) if told is None else told
+    return xp.give(out) if answer is None else answer
 
 
 def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,
@@ -168,12 +168,12 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     gate = _gate_form(use_gate_in_kernel, lower_bound)
     if not use_gate_in_kernel:
         A_log = dt_bias = None
-    told = xp.call("kda_prefill", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
+    answer = xp.call("kda_prefill", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
                    initial_state, final_state, states, xp.int32(cu_seqlens), max_seqlen, scale,
                    lower_bound if gate == 2 else None, gate,
                    _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
                    bool(safe_gate or gate == 2), segment_chunks)
-    return (xp.give(out), xp.give(final_state)) if told is None else told
+    return (xp.give(out), xp.give(final_state)) if answer is None else answer
 
 
 def kda_gate(g, *, A_log=None, dt_bias=None, lower_bound=None, use_gate_in_kernel=True, q=None, k=None,
@@ -193,10 +193,10 @@ def kda_gate(g, *, A_log=None, dt_bias=None, lower_bound=None, use_gate_in_kerne
     gate = _gate_form(use_gate_in_kernel, lower_bound)
     if gate == 0:
         A_log = dt_bias = None
-    told = xp.call("kda_gate", _handle(library), flags, workspace, g, gk, A_log, _bias(dt_bias, g), q, k, *norms,
+    answer = xp.call("kda_gate", _handle(library), flags, workspace, g, gk, A_log, _bias(dt_bias, g), q, k, *norms,
                    xp.int32(cu_seqlens), max_seqlen, gate, lower_bound if gate == 2 else None)
-    if told is not None:
-        return told
+    if answer is not None:
+        return answer
     return xp.give(gk) if q is None else (xp.give(gk), *map(xp.give, norms))
 
 
@@ -216,9 +216,9 @@ def kda_chunk_intra(q, k, v, gk, beta, *, scale=None, cu_seqlens=None, max_seqle
     if v is not None:
         w, u, kg = xp.empty(q, shape), xp.empty(q, shape), xp.empty(q, shape)
         qg = xp.empty(q, shape) if with_qg else None
-    told = xp.call("kda_chunk_intra", _handle(library), flags, workspace, q, k, v, gk, beta, a_qk, a_kk, w, u, kg, qg,
+    answer = xp.call("kda_chunk_intra", _handle(library), flags, workspace, q, k, v, gk, beta, a_qk, a_kk, w, u, kg, qg,
                    xp.int32(cu_seqlens), max_seqlen, scale, safe_gate)
-    return tuple(map(xp.give, (w, u, qg, kg, a_qk, a_kk))) if told is None else told
+    return tuple(map(xp.give, (w, u, qg, kg, a_qk, a_kk))) if answer is None else answer
 
 
 def kda_recompute_wu(k, v, beta, A, gk, q=None, *, cu_seqlens=None, max_seqlen=None, library=None, flags=0,
@@ -233,9 +233,9 @@ def kda_recompute_wu(k, v, beta, A, gk, q=None, *, cu_seqlens=None, max_seqlen=N
     max_seqlen = _longest(xp, cu_seqlens, max_seqlen)
     w, u, kg = xp.empty(k, gk.shape), xp.empty(k, gk.shape), xp.empty(k, gk.shape)
     qg = None if q is None else xp.empty(k, gk.shape)
-    told = xp.call("kda_recompute_wu", _handle(library), flags, workspace, q, k, v, gk, beta, A, w, u, kg, qg,
+    answer = xp.call("kda_recompute_wu", _handle(library), flags, workspace, q, k, v, gk, beta, A, w, u, kg, qg,
                    xp.int32(cu_seqlens), max_seqlen)
-    return tuple(map(xp.give, (w, u, qg, kg))) if told is None else told
+    return tuple(map(xp.give, (w, u, qg, kg))) if answer is None else answer
 
 
 def kda_chunk_h(kg, w, u, gk, *, initial_state=None, output_final_state=False, cu_seqlens=None, max_seqlen=None,
@@ -256,9 +256,9 @@ def kda_chunk_h(kg, w, u, gk, *, initial_state=None, output_final_state=False, c
     h = xp.empty(kg, (shape[0], num_chunks, shape[2], shape[3], shape[3]))
     v_new = xp.like(u)
     final_state = xp.fp32(kg, (sequences, shape[2], shape[3], shape[3])) if output_final_state else None
-    told = xp.call("kda_chunk_h", _handle(library), flags, workspace, kg, w, u, gk, initial_state, h, v_new,
+    answer = xp.call("kda_chunk_h", _handle(library), flags, workspace, kg, w, u, gk, initial_state, h, v_new,
                    final_state, xp.int32(cu_seqlens), max_seqlen, state_v_first)
-    return (xp.give(h), xp.give(v_new), xp.give(final_state)) if told is None else told
+    return (xp.give(h), xp.give(v_new), xp.give(final_state)) if answer is None else answer
 
 
 def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqlen=None, state_v_first=False, out=None,
@@ -273,9 +273,9 @@ def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqle
     max_seqlen = _longest(xp, cu_seqlens, max_seqlen)
     if out is None:
         out = xp.like(v_new)
-    told = xp.call("kda_chunk_o", _handle(library), flags, workspace, q, v_new, gk, a_qk, h, out,
+    answer = xp.call("kda_chunk_o", _handle(library), flags, workspace, q, v_new, gk, a_qk, h, out,
                    xp.int32(cu_seqlens), max_seqlen, scale, state_v_first)
-    return xp.give(out) if told is None else told
+    return xp.give(out) if answer is None else answer
 
 
 ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, kda_gate, kda_chunk_intra,

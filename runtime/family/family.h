@@ -243,7 +243,8 @@ struct gen__family {
     enum gen_status (*params)(const gen_plan *plan, uint32_t launch, const gen_args *args,
                               void *workspace, void *params);
     /* Where the launches read and write, for arguments that params() found right; their number.
-     * What the host does not know the size of may be told by its first element. NULL: not told. */
+     * What the host does not know the size of may be given by its first element. NULL: not checked.
+     */
     uint32_t (*extents)(const int32_t *dims, const gen_args *args,
                         struct gen__extent extents[GEN__MAX_EXTENTS]);
     /* The operator on host memory, accumulating in double. Arguments were

@@ -49,7 +49,7 @@ refuse(struct parser *p, const char *format, ...)
     return GEN_TABLE_REFUSED;
 }
 
-/* What a header must say, in the order in which what is missing is told. */
+/* What a header must say, in the order in which messages name what is missing. */
 enum { FORMAT, CAPABILITY, SMS, GBPS, L2, NUM_NUMBERS };
 static const char *const numbers[NUM_NUMBERS] = {"format", "compute_capability", "num_sms",
                                                  "memory_gbps", "l2_bytes"};

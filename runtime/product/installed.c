@@ -80,7 +80,7 @@ static enum gen_status add_named(struct gen__paths *paths, const char *name, siz
     struct stat about;
     enum gen_status status = add_path(paths, name, length, NULL);
     if (status || stat(paths->at[paths->count - 1], &about) != 0 || !S_ISDIR(about.st_mode))
-        return status; /* what is no file is told when it is opened */
+        return status; /* opening says what is no file */
     char *folder = paths->at[--paths->count];
     const size_t before = paths->count;
     status = gen__folder_products(paths, folder);
@@ -137,7 +137,7 @@ static enum gen_status add_beside(struct gen__paths *paths)
 
 enum gen_status gen__installed_products(struct gen__paths *paths)
 {
-    /* A product is code for the GPU, so nobody names it to a program of more rights than theirs. */
+    /* A product is code for the GPU, so a program of more rights takes no path from its caller. */
     const char *at = secure_getenv(VARIABLE);
     enum gen_status status = GEN_OK;
     *paths = (struct gen__paths){NULL, 0};

@@ -104,7 +104,8 @@ static void put_rule(struct gen__text *out, const struct gen__ask *ask,
     gen__text_add(out, "\n");
 }
 
-/* Where nobody measured: a coordinate outside of what the class has rows for, or no row at all. */
+/* Where nothing was measured: a coordinate outside of what the class has rows for, or no row at
+ * all. */
 static void put_hint(struct gen__text *out, const struct gen__ask *ask,
                      const struct gen__choice *choice)
 {

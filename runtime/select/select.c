@@ -122,8 +122,8 @@ static inline enum gen_status select_by_rules(const struct gen__ask *ask, gen_pl
     return status;
 }
 
-/* The seal covers the size that the caller said, so that whoever gets the plan back looks behind
- * this library's part only where it was longer from the beginning. */
+/* The seal covers the size that the caller said, so that a call that gets the plan back looks
+ * behind this library's part only where it was longer from the beginning. */
 static void give_plan(gen_plan *plan, gen_plan *made)
 {
     made->size = plan->size;

@@ -303,7 +303,7 @@ bool gen__kda_bwd_form(const gen_problem *base, uint32_t index, gen_args *args,
         return stride_form(dims, a, t);
     case FORM_BARE:
         return bare_form(a, t);
-    case FORM_BARE_STRIDES: /* nobody but we ourselves packs q and k */
+    case FORM_BARE_STRIDES: /* only the plan itself packs q and k */
         return bare_form(a, t) && stride_form(dims, a, t);
     case FORM_VK:
         a->state_layout = GEN_KDA_STATE_VK;

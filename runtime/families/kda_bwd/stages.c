@@ -28,7 +28,7 @@ const struct gen__family *gen__kda_bwd_stage(const int32_t *dims, uint32_t launc
 /* ---- the workspace ----------------------------------------------------- */
 
 /* Offsets in bytes, each of a multiple of 256. d_q lies over w and qg, and d_k over kg and u, which
- * nobody reads any more when kda_bwd_wy writes them; kda_bwd_dav's d_v over u. */
+ * no launch reads any more when kda_bwd_wy writes them; kda_bwd_dav's d_v over u. */
 struct workspace {
     uint64_t beta, q, k, gk, w, qg, kg, u, v_new, d_v_new, h, d_h, a_qk, a_kk, d_a_qk, d_a_kk, d_g,
         d_beta, partials, size;

@@ -185,7 +185,7 @@ static double gate(double kind, uint64_t seed, int64_t at)
     return log2_e * (gen__scatter(seed, at) < 0.2 ? -1000.0 : -gen__scatter(seed + 1, at));
 }
 
-/* A chunk's gates of one of the forms, and NaN where nobody may look. */
+/* A chunk's gates of one of the forms, and NaN where no kernel may read. */
 static void fill_chunk(const int32_t *dims, const struct gen__tensor *list,
                        const struct gen__fill_options *options, int64_t first, int64_t count,
                        void *const *data)

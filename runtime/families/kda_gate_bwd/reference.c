@@ -98,7 +98,7 @@ static void sequence_back(const int32_t *dims, const gen_kda_gate_bwd_args *a, i
     }
 }
 
-/* As the kernels leave them where nobody has a slot, and what they count in. */
+/* As the kernels leave them where no chunk has a slot, and what they count in. */
 static void clear_partials(const int32_t *dims, const gen_kda_gate_bwd_args *a)
 {
     const int64_t slots = gen__kda_slots(dims), heads = dims[KDA_V_HEADS];
