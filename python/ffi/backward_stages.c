@@ -332,8 +332,9 @@ static void read_qk(struct ffi_call *call, struct qk *in)
     in->d_q_heads = ffi_optional(call, "d_q_heads", "=*vd", FFI_FP32);
     in->d_k_heads = ffi_optional(call, "d_k_heads", "=*vd", FFI_FP32);
     in->d_beta_heads = ffi_optional(call, "d_beta_heads", "=*v", FFI_FP32);
-    in->d_q = ffi_optional(call, "d_q", "*hd", ffi_dtype_bit(in->q ? in->q : in->k));
-    in->d_k = ffi_optional(call, "d_k", "*hd", ffi_dtype_bit(in->q ? in->q : in->d_q));
+    const DLTensor *const raw = in->q ? in->q : in->k;
+    in->d_q = ffi_optional(call, "d_q", "*hd", ffi_dtype_bit(raw));
+    in->d_k = ffi_optional(call, "d_k", "*hd", ffi_dtype_bit(raw ? raw : in->d_q));
     const uint32_t step = in->beta ? 1u << ffi_dtype(in->beta) : FFI_16_BITS | FFI_FP32;
     in->d_beta = ffi_optional(call, "d_beta", "*v", step);
     if (!in->d_q && !in->d_k && !in->d_beta && !call->failed)
@@ -361,7 +362,9 @@ int __tvm_ffi_kda_qk_bwd(void *handle, const TVMFFIAny *args, int32_t num_args, 
     if (!ffi_sequences(&call, cu_seqlens, most, &s))
         return -1;
     if (ffi_dim(&call, 'v') < 0)
-        return ffi_fail(&call, "ValueError", "no argument tells of value heads");
+        return ffi_fail(&call, "ValueError",
+                        "d_q_heads, d_k_heads and d_beta_heads are None, so num_v_heads is "
+                        "unknown; allowed: one of them or more");
     const int32_t step = in.d_beta ? ffi_dtype(in.d_beta) : GEN_DTYPE_FP32;
     const int32_t dtype = in.d_q                   ? ffi_dtype(in.d_q)
                           : in.d_k                 ? ffi_dtype(in.d_k)

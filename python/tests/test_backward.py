@@ -6,7 +6,7 @@ import pytest
 
 import attngen
 import reference as ref
-from attngen import _ffi
+from attngen import _arrays, _ffi
 
 NAMES = ("q", "k", "v", "g", "beta", "A_log", "dt_bias", "initial_state")
 
@@ -194,3 +194,19 @@ def test_kda_without_gradients_is_the_prefill(rng, dtype):
     o, final = attngen.kda(*case.inputs(), output_final_state=True, **case.options)
     expected = attngen.kda_prefill(*case.inputs(), output_final_state=True, **case.options)
     assert np.array_equal(o, expected[0]) and np.array_equal(final, expected[1])
+
+
+def test_gradients_of_keys_alone_have_the_keys_type():
+    bf16 = pytest.importorskip("ml_dtypes").bfloat16
+    q = np.ones((1, 70, 2, 64), np.float16)
+    heads = np.ones((1, 70, 2, 64), np.float32)
+
+    def call(k, d_k, d_k_heads):
+        return _ffi.function("kda_qk_bwd")(0, 0, None, None, k, None, None, None, None, d_k_heads, None, None, d_k, None,
+                                           None, None, True, 0)
+
+    call(q, np.empty_like(q), heads)
+    with pytest.raises(ValueError, match="d_k"):
+        call(q, _arrays._pass(np.empty(q.shape, bf16)), heads)
+    with pytest.raises(ValueError, match="num_v_heads is unknown"):
+        call(q, np.empty_like(q), None)
