@@ -36,7 +36,10 @@ local register_totals = 60
 
 local function output_bytes(v) -- of 8 bits 64 columns at once, in the place of totals; of 16 bits in the place of queries that stay in shared memory
   if not staged(v) or (v.queries == "shared" and not is_fp8(v)) then return 0 end
-  if is_fp8(v) then return v.m // 16 * 16 * (64 * 2 + 16) end
+  if is_fp8(v) then
+    local totals = v.head_dim == 128 and 32 * 4 * (v.head_dim // 2 - register_totals + 4) or 0
+    return v.m // 16 * math.max(16 * (64 * 2 + 16), totals)
+  end
   return v.m * (v.head_dim * 2 + 16)
 end
 
@@ -180,6 +183,7 @@ return family {
       Q_PLACES = q_places(v),
       V_STAGES = raw_stages(v),
       REGISTER_TOTALS = register_totals,
+      STRETCH = 3,
       STAGED = staged(v) and "true" or "false",
       ORDER = ({ one = "one", pers = "static", dyn = "dynamic", twin = "twin" })[v.blocks],
       TWIN = v.blocks == "twin",
