@@ -35,7 +35,7 @@ struct group_state {
 
     // What a stretch's sums are multiplied by as they are added to the totals; the sums of its probabilities are. `totals`, here and below: the
     // shared address of the thread's first four totals there; four others are 512 bytes further, and behind them `all`.
-    __device__ __forceinline__ attn_rows_state end_sums(float (&factor)[2], unsigned totals)
+    __device__ __forceinline__ attn_rows_state end_sums(const attn_rows_state &r, float (&factor)[2], unsigned totals)
     {
         constexpr float most = 60.f; // a power of two that sums have room for
         const unsigned at = totals + (dim / 2 - register_totals) * 128;
@@ -71,7 +71,6 @@ struct group_state {
             for (int h = 0; h < 2; h++)
                 all.sum[h] = fmaf(r.sum[h], factor[h], all.sum[h]);
         }
-        r.sum[0] = r.sum[1] = 0.f;
         return all;
     }
 
@@ -87,7 +86,7 @@ struct group_state {
         if (!promoted)
             return;
         float factor[2];
-        r = end_sums(factor, totals);
+        r = end_sums(r, factor, totals);
 #pragma unroll
         for (int i = 0; i < register_totals; i++)
             o[i] = fmaf(o[i], factor[i / 2 % 2], total[i]);
@@ -113,8 +112,11 @@ struct group_state {
     }
 
     // The totals become the sums of all blocks.
-    __device__ __forceinline__ void promote(const float (&factor)[2], unsigned totals)
+    __device__ __forceinline__ void promote(const attn_rows_state &before, unsigned totals)
     {
+        float factor[2];
+        keep(end_sums(before, factor, totals), totals);
+        clear_totals(totals);
 #pragma unroll
         for (int i = 0; i < register_totals; i++)
             total[i] = fmaf(o[i], factor[i / 2 % 2], total[i]);
@@ -182,31 +184,86 @@ __device__ __forceinline__ void find_reference(group_state &g, float scale)
     }
 }
 
-// The stretch ends.
-__device__ __forceinline__ void promote_stretch(group_state &g, unsigned totals)
+__device__ __forceinline__ float usable(float neg_max)
 {
-    float factor[2];
-    g.keep(g.end_sums(factor, totals), totals);
-    g.clear_totals(totals);
-    g.promote(factor, totals);
-    g.blocks = 0;
+    return neg_max == -minus_infinity() ? 0.f : neg_max; // every score is minus infinity
 }
 
-// Behind `count` blocks, with `left` to come: the tile's last ones stay in o where there is room.
-__device__ __forceinline__ void end_blocks(group_state &g, int count, int left, unsigned totals)
+// Scores [from, to) of the block to probabilities, in their place, and their sums.
+template <int from, int to>
+__device__ __forceinline__ void exponentiate_part(group_state &g, float scale, const float (&neg_max)[2],
+                                                  float (&sum)[2])
 {
-    g.blocks += count;
-    if (g.blocks >= stretch_blocks && left > 0)
-        promote_stretch(g, totals);
+#pragma unroll
+    for (int i = from; i < to; i++) {
+        const int h = i / 2 % 2;
+        g.s[i] = exp2_fast(fmaf(g.s[i], scale, neg_max[h]));
+        sum[h] = i < 4 && i % 2 == 0 ? g.s[i] : sum[h] + g.s[i];
+    }
 }
 
-// The block's scores to probabilities. `starts`: it is the first of a stretch.
-__device__ __forceinline__ void exponentiate(const block_state &b, group_state &g, float scale, bool starts)
+template <int from, int to> __device__ __forceinline__ void pack_part(group_state &g)
 {
-    if (starts)
+#pragma unroll
+    for (int i = from; i < to; i += 8) {
+#pragma unroll
+        for (int h = 0; h < 4; h += 2)
+            g.packed[i / 4 + h / 2] = pack4_e4m3(g.s[i + h], g.s[i + h + 1], g.s[i + h + 4], g.s[i + h + 5]);
+    }
+}
+
+// The block's scores to probabilities. The product before is under way until a half of them is computed, and reads `packed`; with `starts` it is the
+// stretch's last one. `q`, `k`, masked(): as repeat_reference() takes them.
+template <class F, class G>
+__device__ __forceinline__ void exponentiate(const block_state &b, group_state &g, float scale, bool starts, unsigned q,
+                                             unsigned k, F landed, G masked)
+{
+    constexpr int all = keys / 2;
+    float sum[2];
+    const bool promotes = starts && g.has_sums();
+    const attn_rows_state before = g.r;
+    if (starts) {
         find_reference(g, scale);
-    attn_softmax<attn_e4m3>(g.r, g.s, scale, g.packed, false, false,
-                            [&](const float(&factor)[2]) { attn_scale_rows(g.o, factor); });
+        g.r.sum[0] = g.r.sum[1] = 0.f;
+        g.blocks = 0;
+    }
+    g.blocks++;
+    // Where a row had no M so far, its probabilities are infinite or NaN, and the sum shows it.
+    float neg_max[2] = {g.r.neg_max[0], g.r.neg_max[1]};
+    if (starts)
+        neg_max[0] = usable(neg_max[0]), neg_max[1] = usable(neg_max[1]);
+    exponentiate_part<0, all / 2>(g, scale, neg_max, sum);
+    wgmma_wait_group<0>();
+    wgmma_fence_registers(g.o);
+    landed();
+    if (promotes)
+        g.promote(before, b.totals());
+    pack_part<0, all / 2>(g);
+    exponentiate_part<all / 2, all>(g, scale, neg_max, sum);
+    pack_part<all / 2, all>(g);
+    const unsigned most = __float_as_uint(attn_e4m3::most_sum);
+    if (__any_sync(0xffffffffu, __float_as_uint(sum[0]) > most || __float_as_uint(sum[1]) > most)) {
+        float down[2];
+        repeat_reference(g.r, q, k, scale, attn_e4m3::offset, down, masked);
+        attn_scale_rows(g.o, down);
+        neg_max[0] = usable(g.r.neg_max[0]), neg_max[1] = usable(g.r.neg_max[1]);
+        sum[0] = sum[1] = 0.f;
+#pragma unroll
+        for (int i = 0; i < keys / 16; i++) {
+            float x[8];
+            repeat_scores(x, q, k + i * 16 * pitch);
+            masked(x, i * 16);
+#pragma unroll
+            for (int n = 0; n < 8; n++) {
+                x[n] = exp2_fast(fmaf(x[n], scale, neg_max[n / 2 % 2]));
+                sum[n / 2 % 2] += x[n];
+            }
+            g.packed[2 * i] = pack4_e4m3(x[0], x[1], x[4], x[5]);
+            g.packed[2 * i + 1] = pack4_e4m3(x[2], x[3], x[6], x[7]);
+        }
+    }
+    g.r.sum[0] += sum[0];
+    g.r.sum[1] += sum[1];
 }
 
 } // namespace
