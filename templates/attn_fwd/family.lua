@@ -32,32 +32,22 @@ end
 
 -- Of 8 bits and width 128 a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its
 -- registers is in shared memory.
-local function register_totals(v)
-  if v.head_dim == 128 then return 36 end
-  return v.m == 192 and 12 or 32
-end
-
-local function has_totals(v) -- of 8 bits: products of values are of 8 bits, too
-  return is_fp8(v) and v.kernel == "wgmma" and (v.head_dim == 128 or v.sums == "totals")
-end
+local register_totals = 60
 
 local function output_bytes(v) -- of 8 bits 64 columns at once, in the place of totals; of 16 bits in the place of queries that stay in shared memory
   if not staged(v) or (v.queries == "shared" and not is_fp8(v)) then return 0 end
-  if is_fp8(v) then
-    local totals = has_totals(v) and 32 * 4 * (v.head_dim // 2 - register_totals(v) + 4) or 0
-    return v.m // 16 * math.max(16 * (64 * 2 + 16), totals)
-  end
+  if is_fp8(v) then return v.m // 16 * 16 * (64 * 2 + 16) end
   return v.m * (v.head_dim * 2 + 16)
 end
 
 local function raw_stages(v) -- of 8 bits: blocks of values as they come
-  return has_totals(v) and v.stages or 2
+  return v.head_dim == 64 and 2 or v.stages
 end
 
 local function tile_bytes(v, places) -- of 8 bits values twice: as they come, and as products take them, of width 64 as fp16 with sixteen rows of ones
   if is_fp8(v) and v.kernel == "wgmma" then
-    local ready = v.n * v.head_dim * (has_totals(v) and 1 or 2)
-    return (places * v.m + (v.stages + raw_stages(v)) * v.n) * v.head_dim + v.stages * ready + (has_totals(v) and 0 or 16 * 128)
+    local ready = v.n * v.head_dim * (v.head_dim == 64 and 2 or 1)
+    return (places * v.m + (v.stages + raw_stages(v)) * v.n) * v.head_dim + v.stages * ready + (v.head_dim == 64 and 16 * 128 or 0)
   end
   return (places * v.m + 2 * v.stages * v.n) * v.head_dim * 2 -- mma: 8-bit types become fp16
 end
@@ -82,7 +72,6 @@ local function mma_legal(v, arch)
   if v.queries ~= (v.head_dim == 256 and "shared" or "regs") then return "a warp has registers for queries up to width 128" end
   if v.blocks ~= "one" then return "blocks are small: several run on an SM, and the next begins as one ends" end
   if v.symbol ~= "own" then return "other symbols of warp groups' kernels" end
-  if v.sums ~= "usual" then return "sums in fp32 need no totals" end
   return true
 end
 
@@ -121,21 +110,12 @@ local fp8_shapes = {
   [256] = { full = {}, causal = {}, any = {} }, -- the portable kernel serves these
 }
 
-local totals_shapes = {
-  [64] = {
-    full = { ["192x128"] = { "shared", 4 }, ["128x128"] = { "shared", 4 } },
-    causal = { ["192x128"] = { "shared", 4 }, ["128x128"] = { "shared", 4 } },
-    any = {},
-  },
-}
-
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   if v.blocks == "twin" and (is_fp8(v) or v.head_dim ~= 128 or v.m ~= 128 or v.mask ~= "full") then
     return "blocks in twos: 16 bits, width 128, tiles of 128 rows that see every key"
   end
-  if v.sums ~= "usual" and not (is_fp8(v) and v.head_dim == 64) then return "totals, or none, are of 8 bits and width 64" end
-  local shape = (v.sums ~= "usual" and totals_shapes or is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
+  local shape = (is_fp8(v) and fp8_shapes or wgmma_shapes)[v.head_dim][v.mask][v.m .. "x" .. v.n]
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
@@ -160,7 +140,6 @@ return family {
     { name = "stages", values = { 2, 3, 4 }, tag = "st" },
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers", "dyn", "twin" } },
-    { name = "sums", values = { "usual", "totals" }, unspelled = "usual" },
     { name = "symbol", values = { "own", "cutlass" }, unspelled = "own" },
   },
   legal = function(v, arch)
@@ -190,7 +169,7 @@ return family {
   end,
   symbol = function(v) return v.symbol == "own" and "" or v.symbol .. "_" end,
   template = function(v)
-    local half = is_fp8(v) and v.kernel == "wgmma" and not has_totals(v)
+    local half = is_fp8(v) and v.kernel == "wgmma" and v.head_dim == 64
     return "attn_fwd_" .. (is_fp8(v) and "fp8_" or "") .. (half and "half_" or "") .. v.kernel .. ".cu.in"
   end,
   constants = function(v, arch)
@@ -200,8 +179,7 @@ return family {
       PRODUCER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it prepares values, too
       Q_PLACES = q_places(v),
       V_STAGES = raw_stages(v),
-      REGISTER_TOTALS = register_totals(v),
-      STRETCH = v.head_dim == 64 and 2 or 3,
+      REGISTER_TOTALS = register_totals,
       STAGED = staged(v) and "true" or "false",
       ORDER = ({ one = "one", pers = "static", dyn = "dynamic", twin = "twin" })[v.blocks],
       TWIN = v.blocks == "twin",
