@@ -1,7 +1,7 @@
 /* Laying tuning rows out, and finding the nearest ones. */
 #include "product/nearest.h"
-#include "core/mathf.h"
 
+#include <math.h>
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -57,7 +57,7 @@ struct gen__class_rows *gen__class_rows_new(const struct gen__family *family,
         if (i < num_rows) {
             position = gen__position_of(rows[i].counts, 1.0f);
             slots[i] = slot_of(variants, &num_slots, rows[i].variant);
-            log2_us[i] = gen__log2(rows[i].us);
+            log2_us[i] = log2f(rows[i].us);
         }
         for (uint32_t c = 0; c < family->num_coords; c++)
             logs[c * stride + i] = position.logs[c];
@@ -251,7 +251,7 @@ struct gen__nearest gen__nearest_rows(const struct gen__class_rows *rows,
 /* So far on the way from the time of row a to that of row b. */
 static float between(const struct gen__class_rows *rows, uint32_t a, uint32_t b, float part)
 {
-    return rows->rows[a].us * gen__exp2_small(part * (rows->log2_us[b] - rows->log2_us[a]));
+    return rows->rows[a].us * exp2f(part * (rows->log2_us[b] - rows->log2_us[a]));
 }
 
 /* By the neighbours on both sides; of rows with the same coordinate the first counts. */
@@ -263,7 +263,7 @@ static float time_on_line(const struct gen__class_rows *rows, int32_t x, uint32_
         while (above < rows->num_rows && logs[above] == logs[row])
             above++;
         if (above == rows->num_rows)
-            return rows->rows[row].us * gen__exp2((float)(x - logs[row]) / GEN__OCTAVE);
+            return rows->rows[row].us * exp2f((float)(x - logs[row]) / GEN__OCTAVE);
     } else {
         if (row == 0)
             return rows->rows[row].us;

@@ -2,10 +2,10 @@
  * The arguments of kda_decode: what is allowed, and the parameters that the
  * kernels get.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/kda_decode/kda_decode.h"
 
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,10 +3,10 @@
  * geometry of a launch, and an estimate of its time. Arguments are in
  * args.c, tensors and forms in inputs.c.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/kda_decode/kda_decode.h"
 
-#include "core/mathf.h"
+#include "families/common/mathf.h"
 #include "family/occupancy.h"
 
 #include <inttypes.h>
