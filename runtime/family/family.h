@@ -86,7 +86,7 @@ struct gen__key {
 
 /* What a variant takes of an SM: most of gen__blocks_per_sm(), done ahead. */
 struct gen__occupancy {
-    uint32_t shared;   /* bytes a block is charged; 0: not computed */
+    uint32_t shared;   /* bytes a block is charged */
     uint8_t blocks[4]; /* by threads and registers, for each kind of SM */
 };
 
@@ -94,7 +94,7 @@ struct gen__occupancy {
 struct gen__facts {
     uint32_t index; /* in the library */
     uint32_t threads, shared_dynamic, shared_static, cluster, registers;
-    struct gen__occupancy occupancy; /* may be left zero */
+    struct gen__occupancy occupancy; /* by gen__occupancy() */
     int32_t fact[GEN__MAX_FACTS];    /* in the order of gen__family.facts */
 };
 
