@@ -338,6 +338,8 @@ enum gen_status gen__kda_check_cu_seqlens(const char *family, const int32_t *dim
 /* The host's copy, NULL or not, says what the device's will be. */
 enum gen_status gen__kda_check_lengths(const char *family, const int32_t *dims, const int32_t *cu);
 
+/* Forms and numbers alone. */
+enum gen_status gen__kda_check_numbers(const char *family, const gen_kda_intra_args *a);
 /* kda_intra: inputs and numbers; and the kernel's parameters. */
 enum gen_status gen__kda_check_intra(const char *family, const int32_t *dims,
                                      const gen_kda_intra_args *a);
