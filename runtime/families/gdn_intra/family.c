@@ -4,7 +4,7 @@
  */
 #include "families/gdn_intra/gdn_intra.h"
 
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 #include "family/occupancy.h"
 
 #include <inttypes.h>

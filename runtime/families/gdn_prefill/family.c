@@ -7,7 +7,7 @@
 #include "families/gdn_intra/gdn_intra.h"
 #include "families/kda_prefill/kda_prefill.h"
 
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 #include "gdn_prefill/args.h"
 
 #include <string.h>
