@@ -231,6 +231,7 @@ const struct gen__family gen__family_gdn_prefill = {
     .tag = GEN_GDN_PREFILL,
     .problem_size = sizeof(gen_gdn_prefill_problem),
     .args_size = sizeof(gen_gdn_prefill_args),
+    GEN__ONE_INDEX(gdn_prefill, cu_seqlens),
     .params_size = sizeof(union any_params),
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
