@@ -1,6 +1,6 @@
 /* Lists of 64-bit indices: what a plan that begins with index32 makes of a call's arguments. */
 #include "family/index.h"
-#include "family/arguments.h"
+#include "family/extents.h"
 
 _Static_assert(sizeof(long long) == sizeof(int64_t), "params are of C's own types");
 
