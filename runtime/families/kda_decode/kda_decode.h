@@ -113,7 +113,7 @@ float gen__kda_decode_predict(const gen_problem *base, const gen_device *device,
                               const struct gen__facts *variant);
 void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
                           const struct gen__facts *variant, gen_plan *plan);
-enum { KDA_DECODE_NUM_REQUIRED = 3, KDA_DECODE_NUM_COORDS = 2, KDA_DECODE_NUM_FIELDS = 9 };
+enum { KDA_DECODE_NUM_REQUIRED = 3, KDA_DECODE_NUM_COORDS = 2, KDA_DECODE_NUM_FIELDS = 10 };
 extern const struct gen__axis gen__kda_decode_required[KDA_DECODE_NUM_REQUIRED];
 extern const char *const gen__kda_decode_coords[KDA_DECODE_NUM_COORDS];
 extern const struct gen__field gen__kda_decode_fields[KDA_DECODE_NUM_FIELDS];

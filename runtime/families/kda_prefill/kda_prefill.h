@@ -37,7 +37,7 @@ static inline int64_t gen__kda_prefill_gates(const int32_t *dims, uint32_t tag)
 }
 
 /* family.c */
-enum { KDA_PREFILL_NUM_FIELDS = 11, KDA_PREFILL_NUM_COORDS = 2 };
+enum { KDA_PREFILL_NUM_FIELDS = 12, KDA_PREFILL_NUM_COORDS = 2 };
 extern const struct gen__field gen__kda_prefill_fields[KDA_PREFILL_NUM_FIELDS];
 extern const char *const gen__kda_prefill_coords[KDA_PREFILL_NUM_COORDS];
 enum gen_status gen__kda_prefill_check(const gen_problem *base, struct gen__key *key);
