@@ -18,8 +18,14 @@ __device__ __forceinline__ float softplus(float x)
     return x > 20.f ? x : e < 1e-3f ? e * (1.f - 0.5f * e) : ln_2 * log2_fast(1.f + e); // e where 1 + e would lose it
 }
 
-// dy becomes the raw gate's gradient; what A_log takes of it is returned. 1 - s is the sigmoid of the other side: a
-// difference would have no digits where gates are at their bound.
+// s (1 - s), s the sigmoid, of which a difference would have no digits on either side.
+__device__ __forceinline__ float sigmoid_slope(float x)
+{
+    const float e = exp2_fast(-log2_e * fabsf(x)), s = rcp_fast(1.f + e);
+    return e * s * s;
+}
+
+// dy becomes the raw gate's gradient; what A_log takes of it is returned.
 __device__ __forceinline__ float gate_back(int gate, float lower_bound, float rate, float x, float &dy)
 {
     if (gate == GEN_KDA_GATE_SOFTPLUS) {
@@ -27,7 +33,7 @@ __device__ __forceinline__ float gate_back(int gate, float lower_bound, float ra
         dy *= -rate * sigmoid(x);
         return log_share;
     }
-    dy *= lower_bound * rate * (sigmoid(rate * x) * sigmoid(-rate * x));
+    dy *= lower_bound * rate * sigmoid_slope(rate * x);
     return dy * x;
 }
 
@@ -39,13 +45,11 @@ __device__ __forceinline__ float beta_of(int form, float x)
     return form == GEN_KDA_BETA_TWO_SIGMOID ? 2.f * s : s;
 }
 
-// s (1 - s) without a difference, which would have no digits.
 __device__ __forceinline__ float beta_back(int form, float x, float d)
 {
     if (form == GEN_KDA_BETA_GIVEN)
         return d;
-    x *= log2_e;
-    d *= rcp_fast(1.f + exp2_fast(-x)) * rcp_fast(1.f + exp2_fast(x));
+    d *= sigmoid_slope(x);
     return form == GEN_KDA_BETA_TWO_SIGMOID ? 2.f * d : d;
 }
 

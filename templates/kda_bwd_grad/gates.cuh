@@ -95,29 +95,39 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             d[i].x += more.x, d[i].y += more.y;
     }
 
-    // Through the activation, and stored. Sums over the part's rows are left in shared memory.
+    // Through an activation; d's sum over the rows, and what A_log takes of them, are added.
+    template <int form>
+    __device__ __forceinline__ void activate(const gen_kda_bwd_grad_params &p, const block_work &b, float2 (&d)[own],
+                                             float2 &sum, float &log_sum) const
+    {
+        const int channel = b.head * head_dim + column(), valid = b.chunk.rows - own * part();
+        const float rate = p.A_log ? exp2_fast(log2_e * ld_global(p.A_log + b.head)) : 1.f;
+        float2 bias = make_float2(0.f, 0.f);
+        if (p.dt_bias)
+            bias = make_float2(ld_global(p.dt_bias + channel), ld_global(p.dt_bias + channel + 1));
+#pragma unroll
+        for (int i = 0; i < own; i++) {
+            const float2 x = gate(i);
+            const float share = gate_back(form, p.lower_bound, rate, x.x + bias.x, d[i].x) +
+                                gate_back(form, p.lower_bound, rate, x.y + bias.y, d[i].y);
+            log_sum += i < valid ? share : 0.f;
+            sum.x += i < valid ? d[i].x : 0.f;
+            sum.y += i < valid ? d[i].y : 0.f;
+        }
+    }
+
+    // Stored; sums over the part's rows are left in shared memory.
     __device__ __forceinline__ void store(const gen_kda_bwd_grad_params &p, const block_work &b, float2 (&d)[own]) const
     {
-        const int channel = b.head * head_dim + column(), first = own * part();
+        const int first = own * part();
         const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim,
-                        at = (b.chunk.first + first) * stride + channel;
-        float2 sum = make_float2(0.f, 0.f), bias = sum;
+                        at = (b.chunk.first + first) * stride + b.head * head_dim + column();
+        float2 sum = make_float2(0.f, 0.f);
         float log_sum = 0.f;
-        if (p.gate != GEN_KDA_GATE_GIVEN) {
-            const float rate = p.A_log ? exp2_fast(log2_e * ld_global(p.A_log + b.head)) : 1.f;
-            if (p.dt_bias)
-                bias = make_float2(ld_global(p.dt_bias + channel), ld_global(p.dt_bias + channel + 1));
-#pragma unroll
-            for (int i = 0; i < own; i++) {
-                const float2 x = gate(i);
-                const float share = gate_back(p.gate, p.lower_bound, rate, x.x + bias.x, d[i].x) +
-                                    gate_back(p.gate, p.lower_bound, rate, x.y + bias.y, d[i].y);
-                if (first + i < b.chunk.rows) {
-                    log_sum += share;
-                    sum.x += d[i].x, sum.y += d[i].y;
-                }
-            }
-        }
+        if (p.gate == GEN_KDA_GATE_LOWER_BOUND)
+            activate<GEN_KDA_GATE_LOWER_BOUND>(p, b, d, sum, log_sum);
+        else if (p.gate == GEN_KDA_GATE_SOFTPLUS)
+            activate<GEN_KDA_GATE_SOFTPLUS>(p, b, d, sum, log_sum);
 #pragma unroll
         for (int i = 0; i < own; i++)
             if (first + i < b.chunk.rows) {

@@ -5,6 +5,8 @@
 #include "kda_bwd_grad/args.h"
 #include "lib/divide.cuh"
 #include "lib/opaque.cuh"
+#include "lib/reduce.cuh"
+#include "lib/swizzle.cuh"
 #include "lib/uniform.cuh"
 
 namespace kda_grad {
@@ -52,10 +54,29 @@ struct warp_place {
 
     __device__ __forceinline__ int row(int h) const { return 16 * block + lane / 4 + 8 * h; }
     __device__ __forceinline__ int column() const { return 32 * group + lane % 4 * 2; }
-    // For ldmatrix and stmatrix: matrix i has rows 8 (i % 2) and chunk 2 pair + i / 2 of the warp's.
-    __device__ __forceinline__ unsigned matrices(unsigned base, int pair) const
+
+    // Shared addresses that the lane gives to ldmatrix and stmatrix, of tiles at `base`. Constants make the others of them:
+    // tiles and 16 rows (2,048 bytes) are added, and before that chunks, of 16 bytes, XORed.
+    //
+    // The warp's rows, chunks 0 and 1: left operands.
+    __device__ __forceinline__ unsigned left(unsigned base) const
     {
-        return chunk_at(base, 16 * block + lane % 16, 4 * group + 2 * pair + lane / 16);
+        return swizzled<128>(base, 16 * block + lane % 16, lane / 16);
+    }
+    // Rows 0 to 15, the warp's first two chunks of columns: right operands, transposed.
+    __device__ __forceinline__ unsigned right(unsigned base) const
+    {
+        return swizzled<128>(base + group / 2 * cell, lane % 16, group % 2 * 4 + lane / 16);
+    }
+    // Rows 0 to 15, the chunks that the warp's rows are of: transposed left operands.
+    __device__ __forceinline__ unsigned transposed(unsigned base) const
+    {
+        return swizzled<128>(base, lane / 16 * 8 + lane % 8, 2 * block + lane / 8 % 2);
+    }
+    // The lane's own elements of rows of fp32, of the first octet and h = 0: floats_at().
+    template <int head_dim> __device__ __forceinline__ unsigned floats(unsigned base) const
+    {
+        return base + row(0) * head_dim * 4 + ((4 * group) ^ (lane / 4 % 4)) * 32 + lane % 4 * 8;
     }
 };
 
@@ -81,6 +102,16 @@ __device__ __forceinline__ block_work again(block_work b)
 template <int head_dim> __device__ __forceinline__ unsigned floats_at(unsigned base, int row, int octet)
 {
     return base + row * head_dim * 4 + (octet ^ row % 4) * 32;
+}
+
+// Sums of `count` numbers over all lanes, to all lanes.
+template <int count> __device__ __forceinline__ void sum_warp_all(float (&x)[count])
+{
+    reduce_rows<count, 32>(x);
+    const float mine = x[0];
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        x[i] = __shfl_sync(0xffffffffu, mine, i * (32 / count));
 }
 
 // The n-th chunk of a value head.

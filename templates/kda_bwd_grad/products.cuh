@@ -94,27 +94,37 @@ __device__ __forceinline__ void add_beta_sums(const block_work &b, const warp_pl
 
 // ---- A_kk ----
 
-// d_r = A_kk' d_v_new goes to where d_v_new is, and d_v to memory; rows' sums of d_r v begin beta's gradient.
+// The warp's rows and columns of A_kk' d_v_new.
 template <class T, int head_dim>
-__device__ __forceinline__ void make_values(const gen_kda_bwd_grad_params &p, const block_work &b, const warp_place &at,
-                                            const value_pairs &v)
+__device__ __forceinline__ void times_inverse(const block_work &b, const warp_place &at, float (&d)[4][4])
 {
     using L = layout<head_dim>;
-    float d[4][4] = {}, beta_sum[2] = {};
+    const unsigned from = at.transposed(b.base), right_from = at.right(b.base);
 #pragma unroll
     for (int s = 0; s < 4; s++)
         if (s >= at.block) {
             unsigned left[4], right[2][4];
-            load_chunks_first_trans(left, b.base + L::inverse, 16 * s, 2 * at.block);
+            ldmatrix_x4_trans(left, from + L::inverse + s * 2048);
             if (s == at.block)
                 upper_half(left);
 #pragma unroll
             for (int n = 0; n < 2; n++) {
-                load_rows_first_trans(right[n], b.base + L::grads, 16 * s, 4 * at.group + 2 * n);
+                ldmatrix_x4_trans(right[n], (right_from ^ n * 32) + L::grads + s * 2048);
                 mma_m16n8k16<T>(d[2 * n], left, right[n][0], right[n][1]);
                 mma_m16n8k16<T>(d[2 * n + 1], left, right[n][2], right[n][3]);
             }
         }
+}
+
+// d_r = A_kk' d_v_new goes to where d_v_new is, and d_v to memory; rows' sums of d_r v begin beta's gradient.
+template <class T, int head_dim>
+__device__ __forceinline__ void make_values(const gen_kda_bwd_grad_params &p, const block_work &b,
+                                            const warp_place &at, const value_pairs &v)
+{
+    using L = layout<head_dim>;
+    float d[4][4] = {}, beta_sum[2] = {};
+    times_inverse<T, head_dim>(b, at, d);
+    const unsigned own = at.right(b.base) + at.block * 2048;
     const float beta[2] = {ld_shared_f32(b.base + L::betas + at.row(0) * 4),
                            ld_shared_f32(b.base + L::betas + at.row(1) * 4)};
     barrier_sync(1 + at.group, 128); // the group's other warps read these columns until here
@@ -130,105 +140,102 @@ __device__ __forceinline__ void make_values(const gen_kda_bwd_grad_params &p, co
             d_r[i] = pack2<T>(x, y);
             d_v[i] = pack2<T>(x * beta[h], y * beta[h]);
         }
-        stmatrix_x4(at.matrices(b.base + L::grads, pair), d_r);
-        stmatrix_x4(at.matrices(b.base + L::d_qk, pair), d_v);
+        stmatrix_x4((own ^ pair * 32) + L::grads, d_r);
+        stmatrix_x4((own ^ pair * 32) + L::d_qk, d_v);
     }
     add_beta_sums<head_dim>(b, at, beta_sum, true);
     __syncwarp();
+    const int row = 16 * at.block + at.lane / 4, chunk = 4 * at.group + at.lane % 4;
     const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
-    unsigned short *const to = static_cast<unsigned short *>(p.d_v) + b.chunk.first * stride + b.head * head_dim;
+    unsigned short *const to = static_cast<unsigned short *>(p.d_v) + (b.chunk.first + row) * stride +
+                               b.head * head_dim + chunk * 8;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int row = 16 * at.block + 8 * i + at.lane / 4, chunk = 4 * at.group + at.lane % 4;
         unsigned word[4];
-        ld_shared_v4_u32(chunk_at(b.base + L::d_qk, row, chunk), word[0], word[1], word[2], word[3]);
-        if (row < b.chunk.rows)
-            st_global_v4_u32(to + row * stride + chunk * 8, word);
+        ld_shared_v4_u32(chunk_at(b.base + L::d_qk, row, chunk) + i * 1024, word[0], word[1], word[2], word[3]);
+        if (row + 8 * i < b.chunk.rows)
+            st_global_v4_u32(to + i * 8 * stride, word);
     }
 }
 
 // ---- among rows ----
 
-// The lower triangle of `factor` times left right', 16 x 16 blocks of it by the first ten warps from `lead` on. What is
-// below the diagonal is rounded; P's diagonal is kept as it is.
+// The lower triangle of `factor` times left right', 16 x 16 blocks of it by warps with numbers below ten. What is below
+// the diagonal is rounded; P's diagonal is kept as it is.
 template <class T, int head_dim, bool is_p>
 __device__ __forceinline__ void make_scores(const block_work &b, unsigned left, unsigned right, float factor, int number)
 {
     using L = layout<head_dim>;
     const int lane = threadIdx.x % 32;
+#pragma unroll 1
     for (; number < 10; number += L::warps) {
         const int r = (number >= 1) + (number >= 3) + (number >= 6), s = number - r * (r + 1) / 2;
+        const unsigned x_at = swizzled<128>(b.base + left + r * 2048, lane % 16, lane / 16),
+                       y_at = swizzled<128>(b.base + right + s * 2048, lane / 16 * 8 + lane % 8, lane / 8 % 2);
         float d[2][4] = {};
-#pragma unroll 1
-        for (int half = 0; half < head_dim / 64; half++)
 #pragma unroll
-            for (int step = 0; step < 4; step++) {
-                unsigned x[4], y[4];
-                load_rows_first(x, left + half * cell, 16 * r, 2 * step);
-                load_chunks_first(y, right + half * cell, 16 * s, 2 * step);
-                mma_m16n8k16<T>(d[0], x, y[0], y[1]);
-                mma_m16n8k16<T>(d[1], x, y[2], y[3]);
-            }
+        for (int step = 0; step < head_dim / 16; step++) {
+            unsigned x[4], y[4];
+            ldmatrix_x4(x, (x_at ^ step % 4 * 32) + step / 4 * cell);
+            ldmatrix_x4(y, (y_at ^ step % 4 * 32) + step / 4 * cell);
+            mma_m16n8k16<T>(d[0], x, y[0], y[1]);
+            mma_m16n8k16<T>(d[1], x, y[2], y[3]);
+        }
+        const int i = lane / 4, j = lane % 4 * 2;
+        const unsigned to = swizzled<128>(b.base + (is_p ? L::d_qk : L::d_kk) + r * 2048, i, 2 * s) + j * 2;
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
             for (int n = 0; n < 2; n++) {
-                const int i = 16 * r + lane / 4 + 8 * h, j = 16 * s + 8 * n + lane % 4 * 2;
+                const int below = r == s ? i + 8 * h - j - 8 * n : 16; // of the first element
                 const float x = d[n][2 * h] * factor, y = d[n][2 * h + 1] * factor;
-                st_shared_u32(chunk_at(b.base + (is_p ? L::d_qk : L::d_kk), i, 2 * s + n) + lane % 4 * 4,
-                              pack2<bf16>(j < i ? x : 0.f, j + 1 < i ? y : 0.f));
-                if (is_p && (j == i || j + 1 == i))
-                    st_shared_f32(b.base + L::diagonal + i * 4, j == i ? x : y);
+                st_shared_u32((to ^ n * 16) + h * 1024, pack2<bf16>(below > 0 ? x : 0.f, below > 1 ? y : 0.f));
+                if (is_p && below / 2 == 0 && below >= 0)
+                    st_shared_f32(b.base + L::diagonal + (16 * r + i + 8 * h) * 4, below ? y : x);
             }
     }
 }
 
 // ---- states ----
 
-// The right operand of a product over V: 16 columns of K, the k-th 16 of 64 of V.
-template <int head_dim, bool vk>
-__device__ __forceinline__ void load_columns(unsigned (&x)[4], unsigned state, int chunk, int half, int k)
-{
-    using L = layout<head_dim>;
-    if constexpr (vk) // rows of V; matrices in the other form's order
-        load_rows_first_trans(x, state + half * L::tile, k * 16, chunk);
-    else
-        load_chunks_first(x, state + chunk / 8 * L::tile + half * cell, chunk % 8 * 8, 2 * k);
-}
-
 // d = left state', of `count` left operands: the warp's 16 rows, and its columns of K.
 template <class T, int head_dim, bool vk, int count>
-__device__ __forceinline__ void times_state(float (&d)[count][4][4], const unsigned (&left)[count], unsigned state,
+__device__ __forceinline__ void times_state(float (&d)[count][4][4], unsigned base, const int (&left)[count], int state,
                                             const warp_place &at)
 {
-#pragma unroll 1
-    for (int half = 0; half < head_dim / 64; half++)
+    using L = layout<head_dim>;
+    const unsigned left_at = at.left(base);
+    // Rows of V (vk), or of K.
+    const unsigned right_at = vk ? at.right(base)
+                                 : swizzled<128>(base + at.group / 2 * L::tile,
+                                                 at.group % 2 * 32 + at.lane / 16 * 8 + at.lane % 8, at.lane / 8 % 2);
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            unsigned right[2][4];
+    for (int k = 0; k < head_dim / 16; k++) {
+        unsigned right[2][4];
 #pragma unroll
-            for (int n = 0; n < 2; n++)
-                load_columns<head_dim, vk>(right[n], state, 4 * at.group + 2 * n, half, k);
+        for (int n = 0; n < 2; n++)
+            if constexpr (vk) // matrices in the other form's order
+                ldmatrix_x4_trans(right[n], (right_at ^ n * 32) + state + k / 4 * L::tile + k % 4 * 2048);
+            else
+                ldmatrix_x4(right[n], (right_at ^ k % 4 * 32) + state + k / 4 * cell + n * 2048);
 #pragma unroll
-            for (int i = 0; i < count; i++) {
-                unsigned x[4];
-                load_rows_first(x, left[i] + half * cell, 16 * at.block, 2 * k);
+        for (int i = 0; i < count; i++) {
+            unsigned x[4];
+            ldmatrix_x4(x, (left_at ^ k % 4 * 32) + left[i] + k / 4 * cell);
 #pragma unroll
-                for (int n = 0; n < 4; n++)
-                    mma_m16n8k16<T>(d[i][n], x, right[n / 2][n % 2 * 2], right[n / 2][n % 2 * 2 + 1]);
-            }
+            for (int n = 0; n < 4; n++)
+                mma_m16n8k16<T>(d[i][n], x, right[n / 2][n % 2 * 2], right[n / 2][n % 2 * 2 + 1]);
         }
+    }
 }
 
 // Products of 8 elements of both states.
-template <class T, int head_dim>
-__device__ __forceinline__ void multiply_states(const block_work &b, int row, int chunk, float (&d)[8])
+template <class T, int head_dim> __device__ __forceinline__ void multiply_states(unsigned at, float (&d)[8])
 {
     using L = layout<head_dim>;
     unsigned x[4], y[4];
-    const unsigned at = chunk_at(row / 64 * L::tile, row % 64, chunk);
-    ld_shared_v4_u32(b.base + L::states + at, x[0], x[1], x[2], x[3]);
-    ld_shared_v4_u32(b.base + L::d_state + at, y[0], y[1], y[2], y[3]);
+    ld_shared_v4_u32(at + L::states, x[0], x[1], x[2], x[3]);
+    ld_shared_v4_u32(at + L::d_state, y[0], y[1], y[2], y[3]);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const float2 u = to_float2<T>(x[i]), v = to_float2<T>(y[i]);
@@ -244,27 +251,31 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
     constexpr int cells = head_dim / 64;
     float d[8] = {};
     if constexpr (vk) { // a warp has 64 columns of a part
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, chunk = warp % cells * 8 + lane % 8;
-        if (warp >= 4 * cells)
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp / cells;
+        if (part >= 4)
             return;
 #pragma unroll
-        for (int i = 0; i < head_dim / 16; i++)
-            multiply_states<T, head_dim>(b, warp / cells * (head_dim / 4) + 4 * i + lane / 8, chunk, d);
+        for (int i = 0; i < head_dim / 16; i++) {
+            const int row = part * (head_dim / 4) + 4 * i + lane / 8;
+            multiply_states<T, head_dim>(
+                chunk_at(b.base + row / 64 * L::tile, row % 64, warp % cells * 8 + lane % 8), d);
+        }
 #pragma unroll
         for (int distance = 8; distance < 32; distance *= 2)
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 d[i] += __shfl_xor_sync(0xffffffffu, d[i], distance);
         if (lane < 8) {
-            const unsigned to = b.base + L::state_sums + warp / cells * L::vector + chunk * 32;
+            const unsigned to = b.base + L::state_sums + part * L::vector + (warp % cells * 8 + lane) * 32;
             st_shared_v4_f32(to, make_float4(d[0], d[1], d[2], d[3]));
             st_shared_v4_f32(to + 16, make_float4(d[4], d[5], d[6], d[7]));
         }
     } else {
         const int row = threadIdx.x % head_dim, part = threadIdx.x / head_dim;
+        const unsigned at = chunk_at(b.base + row / 64 * L::tile, row % 64, part * (head_dim / 32));
 #pragma unroll
         for (int i = 0; i < head_dim / 32; i++)
-            multiply_states<T, head_dim>(b, row, part * (head_dim / 32) + i, d);
+            multiply_states<T, head_dim>(at ^ i * 16, d);
         st_shared_f32(b.base + L::state_sums + part * L::vector + row * 4,
                       ((d[0] + d[1]) + (d[2] + d[3])) + ((d[4] + d[5]) + (d[6] + d[7])));
     }
@@ -277,12 +288,12 @@ __device__ __forceinline__ void times_states(const gen_kda_bwd_grad_params &p, c
 {
     using L = layout<head_dim>;
     const int warp = threadIdx.x / 32;
-    times_state<T, head_dim, vk>(columns, {b.base + L::values}, b.base + L::d_state, at);
+    times_state<T, head_dim, vk, 1>(columns, b.base, {L::values}, L::d_state, at);
     sum_states<T, head_dim, vk>(b);
     __syncthreads(); // d_r is there
-    make_scores<T, head_dim, true>(b, b.base + L::outputs, b.base + L::values, p.scale, warp);
-    make_scores<T, head_dim, false>(b, b.base + L::grads, b.base + L::values, -1.f, L::warps - 1 - warp);
-    times_state<T, head_dim, vk>(sums, {b.base + L::grads, b.base + L::outputs}, b.base + L::states, at);
+    make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp);
+    make_scores<T, head_dim, false>(b, L::grads, L::values, -1.f, L::warps - 1 - warp);
+    times_state<T, head_dim, vk, 2>(sums, b.base, {L::grads, L::outputs}, L::states, at);
 }
 
 } // namespace kda_grad

@@ -12,33 +12,32 @@ namespace kda_grad {
 
 constexpr float half_bound = 54.1010640f; // 15 / 2 gates of -5 in base 2
 
-// A warp's rows of q, k and the cumulated gates, on their way to registers.
+// A warp's rows of q, k and the cumulated gates, on their way to registers. Rows beyond the chunk's are its last one.
 template <class T, int head_dim> struct row_inputs {
     using L = layout<head_dim>;
     lane_row<L::channels> q[L::own], k[L::own];
-    float gates[L::own][L::channels];
-    float beta; // of row i in lane i
+    float gates[L::own][L::channels], anchor[L::channels];
+    float beta; // of row i in lane i, 0 beyond the chunk's
 
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
     {
-        const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own, valid = b.chunk.rows;
-        const long long token = b.chunk.first, heads = p.shape.num_v_heads;
+        const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own, last = b.chunk.rows - 1;
+        const long long token = b.chunk.first, stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
         const int qk = b.qk_head * head_dim + lane * L::channels;
-        const float *const from = p.gk + (token * heads + b.head) * head_dim + lane * L::channels;
+        const float *const gk = p.gk + token * stride + b.head * head_dim + lane * L::channels;
+        const unsigned short *const q_rows = static_cast<const unsigned short *>(p.q.x) + token * p.q.stride + qk,
+                                    *const k_rows = static_cast<const unsigned short *>(p.k.x) + token * p.k.stride + qk;
 #pragma unroll
         for (int i = 0; i < L::own; i++) {
-            q[i] = k[i] = {};
-            load_row_floats(from + min(first + i, valid - 1) * heads * head_dim, gates[i]);
-            if (first + i < valid) {
-                q[i] = load_row<L::channels>(static_cast<const unsigned short *>(p.q.x) +
-                                             (token + first + i) * p.q.stride + qk);
-                k[i] = load_row<L::channels>(static_cast<const unsigned short *>(p.k.x) +
-                                             (token + first + i) * p.k.stride + qk);
-            }
+            const int row = min(first + i, last);
+            load_row_floats(gk + row * stride, gates[i]);
+            q[i] = load_row<L::channels>(q_rows + row * p.q.stride);
+            k[i] = load_row<L::channels>(k_rows + row * p.k.stride);
         }
+        load_row_floats(gk + min(first / 16 * 16, last) * stride, anchor);
         beta = 0.f;
-        if (lane < L::own && first + lane < valid)
-            beta = load_beta(p, b, first + lane);
+        if (lane < L::own && first + lane <= last)
+            beta = beta_of(p.beta_form, load_beta(p, b, first + lane));
     }
 
     // Raw.
@@ -50,43 +49,49 @@ template <class T, int head_dim> struct row_inputs {
     }
 };
 
-// The warp's rows of q and k as the forward pass has them, and what they were divided by (of row i in lane i).
+// The warp's rows of q and k as the forward pass has them, and what they were multiplied by: of row i in lanes from
+// i * 16 / own on, of k's 16 lanes later.
 template <int own, int channels> struct unit_rows {
     lane_row<channels> q[own], k[own];
-    float q_factor, k_factor;
+    float factor;
 };
 
-// x becomes what the forward pass makes of it, rounded as there; the factor is returned.
-template <class T, int channels> __device__ __forceinline__ float normalize(lane_row<channels> &row)
-{
-    float x[channels], sum = 0.f;
-    unpack<T>(row, x);
-#pragma unroll
-    for (int c = 0; c < channels; c++)
-        sum = fmaf(x[c], x[c], sum);
-    const float factor = rsqrt_fast(sum_warp(sum) + 1e-6f);
-#pragma unroll
-    for (int c = 0; c < channels; c++)
-        x[c] *= factor;
-    row = pack<T>(x);
-    return factor;
-}
-
+// What the forward pass makes of the rows, rounded as there; zeros beyond the chunk's.
 template <class T, int head_dim>
-__device__ __forceinline__ void normalize_rows(const row_inputs<T, head_dim> &in, bool norm,
+__device__ __forceinline__ void normalize_rows(const row_inputs<T, head_dim> &in, bool norm, int valid,
                                                unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &y)
 {
-    const int lane = threadIdx.x % 32;
-    y.q_factor = y.k_factor = 1.f;
+    using L = layout<head_dim>;
+    constexpr int own = L::own, channels = L::channels;
+    const int first = threadIdx.x / 32 * own;
+    float x[2 * own][channels], sum[2 * own];
 #pragma unroll
-    for (int i = 0; i < layout<head_dim>::own; i++) {
-        y.q[i] = in.q[i], y.k[i] = in.k[i];
-        if (norm) {
-            const float q = normalize<T>(y.q[i]), k = normalize<T>(y.k[i]);
-            y.q_factor = lane == i ? q : y.q_factor;
-            y.k_factor = lane == i ? k : y.k_factor;
-        }
+    for (int i = 0; i < 2 * own; i++) {
+        unpack<T>(i < own ? in.q[i] : in.k[i - own], x[i]);
+        sum[i] = 0.f;
+#pragma unroll
+        for (int c = 0; c < channels; c++)
+            sum[i] = fmaf(x[i][c], x[i][c], sum[i]);
     }
+    reduce_rows<2 * own, 32>(sum); // of number i in lanes from i * 32 / (2 * own) on
+    const float factor = norm ? rsqrt_fast(sum[0] + 1e-6f) : 1.f;
+    y.factor = factor;
+#pragma unroll
+    for (int i = 0; i < 2 * own; i++) {
+        const float mine = __shfl_sync(0xffffffffu, factor, i * (16 / own));
+#pragma unroll
+        for (int c = 0; c < channels; c++)
+            x[i][c] *= first + i % own < valid ? mine : 0.f;
+        (i < own ? y.q[i] : y.k[i - own]) = pack<T>(x[i]);
+    }
+}
+
+template <int channels> __device__ __forceinline__ void store_lane(unsigned to, const lane_row<channels> &x)
+{
+    if constexpr (channels == 4)
+        st_shared_v2_u32(to, x.word[0], x.word[1]);
+    else
+        st_shared_u32(to, x.word[0]);
 }
 
 // Vectors that a chunk's 16 rows share: their anchor, and what takes a sum there from the anchor before.
@@ -121,51 +126,42 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, 
     using L = layout<head_dim>;
     constexpr int channels = L::channels;
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own;
-    const unsigned offset = lane_offset<channels>(first / 8 * 8);
+    const unsigned to = b.base + ((lane_offset<channels>(first / 8 * 8) + first % 8 * 128) ^ first % 8 * 16),
+                   gates_to = floats_at<head_dim>(b.base + L::gates, first, lane * channels / 8) + lane * channels % 8 * 4;
     const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
-    const float *const gk =
-        p.gk + (static_cast<long long>(b.chunk.first) * p.shape.num_v_heads + b.head) * head_dim + lane * channels;
-    const float beta = first + lane < b.chunk.rows ? beta_of(p.beta_form, in.beta) : 0.f;
     float anchor[channels];
-    load_row_floats(gk + min(first / 16 * 16, b.chunk.rows - 1) * stride, anchor);
 #pragma unroll
     for (int c = 0; c < channels; c++)
-        anchor[c] -= half_bound;
-    store_vectors<head_dim>(b, gk, stride, anchor);
+        anchor[c] = in.anchor[c] - half_bound;
+    store_vectors<head_dim>(b, p.gk + b.chunk.first * stride + b.head * head_dim + lane * channels, stride, anchor);
     if (lane < L::own)
-        st_shared_f32(b.base + L::betas + (first + lane) * 4, beta);
+        st_shared_f32(b.base + L::betas + (first + lane) * 4, in.beta);
 #pragma unroll
     for (int i = 0; i < L::own; i++) {
-        const float beta_i = __shfl_sync(0xffffffffu, beta, i);
+        const float beta = __shfl_sync(0xffffffffu, in.beta, i);
         float x[channels], y[channels], z[channels];
         unpack<T>(unit.q[i], x);
         unpack<T>(unit.k[i], y);
 #pragma unroll
         for (int c = 0; c < channels; c++) {
-            const float e = exp2_fast(in.gates[i][c] - anchor[c]);
+            const float away = in.gates[i][c] - anchor[c], e = exp2_fast(away);
             x[c] *= e;
-            z[c] = y[c] * exp2_fast(anchor[c] - in.gates[i][c]);
-            y[c] *= beta_i * e;
+            z[c] = y[c] * exp2_fast(-away);
+            y[c] *= beta * e;
         }
-        store_tile_row(b.base + L::q_rows, offset, first % 8 + i, pack<bf16>(x));
-        store_tile_row(b.base + L::b_rows, offset, first % 8 + i, pack<bf16>(y));
-        store_tile_row(b.base + L::k_columns, offset, first % 8 + i, pack<bf16>(z));
-        const unsigned to =
-            floats_at<head_dim>(b.base + L::gates, first + i, lane * channels / 8) + lane * channels % 8 * 4;
+        store_lane<channels>((to ^ i * 16) + i * 128 + L::q_rows, pack<bf16>(x));
+        store_lane<channels>((to ^ i * 16) + i * 128 + L::b_rows, pack<bf16>(y));
+        store_lane<channels>((to ^ i * 16) + i * 128 + L::k_columns, pack<bf16>(z));
         if constexpr (channels == 4)
-            st_shared_v4_f32(to, make_float4(in.gates[i][0], in.gates[i][1], in.gates[i][2], in.gates[i][3]));
+            st_shared_v4_f32((gates_to ^ i % 4 * 32) + i * L::vector,
+                             make_float4(in.gates[i][0], in.gates[i][1], in.gates[i][2], in.gates[i][3]));
         else
-            st_shared_v2_f32(to, in.gates[i][0], in.gates[i][1]);
+            st_shared_v2_f32((gates_to ^ i % 4 * 32) + i * L::vector, in.gates[i][0], in.gates[i][1]);
     }
 }
 
-// The lane's channels of a row of fp32 in shared memory.
-template <int head_dim>
-__device__ __forceinline__ void load_floats(unsigned base, int row, float (&x)[layout<head_dim>::channels])
+template <int channels> __device__ __forceinline__ void load_lane(unsigned at, float (&x)[channels])
 {
-    constexpr int channels = layout<head_dim>::channels;
-    const int lane = threadIdx.x % 32;
-    const unsigned at = floats_at<head_dim>(base, row, lane * channels / 8) + lane * channels % 8 * 4;
     if constexpr (channels == 4) {
         const float4 all = ld_shared_v4_f32(at);
         x[0] = all.x, x[1] = all.y, x[2] = all.z, x[3] = all.w;
@@ -175,63 +171,94 @@ __device__ __forceinline__ void load_floats(unsigned base, int row, float (&x)[l
     }
 }
 
-// A row of q's or k's gradient: through the norm, whose result is y, and stored; or as it is, where value heads' gradients
-// are still to be added.
+// Rows of q's or k's gradient, and what P's diagonal adds: it times the other one's row.
 template <class T, int head_dim>
-__device__ __forceinline__ void store_gradient(const gen_kda_bwd_grad_params &p, const gen_kda_bwd_grad_rows &r,
-                                               const block_work &b, int row, const float (&y)[layout<head_dim>::channels],
-                                               float factor, float (&dy)[layout<head_dim>::channels])
+__device__ __forceinline__ void load_gradients(const block_work &b, int plane,
+                                               const lane_row<layout<head_dim>::channels> (&other)[layout<head_dim>::own],
+                                               float (&d)[layout<head_dim>::own][layout<head_dim>::channels])
 {
-    constexpr int channels = layout<head_dim>::channels;
-    const int lane = threadIdx.x % 32;
-    const long long to =
-        (static_cast<long long>(b.chunk.first + row) * p.shape.num_v_heads + b.head) * head_dim + lane * channels;
-    if (!r.d_x) {
-        if constexpr (channels == 4)
-            st_global_v4_f32<false>(r.d_heads + to, make_float4(dy[0], dy[1], dy[2], dy[3]));
-        else
-            st_global_v2_f32(r.d_heads + to, dy[0], dy[1]);
-        return;
-    }
-    if (p.qk_l2norm) {
-        float along = 0.f;
+    using L = layout<head_dim>;
+    constexpr int channels = L::channels;
+    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own;
+    const unsigned from = floats_at<head_dim>(b.base + plane, first, lane * channels / 8) + lane * channels % 8 * 4,
+                   diagonal = b.base + L::diagonal + first * 4;
+#pragma unroll
+    for (int i = 0; i < L::own; i++) {
+        float x[channels];
+        const float on_diagonal = ld_shared_f32(diagonal + i * 4);
+        load_lane<channels>((from ^ i % 4 * 32) + i * L::vector, d[i]);
+        unpack<T>(other[i], x);
 #pragma unroll
         for (int c = 0; c < channels; c++)
-            along = fmaf(y[c], dy[c], along);
-        along = sum_warp(along);
-#pragma unroll
-        for (int c = 0; c < channels; c++)
-            dy[c] = factor * fmaf(-along, y[c], dy[c]);
+            d[i][c] = fmaf(on_diagonal, x[c], d[i][c]);
     }
-    store_row(static_cast<unsigned short *>(r.d_x) + to, pack<T>(dy));
 }
 
-// What P's diagonal adds, and both rows of gradients.
+// Through the norm, whose results are y; `factors`: lanes from there on have them.
+template <class T, int own, int channels>
+__device__ __forceinline__ void through_norm(const lane_row<channels> (&y)[own], float factor, int factors,
+                                             float (&d)[own][channels])
+{
+    float along[own];
+#pragma unroll
+    for (int i = 0; i < own; i++) {
+        float x[channels];
+        unpack<T>(y[i], x);
+        along[i] = 0.f;
+#pragma unroll
+        for (int c = 0; c < channels; c++)
+            along[i] = fmaf(x[c], d[i][c], along[i]);
+    }
+    sum_warp_all(along);
+#pragma unroll
+    for (int i = 0; i < own; i++) {
+        const float mine = __shfl_sync(0xffffffffu, factor, factors + i * (16 / own));
+        float x[channels];
+        unpack<T>(y[i], x);
+#pragma unroll
+        for (int c = 0; c < channels; c++)
+            d[i][c] = mine * fmaf(-along[i], x[c], d[i][c]);
+    }
+}
+
+template <class T, int head_dim>
+__device__ __forceinline__ void store_gradients(const gen_kda_bwd_grad_params &p, const gen_kda_bwd_grad_rows &r,
+                                                const block_work &b,
+                                                const float (&d)[layout<head_dim>::own][layout<head_dim>::channels])
+{
+    using L = layout<head_dim>;
+    constexpr int channels = L::channels;
+    const int first = threadIdx.x / 32 * L::own;
+    const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim,
+                    to = (b.chunk.first + first) * stride + b.head * head_dim + threadIdx.x % 32 * channels;
+#pragma unroll
+    for (int i = 0; i < L::own; i++)
+        if (first + i < b.chunk.rows) {
+            if (r.d_x)
+                store_row(static_cast<unsigned short *>(r.d_x) + to + i * stride, pack<T>(d[i]));
+            else if constexpr (channels == 4)
+                st_global_v4_f32<false>(r.d_heads + to + i * stride, make_float4(d[i][0], d[i][1], d[i][2], d[i][3]));
+            else
+                st_global_v2_f32(r.d_heads + to + i * stride, d[i][0], d[i][1]);
+        }
+}
+
+// Gradients of raw q and k; or, where value heads' are still to be added, of what the norm makes of them.
 template <class T, int head_dim>
 __device__ __forceinline__ void store_rows(const gen_kda_bwd_grad_params &p, const block_work &b,
                                            const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit)
 {
     using L = layout<head_dim>;
-    const int first = threadIdx.x / 32 * L::own;
-#pragma unroll
-    for (int i = 0; i < L::own; i++) {
-        const int row = first + i;
-        if (row >= b.chunk.rows) // all lanes
-            break;
-        const float on_diagonal = ld_shared_f32(b.base + L::diagonal + row * 4);
-        float q[L::channels], k[L::channels], d_q[L::channels], d_k[L::channels];
-        unpack<T>(unit.q[i], q);
-        unpack<T>(unit.k[i], k);
-        load_floats<head_dim>(b.base + L::d_q, row, d_q);
-        load_floats<head_dim>(b.base + L::d_k, row, d_k);
-#pragma unroll
-        for (int c = 0; c < L::channels; c++) {
-            d_q[c] = fmaf(on_diagonal, k[c], d_q[c]);
-            d_k[c] = fmaf(on_diagonal, q[c], d_k[c]);
-        }
-        store_gradient<T, head_dim>(p, p.q, b, row, q, __shfl_sync(0xffffffffu, unit.q_factor, i), d_q);
-        store_gradient<T, head_dim>(p, p.k, b, row, k, __shfl_sync(0xffffffffu, unit.k_factor, i), d_k);
-    }
+    const bool norm = p.qk_l2norm && p.q.d_x;
+    float d[L::own][L::channels];
+    load_gradients<T, head_dim>(b, L::d_q, unit.k, d);
+    if (norm)
+        through_norm<T>(unit.q, unit.factor, 0, d);
+    store_gradients<T, head_dim>(p, p.q, b, d);
+    load_gradients<T, head_dim>(b, L::d_k, unit.q, d);
+    if (norm)
+        through_norm<T>(unit.k, unit.factor, 16, d);
+    store_gradients<T, head_dim>(p, p.k, b, d);
 }
 
 // Betas' gradients, of sums that the groups of columns have left.

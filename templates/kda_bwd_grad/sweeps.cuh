@@ -40,11 +40,25 @@ __device__ __forceinline__ void multiply(float (&d)[4][4], const unsigned (&left
         mma_m16n8k16<bf16>(d[n], left, right[n / 2][n % 2 * 2], right[n / 2][n % 2 * 2 + 1]);
 }
 
-__device__ __forceinline__ void load_right(unsigned (&x)[2][4], unsigned base, int row, const warp_place &at)
+__device__ __forceinline__ void load_right(unsigned (&x)[2][4], unsigned from)
 {
+    ldmatrix_x4_trans(x[0], from);
+    ldmatrix_x4_trans(x[1], from ^ 32);
+}
+
+// Sums over eight lanes that are four apart, of eight numbers: each lane is left with that of its number of the eight.
+template <int distance> __device__ __forceinline__ void add_rows(float (&x)[8], int lane)
+{
+    if constexpr (distance >= 4) {
+        constexpr int half = distance / 4;
+        const bool upper = lane & distance;
 #pragma unroll
-    for (int n = 0; n < 2; n++)
-        load_rows_first_trans(x[n], base, row, 4 * at.group + 2 * n);
+        for (int i = 0; i < half; i++) {
+            const float give = upper ? x[i] : x[i + half], keep = upper ? x[i + half] : x[i];
+            x[i] = keep + __shfl_xor_sync(0xffffffffu, give, distance);
+        }
+        add_rows<distance / 2>(x, lane);
+    }
 }
 
 // Columns' state share, relative to the block's anchor, and its sums times k- over the block's rows.
@@ -53,10 +67,12 @@ __device__ __forceinline__ void begin_columns(const block_work &b, const warp_pl
 {
     using L = layout<head_dim>;
     const column_vector anchor(b.base + L::anchors + at.block * L::vector, at), last(b.base + L::last_gate, at);
+    const unsigned own = at.right(b.base) + at.block * 2048;
+    float sum[8];
 #pragma unroll
     for (int pair = 0; pair < 2; pair++) {
         unsigned k[4];
-        ldmatrix_x4(k, at.matrices(b.base + L::k_columns, pair));
+        ldmatrix_x4(k, (own ^ pair * 32) + L::k_columns);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int n = 2 * pair + i;
@@ -65,17 +81,14 @@ __device__ __forceinline__ void begin_columns(const block_work &b, const warp_pl
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 d[n][e] *= move[e % 2];
-            float sum[2] = {fmaf(upper.x, d[n][0], lower.x * d[n][2]), fmaf(upper.y, d[n][1], lower.y * d[n][3])};
-#pragma unroll
-            for (int distance = 4; distance < 32; distance *= 2)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    sum[e] += __shfl_xor_sync(0xffffffffu, sum[e], distance);
-            if (at.lane < 4)
-                st_shared_v2_f32(b.base + L::key_sums + at.block * L::vector + (at.column() + 8 * n) * 4, sum[0],
-                                 sum[1]);
+            sum[2 * n] = fmaf(upper.x, d[n][0], lower.x * d[n][2]);
+            sum[2 * n + 1] = fmaf(upper.y, d[n][1], lower.y * d[n][3]);
         }
     }
+    add_rows<16>(sum, at.lane);
+    // Halves were given away from the greatest bit of the lane on.
+    const int number = at.lane / 4;
+    st_shared_f32(b.base + L::key_sums + at.block * L::vector + (at.column() + number / 2 * 8 + number % 2) * 4, sum[0]);
 }
 
 // d gets the blocks of rows behind and at the warp's own, in descending order, added.
@@ -83,17 +96,18 @@ template <int head_dim>
 __device__ __forceinline__ void sum_columns(const block_work &b, const warp_place &at, float (&d)[4][4])
 {
     using L = layout<head_dim>;
+    const unsigned from = at.transposed(b.base), right_from = at.right(b.base);
     float sum[4][4] = {};
 #pragma unroll 1
     for (int s = 3; s >= at.block; s--) {
         unsigned left[4], right[2][4];
         if (s < 3)
             column_vector(b.base + L::moves + s * L::vector, at).scale(sum);
-        load_chunks_first_trans(left, b.base + L::d_qk, 16 * s, 2 * at.block);
-        load_right(right, b.base + L::q_rows, 16 * s, at);
+        ldmatrix_x4_trans(left, from + s * 2048 + L::d_qk);
+        load_right(right, right_from + s * 2048 + L::q_rows);
         multiply(sum, left, right);
-        load_chunks_first_trans(left, b.base + L::d_kk, 16 * s, 2 * at.block);
-        load_right(right, b.base + L::b_rows, 16 * s, at);
+        ldmatrix_x4_trans(left, from + s * 2048 + L::d_kk);
+        load_right(right, right_from + s * 2048 + L::b_rows);
         multiply(sum, left, right);
     }
 #pragma unroll
@@ -109,6 +123,7 @@ template <int head_dim>
 __device__ __forceinline__ void sum_rows(const block_work &b, const warp_place &at, float scale, float (&d)[2][4][4])
 {
     using L = layout<head_dim>;
+    const unsigned from = at.left(b.base), right_from = at.right(b.base);
     const column_vector first(b.base + L::anchors, at);
 #pragma unroll
     for (int n = 0; n < 4; n++)
@@ -126,10 +141,10 @@ __device__ __forceinline__ void sum_rows(const block_work &b, const warp_place &
             move.scale(d[0]);
             move.scale(d[1]);
         }
-        load_right(right, b.base + L::k_columns, 16 * s, at);
-        load_rows_first(left, b.base + L::d_kk, 16 * at.block, 2 * s);
+        load_right(right, right_from + s * 2048 + L::k_columns);
+        ldmatrix_x4(left, (from ^ s * 32) + L::d_kk);
         multiply(d[0], left, right);
-        load_rows_first(left, b.base + L::d_qk, 16 * at.block, 2 * s);
+        ldmatrix_x4(left, (from ^ s * 32) + L::d_qk);
         multiply(d[1], left, right);
     }
 }
@@ -144,18 +159,18 @@ __device__ __forceinline__ void make_gradients(const block_work &b, const warp_p
     const column_vector anchor(b.base + L::anchors + at.block * L::vector, at);
     const float beta[2] = {ld_shared_f32(b.base + L::betas + at.row(0) * 4),
                            ld_shared_f32(b.base + L::betas + at.row(1) * 4)};
+    const unsigned own = at.right(b.base) + at.block * 2048, gates_at = at.floats<head_dim>(b.base) + L::gates;
     float beta_sum[2] = {};
 #pragma unroll
     for (int pair = 0; pair < 2; pair++) {
         unsigned q[4], bk[4], k[4];
-        ldmatrix_x4(q, at.matrices(b.base + L::q_rows, pair));
-        ldmatrix_x4(bk, at.matrices(b.base + L::b_rows, pair));
-        ldmatrix_x4(k, at.matrices(b.base + L::k_columns, pair));
+        ldmatrix_x4(q, (own ^ pair * 32) + L::q_rows);
+        ldmatrix_x4(bk, (own ^ pair * 32) + L::b_rows);
+        ldmatrix_x4(k, (own ^ pair * 32) + L::k_columns);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int n = 2 * pair + i / 2, h = i % 2;
-            const unsigned gate_at =
-                floats_at<head_dim>(b.base + L::gates, at.row(h), 4 * at.group + n) + at.lane % 4 * 8;
+            const unsigned gate_at = (gates_at ^ n * 32) + h * (8 * L::vector);
             const float2 gate = ld_shared_v2_f32(gate_at), q_plus = to_float2<bf16>(q[i]),
                          b_plus = to_float2<bf16>(bk[i]), k_minus = to_float2<bf16>(k[i]);
             float d_g[2];
@@ -181,12 +196,12 @@ __device__ __forceinline__ void make_gradients(const block_work &b, const warp_p
 template <int head_dim>
 __device__ __forceinline__ void store_floats(unsigned to, const warp_place &at, const float (&d)[4][4])
 {
+    to = at.floats<head_dim>(to);
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            st_shared_v2_f32(floats_at<head_dim>(to, at.row(h), 4 * at.group + n) + at.lane % 4 * 8, d[n][2 * h],
-                             d[n][2 * h + 1]);
+            st_shared_v2_f32((to ^ n * 32) + h * (8 * layout<head_dim>::vector), d[n][2 * h], d[n][2 * h + 1]);
 }
 
 } // namespace kda_grad
