@@ -1,7 +1,7 @@
 /* The chunked form's problem on the host, for the nine families that share it. */
 #include "families/kda/chunk.h"
 
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 #include "family/occupancy.h"
 
 #include <inttypes.h>
