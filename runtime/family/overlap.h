@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#define GEN__MAX_EXTENTS 20
+#define GEN__MAX_EXTENTS 24
 #define GEN__EXTENT_RANK 3
 #define GEN__EXTENT_MOST (INT64_C(1) << 56) /* bytes; no memory has more addresses */
 
