@@ -1,4 +1,5 @@
 /* gen_explain(): the whole of a selection as text. And the log's lines of selections. */
+#include "family/index.h"
 #include "select/select.h"
 
 #include <math.h>
@@ -50,8 +51,7 @@ static void put_head(struct gen__text *out, const struct gen__query *query)
                   flags & GEN_BATCH_INVARIANT ? "flag      batch-invariant\n" : "",
                   flags & GEN_SERIAL_LAUNCH ? "flag      serial launch\n" : "");
     if (query->problem->max_workspace_mib)
-        gen__text_add(out, "limit     %u MiB of workspace\n",
-                      query->problem->max_workspace_mib);
+        gen__text_add(out, "limit     %u MiB of workspace\n", query->problem->max_workspace_mib);
     gen__text_add(out, "device    %.63s", d->name);
     if (d->backend == GEN_BACKEND_CPU) {
         gen__text_add(out, "\n");
@@ -246,6 +246,27 @@ static bool put_parts(struct gen__text *out, const struct gen__query *query,
     return room;
 }
 
+/* The same for the launch that lists of 64-bit indices take. */
+static bool put_index(struct gen__text *out, const struct gen__query *query,
+                      const struct gen__choice *choice)
+{
+    struct gen__part part;
+    struct gen__query index;
+    struct gen__choice index_choice;
+    gen_plan plan;
+    if (!gen__index_dtype(query->family, query->problem))
+        return true;
+    memset(&plan, 0, sizeof(plan));
+    query->family->plan(query->problem, query->device, choice->facts, &plan);
+    gen__index_problem(query->family, query->problem, plan.dims, &part);
+    if (gen__query(query->library, query->device, &part.problem.base, &index))
+        return true;
+    gen__text_add(out, "before launch 0  %s ", index.family->name);
+    put_problem(out, &index);
+    gen__text_add(out, "\n");
+    return put_choice(out, &index, &index_choice);
+}
+
 static bool explain(struct gen__text *out, const struct gen__query *query)
 {
     struct gen__choice choice;
@@ -259,7 +280,8 @@ static bool explain(struct gen__text *out, const struct gen__query *query)
         gen__text_add(out, "rule      the problem is empty: nothing to launch\n");
         return true;
     }
-    return put_choice(out, query, &choice) && (!choice.facts || put_parts(out, query, &choice));
+    return put_choice(out, query, &choice) &&
+           (!choice.facts || (put_index(out, query, &choice) && put_parts(out, query, &choice)));
 }
 
 enum gen_status gen_explain(const gen_library *library, const gen_device *device,
