@@ -151,7 +151,7 @@ static void read_decode(struct ffi_call *call, struct decode *in)
     in->state = ffi_tensor(call, "state", "=svde", FFI_FP32);
     in->slots = ffi_optional(call, "slots", ffi_next_rank(call) == 1 ? "=n" : "nc", FFI_INT32);
     in->accepted = ffi_optional(call, "accepted", "=n", FFI_INT32);
-    in->cu_seqlens = ffi_optional(call, "cu_seqlens", "=u", FFI_INT32);
+    in->cu_seqlens = ffi_index(call, "cu_seqlens", "=u");
     const int64_t most = ffi_optional_int(call, "num_tokens");
     in->scale = ffi_float(call, "scale", ffi_usual_scale(call));
     in->lower_bound = ffi_float(call, "lower_bound", 0);
@@ -181,7 +181,8 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, const struct decod
         .state = ffi_data(in->state),
         .slots = ffi_data(in->slots),
         .accepted = ffi_data(in->accepted),
-        .cu_seqlens = ffi_data(in->cu_seqlens),
+        .cu_seqlens = ffi_index_32(in->cu_seqlens),
+        .cu_seqlens_64 = ffi_index_64(in->cu_seqlens),
         .q_stride = ffi_token_stride(call, kda->q, "q", 2),
         .k_stride = ffi_token_stride(call, kda->k, "k", 2),
         .v_stride = ffi_token_stride(call, kda->v, "v", 2),
@@ -227,6 +228,7 @@ int __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args, 
         .gate_dtype = ffi_dtype(in.kda.g),
         .beta_dtype = ffi_dtype(in.kda.beta),
         .state_layout = in.v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
+        .index_dtype = call.index_dtype,
     };
     const gen_kda_decode_args a = decode_args(&call, &in);
     return ffi_run(&call, &problem.base, &a.base);
@@ -283,6 +285,7 @@ static gen_kda_prefill_args prefill_args(struct ffi_call *call, const struct pre
         .A_log = ffi_data(kda->a_log),
         .dt_bias = ffi_data(kda->dt_bias),
         .cu_seqlens = in->sequences.cu_seqlens,
+        .cu_seqlens_64 = in->sequences.cu_seqlens_64,
         .initial_state = ffi_data(in->initial),
         .final_state = ffi_data(in->final),
         .o = ffi_data(kda->o),
@@ -328,6 +331,7 @@ int __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args,
         .beta_dtype = ffi_dtype(in.kda.beta),
         .safe_gate = in.safe,
         .segment_chunks = in.segment,
+        .index_dtype = in.sequences.index_dtype,
     };
     const gen_kda_prefill_args a = prefill_args(&call, &in);
     return ffi_run(&call, &problem.base, &a.base);

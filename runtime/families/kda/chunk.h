@@ -33,7 +33,7 @@ enum kda_dim {
     KDA_SEGMENT_CHUNKS = KDA_NUM_DIMS,
     KDA_ALL_DIMS
 };
-_Static_assert(KDA_ALL_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_ALL_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 extern const struct gen__axis gen__kda_required[];
 enum { KDA_NUM_REQUIRED = 2, KDA_INTRA_NUM_REQUIRED = 3 /* and safe_gate */ };

@@ -27,7 +27,7 @@
 
 /* gen_plan.dims: those of stages, and `keep`. */
 enum { KDA_BWD_KEEP = KDA_NUM_DIMS, KDA_BWD_NUM_DIMS };
-_Static_assert(KDA_BWD_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_BWD_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* Launches of a plan with tokens, in order. */
 enum kda_bwd_launch {

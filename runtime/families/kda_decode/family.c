@@ -47,6 +47,7 @@ static const struct gen__field fields[] = {
     {FIELD(gate_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {FIELD(beta_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {"layout", offsetof(gen_kda_decode_problem, state_layout), layout_names, 2, GEN_KDA_STATE_VK},
+    GEN__INDEX_FIELD(gen_kda_decode_problem),
 };
 #undef FIELD
 
@@ -259,6 +260,7 @@ const struct gen__family gen__family_kda_decode = {
     .tag = GEN_KDA_DECODE,
     .problem_size = sizeof(gen_kda_decode_problem),
     .args_size = sizeof(gen_kda_decode_args),
+    GEN__ONE_INDEX(kda_decode, cu_seqlens),
     .params_size = sizeof(struct gen_kda_decode_params),
     .required = required,
     .num_required = sizeof required / sizeof *required,

@@ -35,7 +35,7 @@ enum kda_decode_dim {
     KDA_DECODE_LAYOUT,
     KDA_DECODE_NUM_DIMS
 };
-_Static_assert(KDA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_DECODE_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* The tensors in the order of tensors(). */
 enum kda_decode_tensor {

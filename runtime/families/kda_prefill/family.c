@@ -17,6 +17,7 @@ static const char *const coords[] = {"states", "seq_len"};
 static const struct gen__field fields[] = {
     GEN__KDA_FIELDS(gen_kda_prefill_problem),
     {GEN__KDA_FIELD(gen_kda_prefill_problem, segment_chunks), NULL, 0, 0},
+    GEN__INDEX_FIELD(gen_kda_prefill_problem),
 };
 GEN__KDA_FIELDS_ARE_DIMS(gen_kda_prefill_problem);
 
@@ -359,6 +360,7 @@ const struct gen__family gen__family_kda_prefill = {
     .tag = GEN_KDA_PREFILL,
     .problem_size = sizeof(gen_kda_prefill_problem),
     .args_size = sizeof(gen_kda_prefill_args),
+    GEN__ONE_INDEX(kda_prefill, cu_seqlens),
     .params_size = sizeof(union any_params),
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
