@@ -200,7 +200,12 @@ static inline enum gen_status check_apart(const struct gen__family *family, cons
     }
     count += family->extents(plan->dims, args, extents + count);
     if (plan->workspace_bytes)
-        gen__writes(&extents[count++], "workspace", workspace, (int64_t)plan->workspace_bytes);
+        extents[count++] = (struct gen__extent){.begin = (uintptr_t)workspace,
+                                                .end = (uintptr_t)workspace + plan->workspace_bytes,
+                                                .name = "workspace",
+                                                .written = true,
+                                                .at = workspace,
+                                                .width = (int64_t)plan->workspace_bytes};
     return gen__check_apart(family->name, extents, count);
 }
 

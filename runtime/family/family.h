@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "family/overlap.h"
 #include "gen.h"
+#include "reference/inputs.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -33,7 +34,6 @@ struct gen__axis {
 #define GEN__MAX_REQUIRED 8
 #define GEN__MAX_COORDS 4
 #define GEN__MAX_FACTS 12
-#define GEN__MAX_TENSORS 24
 #define GEN__MAX_PARAMS 1024
 #define GEN__PARAMS_ALIGNMENT 64 /* as tensor maps have it */
 #define GEN__MAX_PART_PROBLEM 128
@@ -126,20 +126,9 @@ struct gen__key {
     bool empty;                       /* nothing to launch */
 };
 
-/* Sets the first three codes, the others to 0: in one store, for they are read as one word, which
- * would otherwise wait. */
-static inline void gen__set_codes(struct gen__key *key, uint32_t a, uint32_t b, uint32_t c)
-{
-    const union {
-        uint8_t codes[GEN__MAX_REQUIRED];
-        uint64_t word;
-    } required = {.codes = {(uint8_t)a, (uint8_t)b, (uint8_t)c}};
-    memcpy(key->codes, &required.word, sizeof key->codes);
-}
-
 /* What a variant takes of an SM: most of gen__blocks_per_sm(), done ahead. */
 struct gen__occupancy {
-    uint32_t shared;   /* bytes a block is charged; 0: not computed */
+    uint32_t shared;   /* bytes a block is charged */
     uint8_t blocks[4]; /* by threads and registers, for each kind of SM */
 };
 
@@ -147,76 +136,9 @@ struct gen__occupancy {
 struct gen__facts {
     uint32_t index; /* in the library */
     uint32_t threads, shared_dynamic, shared_static, cluster, registers;
-    struct gen__occupancy occupancy; /* may be left zero */
+    struct gen__occupancy occupancy; /* by gen__occupancy() */
     int32_t fact[GEN__MAX_FACTS];    /* in the order of gen__family.facts */
 };
-
-/* How the tuner and the tests fill a tensor before a launch. */
-enum gen__fill {
-    GEN__FILL_NORMAL,  /* standard normal times `amount`, `mean` and `common` added */
-    GEN__FILL_UNIFORM, /* uniform in [0, amount) */
-    GEN__FILL_SIGNS,   /* plus or minus `amount` */
-    GEN__FILL_SLOTS,   /* a permutation of distinct slots below `amount` */
-    GEN__FILL_POISON,  /* written by the kernel: NaN bytes before it */
-    GEN__FILL_FAMILY   /* by gen__family.fill: lengths, tables, offsets */
-};
-
-/* Inputs on which a kernel goes wrong that standard normal numbers let pass: what is lost of sums
- * in one direction, or where operands leave their type, cancels there or does not occur. */
-enum gen__data {
-    GEN__DATA_NORMAL,     /* what tensors() says */
-    GEN__DATA_ONES,       /* values are 1 */
-    GEN__DATA_MEAN1,      /* values have mean 1 */
-    GEN__DATA_CONSTANT,   /* all rows of queries, of keys and of values are the same */
-    GEN__DATA_CORRELATED, /* keys are one direction and some noise */
-    GEN__DATA_EXTREME,    /* keys and values as great as the type has them */
-    GEN__NUM_DATA
-};
-
-/* What a fill is asked for, beside random numbers of a seed. */
-struct gen__fill_options {
-    uint64_t seed;
-    bool padding;    /* entries that name nothing: every third slot, page, record */
-    bool non_finite; /* NaN where nobody may look, or in a state */
-    bool poisoned;   /* NaN in all values (or the state) of one head of one request: all of its
-                        outputs are NaN by the reference, and nobody else's are */
-    bool ordered;    /* slots and pages in ascending order, not shuffled */
-};
-
-enum gen__role { GEN__IN, GEN__OUT, GEN__INOUT };
-
-/* A tensor argument: where its pointer stands in the argument struct, its
- * extent, and what a correct result is. Zero where nothing is said. */
-struct gen__tensor {
-    const char *name;
-    uint32_t pointer_offset; /* in the argument struct */
-    enum gen_dtype dtype;
-    enum gen__role role;
-    enum gen__fill fill;
-    double amount;
-    /* Of normal numbers: added to all of them, and so much of one normal row of `width` elements,
-     * the same for each row. */
-    double mean, common;
-    uint32_t width;
-    uint64_t count; /* elements; 0: the pointer is NULL, or a view's */
-    bool cold;      /* the tuner rotates it through several copies */
-    /* Outputs: the greatest relative Frobenius error, of the whole and, where `row` is not 0, of
-     * each run of so many elements (row_tolerance, 0: the same); or, where `absolute` is not 0, of
-     * each element by itself. */
-    double tolerance, row_tolerance, absolute;
-    uint32_t row;
-    double bias; /* Of 16 bits: the most that all errors add up to, of all magnitudes; 0: any. */
-    bool rounded_once; /* of 16 bits: each within one rounding of what exact() gives */
-    /* A view: lies in the memory of tensor view_of - 1, from element view_at on. */
-    uint32_t view_of;
-    uint64_t view_at;
-};
-
-/* The first fields of one: GEN__TENSOR(gen_scale_args, x, GEN_DTYPE_FP32, GEN__IN,
- * GEN__FILL_NORMAL, 1.0, count). */
-#define GEN__TENSOR(args, member, type, part, kind, size, elements)                             \
-    .name = #member, .pointer_offset = offsetof(args, member), .dtype = (type), .role = (part), \
-    .fill = (kind), .amount = (size), .count = (uint64_t)(elements)
 
 /* A launch of a plan that is left to another family: the merge behind a split
  * attention, say. */
@@ -339,14 +261,6 @@ struct gen__family {
     bool (*data)(const gen_problem *problem, enum gen__data kind, const gen_args *args,
                  struct gen__tensor *tensors);
 };
-
-/* gen__family.fits of a family whose every variant serves every problem of its required key. */
-static inline const char *gen__fits_always(const gen_problem *problem, const gen_device *device,
-                                           const struct gen__facts *variant)
-{
-    (void)problem, (void)device, (void)variant;
-    return NULL;
-}
 
 /* Every family this runtime was built with, sorted by name. */
 extern const struct gen__family *const gen__families[];

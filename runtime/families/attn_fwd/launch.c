@@ -2,9 +2,9 @@
  * The arguments of attn_fwd and the parameters of its launch: what is allowed,
  * where things lie, and the tensor maps of queries, keys and values.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/attn_fwd/attn_fwd.h"
-#include "cuda/tensor_map.h"
+#include "families/common/tensor_map.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "families/kda/stage.h"
 
 #include "reference/scatter.h"
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 #include "reference/half.h"
 
 #include <inttypes.h>

@@ -2,8 +2,8 @@
 #ifndef GEN_FAMILIES_MLA_H
 #define GEN_FAMILIES_MLA_H
 
-#include "family/arguments.h"
-#include "core/fastdiv.h"
+#include "families/common/arguments.h"
+#include "families/common/fastdiv.h"
 #include "families/mla_decode/api.h"
 #include "mla_decode/args.h"
 
