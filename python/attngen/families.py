@@ -124,6 +124,15 @@ def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
     sigmoid, twice that with allow_neg_eigval.
     Returns o, as v.
     """
+    return _recurrent_decode("kda_decode", q, k, v, g, beta, state, A_log, _bias(dt_bias, g), slots, accepted,
+                             cu_seqlens, num_tokens, scale, use_qk_l2norm_in_kernel, use_gate_in_kernel,
+                             use_beta_sigmoid_in_kernel, allow_neg_eigval, lower_bound, state_v_first, write,
+                             zero_padding, out, library, flags, workspace)
+
+
+def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens, num_tokens, scale,
+                      use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
+                      lower_bound, state_v_first, write, zero_padding, out, library, flags, workspace):
     xp = kind_of(q)
     if out is None:
         out = xp.like(v)
@@ -131,12 +140,28 @@ def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
         A_log = dt_bias = None
     if write not in _WRITE:
         raise ValueError(f"write is {write!r}; allowed: 'last', 'each', 'none'")
-    answer = xp.call("kda_decode", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
-                   state, xp.int32(slots), xp.int32(accepted), xp.index(cu_seqlens), num_tokens, scale,
+    answer = xp.call(name, _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, dt_bias, state,
+                   xp.int32(slots), xp.int32(accepted), xp.index(cu_seqlens), num_tokens, scale,
                    lower_bound if use_gate_in_kernel else None, _gate_form(use_gate_in_kernel, lower_bound),
                    _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
                    _WRITE[write], zero_padding)
     return xp.give(out) if answer is None else answer
+
+
+def gdn_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None, accepted=None, cu_seqlens=None,
+               num_tokens=None, scale=None, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
+               use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, state_v_first=False, write="last",
+               zero_padding=False, out=None, library=None, flags=0, workspace=None):
+    """Gated DeltaNet decode: kda_decode with one gate a token and head, g: [B, T, HV].
+
+    All else is as in kda_decode; with use_gate_in_kernel the gate is -exp(A_log) softplus(g + dt_bias), A_log and
+    dt_bias: [HV] float32.
+    Returns o, as v.
+    """
+    return _recurrent_decode("gdn_decode", q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens,
+                             num_tokens, scale, use_qk_l2norm_in_kernel, use_gate_in_kernel,
+                             use_beta_sigmoid_in_kernel, allow_neg_eigval, None, state_v_first, write, zero_padding,
+                             out, library, flags, workspace)
 
 
 def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,
@@ -158,6 +183,16 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     the sequences' chunks one behind the other; B * ceil(T / 64) of them, with cu_seqlens T // 64 + N.
     Returns (o, final_state), o as v; final_state is None where it is neither given nor asked for.
     """
+    return _recurrent_prefill("kda_prefill", q, k, v, g, beta, scale, initial_state, output_final_state,
+                              use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
+                              safe_gate, lower_bound, state_v_first, cu_seqlens, max_seqlen, A_log, _bias(dt_bias, g),
+                              segment_chunks, out, final_state, states, library, flags, workspace)
+
+
+def _recurrent_prefill(name, q, k, v, g, beta, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel,
+                       use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval, safe_gate, lower_bound,
+                       state_v_first, cu_seqlens, max_seqlen, A_log, dt_bias, segment_chunks, out, final_state, states,
+                       library, flags, workspace):
     xp = kind_of(q)
     if out is None:
         out = xp.like(v)
@@ -168,12 +203,28 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     gate = _gate_form(use_gate_in_kernel, lower_bound)
     if not use_gate_in_kernel:
         A_log = dt_bias = None
-    answer = xp.call("kda_prefill", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
+    answer = xp.call(name, _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, dt_bias,
                    initial_state, final_state, states, xp.index(cu_seqlens), max_seqlen, scale,
                    lower_bound if gate == 2 else None, gate,
                    _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
                    bool(safe_gate or gate == 2), segment_chunks)
     return (xp.give(out), xp.give(final_state)) if answer is None else answer
+
+
+def gdn_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,
+                use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
+                allow_neg_eigval=False, state_v_first=False, cu_seqlens=None, max_seqlen=None, A_log=None, dt_bias=None,
+                segment_chunks=0, out=None, final_state=None, states=None, library=None, flags=0, workspace=None):
+    """Gated DeltaNet prefill: kda_prefill with one gate a token and head, g: [B, T, HV], of any size.
+
+    All else is as in kda_prefill; with use_gate_in_kernel the gate is -exp(A_log) softplus(g + dt_bias), A_log and
+    dt_bias: [HV] float32.
+    Returns (o, final_state), o as v; final_state is None where it is neither given nor asked for.
+    """
+    return _recurrent_prefill("gdn_prefill", q, k, v, g, beta, scale, initial_state, output_final_state,
+                              use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
+                              False, None, state_v_first, cu_seqlens, max_seqlen, A_log, dt_bias, segment_chunks, out,
+                              final_state, states, library, flags, workspace)
 
 
 def kda_gate(g, *, A_log=None, dt_bias=None, lower_bound=None, use_gate_in_kernel=True, q=None, k=None,
@@ -278,5 +329,5 @@ def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqle
     return xp.give(out) if answer is None else answer
 
 
-ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, kda_gate, kda_chunk_intra,
-                               kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}
+ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode, gdn_prefill,
+                               kda_gate, kda_chunk_intra, kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}

@@ -13,6 +13,8 @@
 #include <attngen/kda_chunk_h.h>
 #include <attngen/kda_chunk_intra.h>
 #include <attngen/kda_chunk_o.h>
+#include <attngen/gdn_decode.h>
+#include <attngen/gdn_prefill.h>
 #include <attngen/kda_decode.h>
 #include <attngen/kda_gate.h>
 #include <attngen/kda_gate_bwd.h>
@@ -125,6 +127,28 @@ static const struct family families[] = {
       F(gen_kda_prefill_problem, dtype), F(gen_kda_prefill_problem, gate_dtype),
       F(gen_kda_prefill_problem, beta_dtype), F(gen_kda_prefill_problem, safe_gate),
       F(gen_kda_prefill_problem, segment_chunks), INDEX(gen_kda_prefill_problem)}},
+    {"gdn_decode",
+     GEN_GDN_DECODE,
+     sizeof(gen_gdn_decode_problem),
+     {F(gen_gdn_decode_problem, batch),
+      F(gen_gdn_decode_problem, num_tokens),
+      F(gen_gdn_decode_problem, num_qk_heads),
+      F(gen_gdn_decode_problem, num_v_heads),
+      F(gen_gdn_decode_problem, head_dim),
+      F(gen_gdn_decode_problem, dtype),
+      F(gen_gdn_decode_problem, gate_dtype),
+      F(gen_gdn_decode_problem, beta_dtype),
+      {"layout", offsetof(gen_gdn_decode_problem, state_layout), 0},
+      INDEX(gen_gdn_decode_problem)}},
+    {"gdn_prefill",
+     GEN_GDN_PREFILL,
+     sizeof(gen_gdn_prefill_problem),
+     {F(gen_gdn_prefill_problem, batch), F(gen_gdn_prefill_problem, seq_len),
+      F(gen_gdn_prefill_problem, num_tokens), F(gen_gdn_prefill_problem, num_qk_heads),
+      F(gen_gdn_prefill_problem, num_v_heads), F(gen_gdn_prefill_problem, head_dim),
+      F(gen_gdn_prefill_problem, dtype), F(gen_gdn_prefill_problem, gate_dtype),
+      F(gen_gdn_prefill_problem, beta_dtype), F(gen_gdn_prefill_problem, safe_gate),
+      F(gen_gdn_prefill_problem, segment_chunks), INDEX(gen_gdn_prefill_problem)}},
     STAGE("kda_gate", GEN_KDA_GATE),
     STAGE("kda_chunk_intra", GEN_KDA_CHUNK_INTRA),
     STAGE("kda_recompute_wu", GEN_KDA_RECOMPUTE_WU),

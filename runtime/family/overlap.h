@@ -13,7 +13,7 @@
 #define GEN__EXTENT_RANK 3
 
 /* A tensor in memory: `width` contiguous bytes, count[i] times at a distance of stride[i] bytes for
- * each of `rank` dimensions around them. families/common/extents.h fills it. */
+ * each of `rank` dimensions around them. family/extents.h fills it. */
 struct gen__extent {
     uintptr_t begin, end; /* all of it; end is 0 where there is none */
     const char *name;

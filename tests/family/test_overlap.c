@@ -6,7 +6,7 @@
 #include "test.h"
 #include "common/problem_text.h"
 
-#include "families/common/extents.h"
+#include "family/extents.h"
 #include "families/la_decode/api.h"
 #include "make_product.h"
 

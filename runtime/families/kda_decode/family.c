@@ -3,7 +3,7 @@
  * geometry of a launch, and an estimate of its time. Arguments are in
  * args.c, tensors and forms in inputs.c.
  */
-#include "families/common/arguments.h"
+#include "family/arguments.h"
 #include "families/kda_decode/kda_decode.h"
 
 #include "families/common/mathf.h"

@@ -19,6 +19,9 @@ const struct gen__field gen__kda_prefill_fields[] = {
     {GEN__KDA_FIELD(gen_kda_prefill_problem, segment_chunks), NULL, 0, 0},
     GEN__INDEX_FIELD(gen_kda_prefill_problem),
 };
+_Static_assert(sizeof gen__kda_prefill_fields / sizeof *gen__kda_prefill_fields ==
+                   KDA_PREFILL_NUM_FIELDS,
+               "the header counts them for other families");
 GEN__KDA_FIELDS_ARE_DIMS(gen_kda_prefill_problem);
 
 static const char *name_of(const gen_problem *base)
