@@ -398,9 +398,9 @@ enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, co
 
 /* ---- what is read and written -------------------------------------------- */
 
-static void tell(struct gen__extent *e, bool written, const char *name, const void *at,
-                 int64_t outer, int64_t outer_stride, int64_t inner, int64_t inner_stride,
-                 int64_t width)
+static inline __attribute__((always_inline)) void
+tell(struct gen__extent *e, bool written, const char *name, const void *at, int64_t outer,
+     int64_t outer_stride, int64_t inner, int64_t inner_stride, int64_t width)
 {
     gen__extent(e, written, name, at, width);
     gen__extent_repeat(e, inner, inner_stride);
