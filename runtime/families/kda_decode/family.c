@@ -6,7 +6,7 @@
 #include "family/arguments.h"
 #include "families/kda_decode/kda_decode.h"
 
-#include "core/mathf.h"
+#include "families/common/mathf.h"
 #include "family/occupancy.h"
 
 #include <inttypes.h>
@@ -28,16 +28,16 @@ static const char *const layout_names[] = {"vk", "kv"};
 static const char *const head_dim_names[] = {"64", "128"};
 static const char *const tokens_names[] = {"one", "many"};
 
-static const struct gen__axis required[] = {
+const struct gen__axis gen__kda_decode_required[] = {
     {"head_dim", head_dim_names, 2},
     {"layout", layout_names, 2},
     {"tokens", tokens_names, 2},
 };
 
-static const char *const coords[] = {"states", "num_tokens"};
+const char *const gen__kda_decode_coords[] = {"states", "num_tokens"};
 
 #define FIELD(name) #name, offsetof(gen_kda_decode_problem, name)
-static const struct gen__field fields[] = {
+const struct gen__field gen__kda_decode_fields[] = {
     {FIELD(batch), NULL, 0, 1},
     {FIELD(num_tokens), NULL, 0, 1},
     {FIELD(num_qk_heads), NULL, 0, 32},
@@ -47,15 +47,17 @@ static const struct gen__field fields[] = {
     {FIELD(gate_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {FIELD(beta_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {"layout", offsetof(gen_kda_decode_problem, state_layout), layout_names, 2, GEN_KDA_STATE_VK},
+    GEN__INDEX_FIELD(gen_kda_decode_problem),
 };
 #undef FIELD
 
 /* ---- the problem ------------------------------------------------------- */
 
 /* One number is not what it may be. */
-static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
+static enum gen_status invalid(const gen_kda_decode_problem *p, const char *name, int64_t value,
+                               const char *allowed)
 {
-    return gen__invalid("kda_decode", name, value, allowed);
+    return gen__invalid(gen__kda_decode_name(p->base.family), name, value, allowed);
 }
 
 /* Rows x value heads that selection goes by, of a problem that is allowed. */
@@ -74,45 +76,46 @@ static enum gen_status refuse_types(const gen_kda_decode_problem *p)
 {
     static const char side[] = "that of q, k, v, or GEN_DTYPE_FP32 (2)";
     if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
-        return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+        return invalid(p, "dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
     if (!is_side_dtype(p, p->gate_dtype))
-        return invalid("gate_dtype", p->gate_dtype, side);
+        return invalid(p, "gate_dtype", p->gate_dtype, side);
     if (!is_side_dtype(p, p->beta_dtype))
-        return invalid("beta_dtype", p->beta_dtype, side);
-    return invalid("state_layout", p->state_layout, "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
+        return invalid(p, "beta_dtype", p->beta_dtype, side);
+    return invalid(p, "state_layout", p->state_layout,
+                   "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
 }
 
 /* Which field of a problem that check() refuses is wrong. */
 __attribute__((noinline, cold)) static enum gen_status refuse(const gen_kda_decode_problem *p)
 {
     if (p->batch < 0)
-        return invalid("batch", p->batch, ">= 0");
+        return invalid(p, "batch", p->batch, ">= 0");
     if (p->num_tokens < 1 || p->num_tokens > GEN_KDA_DECODE_MAX_TOKENS)
-        return invalid("num_tokens", p->num_tokens, "1 to " TEXT_OF(GEN_KDA_DECODE_MAX_TOKENS));
+        return invalid(p, "num_tokens", p->num_tokens, "1 to " TEXT_OF(GEN_KDA_DECODE_MAX_TOKENS));
     if (p->num_qk_heads < 1 || p->num_qk_heads > MAX_HEADS)
-        return invalid("head count num_qk_heads", p->num_qk_heads, "1 to " TEXT_OF(MAX_HEADS));
+        return invalid(p, "head count num_qk_heads", p->num_qk_heads, "1 to " TEXT_OF(MAX_HEADS));
     if (p->num_v_heads < 1 || p->num_v_heads > MAX_HEADS)
-        return invalid("head count num_v_heads", p->num_v_heads, "1 to " TEXT_OF(MAX_HEADS));
+        return invalid(p, "head count num_v_heads", p->num_v_heads, "1 to " TEXT_OF(MAX_HEADS));
     if (p->num_v_heads % p->num_qk_heads)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: head count num_v_heads = %" PRId32
+                         "%s: head count num_v_heads = %" PRId32
                          "; allowed: a multiple of num_qk_heads = %" PRId32,
-                         p->num_v_heads, p->num_qk_heads);
+                         gen__kda_decode_name(p->base.family), p->num_v_heads, p->num_qk_heads);
     if (p->head_dim != 64 && p->head_dim != 128)
-        return invalid("head_dim", p->head_dim, "64, 128");
+        return invalid(p, "head_dim", p->head_dim, "64, 128");
     if ((int64_t)p->batch * p->num_v_heads <= INT32_MAX / MAX_BLOCKS)
         return refuse_types(p);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "kda_decode: batch * num_v_heads = %" PRId32 " * %" PRId32 " = %" PRId64
+                     "%s: batch * num_v_heads = %" PRId32 " * %" PRId32 " = %" PRId64
                      "; allowed: <= %" PRId32,
-                     p->batch, p->num_v_heads, (int64_t)p->batch * p->num_v_heads,
-                     INT32_MAX / MAX_BLOCKS);
+                     gen__kda_decode_name(p->base.family), p->batch, p->num_v_heads,
+                     (int64_t)p->batch * p->num_v_heads, INT32_MAX / MAX_BLOCKS);
 }
 
 /* Few comparisons, since every selection makes them; refuse() tells them apart.
  * A limit that is a power of two holds for several numbers where it holds for
  * their bits together, and a negative number is a large one. */
-static enum gen_status check(const gen_problem *base, struct gen__key *key)
+enum gen_status gen__kda_decode_check(const gen_problem *base, struct gen__key *key)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const uint32_t qk_heads = (uint32_t)p->num_qk_heads, v_heads = (uint32_t)p->num_v_heads;
@@ -138,8 +141,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-static const char *fits(const gen_problem *base, const gen_device *device,
-                        const struct gen__facts *variant)
+const char *gen__kda_decode_fits(const gen_problem *base, const gen_device *device,
+                                 const struct gen__facts *variant)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     (void)device;
@@ -182,8 +185,8 @@ static float streaming_loss(const gen_device *device, const struct gen__facts *v
     return loss;
 }
 
-static float predict(const gen_problem *base, const gen_device *device,
-                     const struct gen__facts *variant)
+float gen__kda_decode_predict(const gen_problem *base, const gen_device *device,
+                              const struct gen__facts *variant)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const float blocks = (float)variant->fact[KDA_DECODE_BLOCKS];
@@ -229,8 +232,8 @@ SAME_PLACE(KDA_DECODE_BETA_DTYPE, beta_dtype);
 SAME_PLACE(KDA_DECODE_LAYOUT, state_layout);
 #undef SAME_PLACE
 
-static void plan(const gen_problem *base, const gen_device *device,
-                 const struct gen__facts *variant, gen_plan *plan)
+void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
+                          const struct gen__facts *variant, gen_plan *plan)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const uint32_t states = (uint32_t)p->batch * (uint32_t)p->num_v_heads;
@@ -252,38 +255,10 @@ static void plan(const gen_problem *base, const gen_device *device,
 }
 
 /* Half octaves: states doubled, tokens 1 and 4 (the shape file has others). */
-static const uint8_t grid_steps[] = {2, 4};
+const uint8_t gen__kda_decode_grid[] = {2, 4};
 
 const struct gen__family gen__family_kda_decode = {
+    GEN__KDA_DECODE_FAMILY,
     .name = "kda_decode",
     .tag = GEN_KDA_DECODE,
-    .problem_size = sizeof(gen_kda_decode_problem),
-    .args_size = sizeof(gen_kda_decode_args),
-    .params_size = sizeof(struct gen_kda_decode_params),
-    .required = required,
-    .num_required = sizeof required / sizeof *required,
-    .facts = KDA_DECODE_FACTS,
-    .coords = coords,
-    .num_coords = sizeof coords / sizeof *coords,
-    .max_distance = GEN__ANY_DISTANCE,
-    .fields = fields,
-    .num_fields = sizeof fields / sizeof *fields,
-    .check = check,
-    .fits = fits,
-    .predict = predict,
-    .plan = plan,
-    .params = gen__kda_decode_params,
-    .extents = gen__kda_decode_extents,
-    .reference = gen__kda_decode_reference,
-    .exact = gen__kda_decode_exact,
-    .tensors = gen__kda_decode_tensors,
-    .default_args = gen__kda_decode_default_args,
-    .fill = gen__kda_decode_fill,
-    .cost = gen__kda_decode_cost,
-    .case_name = gen__kda_decode_case_name,
-    .grid_steps = grid_steps,
-    .forms = gen__kda_decode_forms,
-    .num_forms = KDA_DECODE_NUM_FORMS,
-    .form = gen__kda_decode_form,
-    .data = gen__kda_decode_data,
 };

@@ -27,6 +27,13 @@ static int64_t all_tokens(const gen_kda_decode_problem *p)
     return (int64_t)p->batch * p->num_tokens;
 }
 
+/* Gates of a token; numbers of dt_bias, too. */
+static int64_t gates_of(const gen_kda_decode_problem *p)
+{
+    const int64_t heads = p->num_v_heads;
+    return gen__kda_decode_scalar(p->base.family) ? heads : heads * p->head_dim;
+}
+
 /* ---- tensors ----------------------------------------------------------- */
 
 /* Greatest relative Frobenius errors.
@@ -54,19 +61,20 @@ uint32_t gen__kda_decode_tensors(const gen_problem *base, struct gen__tensor *te
     const enum gen_dtype fp32 = GEN_DTYPE_FP32;
     const int64_t d = p->head_dim, tokens = all_tokens(p);
     const int64_t qk_count = tokens * p->num_qk_heads * d, v_count = tokens * p->num_v_heads * d;
-    const int64_t heads = p->batch ? p->num_v_heads : 0, slots = tokens + EXTRA_SLOTS;
+    const int64_t heads = p->batch ? p->num_v_heads : 0, biases = p->batch ? gates_of(p) : 0;
+    const int64_t slots = tokens + EXTRA_SLOTS;
     const double o_tolerance = dtype == GEN_DTYPE_FP16 ? fp16_tolerance : bf16_tolerance;
     const struct gen__tensor list[KDA_DECODE_NUM_TENSORS] = {
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
         {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
         {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, v_count), .cold = true},
-        {TENSOR(g, gate_dtype, GEN__IN, GEN__FILL_NORMAL, 2.0, v_count), .cold = true},
+        {TENSOR(g, gate_dtype, GEN__IN, GEN__FILL_NORMAL, 2.0, tokens * gates_of(p)), .cold = true},
         {TENSOR(beta, beta_dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, tokens * p->num_v_heads),
          .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0.0, v_count), .tolerance = o_tolerance,
          .rounded_once = true},
         {TENSOR(A_log, fp32, GEN__IN, GEN__FILL_NORMAL, 0.5, heads), .cold = true},
-        {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1.0, heads * d), .cold = true},
+        {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1.0, biases), .cold = true},
         {TENSOR(state, fp32, GEN__INOUT, GEN__FILL_NORMAL, 0.3, slots * p->num_v_heads * d * d),
          .tolerance = state_tolerance, .cold = true},
         {TENSOR(slots, index, GEN__IN, GEN__FILL_SLOTS, (double)slots, tokens), .cold = true},
@@ -86,7 +94,7 @@ void gen__kda_decode_default_args(const gen_problem *base, gen_args *args)
     gen_kda_decode_args *a = (gen_kda_decode_args *)args;
     memset(a, 0, sizeof *a);
     a->base.size = sizeof *a;
-    a->base.family = GEN_KDA_DECODE;
+    a->base.family = p->base.family;
     a->num_slots = (int32_t)all_tokens(p) + EXTRA_SLOTS;
     a->write = p->num_tokens > 1 ? GEN_KDA_DECODE_WRITE_EACH : GEN_KDA_DECODE_WRITE_LAST;
     a->gate_form = GEN_KDA_GATE_SOFTPLUS;
@@ -185,8 +193,8 @@ enum gen_status gen__kda_decode_fill(const gen_problem *base, const gen_args *ar
         poison_first(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_STATE]);
     if (options->non_finite && data[KDA_DECODE_STATE] &&
         !poison_unused(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_STATE]))
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY,
-                         "kda_decode: no memory to mark %" PRId32 " slots", a->num_slots);
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to mark %" PRId32 " slots",
+                         gen__kda_decode_name(a->base.family), a->num_slots);
     return GEN_OK;
 }
 
@@ -276,7 +284,7 @@ static void set_tokens(const gen_kda_decode_problem *p, int64_t tokens,
     t[KDA_DECODE_Q].count = extent(tokens, a->q_stride ? a->q_stride : qk, qk);
     t[KDA_DECODE_K].count = extent(tokens, a->k_stride ? a->k_stride : qk, qk);
     t[KDA_DECODE_V].count = extent(tokens, a->v_stride ? a->v_stride : v, v);
-    t[KDA_DECODE_GATE].count = extent(tokens, a->g_stride ? a->g_stride : v, v);
+    t[KDA_DECODE_GATE].count = extent(tokens, a->g_stride ? a->g_stride : gates_of(p), gates_of(p));
     t[KDA_DECODE_O].count = extent(tokens, a->o_stride ? a->o_stride : v, v);
     t[KDA_DECODE_BETA].count =
         extent(tokens, a->beta_stride ? a->beta_stride : p->num_v_heads, p->num_v_heads);
@@ -289,7 +297,7 @@ static void stride_form(const gen_kda_decode_problem *p, gen_kda_decode_args *a,
     const int64_t qk = (int64_t)p->num_qk_heads * p->head_dim;
     const int64_t v = (int64_t)p->num_v_heads * p->head_dim;
     a->q_stride = a->k_stride = a->v_stride = 2 * qk + v;
-    a->g_stride = v + 16;
+    a->g_stride = gen__kda_decode_scalar(p->base.family) ? p->num_v_heads + 5 : v + 16;
     a->beta_stride = p->num_v_heads + 3;
     a->o_stride = v + 8;
     set_tokens(p, all_tokens(p), a, t);
@@ -413,8 +421,10 @@ void gen__kda_decode_cost(const gen_problem *base, double *bytes, double *flops)
     const double gate = p->gate_dtype == GEN_DTYPE_FP32 ? 4 : 2;
     const double beta = p->beta_dtype == GEN_DTYPE_FP32 ? 4 : 2;
     const double qk_rows = (double)p->batch * tokens * p->num_qk_heads;
-    *bytes = states * (1 + tokens) * 4 * d * d + states * tokens * ((gate + 2 + 2) * d + beta) +
-             qk_rows * 2 * 2 * d + (p->batch ? heads * 4 * (d + 1) : 0);
+    const double gates = (double)gates_of(p);
+    *bytes = states * (1 + tokens) * 4 * d * d + states * tokens * ((2 + 2) * d + beta) +
+             (double)p->batch * tokens * gates * gate + qk_rows * 2 * 2 * d +
+             (p->batch ? 4 * (gates + heads) : 0);
     /* An element: the decay, two dot products, the update. */
     *flops = states * tokens * 7 * d * d;
 }
