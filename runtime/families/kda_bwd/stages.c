@@ -400,7 +400,11 @@ enum gen_status gen__kda_bwd_stage_params(const struct gen__family *stage, const
         args.qk_bwd = qk_bwd_args(&c);
         break;
     }
-    return stage->params(&plan, 0, &args.base, NULL, out);
+    const enum gen_status status = stage->params(&plan, 0, &args.base, NULL, out);
+    /* With d_v of the first launch it reads nothing of the launch before it. */
+    if (!status && out && kind == KDA_BWD_LAUNCH_DHU && dims[KDA_BWD_FUSED])
+        ((struct gen_kda_bwd_dhu_params *)out)->beside = 1;
+    return status;
 }
 
 /* ---- our own launches --------------------------------------------------- */
