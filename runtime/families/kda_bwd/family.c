@@ -13,6 +13,7 @@ static const char family[] = "kda_bwd";
 static const struct gen__field fields[] = {
     GEN__KDA_FIELDS(gen_kda_bwd_problem),
     {GEN__KDA_FIELD(gen_kda_bwd_problem, keep), NULL, 0, 0},
+    GEN__INDEX_FIELD(gen_kda_bwd_problem),
 };
 GEN__KDA_FIELDS_ARE_DIMS(gen_kda_bwd_problem);
 _Static_assert(offsetof(gen_kda_bwd_problem, batch) == offsetof(gen_kda_stage_problem, batch) &&
@@ -120,6 +121,7 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
         memcpy(to, dims, KDA_NUM_DIMS * sizeof *to);
         if (!gen__kda_bwd_takes_betas(gen__kda_bwd_kind(dims, launch)))
             to[KDA_BETA_DTYPE] = GEN_DTYPE_FP32; /* as the first launch leaves it */
+        part->problem.fields[offsetof(gen_kda_stage_problem, index_dtype) / 4] = GEN_INDEX_INT32;
     }
     return count;
 }
@@ -301,6 +303,7 @@ const struct gen__family gen__family_kda_bwd = {
     .tag = GEN_KDA_BWD,
     .problem_size = sizeof(gen_kda_bwd_problem),
     .args_size = sizeof(gen_kda_bwd_args),
+    GEN__ONE_INDEX(kda_bwd, cu_seqlens),
     .params_size = sizeof(union any_params),
     .required = gen__kda_required,
     .num_required = KDA_INTRA_NUM_REQUIRED,

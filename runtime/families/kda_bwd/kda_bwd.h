@@ -27,7 +27,7 @@
 
 /* gen_plan.dims: those of stages, `keep`, and whether one launch makes all gradients. */
 enum { KDA_BWD_KEEP = KDA_NUM_DIMS, KDA_BWD_FUSED, KDA_BWD_NUM_DIMS };
-_Static_assert(KDA_BWD_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_BWD_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* What launches of plans with tokens are. */
 enum kda_bwd_launch {

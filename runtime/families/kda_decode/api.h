@@ -36,6 +36,7 @@ typedef struct gen_kda_decode_problem {
     int32_t gate_dtype;   /* of g: dtype or GEN_DTYPE_FP32 */
     int32_t beta_dtype;   /* of beta: dtype or GEN_DTYPE_FP32 */
     int32_t state_layout; /* enum gen_kda_state_layout */
+    int32_t index_dtype;  /* enum gen_index_dtype: of cu_seqlens */
 } gen_kda_decode_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned where
@@ -68,18 +69,19 @@ typedef struct gen_kda_decode_args {
     /* Distance between tokens in elements; 0: packed. A multiple of 8, but any for
      * beta. For views into fused buffers. */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
-    int32_t total_tokens; /* with cu_seqlens: rows that q, k, v, g, beta, o have; else 0 */
-    int32_t num_slots;    /* slots in the pool, >= 1 */
-    int32_t slots_stride; /* columns of `slots`; 0: num_tokens with WRITE_EACH, else 1 */
-    int32_t write;        /* enum gen_kda_decode_write */
-    int32_t gate_form;    /* enum gen_kda_gate_form */
-    int32_t beta_form;    /* enum gen_kda_beta_form */
-    int32_t qk_l2norm;    /* 1: q and k are divided by sqrt(sum over K of x^2 + 1e-6) first;
-                             0: as they are. Not rounded between */
-    int32_t zero_padding; /* 0: the outputs of a padding row are left as they were;
-                             1: they are set to zero */
-    float scale;          /* head_dim^-0.5 is usual */
-    float lower_bound;    /* -5 to below 0; read with GEN_KDA_GATE_LOWER_BOUND alone */
+    int32_t total_tokens;         /* with cu_seqlens: rows that q, k, v, g, beta, o have; else 0 */
+    int32_t num_slots;            /* slots in the pool, >= 1 */
+    int32_t slots_stride;         /* columns of `slots`; 0: num_tokens with WRITE_EACH, else 1 */
+    int32_t write;                /* enum gen_kda_decode_write */
+    int32_t gate_form;            /* enum gen_kda_gate_form */
+    int32_t beta_form;            /* enum gen_kda_beta_form */
+    int32_t qk_l2norm;            /* 1: q and k are divided by sqrt(sum over K of x^2 + 1e-6) first;
+                                     0: as they are. Not rounded between */
+    int32_t zero_padding;         /* 0: the outputs of a padding row are left as they were;
+                                     1: they are set to zero */
+    float scale;                  /* head_dim^-0.5 is usual */
+    float lower_bound;            /* -5 to below 0; read with GEN_KDA_GATE_LOWER_BOUND alone */
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_decode_args;
 
 #endif /* GEN_KDA_DECODE_H */

@@ -2,7 +2,7 @@
  * The arguments of kda_decode: what is allowed, and the parameters that the
  * kernels get.
  */
-#include "families/common/arguments.h"
+#include "family/arguments.h"
 #include "families/kda_decode/kda_decode.h"
 
 #include "families/common/fastdiv.h"

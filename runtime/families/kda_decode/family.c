@@ -3,7 +3,7 @@
  * geometry of a launch, and an estimate of its time. Arguments are in
  * args.c, tensors and forms in inputs.c.
  */
-#include "families/common/arguments.h"
+#include "family/arguments.h"
 #include "families/kda_decode/kda_decode.h"
 
 #include "families/common/mathf.h"
@@ -47,6 +47,7 @@ const struct gen__field gen__kda_decode_fields[] = {
     {FIELD(gate_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {FIELD(beta_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {"layout", offsetof(gen_kda_decode_problem, state_layout), layout_names, 2, GEN_KDA_STATE_VK},
+    GEN__INDEX_FIELD(gen_kda_decode_problem),
 };
 #undef FIELD
 

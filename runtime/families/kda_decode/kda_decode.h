@@ -37,7 +37,7 @@ enum kda_decode_dim {
     KDA_DECODE_LAYOUT,
     KDA_DECODE_NUM_DIMS
 };
-_Static_assert(KDA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_DECODE_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* The tensors in the order of tensors(). */
 enum kda_decode_tensor {
@@ -113,7 +113,7 @@ float gen__kda_decode_predict(const gen_problem *base, const gen_device *device,
                               const struct gen__facts *variant);
 void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
                           const struct gen__facts *variant, gen_plan *plan);
-enum { KDA_DECODE_NUM_REQUIRED = 3, KDA_DECODE_NUM_COORDS = 2, KDA_DECODE_NUM_FIELDS = 9 };
+enum { KDA_DECODE_NUM_REQUIRED = 3, KDA_DECODE_NUM_COORDS = 2, KDA_DECODE_NUM_FIELDS = 10 };
 extern const struct gen__axis gen__kda_decode_required[KDA_DECODE_NUM_REQUIRED];
 extern const char *const gen__kda_decode_coords[KDA_DECODE_NUM_COORDS];
 extern const struct gen__field gen__kda_decode_fields[KDA_DECODE_NUM_FIELDS];
@@ -146,20 +146,21 @@ enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *args
 enum gen_status gen__kda_decode_reference(const gen_plan *plan, const gen_args *args);
 
 /* All of a struct gen__family but name and tag. */
-#define GEN__KDA_DECODE_FAMILY                                                                 \
-    .problem_size = sizeof(gen_kda_decode_problem), .args_size = sizeof(gen_kda_decode_args),  \
-    .params_size = sizeof(struct gen_kda_decode_params), .required = gen__kda_decode_required, \
-    .num_required = KDA_DECODE_NUM_REQUIRED, .facts = KDA_DECODE_FACTS,                        \
-    .coords = gen__kda_decode_coords, .num_coords = KDA_DECODE_NUM_COORDS,                     \
-    .max_distance = GEN__ANY_DISTANCE, .fields = gen__kda_decode_fields,                       \
-    .num_fields = KDA_DECODE_NUM_FIELDS, .check = gen__kda_decode_check,                       \
-    .fits = gen__kda_decode_fits, .predict = gen__kda_decode_predict,                          \
-    .plan = gen__kda_decode_plan, .params = gen__kda_decode_params,                            \
-    .extents = gen__kda_decode_extents, .reference = gen__kda_decode_reference,                \
-    .exact = gen__kda_decode_exact, .tensors = gen__kda_decode_tensors,                        \
-    .default_args = gen__kda_decode_default_args, .fill = gen__kda_decode_fill,                \
-    .cost = gen__kda_decode_cost, .case_name = gen__kda_decode_case_name,                      \
-    .grid_steps = gen__kda_decode_grid, .forms = gen__kda_decode_forms,                        \
-    .num_forms = KDA_DECODE_NUM_FORMS, .form = gen__kda_decode_form, .data = gen__kda_decode_data
+#define GEN__KDA_DECODE_FAMILY                                                                   \
+    .problem_size = sizeof(gen_kda_decode_problem), .args_size = sizeof(gen_kda_decode_args),    \
+    GEN__ONE_INDEX(kda_decode, cu_seqlens), .params_size = sizeof(struct gen_kda_decode_params), \
+    .required = gen__kda_decode_required, .num_required = KDA_DECODE_NUM_REQUIRED,               \
+    .facts = KDA_DECODE_FACTS, .coords = gen__kda_decode_coords,                                 \
+    .num_coords = KDA_DECODE_NUM_COORDS, .max_distance = GEN__ANY_DISTANCE,                      \
+    .fields = gen__kda_decode_fields, .num_fields = KDA_DECODE_NUM_FIELDS,                       \
+    .check = gen__kda_decode_check, .fits = gen__kda_decode_fits,                                \
+    .predict = gen__kda_decode_predict, .plan = gen__kda_decode_plan,                            \
+    .params = gen__kda_decode_params, .extents = gen__kda_decode_extents,                        \
+    .reference = gen__kda_decode_reference, .exact = gen__kda_decode_exact,                      \
+    .tensors = gen__kda_decode_tensors, .default_args = gen__kda_decode_default_args,            \
+    .fill = gen__kda_decode_fill, .cost = gen__kda_decode_cost,                                  \
+    .case_name = gen__kda_decode_case_name, .grid_steps = gen__kda_decode_grid,                  \
+    .forms = gen__kda_decode_forms, .num_forms = KDA_DECODE_NUM_FORMS,                           \
+    .form = gen__kda_decode_form, .data = gen__kda_decode_data
 
 #endif /* GEN_FAMILIES_KDA_DECODE_H */
