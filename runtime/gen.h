@@ -75,6 +75,15 @@ enum gen_dtype {
     GEN_DTYPE_E5M2 = 5  /* fp8, 5 exponent and 2 fraction bits */
 };
 
+/* What recurrent states are kept as in a pool. Arithmetic on them is fp32; a state of 16 bits is
+ * rounded once, to nearest even, where it is written. FP16 has an eighth of BF16's error and keeps
+ * what is beyond +-65504 at that. */
+enum gen_state_dtype {
+    GEN_STATE_FP32 = 0,
+    GEN_STATE_BF16 = 1,
+    GEN_STATE_FP16 = 2
+};
+
 /* The CUDA driver's stream handle, named without its header. */
 struct CUstream_st;
 typedef struct CUstream_st *gen_stream;

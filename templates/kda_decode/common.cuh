@@ -95,13 +95,14 @@ struct kda_place {
 
     __device__ __forceinline__ static bool in_pool(const gen_kda_decode_params &p, int slot)
     {
-        return static_cast<unsigned>(slot) < p.num_slots;
+        return static_cast<unsigned>(slot) < p.num_slots && slot != p.null_slot;
     }
 
-    // The first element of this head's state in a slot; head_dim x head_dim floats are contiguous.
-    template <int head_dim> __device__ __forceinline__ float *state(const gen_kda_decode_params &p, int of_slot) const
+    // The first element of this head's state in a slot; head_dim x head_dim of them are contiguous.
+    template <int head_dim, class element>
+    __device__ __forceinline__ element *state(const gen_kda_decode_params &p, int of_slot) const
     {
-        return p.state + (static_cast<long long>(of_slot) * p.num_v_heads + v_head) * (head_dim * head_dim);
+        return static_cast<element *>(p.state) + of_slot * p.state_stride + v_head * (head_dim * head_dim);
     }
 
     template <int head_dim>
@@ -179,11 +180,6 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
     }
     static __device__ __forceinline__ int v_token(int n) { return n * (THREADS / EXTENT) + threadIdx.x / EXTENT; }
     static __device__ __forceinline__ int qk_token(int n) { return n * WARPS + warp(); }
-    // Does each token's state go to a slot of its own?
-    static __device__ __forceinline__ bool own_slots(const gen_kda_decode_params &p)
-    {
-        return p.write == GEN_KDA_DECODE_WRITE_EACH && p.slots;
-    }
     // One lane a token, of the warp that has fewest of q and k.
     static __device__ __forceinline__ bool is_scalar(int count)
     {
@@ -221,8 +217,9 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
                                  v_start + first_column + threadIdx.x % EXTENT);
         if (is_scalar(count)) {
             beta = load_bits(p.beta, (first + static_cast<int>(lane())) * p.beta_stride + place.v_head, p.beta_dtype);
-            if (own_slots(p))
-                slot = ld_global(p.slots + static_cast<long long>(place.row) * p.slots_stride + lane());
+            if (p.slots_out)
+                slot = ld_global(p.slots_out + static_cast<long long>(place.row) * p.slots_out_stride +
+                                 (p.write == GEN_KDA_DECODE_WRITE_EACH ? lane() : 0));
         }
     }
 
@@ -245,7 +242,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
                 shared.v(v_token(n))[threadIdx.x % EXTENT] = number(v[n], p.dtype);
         if (is_scalar(count)) {
             shared.beta[lane()] = beta_of(p, number(beta, p.beta_dtype));
-            shared.slots[lane()] = own_slots(p) ? slot : place.slot;
+            shared.slots[lane()] = p.slots_out ? slot : place.slot;
         }
     }
 

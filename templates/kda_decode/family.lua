@@ -1,13 +1,13 @@
 -- Kimi Delta Attention decode: what variants exist, and why not others.
 --
--- The state of one (row, value head) is a head_dim x head_dim fp32 matrix that is read once and written once (or once a
--- token, where each token's state is wanted): a pure stream. A block holds a slice of it in registers from the first token
+-- The state of one (row, value head) is a head_dim x head_dim matrix, of fp32 or 16 bits, that is read once and written once
+-- (or once a token, where each token's state is wanted): a pure stream. A block holds a slice of it in registers from the first token
 -- to the last; slices are of V, since columns of V do not depend on each other. Types, gate, normalisation and slots are
 -- run-time data: they touch a few elements of each block.
 --
---   tokens    one: problems of one token a row; many: of 2 to 8
+--   tokens    one: problems of one token a row; many: of 2 to 8; one16, many16: the same on states of 16 bits
 --   floats    of the state a thread holds
---   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv)
+--   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv), 16 bytes each at a time
 --   warps     per block
 --   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2;
 --             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh)
@@ -26,13 +26,33 @@ local shapes = {
   },
 }
 
+-- Of 16 bits: a row has half the bytes, so half as many lanes, and a thread of as many bytes has twice the floats.
+local half_shapes = {
+  vk = {
+    [64] = { "16 8 2", "16 8 4", "16 8 8", "32 8 2", "32 8 4" },
+    [128] = { "16 16 4", "16 16 8", "32 8 4", "32 16 4", "32 16 8", "64 16 4", "64 16 8" },
+  },
+  kv = {
+    [64] = { "16 4 4", "16 8 8", "32 4 4", "32 8 4" },
+    [128] = { "16 4 8", "32 4 4", "32 4 8", "32 8 8", "64 8 4", "64 16 8" },
+  },
+}
+
 -- Those that have L2 read ahead, as the shapes that came first without from 512 states on. Distances were measured on an
--- H200, in states of head_dim 128: 8.25 MiB ahead, half of what resident blocks hold, and half as much before the start.
+-- H200, in states of head_dim 128 and fp32: 8.25 MiB ahead, half of what resident blocks hold, and half as much before the
+-- start.
 local ahead_shapes = {
-  [64] = { ["32 16 4"] = true },
-  [128] = { ["32 16 8"] = true, ["64 16 4"] = true },
+  vk = { [64] = {}, [128] = { ["32 16 8"] = true } },
+  kv = { [64] = { ["32 16 4"] = true }, [128] = { ["32 16 8"] = true, ["64 16 4"] = true } },
+}
+local half_ahead_shapes = {
+  vk = { [64] = { ["32 8 4"] = true }, [128] = { ["64 16 4"] = true, ["64 16 8"] = true } },
+  kv = { [64] = { ["32 8 4"] = true }, [128] = { ["64 8 4"] = true, ["64 16 8"] = true } },
 }
 local ahead_states, first_states = 132, 66
+
+local function state_bits(v) return v.tokens:sub(-2) == "16" and 16 or 32 end
+local function is_many(v) return v.tokens:sub(1, 4) == "many" end
 
 local function derived(v)
   local d = {}
@@ -40,15 +60,17 @@ local function derived(v)
   d.slice = d.threads * v.floats                      -- floats of a block's slice
   d.blocks = v.head_dim * v.head_dim // d.slice       -- per state
   d.extent = v.head_dim // math.max(1, d.blocks)      -- of V
-  d.max_tokens = v.tokens == "many" and 8 or 1
+  d.max_tokens = is_many(v) and 8 or 1
+  d.bits = state_bits(v)
+  d.width = 128 // d.bits                             -- elements of a 16-byte vector
   if v.layout == "vk" then
-    d.vectors = v.head_dim // 4 // v.lanes            -- 16-byte vectors a lane holds of a row
-    d.loads = v.floats // 4 // math.max(1, d.vectors) -- rows a lane has a part of
+    d.vectors = v.head_dim // d.width // v.lanes            -- 16-byte vectors a lane holds of a row
+    d.loads = v.floats // d.width // math.max(1, d.vectors) -- rows a lane has a part of
     d.ksplit = 1
   else
     d.vectors = 1
-    d.loads = v.floats // 4
-    d.ksplit = v.lanes * v.head_dim // (8 * v.floats) -- warps that share columns by splitting K
+    d.loads = v.floats // d.width
+    d.ksplit = v.lanes * v.head_dim * d.width // (32 * v.floats) -- warps that share columns by splitting K
   end
   -- A token's inputs and outputs in shared memory: q, k, decay, v and o of the slice; in kv a quad with a gap, and v.
   d.token_bytes = 4 * (v.layout == "vk" and 3 * v.head_dim + 2 * d.extent or 4 * v.head_dim + d.extent)
@@ -60,7 +82,7 @@ return family {
   required = {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
     { name = "layout", values = { "vk", "kv" } },
-    { name = "tokens", values = { "one", "many" } },
+    { name = "tokens", values = { "one", "many", "one16", "many16" } },
   },
   free = {
     { name = "floats", values = { 8, 16, 32, 64 }, tag = "f" },
@@ -84,12 +106,12 @@ return family {
       if d.extent > v.head_dim then return "a block holds more columns than there are" end
     end
     local mine = string.format("%d %d %d", v.floats, v.lanes, v.warps)
+    local half = d.bits == 16
     if v.cache == "ahead" then
-      if v.layout == "vk" then return "blocks of layout vk read contiguous slices already" end
       if not arch.bulk_copy then return "bulk prefetches, which read ahead, need sm_90 or later" end
-      if not ahead_shapes[v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
+      if not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
     end
-    for _, shape in ipairs(shapes[v.layout][v.head_dim]) do
+    for _, shape in ipairs((half and half_shapes or shapes)[v.layout][v.head_dim]) do
       if shape == mine then return true end
     end
     return "a shape that lost on an H200 nearly everywhere, or a neighbour of one"
@@ -106,7 +128,7 @@ return family {
       facts = {
         blocks = d.blocks,
         token_bytes = d.token_bytes,
-        thread_bytes = 4 * v.floats,
+        thread_bytes = d.bits // 8 * v.floats,
         streaming = v.cache == "stream" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
       },
@@ -117,17 +139,22 @@ return family {
     local d = derived(v)
     return {
       MAX_TOKENS = d.max_tokens,
+      MANY = is_many(v),
+      STATE_BITS = d.bits,
       KSPLIT = d.ksplit,
       TOKEN_BYTES = d.token_bytes,
       STREAM = v.cache == "stream" and "true" or "false",
-      AHEAD_STATES = ahead_states * (128 * 128) // (v.head_dim * v.head_dim),
-      FIRST_STATES = first_states * (128 * 128) // (v.head_dim * v.head_dim),
+      AHEAD_STATES = ahead_states * (128 * 128 * 32) // (v.head_dim * v.head_dim * d.bits),
+      FIRST_STATES = first_states * (128 * 128 * 32) // (v.head_dim * v.head_dim * d.bits),
     }
   end,
   -- Blocks small enough to fill any GPU with few states.
   fallback = function(v)
-    local kv_floats = v.head_dim == 128 and 32 or 16
-    return v.warps == 4 and v.cache == "stream" and v.floats == (v.layout == "vk" and 16 or kv_floats)
-      and v.lanes == (v.layout == "vk" and 16 or 8)
+    if v.warps ~= 4 or v.cache ~= "stream" then return false end
+    local wide = v.head_dim == 128
+    if state_bits(v) == 16 then
+      return v.floats == (wide and 32 or 16) and v.lanes == (v.layout == "vk" and (wide and 16 or 8) or 4)
+    end
+    return v.floats == (v.layout == "kv" and wide and 32 or 16) and v.lanes == (v.layout == "vk" and 16 or 8)
   end,
 }

@@ -417,7 +417,7 @@ static void nothing_depends_on_the_batch(void **state)
                 num_keys++;
             while (next_key(family, codes));
             assert_true(num_keys <= MAX_KEYS);
-            for (unsigned i = 0; i < 600 * multiple * num_keys; i++) {
+            for (unsigned i = 0; i < 900 * multiple * num_keys; i++) {
                 union any_problem problems[2];
                 struct gen__key key, other;
                 if (!draw_problem(family, &problems[0], &key))

@@ -36,6 +36,7 @@ typedef struct gen_kda_decode_problem {
     int32_t gate_dtype;   /* of g: dtype or GEN_DTYPE_FP32 */
     int32_t beta_dtype;   /* of beta: dtype or GEN_DTYPE_FP32 */
     int32_t state_layout; /* enum gen_kda_state_layout */
+    int32_t state_dtype;  /* enum gen_state_dtype */
 } gen_kda_decode_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned where
@@ -52,13 +53,13 @@ typedef struct gen_kda_decode_args {
     void *o;                   /* [tokens, num_v_heads, head_dim] */
     const float *A_log;        /* [num_v_heads], 4-byte aligned; NULL: 0 (LOWER_BOUND alone) */
     const float *dt_bias;      /* [num_v_heads, head_dim]; NULL: 0 */
-    float *state;              /* the pool */
+    void *state;               /* the pool, state_dtype */
     const int32_t *slots;      /* [batch, slots_stride], 4-byte aligned. Row b's first state is in
-                                  slot slots[b, accepted[b] - 1]; a slot < 0 or >= num_slots marks
-                                  a padding row, no state of which is touched. With WRITE_EACH
-                                  such a slot drops the state that would go there. No two rows of
-                                  one launch may share a slot, nor two columns up to num_tokens.
-                                  NULL: slot b */
+                                  slot slots[b, accepted[b] - 1]. A slot < 0, >= num_slots or the
+                                  null slot below marks a padding row, no state of which is
+                                  touched; where a state would be written there, it is dropped. No
+                                  two rows of one launch may share a slot that is written, nor two
+                                  columns up to num_tokens. NULL: slot b */
     const int32_t *accepted;   /* [batch], 4-byte aligned: how many of the tokens that were there
                                   last time stay. Outside 1 to slots_stride: a padding row.
                                   NULL: 1 */
@@ -70,7 +71,8 @@ typedef struct gen_kda_decode_args {
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
     int32_t total_tokens; /* with cu_seqlens: rows that q, k, v, g, beta, o have; else 0 */
     int32_t num_slots;    /* slots in the pool, >= 1 */
-    int32_t slots_stride; /* columns of `slots`; 0: num_tokens with WRITE_EACH, else 1 */
+    int32_t slots_stride; /* columns of `slots`; 0: num_tokens with WRITE_EACH and without
+                             slots_out, else 1 */
     int32_t write;        /* enum gen_kda_decode_write */
     int32_t gate_form;    /* enum gen_kda_gate_form */
     int32_t beta_form;    /* enum gen_kda_beta_form */
@@ -80,6 +82,16 @@ typedef struct gen_kda_decode_args {
                              1: they are set to zero */
     float scale;          /* head_dim^-0.5 is usual */
     float lower_bound;    /* -5 to below 0; read with GEN_KDA_GATE_LOWER_BOUND alone */
+    int32_t null_slot;    /* 0: none; n > 0: slot n - 1 is null, as the slots outside of the pool
+                             are (an engine whose padding rows have block 0 passes 1) */
+    /* [batch, slots_out_stride], 4-byte aligned: the state behind the last token goes to slot
+     * slots_out[b, 0], with WRITE_EACH that behind token t to slots_out[b, t]. May be the slot that
+     * the row itself is read from, but no other row's. NULL: to the slot that was read, with
+     * WRITE_EACH to slots[b, t]. */
+    const int32_t *slots_out;
+    int64_t state_stride; /* from slot to slot in elements, a multiple of 16 bytes; 0: packed. The
+                             heads' states are contiguous within a slot */
+    int32_t slots_out_stride; /* columns of `slots_out`; 0: num_tokens with WRITE_EACH, else 1 */
 } gen_kda_decode_args;
 
 #endif /* GEN_KDA_DECODE_H */

@@ -53,6 +53,7 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_
         {"dt_bias", a->dt_bias, 16, true},
         {"state", a->state, 16, false},
         {"slots", a->slots, 4, true},
+        {"slots_out", a->slots_out, 4, true},
         {"accepted", a->accepted, 4, true},
         {"cu_seqlens", a->cu_seqlens, 4, true},
     };
@@ -114,11 +115,29 @@ static enum gen_status check_strides(const int32_t *dims, const gen_kda_decode_a
 
 /* ---- the pool ---------------------------------------------------------- */
 
+static enum gen_status check_table_out(const gen_kda_decode_args *a, int32_t least)
+{
+    if (!a->slots_out && a->slots_out_stride != 0)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: slots_out_stride = %" PRId32 " without slots_out; allowed: 0",
+                         a->slots_out_stride);
+    if (a->slots_out_stride == 0 ||
+        (a->slots_out_stride >= least && a->slots_out_stride <= MAX_COLUMNS))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "kda_decode: slots_out_stride = %" PRId32 "; allowed: 0 (packed), or %" PRId32
+                     " to %d",
+                     a->slots_out_stride, least, MAX_COLUMNS);
+}
+
 static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_args *a)
 {
     const int32_t tokens = dims[KDA_DECODE_TOKENS];
     const bool each = a->write == GEN_KDA_DECODE_WRITE_EACH;
-    const int32_t least = each ? tokens : 1;
+    const int32_t least_out = each ? tokens : 1, least = a->slots_out ? 1 : least_out;
+    const enum gen_status status = check_table_out(a, least_out);
+    if (status)
+        return status;
     if (a->slots) {
         if (a->slots_stride == 0 || (a->slots_stride >= least && a->slots_stride <= MAX_COLUMNS))
             return GEN_OK;
@@ -135,7 +154,7 @@ static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_arg
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "kda_decode: slots_stride = %" PRId32 " without slots; allowed: 0, 1",
                          a->slots_stride);
-    if (each && tokens > 1)
+    if (each && tokens > 1 && !a->slots_out)
         return gen__fail(
             GEN_STATUS_INVALID_ARGUMENT,
             "kda_decode: write = GEN_KDA_DECODE_WRITE_EACH (1) of num_tokens = %" PRId32
@@ -149,17 +168,27 @@ static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_arg
     return GEN_OK;
 }
 
+/* slots * stride * 4 bytes stay below 2^63. */
 static enum gen_status check_pool(const int32_t *dims, const gen_kda_decode_args *a)
 {
-    /* slots * heads * head_dim^2 * 4 bytes stay below 2^63, and the most that
-     * head_dim^2 * 4 can be is 2^16. */
-    const int64_t addressable =
-        (INT64_C(1) << 47) >> (32 - __builtin_clz((uint32_t)dims[KDA_DECODE_V_HEADS]));
+    const int64_t packed = gen__kda_decode_v_width(dims) * dims[KDA_DECODE_HEAD_DIM];
+    const int64_t granule = 16 / gen__kda_decode_state_bytes(dims);
+    const int64_t addressable = (INT64_C(1) << 60) / packed;
     const int64_t max = addressable < INT32_MAX ? addressable : INT32_MAX;
     if (a->num_slots < 1 || a->num_slots > max)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "kda_decode: num_slots = %" PRId32 "; allowed: 1 to %" PRId64,
                          a->num_slots, max);
+    const int64_t widest = (INT64_C(1) << 60) / a->num_slots;
+    if (a->state_stride != 0 &&
+        (a->state_stride < packed || a->state_stride > widest || a->state_stride % granule != 0))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "kda_decode: state_stride = %" PRId64
+                         " elements; allowed: 0 (packed), or a multiple of %" PRId64
+                         " from %" PRId64 " (one slot) to %" PRId64,
+                         a->state_stride, granule, packed, widest);
+    if (a->null_slot < 0)
+        return invalid("null_slot", a->null_slot, "0 (none), or 1 + a slot");
     return check_table(dims, a);
 }
 
@@ -217,6 +246,7 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
     const uint32_t qk_heads = (uint32_t)dims[KDA_DECODE_QK_HEADS];
     const uint32_t v_heads = (uint32_t)dims[KDA_DECODE_V_HEADS];
     const struct gen__kda_decode_strides strides = gen__kda_decode_strides(dims, a);
+    const bool each = a->write == GEN_KDA_DECODE_WRITE_EACH;
     const struct gen__fastdiv one = {0, 0}, heads = gen__fastdiv(v_heads);
     const struct gen__fastdiv group = v_heads == qk_heads ? one : gen__fastdiv(v_heads / qk_heads);
     *k = (struct gen_kda_decode_params){
@@ -231,6 +261,7 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .state = a->state,
         .slots = a->slots,
         .accepted = a->accepted,
+        .slots_out = a->slots_out || !each ? a->slots_out : a->slots,
         .cu_seqlens = a->cu_seqlens,
         .q_stride = strides.q,
         .k_stride = strides.k,
@@ -238,6 +269,7 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .gate_stride = strides.gate,
         .beta_stride = strides.beta,
         .o_stride = strides.o,
+        .state_stride = strides.state,
         .num_v_heads = v_heads,
         .heads_mul = heads.mul,
         .heads_shift = heads.shift,
@@ -247,6 +279,8 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .total_tokens = a->total_tokens,
         .num_slots = (unsigned)a->num_slots,
         .slots_stride = (unsigned)strides.slots,
+        .slots_out_stride = (unsigned)(a->slots_out ? strides.slots_out : strides.slots),
+        .null_slot = a->null_slot - 1,
         .write = a->write,
         .gate_form = a->gate_form,
         .beta_form = a->beta_form,
@@ -255,6 +289,7 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .dtype = dims[KDA_DECODE_DTYPE],
         .gate_dtype = dims[KDA_DECODE_GATE_DTYPE],
         .beta_dtype = dims[KDA_DECODE_BETA_DTYPE],
+        .state_fp16 = dims[KDA_DECODE_STATE_DTYPE] == GEN_STATE_FP16,
         .scale = a->scale,
         .lower_bound = a->lower_bound,
     };
@@ -288,8 +323,9 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *base,
     const int64_t qk = gen__kda_decode_qk_width(dims) * 2, v = gen__kda_decode_v_width(dims) * 2;
     const int64_t g = dims[KDA_DECODE_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t beta = dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
-    const int64_t slots = gen__kda_decode_strides(dims, a).slots;
-    const int64_t states = a->num_slots * (v * 2 * dims[KDA_DECODE_HEAD_DIM]);
+    const struct gen__kda_decode_strides strides = gen__kda_decode_strides(dims, a);
+    const int64_t element = gen__kda_decode_state_bytes(dims);
+    const int64_t state = v / 2 * dims[KDA_DECODE_HEAD_DIM] * element;
     gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
     gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
     gen__reads_rows(&list[2], "v", a->v, v, tokens, gen__stride_bytes(a->v_stride, 2));
@@ -299,9 +335,11 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *base,
     gen__writes_rows(&list[5], "o", a->o, v, tokens, gen__stride_bytes(a->o_stride, 2));
     gen__reads(&list[6], "A_log", a->A_log, heads * 4);
     gen__reads(&list[7], "dt_bias", a->dt_bias, v * 2);
-    gen__writes(&list[8], "state", a->state, states);
-    gen__reads(&list[9], "slots", a->slots, rows * slots * 4);
+    gen__writes_rows(&list[8], "state", a->state, state, a->num_slots,
+                     gen__stride_bytes(a->state_stride, element));
+    gen__reads(&list[9], "slots", a->slots, rows * strides.slots * 4);
     gen__reads(&list[10], "accepted", a->accepted, rows * 4);
     gen__reads(&list[11], "cu_seqlens", a->cu_seqlens, (rows + 1) * 4);
-    return 12;
+    gen__reads(&list[12], "slots_out", a->slots_out, rows * strides.slots_out * 4);
+    return 13;
 }

@@ -26,12 +26,13 @@
 static const char *const dtype_names[] = {"bf16", "fp16", "fp32"};
 static const char *const layout_names[] = {"vk", "kv"};
 static const char *const head_dim_names[] = {"64", "128"};
-static const char *const tokens_names[] = {"one", "many"};
+static const char *const tokens_names[] = {"one", "many", "one16", "many16"};
+static const char *const state_names[] = {"fp32", "bf16", "fp16"};
 
 static const struct gen__axis required[] = {
     {"head_dim", head_dim_names, 2},
     {"layout", layout_names, 2},
-    {"tokens", tokens_names, 2},
+    {"tokens", tokens_names, 4},
 };
 
 static const char *const coords[] = {"states", "num_tokens"};
@@ -47,6 +48,7 @@ static const struct gen__field fields[] = {
     {FIELD(gate_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {FIELD(beta_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {"layout", offsetof(gen_kda_decode_problem, state_layout), layout_names, 2, GEN_KDA_STATE_VK},
+    {FIELD(state_dtype), state_names, 3, GEN_STATE_FP32},
 };
 #undef FIELD
 
@@ -79,6 +81,9 @@ static enum gen_status refuse_types(const gen_kda_decode_problem *p)
         return invalid("gate_dtype", p->gate_dtype, side);
     if (!is_side_dtype(p, p->beta_dtype))
         return invalid("beta_dtype", p->beta_dtype, side);
+    if ((uint32_t)p->state_dtype > GEN_STATE_FP16)
+        return invalid("state_dtype", p->state_dtype,
+                       "GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), GEN_STATE_FP16 (2)");
     return invalid("state_layout", p->state_layout, "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
 }
 
@@ -123,13 +128,14 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     if (((qk_heads - 1) | (v_heads - 1)) >= MAX_HEADS || (dtype | layout) > 1 ||
         tokens - 1 >= GEN_KDA_DECODE_MAX_TOKENS || (head_dim != 64 && head_dim != 128) ||
         !is_side_dtype(p, p->gate_dtype) || !is_side_dtype(p, p->beta_dtype) ||
-        states > INT32_MAX / MAX_BLOCKS)
+        (uint32_t)p->state_dtype > GEN_STATE_FP16 || states > INT32_MAX / MAX_BLOCKS)
         return refuse(p);
     /* No branch spares the division: its result is waited for by nobody. */
     if (v_heads % qk_heads)
         return refuse(p);
 
-    gen__set_codes(key, head_dim >> 7, layout, tokens > 1);
+    const uint32_t half = p->state_dtype != GEN_STATE_FP32;
+    gen__set_codes(key, head_dim >> 7, layout, (tokens > 1) + 2 * half);
     key->empty = states == 0;
     key->counts[0] = (float)(int32_t)states;
     key->counts[1] = (float)(int32_t)tokens;
@@ -187,7 +193,8 @@ static float predict(const gen_problem *base, const gen_device *device,
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const float blocks = (float)variant->fact[KDA_DECODE_BLOCKS];
-    const float slice_bytes = (float)p->head_dim * (float)p->head_dim * 4.0f / blocks;
+    const float element = p->state_dtype == GEN_STATE_FP32 ? 4.0f : 2.0f;
+    const float slice_bytes = (float)p->head_dim * (float)p->head_dim * element / blocks;
     const float moves = 1.0f + (float)p->num_tokens; /* of a slice, to and fro */
     const float slices = (float)tuning_states(p) * blocks;
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
@@ -227,6 +234,8 @@ SAME_PLACE(KDA_DECODE_DTYPE, dtype);
 SAME_PLACE(KDA_DECODE_GATE_DTYPE, gate_dtype);
 SAME_PLACE(KDA_DECODE_BETA_DTYPE, beta_dtype);
 SAME_PLACE(KDA_DECODE_LAYOUT, state_layout);
+SAME_PLACE(KDA_DECODE_STATE_DTYPE, state_dtype);
+SAME_PLACE(KDA_DECODE_LAYOUT, state_layout);
 #undef SAME_PLACE
 
 static void plan(const gen_problem *base, const gen_device *device,
@@ -260,6 +269,8 @@ const struct gen__family gen__family_kda_decode = {
     .problem_size = sizeof(gen_kda_decode_problem),
     .args_size = sizeof(gen_kda_decode_args),
     .params_size = sizeof(struct gen_kda_decode_params),
+    .problem_least = offsetof(gen_kda_decode_problem, state_dtype),
+    .args_least = offsetof(gen_kda_decode_args, null_slot),
     .required = required,
     .num_required = sizeof required / sizeof *required,
     .facts = KDA_DECODE_FACTS,

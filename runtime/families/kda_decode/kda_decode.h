@@ -33,6 +33,7 @@ enum kda_decode_dim {
     KDA_DECODE_GATE_DTYPE,
     KDA_DECODE_BETA_DTYPE,
     KDA_DECODE_LAYOUT,
+    KDA_DECODE_STATE_DTYPE,
     KDA_DECODE_NUM_DIMS
 };
 _Static_assert(KDA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
@@ -51,14 +52,22 @@ enum kda_decode_tensor {
     KDA_DECODE_SLOTS,
     KDA_DECODE_ACCEPTED,
     KDA_DECODE_CU_SEQLENS,
+    KDA_DECODE_SLOTS_OUT,
     KDA_DECODE_NUM_TENSORS
 };
 
 /* An argument with its packed strides and columns spelled out. */
 struct gen__kda_decode_strides {
     int64_t q, k, v, gate, beta, o; /* elements, token to token */
-    int64_t slots;                  /* columns */
+    int64_t slots, slots_out;       /* columns */
+    int64_t state;                  /* elements, slot to slot */
 };
+
+/* Bytes of an element of a state. */
+static inline int64_t gen__kda_decode_state_bytes(const int32_t *dims)
+{
+    return dims[KDA_DECODE_STATE_DTYPE] == GEN_STATE_FP32 ? 4 : 2;
+}
 
 static inline int64_t gen__kda_decode_qk_width(const int32_t *dims)
 {
@@ -82,8 +91,21 @@ static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32
         .gate = a->g_stride ? a->g_stride : v,
         .beta = a->beta_stride ? a->beta_stride : dims[KDA_DECODE_V_HEADS],
         .o = a->o_stride ? a->o_stride : v,
-        .slots = a->slots_stride ? a->slots_stride : columns,
+        .slots = a->slots_stride ? a->slots_stride
+                 : a->slots_out  ? 1
+                                 : columns,
+        .slots_out = a->slots_out_stride ? a->slots_out_stride : columns,
+        .state = a->state_stride ? a->state_stride : v * dims[KDA_DECODE_HEAD_DIM],
     };
+}
+
+/* Slots of default_args() beyond those that are named: a test sees there whether
+ * a kernel strays. */
+#define KDA_DECODE_EXTRA_SLOTS 3
+
+static inline int64_t gen__kda_decode_tokens(const gen_kda_decode_problem *p)
+{
+    return (int64_t)p->batch * p->num_tokens;
 }
 
 /* args.c */
@@ -98,14 +120,18 @@ void gen__kda_decode_default_args(const gen_problem *problem, gen_args *args);
 enum gen_status gen__kda_decode_fill(const gen_problem *problem, const gen_args *args,
                                      const struct gen__tensor *tensors,
                                      const struct gen__fill_options *options, void *const *data);
-void gen__kda_decode_cost(const gen_problem *problem, double *bytes, double *flops);
-void gen__kda_decode_case_name(const gen_problem *problem, char *text, size_t capacity);
-#define KDA_DECODE_NUM_FORMS 33
+bool gen__kda_decode_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
+                          struct gen__tensor *tensors);
+
+/* forms.c */
+#define KDA_DECODE_NUM_FORMS 38
 extern const char *const gen__kda_decode_forms[KDA_DECODE_NUM_FORMS];
 bool gen__kda_decode_form(const gen_problem *problem, uint32_t index, gen_args *args,
                           struct gen__tensor *tensors);
-bool gen__kda_decode_data(const gen_problem *problem, enum gen__data kind, const gen_args *args,
-                          struct gen__tensor *tensors);
+
+/* cost.c */
+void gen__kda_decode_cost(const gen_problem *problem, double *bytes, double *flops);
+void gen__kda_decode_case_name(const gen_problem *problem, char *text, size_t capacity);
 
 /* reference.c */
 enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *args,

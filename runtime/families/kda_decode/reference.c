@@ -15,6 +15,7 @@
  */
 #include "families/kda_decode/kda_decode.h"
 #include "reference/half.h"
+#include "reference/state.h"
 
 #include <math.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct shape {
     int64_t batch, num_tokens, num_qk_heads, num_v_heads, head_dim;
     struct gen__kda_decode_strides stride;
     enum gen_dtype dtype, gate_dtype, beta_dtype;
+    int32_t state_dtype;
     bool vk;
 };
 
@@ -56,6 +58,7 @@ static struct shape shape_of(const gen_plan *plan, const gen_kda_decode_args *ar
         .dtype = (enum gen_dtype)dims[KDA_DECODE_DTYPE],
         .gate_dtype = (enum gen_dtype)dims[KDA_DECODE_GATE_DTYPE],
         .beta_dtype = (enum gen_dtype)dims[KDA_DECODE_BETA_DTYPE],
+        .state_dtype = dims[KDA_DECODE_STATE_DTYPE],
         .vk = dims[KDA_DECODE_LAYOUT] == GEN_KDA_STATE_VK,
     };
 }
@@ -79,7 +82,7 @@ static void load_row(enum gen_dtype dtype, const void *tensor, int64_t first, in
 
 static bool in_pool(const gen_kda_decode_args *args, int64_t slot)
 {
-    return slot >= 0 && slot < args->num_slots;
+    return slot >= 0 && slot < args->num_slots && slot != args->null_slot - INT64_C(1);
 }
 
 static struct row row_of(const struct shape *s, const gen_kda_decode_args *args, int64_t b)
@@ -106,11 +109,14 @@ static struct row row_of(const struct shape *s, const gen_kda_decode_args *args,
 static int64_t slot_after(const struct shape *s, const gen_kda_decode_args *args,
                           const struct row *row, int64_t t)
 {
-    int64_t slot = -1;
-    if (args->write == GEN_KDA_DECODE_WRITE_EACH)
-        slot = args->slots ? args->slots[row->index * s->stride.slots + t] : row->slot;
-    else if (args->write == GEN_KDA_DECODE_WRITE_LAST && t == row->count - 1)
-        slot = row->slot;
+    const bool each = args->write == GEN_KDA_DECODE_WRITE_EACH;
+    int64_t slot = row->slot;
+    if (!each && (args->write == GEN_KDA_DECODE_WRITE_NONE || t != row->count - 1))
+        return -1;
+    if (args->slots_out)
+        slot = args->slots_out[row->index * s->stride.slots_out + (each ? t : 0)];
+    else if (each && args->slots)
+        slot = args->slots[row->index * s->stride.slots + t];
     return in_pool(args, slot) ? slot : -1;
 }
 
@@ -202,16 +208,16 @@ static double step(int64_t head_dim, const struct token *in, int64_t v, double *
 static void decode_head(const struct shape *s, const gen_kda_decode_args *args,
                         const struct row *row, int64_t hv, double *exact)
 {
-    const int64_t d = s->head_dim, heads = s->num_v_heads;
+    const int64_t d = s->head_dim, stride = s->stride.state;
     const int64_t next_k = s->vk ? 1 : d, next_v = s->vk ? d : 1;
     struct token in[GEN_KDA_DECODE_MAX_TOKENS];
     for (int64_t t = 0; t < row->count; t++)
         load_token(s, args, row->first + t, hv, &in[t]);
     for (int64_t v = 0; v < d; v++) {
         double column[MAX_HEAD_DIM];
-        const float *from = args->state + (row->slot * heads + hv) * d * d + v * next_v;
+        const int64_t from = row->slot * stride + hv * d * d + v * next_v;
         for (int64_t k = 0; k < d; k++)
-            column[k] = (double)from[k * next_k];
+            column[k] = gen__state_get(s->state_dtype, args->state, from + k * next_k);
         for (int64_t t = 0; t < row->count; t++) {
             const double o = step(d, &in[t], v, column);
             const int64_t at = (row->first + t) * s->stride.o + hv * d + v;
@@ -220,9 +226,9 @@ static void decode_head(const struct shape *s, const gen_kda_decode_args *args,
                 s->dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(o) : gen__bf16_from_double(o);
             if (exact)
                 exact[at] = o;
-            float *to = args->state + (slot * heads + hv) * d * d + v * next_v;
+            const int64_t to = slot * stride + hv * d * d + v * next_v;
             for (int64_t k = 0; k < d && slot >= 0; k++)
-                to[k * next_k] = (float)column[k];
+                gen__state_put(s->state_dtype, args->state, to + k * next_k, column[k]);
         }
     }
 }
