@@ -31,10 +31,24 @@ struct gen_kda_decode_params {
     float scale, lower_bound;
 };
 
+/* What the kernels of tokens = replay take: the same, and the ring of records. */
+struct gen_kda_decode_replay_params {
+    struct gen_kda_decode_params decode;
+    void *ring_k, *ring_g, *ring_u;
+    const int *ring_fill, *ring_base;                  /* [num_slots] */
+    const unsigned char *flush;                        /* [rows], or NULL */
+    long long ring_k_stride, ring_g_stride, ring_u_stride; /* elements, slot to slot */
+    int ring_size, ring_len;
+    int ring_fp16; /* u is fp16, not fp32 */
+    int pad;
+};
+
 #ifdef __cplusplus
 static_assert(sizeof(struct gen_kda_decode_params) == 248, "same on both sides");
+static_assert(sizeof(struct gen_kda_decode_replay_params) == 336, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
 _Static_assert(sizeof(struct gen_kda_decode_params) == 248, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_decode_replay_params) == 336, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_DECODE_ARGS_H */

@@ -156,8 +156,9 @@ template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shar
 };
 
 // A block loads all inputs of its tokens at once and makes of them what kda_shared holds later, so that the state is
-// loaded meanwhile. Threads partition the channels, warps the tokens.
-template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inputs {
+// loaded meanwhile. Threads partition the channels, warps the tokens. With ROUND_K keys are rounded to the type of q and k
+// once they are normalised.
+template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool ROUND_K = false> struct kda_inputs {
     static constexpr int WARPS = THREADS / 32;
     static constexpr int GATES = (MAX_TOKENS * HEAD_DIM + THREADS - 1) / THREADS; // a thread
     static constexpr int VS = (MAX_TOKENS * EXTENT + THREADS - 1) / THREADS;      // a thread
@@ -275,10 +276,22 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS> struct kda_inpu
             qk += qs[j].x * ks[j].x + qs[j].y * ks[j].y;
         }
         float q_factor = p.scale, k_factor = 1.f;
-        qk = warp_sum(qk);
+        if constexpr (!ROUND_K)
+            qk = warp_sum(qk);
         if (p.qk_l2norm) {
             q_factor *= rsqrtf(warp_sum(qq) + 1e-6f);
             k_factor = rsqrtf(warp_sum(kk) + 1e-6f);
+        }
+        if constexpr (ROUND_K) {
+            qk = 0.f;
+#pragma unroll
+            for (int j = 0; j < WORDS; j++) {
+                ks[j].x = number(rounded(k_factor * ks[j].x, p.dtype), p.dtype);
+                ks[j].y = number(rounded(k_factor * ks[j].y, p.dtype), p.dtype);
+                qk += qs[j].x * ks[j].x + qs[j].y * ks[j].y;
+            }
+            k_factor = 1.f;
+            qk = warp_sum(qk);
         }
 #pragma unroll
         for (int j = 0; j < WORDS; j++) {

@@ -5,7 +5,8 @@
 -- to the last; slices are of V, since columns of V do not depend on each other. Types, gate, normalisation and slots are
 -- run-time data: they touch a few elements of each block.
 --
---   tokens    one: problems of one token a row; many: of 2 to 8; one16, many16: the same on states of 16 bits
+--   tokens    one: problems of one token a row; many: of 2 to 8; replay: of one token, states written once in several steps;
+--             one16, many16, replay16: the same on states of 16 bits
 --   floats    of the state a thread holds
 --   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv), 16 bytes each at a time
 --   warps     per block
@@ -51,8 +52,24 @@ local half_ahead_shapes = {
 }
 local ahead_states, first_states = 132, 66
 
+-- Replay: a block computes the coefficients of all records, so large slices share that work, in few threads.
+local replay_shapes = {
+  vk = { [64] = { "16 16 4", "32 16 4" }, [128] = { "16 16 8", "32 16 8", "64 16 8" } },
+}
+local half_replay_shapes = {
+  vk = { [64] = { "16 8 4", "32 8 4" }, [128] = { "32 16 8", "64 16 8" } },
+}
+local most_records = 32
+
 local function state_bits(v) return v.tokens:sub(-2) == "16" and 16 or 32 end
 local function is_many(v) return v.tokens:sub(1, 4) == "many" end
+local function is_replay(v) return v.tokens:sub(1, 6) == "replay" end
+
+local function shapes_of(v)
+  local half = state_bits(v) == 16
+  if is_replay(v) then return (half and half_replay_shapes or replay_shapes)[v.layout][v.head_dim] end
+  return (half and half_shapes or shapes)[v.layout][v.head_dim]
+end
 
 local function derived(v)
   local d = {}
@@ -74,6 +91,12 @@ local function derived(v)
   end
   -- A token's inputs and outputs in shared memory: q, k, decay, v and o of the slice; in kv a quad with a gap, and v.
   d.token_bytes = 4 * (v.layout == "vk" and 3 * v.head_dim + 2 * d.extent or 4 * v.head_dim + d.extent)
+  d.ring_bytes = 0
+  if is_replay(v) then -- replay.cuh: decays and coefficients behind the token, then the records
+    local groups, group_warps = 2 * d.threads // v.head_dim, v.head_dim // 64
+    d.token_bytes = d.token_bytes + 4 * ((3 + groups) * v.head_dim + group_warps * 2 * most_records + d.extent)
+    d.ring_bytes = most_records * (v.head_dim * (4 + 2 + 4) + d.extent * 4)
+  end
   return d
 end
 
@@ -82,7 +105,7 @@ return family {
   required = {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
     { name = "layout", values = { "vk", "kv" } },
-    { name = "tokens", values = { "one", "many", "one16", "many16" } },
+    { name = "tokens", values = { "one", "many", "one16", "many16", "replay", "replay16" } },
   },
   free = {
     { name = "floats", values = { 8, 16, 32, 64 }, tag = "f" },
@@ -107,11 +130,14 @@ return family {
     end
     local mine = string.format("%d %d %d", v.floats, v.lanes, v.warps)
     local half = d.bits == 16
+    if is_replay(v) and v.layout == "kv" then return "replay keeps states in layout vk" end
     if v.cache == "ahead" then
       if not arch.bulk_copy then return "bulk prefetches, which read ahead, need sm_90 or later" end
-      if not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
+      if is_replay(v) then
+        if v.floats * v.warps < 256 then return "reading ahead is for the shapes that serve many states" end
+      elseif not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
     end
-    for _, shape in ipairs((half and half_shapes or shapes)[v.layout][v.head_dim]) do
+    for _, shape in ipairs(shapes_of(v)) do
       if shape == mine then return true end
     end
     return "a shape that lost on an H200 nearly everywhere, or a neighbour of one"
@@ -122,7 +148,7 @@ return family {
     local d = derived(v)
     return {
       threads = d.threads,
-      shared = d.max_tokens * d.token_bytes,
+      shared = d.max_tokens * d.token_bytes + d.ring_bytes,
       cluster = 1,
       max_registers = math.min(255, 65536 // d.threads),
       facts = {
@@ -134,7 +160,11 @@ return family {
       },
     }
   end,
-  template = function(v) return "kda_decode_" .. v.layout .. ".cu.in" end,
+  template = function(v) return "kda_decode_" .. (is_replay(v) and "replay_" or "") .. v.layout .. ".cu.in" end,
+  serves = function(v, arch)
+    if is_replay(v) and v.layout == "kv" then return "replay keeps states in layout vk" end
+    return true
+  end,
   constants = function(v, arch)
     local d = derived(v)
     return {
@@ -150,8 +180,10 @@ return family {
   end,
   -- Blocks small enough to fill any GPU with few states.
   fallback = function(v)
-    if v.warps ~= 4 or v.cache ~= "stream" then return false end
+    if v.cache ~= "stream" then return false end
     local wide = v.head_dim == 128
+    if is_replay(v) then return v.floats == (wide and 32 or 16) end
+    if v.warps ~= 4 then return false end
     if state_bits(v) == 16 then
       return v.floats == (wide and 32 or 16) and v.lanes == (v.layout == "vk" and (wide and 16 or 8) or 4)
     end

@@ -22,7 +22,8 @@ static enum gen_status invalid(const char *name, int64_t value, const char *allo
 static enum gen_status check_dims(const int32_t *dims)
 {
     if (dims[KDA_DECODE_BATCH] >= 0 && dims[KDA_DECODE_QK_HEADS] > 0 &&
-        dims[KDA_DECODE_V_HEADS] >= dims[KDA_DECODE_QK_HEADS] && dims[KDA_DECODE_TOKENS] > 0 &&
+        dims[KDA_DECODE_V_HEADS] >= dims[KDA_DECODE_QK_HEADS] &&
+        dims[KDA_DECODE_TOKENS] >= (dims[KDA_DECODE_RING_LEN] == 0) &&
         dims[KDA_DECODE_TOKENS] <= GEN_KDA_DECODE_MAX_TOKENS)
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,
@@ -37,18 +38,19 @@ static enum gen_status check_dims(const int32_t *dims)
 
 static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_args *a)
 {
+    const bool fold = dims[KDA_DECODE_TOKENS] == 0; /* the records alone */
     const struct {
         const char *name;
         const void *pointer;
         uintptr_t alignment;
         bool optional;
     } list[] = {
-        {"q", a->q, 16, false},
-        {"k", a->k, 16, false},
-        {"v", a->v, 16, false},
-        {"g", a->g, 16, false},
-        {"beta", a->beta, dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2, false},
-        {"o", a->o, 16, false},
+        {"q", a->q, 16, fold},
+        {"k", a->k, 16, fold},
+        {"v", a->v, 16, fold},
+        {"g", a->g, 16, fold},
+        {"beta", a->beta, dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2, fold},
+        {"o", a->o, 16, fold},
         {"A_log", a->A_log, 4, true},
         {"dt_bias", a->dt_bias, 16, true},
         {"state", a->state, 16, false},
@@ -306,9 +308,13 @@ enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, co
     if ((status = check_dims(dims)) != GEN_OK || (status = check_pointers(dims, a)) != GEN_OK ||
         (status = check_forms(a)) != GEN_OK || (status = check_gate(a)) != GEN_OK ||
         (status = check_total(dims, a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK ||
-        (status = check_pool(dims, a)) != GEN_OK || !params)
+        (status = check_pool(dims, a)) != GEN_OK ||
+        (status = gen__kda_decode_check_ring(dims, a)) != GEN_OK || !params)
         return status;
-    fill_params(dims, a, params);
+    struct gen_kda_decode_replay_params *const out = params;
+    fill_params(dims, a, &out->decode);
+    gen__kda_decode_ring_params(dims, a,
+                                out); /* kernels without a ring take the first part alone */
     return GEN_OK;
 }
 
@@ -341,5 +347,5 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *base,
     gen__reads(&list[10], "accepted", a->accepted, rows * 4);
     gen__reads(&list[11], "cu_seqlens", a->cu_seqlens, (rows + 1) * 4);
     gen__reads(&list[12], "slots_out", a->slots_out, rows * strides.slots_out * 4);
-    return 13;
+    return 13 + gen__kda_decode_ring_extents(dims, a, list + 13);
 }

@@ -35,6 +35,8 @@ enum form {
     FORM_EACH_OUT,    /* likewise, a slot for each token's */
     FORM_NULL_SLOT,   /* slot 0 is null, and a row has it */
     FORM_POOL,        /* all of that, with a table that is wider than it must be */
+    FORM_RING_STRIDE, /* room for other things between the slots' rings */
+    FORM_FLUSH,       /* every third row folds */
     NUM_FORMS
 };
 _Static_assert(NUM_FORMS == KDA_DECODE_NUM_FORMS, "a name each");
@@ -64,7 +66,9 @@ const char *const gen__kda_decode_forms[KDA_DECODE_NUM_FORMS] = {ACTIVATIONS(giv
                                                                  "slots_out",
                                                                  "each_out",
                                                                  "null_slot",
-                                                                 "pool"};
+                                                                 "pool",
+                                                                 "ring_stride",
+                                                                 "flush"};
 #undef ACTIVATIONS
 
 static void give_gate(gen_kda_decode_args *a, struct gen__tensor *t)
@@ -148,6 +152,19 @@ static void pool_form(const gen_kda_decode_problem *p, int64_t slots, gen_kda_de
     a->num_slots = (int32_t)slots;
     t[KDA_DECODE_SLOTS].amount = a->num_slots;
     t[KDA_DECODE_STATE].count = extent(slots, a->state_stride ? a->state_stride : state, state);
+}
+
+static void stride_rings(const gen_kda_decode_problem *p, gen_kda_decode_args *a,
+                         struct gen__tensor *t)
+{
+    const int64_t row = (int64_t)gen__kda_decode_ring_size(p->ring_len, p->ring_size) * p->head_dim;
+    const int64_t qk = p->num_qk_heads * row, v = p->num_v_heads * row;
+    a->ring_k_stride = qk + 8;
+    a->ring_g_stride = v + 16;
+    a->ring_u_stride = v + 24;
+    t[KDA_DECODE_RING_K].count = extent(a->num_slots, a->ring_k_stride, qk);
+    t[KDA_DECODE_RING_G].count = extent(a->num_slots, a->ring_g_stride, v);
+    t[KDA_DECODE_RING_U].count = extent(a->num_slots, a->ring_u_stride, v);
 }
 
 /* A table of so many columns and a pool for it. */
@@ -244,6 +261,31 @@ static bool slot_form(const gen_kda_decode_problem *p, enum form form, gen_kda_d
     }
 }
 
+/* The forms of a ring, whose states are written where they were read. */
+static bool ring_form(const gen_kda_decode_problem *p, enum form form, gen_kda_decode_args *a,
+                      struct gen__tensor *t)
+{
+    switch (form) {
+    case FORM_NO_SLOTS:
+        t[KDA_DECODE_SLOTS].count = 0;
+        return true;
+    case FORM_POOL_STRIDE:
+        stride_pool(p, a, t);
+        return true;
+    case FORM_NULL_SLOT:
+        a->null_slot = 1;
+        return true;
+    case FORM_RING_STRIDE:
+        stride_rings(p, a, t);
+        return true;
+    case FORM_FLUSH:
+        t[KDA_DECODE_FLUSH].count = (uint64_t)p->batch;
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool gen__kda_decode_form(const gen_problem *base, uint32_t index, gen_args *args,
                           struct gen__tensor *t)
 {
@@ -251,6 +293,7 @@ bool gen__kda_decode_form(const gen_problem *base, uint32_t index, gen_args *arg
     gen_kda_decode_args *a = (gen_kda_decode_args *)args;
     if (index < NUM_ACTIVATIONS) {
         activation_form(p, index, a, t);
+        gen__kda_decode_same_gates(t);
         return true;
     }
     switch ((enum form)index) {
@@ -275,9 +318,13 @@ bool gen__kda_decode_form(const gen_problem *base, uint32_t index, gen_args *arg
         a->zero_padding = index == FORM_RAGGED_ZERO;
         return true;
     case FORM_RAGGED_LAST:
+        if (p->ring_len)
+            return false;
         ragged_form(p, a, t);
         return slot_form(p, FORM_ONE_COLUMN, a, t);
     default:
+        if (p->ring_len)
+            return ring_form(p, (enum form)index, a, t);
         return slot_form(p, (enum form)index, a, t);
     }
 }

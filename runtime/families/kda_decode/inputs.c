@@ -48,12 +48,13 @@ uint32_t gen__kda_decode_tensors(const gen_problem *base, struct gen__tensor *te
     const enum gen_dtype fp32 = GEN_DTYPE_FP32;
     const int64_t d = p->head_dim, tokens = gen__kda_decode_tokens(p);
     const int64_t qk_count = tokens * p->num_qk_heads * d, v_count = tokens * p->num_v_heads * d;
-    const int64_t heads = p->batch ? p->num_v_heads : 0, slots = tokens + KDA_DECODE_EXTRA_SLOTS;
+    const int64_t heads = p->batch ? p->num_v_heads : 0, named = gen__kda_decode_named(p);
+    const int64_t slots = named + KDA_DECODE_EXTRA_SLOTS;
     const double s_tolerance = p->state_dtype == GEN_STATE_FP32   ? state_tolerance
                                : p->state_dtype == GEN_STATE_FP16 ? fp16_state_tolerance
                                                                   : bf16_state_tolerance;
     const double o_tolerance = dtype == GEN_DTYPE_FP16 ? fp16_tolerance : bf16_tolerance;
-    const struct gen__tensor list[KDA_DECODE_NUM_TENSORS] = {
+    const struct gen__tensor list[KDA_DECODE_RING_K] = {
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
         {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
         {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, v_count), .cold = true},
@@ -67,13 +68,14 @@ uint32_t gen__kda_decode_tensors(const gen_problem *base, struct gen__tensor *te
         {TENSOR(state, gen__state_element(p->state_dtype), GEN__INOUT, GEN__FILL_NORMAL, 0.3,
                 slots * p->num_v_heads * d * d),
          .tolerance = s_tolerance, .cold = true},
-        {TENSOR(slots, index, GEN__IN, GEN__FILL_SLOTS, (double)slots, tokens), .cold = true},
+        {TENSOR(slots, index, GEN__IN, GEN__FILL_SLOTS, (double)slots, named), .cold = true},
         {TENSOR(accepted, index, GEN__IN, GEN__FILL_FAMILY, 0, p->num_tokens > 1 ? p->batch : 0),
          .cold = true},
         {TENSOR(cu_seqlens, index, GEN__IN, GEN__FILL_FAMILY, 0, 0), .cold = true},
         {TENSOR(slots_out, index, GEN__IN, GEN__FILL_FAMILY, 0, 0), .cold = true},
     };
     memcpy(tensors, list, sizeof list);
+    (void)gen__kda_decode_ring_tensors(p, tensors);
     return KDA_DECODE_NUM_TENSORS;
 }
 
@@ -86,7 +88,7 @@ void gen__kda_decode_default_args(const gen_problem *base, gen_args *args)
     memset(a, 0, sizeof *a);
     a->base.size = sizeof *a;
     a->base.family = GEN_KDA_DECODE;
-    a->num_slots = (int32_t)gen__kda_decode_tokens(p) + KDA_DECODE_EXTRA_SLOTS;
+    a->num_slots = (int32_t)gen__kda_decode_named(p) + KDA_DECODE_EXTRA_SLOTS;
     a->write = p->num_tokens > 1 ? GEN_KDA_DECODE_WRITE_EACH : GEN_KDA_DECODE_WRITE_LAST;
     a->gate_form = GEN_KDA_GATE_SOFTPLUS;
     a->beta_form = GEN_KDA_BETA_SIGMOID;
@@ -237,6 +239,7 @@ enum gen_status gen__kda_decode_fill(const gen_problem *base, const gen_args *ar
         !fill_slots_out(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_SLOTS_OUT]))
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY,
                          "kda_decode: no memory to mark %" PRId32 " slots", a->num_slots);
+    gen__kda_decode_ring_fill(p, a, options, data);
     if (options->poisoned && data[KDA_DECODE_STATE])
         poison_first(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_STATE]);
     if (options->non_finite && data[KDA_DECODE_STATE] &&
@@ -256,5 +259,6 @@ bool gen__kda_decode_data(const gen_problem *base, enum gen__data kind, const ge
     gen__data_keys(kind, &t[KDA_DECODE_K], p->head_dim);
     gen__data_values(kind, &t[KDA_DECODE_V], p->head_dim, false);
     gen__data_gates(kind, &t[KDA_DECODE_GATE], &t[KDA_DECODE_BETA]);
+    gen__kda_decode_same_gates(t);
     return true;
 }

@@ -34,6 +34,9 @@ enum kda_decode_dim {
     KDA_DECODE_BETA_DTYPE,
     KDA_DECODE_LAYOUT,
     KDA_DECODE_STATE_DTYPE,
+    KDA_DECODE_RING_LEN,
+    KDA_DECODE_RING_SIZE,
+    KDA_DECODE_RING_DTYPE,
     KDA_DECODE_NUM_DIMS
 };
 _Static_assert(KDA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
@@ -53,6 +56,12 @@ enum kda_decode_tensor {
     KDA_DECODE_ACCEPTED,
     KDA_DECODE_CU_SEQLENS,
     KDA_DECODE_SLOTS_OUT,
+    KDA_DECODE_RING_K,
+    KDA_DECODE_RING_G,
+    KDA_DECODE_RING_U,
+    KDA_DECODE_RING_FILL,
+    KDA_DECODE_RING_BASE,
+    KDA_DECODE_FLUSH,
     KDA_DECODE_NUM_TENSORS
 };
 
@@ -61,7 +70,14 @@ struct gen__kda_decode_strides {
     int64_t q, k, v, gate, beta, o; /* elements, token to token */
     int64_t slots, slots_out;       /* columns */
     int64_t state;                  /* elements, slot to slot */
+    int64_t ring_k, ring_g, ring_u; /* likewise */
 };
+
+/* Records that a ring holds. */
+static inline int32_t gen__kda_decode_ring_size(int32_t ring_len, int32_t ring_size)
+{
+    return ring_size ? ring_size : ring_len;
+}
 
 /* Bytes of an element of a state. */
 static inline int64_t gen__kda_decode_state_bytes(const int32_t *dims)
@@ -83,6 +99,8 @@ static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32
                                                                      const gen_kda_decode_args *a)
 {
     const int64_t qk = gen__kda_decode_qk_width(dims), v = gen__kda_decode_v_width(dims);
+    const int64_t records =
+        gen__kda_decode_ring_size(dims[KDA_DECODE_RING_LEN], dims[KDA_DECODE_RING_SIZE]);
     const int64_t columns = a->write == GEN_KDA_DECODE_WRITE_EACH ? dims[KDA_DECODE_TOKENS] : 1;
     return (struct gen__kda_decode_strides){
         .q = a->q_stride ? a->q_stride : qk,
@@ -95,6 +113,9 @@ static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32
                  : a->slots_out  ? 1
                                  : columns,
         .slots_out = a->slots_out_stride ? a->slots_out_stride : columns,
+        .ring_k = a->ring_k_stride ? a->ring_k_stride : qk * records,
+        .ring_g = a->ring_g_stride ? a->ring_g_stride : v * records,
+        .ring_u = a->ring_u_stride ? a->ring_u_stride : v * records,
         .state = a->state_stride ? a->state_stride : v * dims[KDA_DECODE_HEAD_DIM],
     };
 }
@@ -103,9 +124,27 @@ static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32
  * a kernel strays. */
 #define KDA_DECODE_EXTRA_SLOTS 3
 
+/* Gates of records are like the tokens'. */
+static inline void gen__kda_decode_same_gates(struct gen__tensor *t)
+{
+    const struct gen__tensor *const gate = &t[KDA_DECODE_GATE];
+    struct gen__tensor *const ring = &t[KDA_DECODE_RING_G];
+    ring->fill = gate->fill;
+    ring->amount = gate->amount;
+    ring->mean = gate->mean;
+    ring->common = gate->common;
+    ring->width = gate->width;
+}
+
 static inline int64_t gen__kda_decode_tokens(const gen_kda_decode_problem *p)
 {
     return (int64_t)p->batch * p->num_tokens;
+}
+
+/* Slots that default_args() names: a token's each, or where there are no tokens a row's. */
+static inline int64_t gen__kda_decode_named(const gen_kda_decode_problem *p)
+{
+    return p->num_tokens ? gen__kda_decode_tokens(p) : p->batch;
 }
 
 /* args.c */
@@ -113,6 +152,18 @@ enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, co
                                        void *workspace, void *params);
 uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *args,
                                  struct gen__extent extents[GEN__MAX_EXTENTS]);
+
+/* ring.c */
+enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_decode_args *args);
+void gen__kda_decode_ring_params(const int32_t *dims, const gen_kda_decode_args *args,
+                                 struct gen_kda_decode_replay_params *params);
+uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *args,
+                                      struct gen__extent *extents);
+uint32_t gen__kda_decode_ring_tensors(const gen_kda_decode_problem *problem,
+                                      struct gen__tensor *tensors);
+void gen__kda_decode_ring_fill(const gen_kda_decode_problem *problem,
+                               const gen_kda_decode_args *args,
+                               const struct gen__fill_options *options, void *const *data);
 
 /* inputs.c */
 uint32_t gen__kda_decode_tensors(const gen_problem *problem, struct gen__tensor *tensors);
@@ -124,7 +175,7 @@ bool gen__kda_decode_data(const gen_problem *problem, enum gen__data kind, const
                           struct gen__tensor *tensors);
 
 /* forms.c */
-#define KDA_DECODE_NUM_FORMS 38
+#define KDA_DECODE_NUM_FORMS 40
 extern const char *const gen__kda_decode_forms[KDA_DECODE_NUM_FORMS];
 bool gen__kda_decode_form(const gen_problem *problem, uint32_t index, gen_args *args,
                           struct gen__tensor *tensors);
