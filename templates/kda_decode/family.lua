@@ -52,12 +52,12 @@ local half_ahead_shapes = {
 }
 local ahead_states, first_states = 132, 66
 
--- Replay: a block computes the coefficients of all records, so large slices share that work, in few threads.
+-- Replay: a block computes the coefficients of all records, so large slices share that work, in few warps.
 local replay_shapes = {
-  vk = { [64] = { "16 16 4", "32 16 4" }, [128] = { "16 16 8", "32 16 8", "64 16 8" } },
+  vk = { [64] = { "16 16 4", "32 16 4" }, [128] = { "32 16 8", "64 16 4", "64 16 8", "128 16 4" } },
 }
 local half_replay_shapes = {
-  vk = { [64] = { "16 8 4", "32 8 4" }, [128] = { "32 16 8", "64 16 8" } },
+  vk = { [64] = { "16 8 4", "32 8 4" }, [128] = { "32 16 8", "64 16 4", "64 16 8", "128 16 4" } },
 }
 local most_records = 32
 
@@ -93,8 +93,7 @@ local function derived(v)
   d.token_bytes = 4 * (v.layout == "vk" and 3 * v.head_dim + 2 * d.extent or 4 * v.head_dim + d.extent)
   d.ring_bytes = 0
   if is_replay(v) then -- replay.cuh: decays and coefficients behind the token, then the records
-    local groups, group_warps = 2 * d.threads // v.head_dim, v.head_dim // 64
-    d.token_bytes = d.token_bytes + 4 * ((3 + groups) * v.head_dim + group_warps * 2 * most_records + d.extent)
+    d.token_bytes = d.token_bytes + 4 * ((3 + v.warps) * v.head_dim + 2 * most_records + d.extent)
     d.ring_bytes = most_records * (v.head_dim * (4 + 2 + 4) + d.extent * 4)
   end
   return d
@@ -108,7 +107,7 @@ return family {
     { name = "tokens", values = { "one", "many", "one16", "many16", "replay", "replay16" } },
   },
   free = {
-    { name = "floats", values = { 8, 16, 32, 64 }, tag = "f" },
+    { name = "floats", values = { 8, 16, 32, 64, 128 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
     { name = "warps", values = { 2, 4, 8 }, tag = "w" },
     { name = "cache", values = { "def", "stream", "ahead" } },
@@ -122,7 +121,7 @@ return family {
     if v.layout == "vk" then
       if d.vectors < 1 then return "more lanes than a row has vectors" end
       if d.loads < 1 then return "a lane holds no whole part of a row" end
-      if 2 * d.loads > v.lanes then return "the sums of more rows than a reduction spreads over the lanes" end
+      if 2 * d.loads > v.lanes and not is_replay(v) then return "the sums of more rows than a reduction spreads over the lanes" end
     else
       if d.ksplit < 1 then return "a warp holds more rows than there are" end
       if d.ksplit > v.warps then return "more warps share columns than a block has" end

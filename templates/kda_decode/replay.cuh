@@ -5,8 +5,8 @@
 //     k . S = S0' (a k) + sum_j (k . kw_j) u_j        the same for q
 //     fold:  S0 <- Diag(a) S0 + sum_j kw_j u_j' + k u'
 //
-// Products of decays run from the newest record to the oldest, so no factor is above 1. Threads partition the records: a
-// group of HEAD_DIM / 2 threads, two channels each, takes a run of neighbours, and groups exchange their runs' decays.
+// Products of decays run from the newest record to the oldest, so no factor is above 1. Warps partition the records: each
+// takes a run of neighbours, all channels, and they exchange their runs' decays.
 #pragma once
 
 #include "kda_decode/common.cuh"
@@ -37,26 +37,55 @@ struct kda_ring {
     }
 };
 
+// A lane's neighbouring channels.
+template <int N> __device__ __forceinline__ void load_channels(float (&x)[N], const float *from)
+{
+    static_assert(N == 2 || N == 4, "one access");
+    if constexpr (N == 4) {
+        const float4 y = *reinterpret_cast<const float4 *>(from);
+        x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
+    } else {
+        const float2 y = *reinterpret_cast<const float2 *>(from);
+        x[0] = y.x, x[1] = y.y;
+    }
+}
+
+template <int N> __device__ __forceinline__ void load_channels(float (&x)[N], const unsigned short *from, int type)
+{
+    if constexpr (N == 4) {
+        const uint2 y = *reinterpret_cast<const uint2 *>(from);
+        const float2 low = numbers(y.x, type), high = numbers(y.y, type);
+        x[0] = low.x, x[1] = low.y, x[2] = high.x, x[3] = high.y;
+    } else {
+        const float2 y = numbers(*reinterpret_cast<const unsigned *>(from), type);
+        x[0] = y.x, x[1] = y.y;
+    }
+}
+
+template <int N> __device__ __forceinline__ void store_channels(float *to, const float (&x)[N])
+{
+    if constexpr (N == 4)
+        *reinterpret_cast<float4 *>(to) = make_float4(x[0], x[1], x[2], x[3]);
+    else
+        *reinterpret_cast<float2 *>(to) = make_float2(x[0], x[1]);
+}
+
 template <int HEAD_DIM, int EXTENT, int THREADS> struct kda_replay {
-    static constexpr int PAIRS = HEAD_DIM / 2;     // of channels
-    static constexpr int GROUPS = THREADS / PAIRS; // of records
-    static constexpr int GROUP_WARPS = PAIRS / 32;
-    static constexpr int MOST = 32; // records
-    static_assert(GROUP_WARPS >= 1 && GROUPS >= 2, "a thread has two channels");
-    // Floats before the records: all decays, times k, times q; the groups' decays; coefficients; u.
-    static constexpr int FLOATS = 3 * HEAD_DIM + GROUPS * HEAD_DIM + GROUP_WARPS * 2 * MOST + EXTENT;
+    static constexpr int N = HEAD_DIM / 32;     // channels a lane has
+    static constexpr int GROUPS = THREADS / 32; // of records: a warp's run each
+    static constexpr int MOST = 32;             // records
+    // Floats before the records: all decays, times k, times q; the runs' decays; coefficients; u.
+    static constexpr int FLOATS = 3 * HEAD_DIM + GROUPS * HEAD_DIM + 2 * MOST + EXTENT;
 
     float *base;
     unsigned char *records; // kw, then k, gate and u as they lie in the ring
-    float2 bias;
+    float bias[N];
 
     __device__ __forceinline__ float *all(int part) const { return base + part * HEAD_DIM; } // a, a k, a q
     __device__ __forceinline__ float *carry(int group) const { return base + (3 + group) * HEAD_DIM; }
-    __device__ __forceinline__ float *coefficients(int warp, int of) const
-    {
-        return base + (3 + GROUPS) * HEAD_DIM + (warp * 2 + of) * MOST;
-    }
-    __device__ __forceinline__ float *new_u() const { return base + (3 + GROUPS) * HEAD_DIM + GROUP_WARPS * 2 * MOST; }
+    // Of all records: what k (of = 0) or q (of = 1) meets.
+    __device__ __forceinline__ float *coefficients(int of) const { return base + (3 + GROUPS) * HEAD_DIM + of * MOST; }
+    __device__ __forceinline__ float *new_u() const { return base + (3 + GROUPS) * HEAD_DIM + 2 * MOST; }
     __device__ __forceinline__ float *kw(int j) const { return reinterpret_cast<float *>(records) + j * HEAD_DIM; }
     __device__ __forceinline__ unsigned char *old_k(const gen_kda_decode_replay_params &r) const
     {
@@ -71,8 +100,8 @@ template <int HEAD_DIM, int EXTENT, int THREADS> struct kda_replay {
         return old_gate(r) + r.ring_size * HEAD_DIM * (r.decode.gate_dtype == kda_fp32 ? 4 : 2);
     }
 
-    static __device__ __forceinline__ unsigned pair() { return threadIdx.x % PAIRS; }
-    static __device__ __forceinline__ int group() { return threadIdx.x / PAIRS; }
+    static __device__ __forceinline__ unsigned lane() { return threadIdx.x % 32; }
+    static __device__ __forceinline__ int group() { return threadIdx.x / 32; }
 
     // ---- what is read: asked for at once, once the fill is known ----
 
@@ -95,11 +124,13 @@ template <int HEAD_DIM, int EXTENT, int THREADS> struct kda_replay {
                       (slot * r.ring_u_stride + static_cast<long long>(place.v_head) * head_rows + first_column) *
                           u_bytes,
                   HEAD_DIM * u_bytes, EXTENT * u_bytes);
-        bias = make_float2(0.f, 0.f);
-        if (r.decode.dt_bias) {
-            const float *const of_pair = r.decode.dt_bias + place.v_head * HEAD_DIM + 2 * pair();
-            bias = make_float2(ld_global(of_pair), ld_global(of_pair + 1));
-        }
+#pragma unroll
+        for (int c = 0; c < N; c++)
+            bias[c] = 0.f;
+        if (r.decode.dt_bias)
+#pragma unroll
+            for (int c = 0; c < N; c++)
+                bias[c] = ld_global(r.decode.dt_bias + place.v_head * HEAD_DIM + lane() * N + c);
     }
 
     // ---- decays and coefficients, after a barrier behind the copies ----
@@ -108,71 +139,108 @@ template <int HEAD_DIM, int EXTENT, int THREADS> struct kda_replay {
     __device__ __forceinline__ void run(const gen_kda_decode_replay_params &r, const kda_ring &ring, float a_log) const
     {
         const int per = run_length(ring), end = min(ring.records, (group() + 1) * per);
-        const unsigned *const ks = reinterpret_cast<const unsigned *>(old_k(r));
-        float2 w = make_float2(1.f, 1.f);
+        const unsigned short *const ks = reinterpret_cast<const unsigned short *>(old_k(r));
+        const float factor = r.decode.gate_form == GEN_KDA_GATE_GIVEN ? 1.f : expf(a_log);
+        float w[N];
+#pragma unroll
+        for (int c = 0; c < N; c++)
+            w[c] = 1.f;
 #pragma unroll 1
         for (int n = group() * per; n < end; n++) {
-            const int at = (ring.records - 1 - n) * PAIRS + pair();
-            const float2 k = numbers(ks[at], r.decode.dtype), g = old_gates(r, at);
-            reinterpret_cast<float2 *>(records)[at] = make_float2(k.x * w.x, k.y * w.y);
-            w.x *= decay_of(r.decode, g.x, bias.x, a_log);
-            w.y *= decay_of(r.decode, g.y, bias.y, a_log);
+            const int at = (ring.records - 1 - n) * HEAD_DIM + lane() * N;
+            float k[N], g[N];
+            load_channels(k, ks + at, r.decode.dtype);
+            load_gates(r, at, g);
+#pragma unroll
+            for (int c = 0; c < N; c++)
+                k[c] *= w[c];
+            store_channels(reinterpret_cast<float *>(records) + at, k);
+            decay(r.decode, factor, g, w);
         }
-        reinterpret_cast<float2 *>(carry(group()))[pair()] = w;
+        store_channels(carry(group()) + lane() * N, w);
     }
 
     // This token's decay is `decay`; q and k are the token's. Between barriers.
     __device__ __forceinline__ void join(const kda_ring &ring, const float *q, const float *k, const float *decay) const
     {
-        const float2 q_pair = reinterpret_cast<const float2 *>(q)[pair()];
-        const float2 k_pair = reinterpret_cast<const float2 *>(k)[pair()];
-        float2 w = reinterpret_cast<const float2 *>(decay)[pair()], a = w;
+        float q_mine[N], k_mine[N], w[N], a[N];
+        load_channels(q_mine, q + lane() * N);
+        load_channels(k_mine, k + lane() * N);
+        load_channels(w, decay + lane() * N);
+#pragma unroll
+        for (int c = 0; c < N; c++)
+            a[c] = w[c];
 #pragma unroll
         for (int other = 0; other < GROUPS; other++) {
-            const float2 x = reinterpret_cast<const float2 *>(carry(other))[pair()];
-            a = make_float2(a.x * x.x, a.y * x.y);
-            if (other < group())
-                w = make_float2(w.x * x.x, w.y * x.y);
+            float x[N];
+            load_channels(x, carry(other) + lane() * N);
+#pragma unroll
+            for (int c = 0; c < N; c++) {
+                a[c] *= x[c];
+                if (other < group())
+                    w[c] *= x[c];
+            }
         }
         if (group() == 0) {
-            reinterpret_cast<float2 *>(all(0))[pair()] = a;
-            reinterpret_cast<float2 *>(all(1))[pair()] = make_float2(a.x * k_pair.x, a.y * k_pair.y);
-            reinterpret_cast<float2 *>(all(2))[pair()] = make_float2(a.x * q_pair.x, a.y * q_pair.y);
+            store_channels(all(0) + lane() * N, a);
+            float x[N];
+#pragma unroll
+            for (int c = 0; c < N; c++)
+                x[c] = a[c] * k_mine[c];
+            store_channels(all(1) + lane() * N, x);
+#pragma unroll
+            for (int c = 0; c < N; c++)
+                x[c] = a[c] * q_mine[c];
+            store_channels(all(2) + lane() * N, x);
         }
         constexpr int step = 4; // records whose sums meet together
         const int per = run_length(ring), first = group() * per, end = min(ring.records, first + per);
-        const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32 % GROUP_WARPS;
 #pragma unroll 1
-        for (int done = 0; done < per; done += step) {
+        for (int done = first; done < end; done += step) {
             float sums[2 * step];
 #pragma unroll
             for (int i = 0; i < step; i++) {
-                const int n = first + done + i;
                 sums[i] = sums[step + i] = 0.f;
-                if (n < end) {
-                    float2 &stored = reinterpret_cast<float2 *>(records)[(ring.records - 1 - n) * PAIRS + pair()];
-                    const float2 x = make_float2(stored.x * w.x, stored.y * w.y);
+                if (done + i < end) {
+                    float x[N];
+                    float *const stored = kw(ring.records - 1 - done - i) + lane() * N;
+                    load_channels(x, stored);
+#pragma unroll
+                    for (int c = 0; c < N; c++) {
+                        x[c] *= w[c];
+                        sums[i] = fmaf(k_mine[c], x[c], sums[i]);
+                        sums[step + i] = fmaf(q_mine[c], x[c], sums[step + i]);
+                    }
                     if (ring.fold)
-                        stored = x;
-                    sums[i] = fmaf(k_pair.x, x.x, k_pair.y * x.y);
-                    sums[step + i] = fmaf(q_pair.x, x.x, q_pair.y * x.y);
+                        store_channels(stored, x);
                 }
             }
             reduce_rows<2 * step, 32>(sums);
             constexpr int copies = 32 / (2 * step);
-            const int n = first + done + static_cast<int>(lane / copies % step);
-            if (n < end && lane % copies == 0)
-                coefficients(warp, lane / copies / step)[ring.records - 1 - n] = sums[0];
+            const int n = done + static_cast<int>(lane() / copies % step);
+            if (n < end && lane() % copies == 0)
+                coefficients(lane() / copies / step)[ring.records - 1 - n] = sums[0];
         }
     }
 
-    // Of record j: what k (of = 0) or q (of = 1) meets.
-    __device__ __forceinline__ float coefficient(int of, int j) const
+    // What the records add to k . S (of = 0) or q . S (of = 1) of column i of the slice.
+    __device__ __forceinline__ float of_records(const gen_kda_decode_replay_params &r, const kda_ring &ring, int of,
+                                                unsigned i) const
     {
-        float x = coefficients(0, of)[j];
-        if constexpr (GROUP_WARPS == 2)
-            x += coefficients(1, of)[j];
-        return x;
+        const float *const by = coefficients(of);
+        float sum = 0.f;
+        if (r.ring_fp16) {
+            const unsigned short *const us = reinterpret_cast<const unsigned short *>(old_u(r)) + i;
+#pragma unroll 4
+            for (int j = 0; j < ring.records; j++)
+                sum = fmaf(by[j], to_float<fp16>(us[j * EXTENT]), sum);
+        } else {
+            const float *const us = reinterpret_cast<const float *>(old_u(r)) + i;
+#pragma unroll 4
+            for (int j = 0; j < ring.records; j++)
+                sum = fmaf(by[j], us[j * EXTENT], sum);
+        }
+        return sum;
     }
 
     // Column i of the slice in record j.
@@ -221,11 +289,33 @@ template <int HEAD_DIM, int EXTENT, int THREADS> struct kda_replay {
         return (ring.records + GROUPS - 1) / GROUPS;
     }
 
-    __device__ __forceinline__ float2 old_gates(const gen_kda_decode_replay_params &r, int at) const
+    __device__ __forceinline__ void load_gates(const gen_kda_decode_replay_params &r, int at, float (&g)[N]) const
     {
         if (r.decode.gate_dtype == kda_fp32)
-            return reinterpret_cast<const float2 *>(old_gate(r))[at];
-        return numbers(reinterpret_cast<const unsigned *>(old_gate(r))[at], r.decode.gate_dtype);
+            load_channels(g, reinterpret_cast<const float *>(old_gate(r)) + at);
+        else
+            load_channels(g, reinterpret_cast<const unsigned short *>(old_gate(r)) + at, r.decode.gate_dtype);
+    }
+
+    // w times the decays; `factor` is exp(a_log). Exponentials are two instructions each: as decay_of() to 1e-6.
+    __device__ __forceinline__ void decay(const gen_kda_decode_params &p, float factor, const float (&g)[N],
+                                          float (&w)[N]) const
+    {
+        if (p.gate_form == GEN_KDA_GATE_GIVEN) {
+#pragma unroll
+            for (int c = 0; c < N; c++)
+                w[c] *= __expf(g[c]);
+        } else if (p.gate_form == GEN_KDA_GATE_LOWER_BOUND) {
+#pragma unroll
+            for (int c = 0; c < N; c++)
+                w[c] *= __expf(__fdividef(p.lower_bound, 1.f + __expf(-factor * (g[c] + bias[c]))));
+        } else {
+#pragma unroll
+            for (int c = 0; c < N; c++) {
+                const float x = g[c] + bias[c];
+                w[c] *= __expf(-factor * (x > 20.f ? x : log1pf(__expf(x))));
+            }
+        }
     }
 
     // `bytes` of each record's row, a power of two times 16, to neighbours in shared memory.

@@ -134,6 +134,12 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
     } else if (has(family, "num_tokens")) {
         *at(family, p, "num_tokens") = (int32_t)(1 + draw(8));
     }
+    if (has(family, "ring_dtype")) /* states and rings have types of their own, tokens one or more */
+        *at(family, p, "num_tokens") = draw(2) ? 1 : 2 + (int32_t)draw(7);
+    if (has(family, "ring_dtype") && draw(3))
+        *at(family, p, "ring_dtype") = 0;
+    else if (has(family, "ring_dtype"))
+        *at(family, p, "ring_len") = 2 + (int32_t)draw(31);
     if (has(family, "segment_chunks")) /* kda_scan wants to be told */
         *at(family, p, "segment_chunks") =
             family->tag == GEN_KDA_SCAN || !draw(3) ? draw_size(16, 4000) : -(int32_t)draw(2);
@@ -417,7 +423,7 @@ static void nothing_depends_on_the_batch(void **state)
                 num_keys++;
             while (next_key(family, codes));
             assert_true(num_keys <= MAX_KEYS);
-            for (unsigned i = 0; i < 900 * multiple * num_keys; i++) {
+            for (unsigned i = 0; i < 600 * multiple * num_keys; i++) {
                 union any_problem problems[2];
                 struct gen__key key, other;
                 if (!draw_problem(family, &problems[0], &key))

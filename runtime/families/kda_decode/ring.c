@@ -214,6 +214,18 @@ static void put_nan(enum gen_dtype dtype, void *data, int64_t first, int64_t cou
             ((uint16_t *)data)[i] = dtype == GEN_DTYPE_FP16 ? 0x7e00 : 0x7fc0;
 }
 
+/* A record has finite numbers. */
+static void put_finite(enum gen_dtype dtype, void *data, int64_t first, int64_t count)
+{
+    for (int64_t i = first; i < first + count; i++)
+        if (dtype == GEN_DTYPE_FP32 && !isfinite(((float *)data)[i]))
+            ((float *)data)[i] = 0.25f;
+        else if (dtype == GEN_DTYPE_FP16 && !isfinite(gen__fp16_to_double(((uint16_t *)data)[i])))
+            ((uint16_t *)data)[i] = 0x3400;
+        else if (dtype == GEN_DTYPE_BF16 && !isfinite(gen__bf16_to_double(((uint16_t *)data)[i])))
+            ((uint16_t *)data)[i] = 0x3e80;
+}
+
 /* NaN in what is no record. */
 static void poison_ring(const gen_kda_decode_problem *p, const gen_kda_decode_args *a,
                         const struct gen__tensor *tensor, int64_t heads, int64_t stride, void *data,
@@ -222,10 +234,13 @@ static void poison_ring(const gen_kda_decode_problem *p, const gen_kda_decode_ar
     const int32_t size = gen__kda_decode_ring_size(p->ring_len, p->ring_size);
     const int64_t width = heads * size * p->head_dim;
     for (int32_t slot = 0; slot < a->num_slots; slot++)
-        for (int64_t row = 0; row < heads * size; row++)
+        for (int64_t row = 0; row < heads * size; row++) {
+            const int64_t at = slot * (stride ? stride : width) + row * p->head_dim;
             if ((row % size - base[slot] + size) % size >= fill[slot])
-                put_nan(tensor->dtype, data, slot * (stride ? stride : width) + row * p->head_dim,
-                        p->head_dim);
+                put_nan(tensor->dtype, data, at, p->head_dim);
+            else
+                put_finite(tensor->dtype, data, at, p->head_dim);
+        }
 }
 
 void gen__kda_decode_ring_fill(const gen_kda_decode_problem *p, const gen_kda_decode_args *a,
