@@ -57,7 +57,7 @@ local replay_shapes = {
   vk = { [64] = { "16 16 4", "32 16 4" }, [128] = { "32 16 8", "64 16 4", "64 16 8", "128 16 4" } },
 }
 local half_replay_shapes = {
-  vk = { [64] = { "16 8 4", "32 8 4" }, [128] = { "32 16 8", "64 16 4", "64 16 8", "128 16 4" } },
+  vk = { [64] = { "32 4 4", "32 8 4" }, [128] = { "64 4 4", "64 4 8", "128 4 4", "64 16 8", "128 16 4" } },
 }
 local most_records = 32
 
@@ -93,7 +93,9 @@ local function derived(v)
   d.token_bytes = 4 * (v.layout == "vk" and 3 * v.head_dim + 2 * d.extent or 4 * v.head_dim + d.extent)
   d.ring_bytes = 0
   if is_replay(v) then -- replay.cuh: decays and coefficients behind the token, then the records
-    d.token_bytes = d.token_bytes + 4 * ((3 + v.warps) * v.head_dim + 2 * most_records + d.extent)
+    d.by_mma = d.bits == 16 and v.lanes == 4
+    local columns = d.by_mma and 8 * (v.head_dim + 8) * 2 or 0
+    d.token_bytes = d.token_bytes + 4 * ((3 + v.warps) * v.head_dim + 2 * most_records + d.extent) + columns
     d.ring_bytes = most_records * (v.head_dim * (4 + 2 + 4) + d.extent * 4)
   end
   return d
@@ -170,6 +172,7 @@ return family {
       MAX_TOKENS = d.max_tokens,
       MANY = is_many(v),
       STATE_BITS = d.bits,
+      BY_MMA = d.by_mma or false,
       KSPLIT = d.ksplit,
       TOKEN_BYTES = d.token_bytes,
       STREAM = v.cache == "stream" and "true" or "false",
@@ -181,7 +184,10 @@ return family {
   fallback = function(v)
     if v.cache ~= "stream" then return false end
     local wide = v.head_dim == 128
-    if is_replay(v) then return v.floats == (wide and 32 or 16) end
+    if is_replay(v) then
+      if state_bits(v) == 16 then return v.lanes == 4 and v.warps == 4 and v.floats == (wide and 128 or 32) end
+      return v.floats == (wide and 32 or 16)
+    end
     if v.warps ~= 4 then return false end
     if state_bits(v) == 16 then
       return v.floats == (wide and 32 or 16) and v.lanes == (v.layout == "vk" and (wide and 16 or 8) or 4)

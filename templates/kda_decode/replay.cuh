@@ -70,12 +70,15 @@ template <int N> __device__ __forceinline__ void store_channels(float *to, const
         *reinterpret_cast<float2 *>(to) = make_float2(x[0], x[1]);
 }
 
-template <int HEAD_DIM, int EXTENT, int THREADS> struct kda_replay {
+// With SPLIT the vectors that states are multiplied by are there as sums of three bf16, exact to fp32's 24 bits: columns of
+// an mma whose rows are states of 16 bits.
+template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
     static constexpr int N = HEAD_DIM / 32;     // channels a lane has
     static constexpr int GROUPS = THREADS / 32; // of records: a warp's run each
     static constexpr int MOST = 32;             // records
     // Floats before the records: all decays, times k, times q; the runs' decays; coefficients; u.
-    static constexpr int FLOATS = 3 * HEAD_DIM + GROUPS * HEAD_DIM + 2 * MOST + EXTENT;
+    static constexpr int COLUMN = HEAD_DIM + 8; // elements from column to column: on different banks
+    static constexpr int FLOATS = 3 * HEAD_DIM + GROUPS * HEAD_DIM + 2 * MOST + EXTENT + (SPLIT ? 8 * COLUMN / 2 : 0);
 
     float *base;
     unsigned char *records; // kw, then k, gate and u as they lie in the ring
@@ -86,6 +89,11 @@ template <int HEAD_DIM, int EXTENT, int THREADS> struct kda_replay {
     // Of all records: what k (of = 0) or q (of = 1) meets.
     __device__ __forceinline__ float *coefficients(int of) const { return base + (3 + GROUPS) * HEAD_DIM + of * MOST; }
     __device__ __forceinline__ float *new_u() const { return base + (3 + GROUPS) * HEAD_DIM + 2 * MOST; }
+    // a k and a q in turn, their first bf16, their second and their third; two columns of zeros.
+    __device__ __forceinline__ unsigned short *column(int n) const
+    {
+        return reinterpret_cast<unsigned short *>(new_u() + EXTENT) + n * COLUMN;
+    }
     __device__ __forceinline__ float *kw(int j) const { return reinterpret_cast<float *>(records) + j * HEAD_DIM; }
     __device__ __forceinline__ unsigned char *old_k(const gen_kda_decode_replay_params &r) const
     {
@@ -187,11 +195,15 @@ template <int HEAD_DIM, int EXTENT, int THREADS> struct kda_replay {
 #pragma unroll
             for (int c = 0; c < N; c++)
                 x[c] = a[c] * k_mine[c];
-            store_channels(all(1) + lane() * N, x);
+            store_vector(0, x);
 #pragma unroll
             for (int c = 0; c < N; c++)
                 x[c] = a[c] * q_mine[c];
-            store_channels(all(2) + lane() * N, x);
+            store_vector(1, x);
+        } else if (SPLIT && group() == 1) {
+#pragma unroll
+            for (int c = 0; c < N; c++)
+                column(6)[lane() * N + c] = column(7)[lane() * N + c] = 0;
         }
         constexpr int step = 4; // records whose sums meet together
         const int per = run_length(ring), first = group() * per, end = min(ring.records, first + per);
@@ -284,6 +296,25 @@ template <int HEAD_DIM, int EXTENT, int THREADS> struct kda_replay {
     }
 
   private:
+    // a k (of = 0) or a q (of = 1) of this lane's channels.
+    __device__ __forceinline__ void store_vector(int of, const float (&x)[N]) const
+    {
+        if constexpr (!SPLIT) {
+            store_channels(all(1 + of) + lane() * N, x);
+        } else {
+#pragma unroll
+            for (int c = 0; c < N; c++) {
+                float rest = x[c];
+#pragma unroll
+                for (int n = 0; n < 3; n++) {
+                    const unsigned short bits = from_float<bf16>(rest);
+                    column(2 * n + of)[lane() * N + c] = bits;
+                    rest -= to_float<bf16>(bits);
+                }
+            }
+        }
+    }
+
     __device__ __forceinline__ static int run_length(const kda_ring &ring)
     {
         return (ring.records + GROUPS - 1) / GROUPS;
