@@ -72,7 +72,17 @@ enum gen_dtype {
     GEN_DTYPE_FP32 = 2,
     GEN_DTYPE_INT32 = 3,
     GEN_DTYPE_E4M3 = 4, /* fp8, 4 exponent and 3 fraction bits, no infinity */
-    GEN_DTYPE_E5M2 = 5  /* fp8, 5 exponent and 2 fraction bits */
+    GEN_DTYPE_E5M2 = 5, /* fp8, 5 exponent and 2 fraction bits */
+    GEN_DTYPE_INT64 = 6
+};
+
+/* What a call's lists of indices are, cu_seqlens for one: a problem's index_dtype. With INT64 they
+ * may stand in the arguments whose names end in _64, on the device as the others: a plan begins
+ * with a launch that writes them into the workspace as 32 bits, numbers that those do not hold as
+ * the nearest that they do. Nothing is read back. */
+enum gen_index_dtype {
+    GEN_INDEX_INT32 = 0,
+    GEN_INDEX_INT64 = 1
 };
 
 /* What recurrent states are kept as in a pool. Arithmetic on them is fp32; a state of 16 bits is
@@ -274,7 +284,8 @@ typedef struct gen_plan {
     uint32_t family;
     uint32_t backend;      /* enum gen_backend */
     uint32_t why;          /* enum gen_why */
-    uint32_t num_launches; /* 0: nothing to do (an empty problem) */
+    uint32_t num_launches; /* 0: nothing to do (an empty problem). A launch that lists of
+                              64-bit indices take is not among them */
     float predicted_us;    /* 0 where nothing is known */
     uint64_t workspace_bytes;
     uint64_t library_digest;

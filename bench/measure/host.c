@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define LAUNCHES 20000
+#define LAUNCH_SECONDS 2 /* a family whose least problem keeps the GPU busy for long has fewer */
 #define LAUNCHES_PER_SYNC 50
 #define OPENS 200
 #define COLD_STARTS 9
@@ -224,20 +225,26 @@ static void time_launches(struct bench_options *o, const struct tick_clock *cloc
 {
     enum { OURS, BARE, DEPENDENT, WAYS };
     struct session *s = &o->session;
-    const size_t count = o->quick ? LAUNCHES / 20 : LAUNCHES;
+    const size_t most = o->quick ? LAUNCHES / 20 : LAUNCHES;
+    const uint64_t start = clock_ns();
+    size_t count = 0;
     double *sample[WAYS];
     for (int way = 0; way < WAYS; way++)
-        sample[way] = xmalloc(count * sizeof *sample[way]);
+        sample[way] = xmalloc(most * sizeof *sample[way]);
     if (gen_preload(s->library, &l->plan) != GEN_OK || bare_load(l, &s->gpu) != GEN_OK)
         die(1, "%s", gen_last_error());
-    for (size_t i = 0; i < count; i++) {
+    while (count < most) {
         for (size_t turn = 0; turn < WAYS; turn++) { /* each goes first every third time */
-            const size_t way = (i + turn) % WAYS;
+            const size_t way = (count + turn) % WAYS;
             const uint64_t t = way == OURS ? timed_ours(o, l) : timed_bare(o, l, way == DEPENDENT);
-            sample[way][i] = tick_ns(clock, 0, t);
+            sample[way][count] = tick_ns(clock, 0, t);
         }
-        if ((i + 1) % LAUNCHES_PER_SYNC == 0 && gpu_sync(&s->gpu) != GEN_OK)
+        if (++count % LAUNCHES_PER_SYNC)
+            continue;
+        if (gpu_sync(&s->gpu) != GEN_OK)
             die(1, "%s", gen_last_error());
+        if (clock_ns() - start > LAUNCH_SECONDS * UINT64_C(1000000000))
+            break;
     }
     (void)gpu_sync(&s->gpu);
     launch_row(text, "select_launch", suffix, sample[OURS], count, l, "gen_select and gen_launch");

@@ -199,25 +199,42 @@ static void select_threads(const struct selector *whole, struct text *text)
     host_row(text, "select_8_threads", whole->sample, THREADS * count, note);
 }
 
-/* The problems whose plans have two launches or more. */
-static void keep_pairs(const struct session *s, const struct shape_list *list,
-                       struct shape_list *pairs)
+/* The problems whose plans have `least` to `most` launches. */
+static void keep_launches(const struct session *s, const struct shape_list *list, uint32_t least,
+                          uint32_t most, struct shape_list *kept)
 {
     gen_plan plan = {.size = sizeof plan};
     for (size_t i = 0; i < list->count; i++)
         if (gen_select(s->library, &s->gpu.device, list->item[i].problem, &plan) == GEN_OK &&
-            plan.num_launches > 1)
-            shapes_add(pairs, list->item[i].family, list->item[i].problem);
+            plan.num_launches >= least && plan.num_launches <= most)
+            shapes_add(kept, list->item[i].family, list->item[i].problem);
+}
+
+/* A row of the problems whose plans have `least` to `most` launches, where there are any. */
+static void select_launches(const struct selector *all, const char *what, uint32_t least,
+                            uint32_t most, struct text *text)
+{
+    struct shape_list kept = {0};
+    struct selector some = *all;
+    char note[128];
+    keep_launches(all->session, all->list, least, most, &kept);
+    if (kept.count) {
+        some.list = &kept;
+        time_selections(&some);
+        snprintf(note, sizeof note, "%zu calls over %zu problems of %" PRIu32 " launches%s",
+                 some.count, kept.count, least, most > least ? " or more" : "");
+        host_row(text, what, some.sample, some.count, note);
+    }
+    shapes_free(&kept);
 }
 
 void host_select(struct bench_options *o, const struct tick_clock *clock, struct text *text)
 {
-    struct shape_list list = {0}, pairs = {0};
+    struct shape_list list = {0};
     struct selector all = {.session = &o->session, .list = &list, .clock = clock};
     char note[128];
     list_problems(o, &list);
     check_problems(&o->session, &list);
-    keep_pairs(&o->session, &list, &pairs);
     all.count = o->quick ? SELECTIONS / 20 : SELECTIONS;
     all.sample = xmalloc(all.count * sizeof *all.sample);
     time_selections(&all);
@@ -229,16 +246,9 @@ void host_select(struct bench_options *o, const struct tick_clock *clock, struct
     snprintf(note, sizeof note, "%zu calls; each problem %zu times in a row; all but the first",
              all.count, all.count / list.count);
     host_row(text, "select_repeat", all.sample, all.count, note);
-    if (pairs.count) {
-        struct selector some = all;
-        some.list = &pairs;
-        time_selections(&some);
-        snprintf(note, sizeof note, "%zu calls over %zu problems of two launches or more",
-                 all.count, pairs.count);
-        host_row(text, "select_pair", all.sample, all.count, note);
-    }
+    select_launches(&all, "select_pair", 2, 2, text);
+    select_launches(&all, "select_chain", 3, GEN_PLAN_MAX_LAUNCHES, text);
     select_threads(&all, text);
     free(all.sample);
     shapes_free(&list);
-    shapes_free(&pairs);
 }

@@ -16,14 +16,16 @@ flash-linear-attention.
 """
 import argparse
 import os
-import subprocess
 import sys
 import time
+import traceback
 
+import fla_compile
 import fla_kda_prefill as forward_peer
 from fla_la_decode import eager_ms
 
 FAMILY, BOUND, DIM = "kda_bwd", forward_peer.BOUND, forward_peer.DIM
+NORM_STEP = 2048 * 32  # rows
 INPUTS = ("q", "k", "v", "g", "beta", "A_log", "dt_bias", "initial_state")
 
 
@@ -46,9 +48,9 @@ def read_shapes():
 class Problem(forward_peer.Problem):
     """A case's inputs that require gradients, and training steps on them."""
 
-    def __init__(self, torch, shape, keep):
+    def __init__(self, torch, shape, keep, sets=None):
         super().__init__(torch, shape)
-        self.keep = bool(keep)
+        self.keep, self.sets = bool(keep), self.sets[:sets]
         self.cu32 = None if self.cu is None else self.cu.int()
         for x in self.sets:
             for name in INPUTS:
@@ -83,90 +85,106 @@ def times(torch, problem, forward, replays):
     return pair, forward_peer.device_time(torch, forward, problem.sets, replays)
 
 
-def measure(torch, shape, keep, replays):
-    problem = Problem(torch, shape, keep)
+def measure(torch, problem, replays):
+    """FLA's times: backward by graph replay, back-to-back backward calls; both passes and the forward by graph replay."""
     pair, alone = times(torch, problem, problem.fla_forward, replays)
     kept = [(x, problem.fla_forward(x)) for x in problem.sets[:2]]
     calls = [lambda x=x, o=o: problem.backward(x, o, keep=True) for x, o in kept]
     eager = eager_ms(torch, calls, max(10, min(50, int(20 / pair))), 5)
-    return [("fla-graph", pair - alone), ("fla-eager", eager)]
+    return pair - alone, eager, pair, alone
 
 
 def relative(a, b):
     return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
-def train(torch, cases, path, replays):
-    """Forward and backward of both, in one run."""
-    with open(path, "w") as out:
-        out.write(f"# gpu: {torch.cuda.get_device_name()}\n# forward and backward by graph replay; err: of attngen's d_v and "
-                  "d_initial_state against FLA's, the greater\n")
-        out.write("case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n")
-        for name, keep, *shape in cases:
-            problem = Problem(torch, shape, keep)
-            ours = times(torch, problem, problem.our_forward, replays)[0]
-            theirs = times(torch, problem, problem.fla_forward, replays)[0]
-            x = problem.sets[0]
-            pairs = zip(problem.step(x, problem.our_forward), problem.step(x, problem.fla_forward))
-            err = max(relative(a, b) for i, (a, b) in enumerate(pairs) if INPUTS[i] in ("v", "initial_state"))
-            out.write(f"{name},attngen.kda,{ours:.6f},,,fla-graph,{theirs:.6f},{theirs / ours:.4f},{err:.3e},\n")
-            out.flush()
-            print(f"{name:44s} {ours * 1e3:9.2f} us  fla {theirs * 1e3:9.2f} us  {theirs / ours:.3f}  err {err:.1e}",
-                  file=sys.stderr)
-            del problem
-            torch.cuda.empty_cache()
+class Train:
+    """The file of --train: both passes of both, in one run."""
+
+    def __init__(self, torch, path):
+        self.out = open(path, "w")
+        self.write(f"# gpu: {torch.cuda.get_device_name()}\n# forward and backward by graph replay; err: of attngen's d_v and "
+                   "d_initial_state against FLA's, the greater\n"
+                   "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n")
+
+    def write(self, text):
+        self.out.write(text)
+        self.out.flush()
+
+    def measure(self, torch, name, problem, theirs, replays):
+        ours, alone = times(torch, problem, problem.our_forward, replays)
+        x = problem.sets[0]
+        pairs = zip(problem.step(x, problem.our_forward), problem.step(x, problem.fla_forward))
+        err = max(relative(a, b) for i, (a, b) in enumerate(pairs) if INPUTS[i] in ("v", "initial_state"))
+        self.write(f"{name},attngen.kda,{ours:.6f},,,fla-graph,{theirs:.6f},{theirs / ours:.4f},{err:.3e},\n")
+        print(f"{name:44s} both passes {ours * 1e3:9.2f} us, forward {alone * 1e3:9.2f}; fla {theirs * 1e3:9.2f} us, "
+              f"{theirs / ours:.3f} times as long; err {err:.1e}", file=sys.stderr)
 
 
-def compile_part(torch, shape, part, parts):
-    """Runs every parts-th configuration of each kernel once: they are in Triton's cache then."""
-    from triton.runtime.autotuner import Autotuner
-
-    def once(call, quantiles=None, **_):
-        call()
-        return [1.0] * 3
-
-    prune = Autotuner.prune_configs
-    Autotuner.prune_configs = lambda self, *args: (lambda all: all[part::parts] or all[:1])(list(prune(self, *args)))
-    forward_peer.quick_tuning(once)
-    for keep in (0, 1):
-        problem = Problem(torch, shape, keep)
-        problem.step(problem.sets[0], problem.fla_forward)
-    torch.cuda.synchronize()
+# ---- what is compiled before --------------------------------------------------------------------------------------------
 
 
-def compile_all(shapes, options):
-    """Workers for all of it, a part of a shape's configurations each."""
-    parts = max(1, options.jobs // len(shapes))
-    todo = [(i, p) for p in range(parts) for i in range(len(shapes))]
-    environment, running = dict(os.environ, FLA_CACHE_RESULTS="0"), []
-    while todo or running:
-        while todo and len(running) < options.jobs:
-            i, part = todo.pop(0)
-            shape = ",".join(str(n) for n in shapes[i] + (part, parts))
-            running.append(subprocess.Popen([sys.executable, __file__, "--device", str(options.device), "--compile", shape],
-                                            env=environment))
-        time.sleep(0.1)
-        running = [w for w in running if w.poll() is None]
+def key_of(keep, batch, length, tokens, heads, v_heads):
+    """What FLA's kernels are specialized by; the norm's by a number of rows, in steps."""
+    rows = (tokens or batch * length) * heads
+    return (keep, batch if not tokens else 2, tokens > 0, heads, v_heads, -(-rows // NORM_STEP) * NORM_STEP)
 
 
-def main():
+def warm(torch, key):
+    from fla.modules.norm.l2norm import l2norm_bwd, l2norm_fwd
+
+    keep, batch, packed, heads, v_heads, rows = key
+    problem = Problem(torch, (batch, 512, 1024 if packed else 0, heads, v_heads), keep, sets=1)
+    problem.step(problem.sets[0], problem.fla_forward)
+    x = torch.randn(rows, DIM, device="cuda", dtype=torch.bfloat16)
+    y, rstd = l2norm_fwd(x)
+    l2norm_bwd(y, rstd, x.float())
+
+
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cases", default="", help="only cases whose name contains this")
+    parser.add_argument("--cases", default="", help="only cases whose name contains one of these words, in their order")
     parser.add_argument("--replays", type=int, default=7)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile; 0: Triton's cache has it all")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile; 0: none")
+    parser.add_argument("--compile-seconds", type=float, default=1200, help="compile no longer than this")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no case later than this")
+    parser.add_argument("--cache", metavar="FILE", help="Triton's cache as it was packed: restored where the file is there, and "
+                        "packed after each case")
     parser.add_argument("--device", type=int, default=0, help="CUDA device (default 0)")
     parser.add_argument("--train", metavar="FILE", help="write forward and backward together, beside attngen.kda")
     parser.add_argument("--list", action="store_true", help="print the case names and measure nothing")
-    parser.add_argument("--compile", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    cases = [case for case in read_shapes() if options.cases in case[0]]
+    return parser.parse_args()
+
+
+def chosen(words):
+    found = [case for word in words.split(",") for case in read_shapes() if word in case[0]]
+    return list(dict.fromkeys(found))
+
+
+def run_case(torch, case, options, train):
+    name, keep, *shape = case
+    problem = Problem(torch, shape, keep)
+    backward, eager, pair, alone = measure(torch, problem, options.replays)
+    print(f"fla-graph\t{name}\t{backward:.6f}\t-\nfla-eager\t{name}\t{eager:.6f}\t-\n"
+          f"# {name}: both passes {pair:.6f} ms, the forward {alone:.6f} ms", flush=True)
+    print(f"{name:44s} fla {backward * 1e3:9.2f} us, eager {eager * 1e3:9.2f}", file=sys.stderr)
+    if train:
+        train.measure(torch, name, problem, pair, options.replays)
+
+
+def main():
+    options, start = arguments(), time.time()
+    cases = chosen(options.cases)
     if options.list:
         print("\n".join(case[0] for case in cases))
         return
-    if not options.compile and options.jobs:
-        start = time.time()
-        compile_all(forward_peer.keys([case[1:2] + case[:1] + case[2:] for case in cases]), options)
-        print(f"compiled in {time.time() - start:.0f} s", file=sys.stderr)
+    if options.cache and os.path.exists(options.cache) and not fla_compile.is_worker():
+        fla_compile.restore(options.cache)
+    keys = list(dict.fromkeys(key_of(*case[1:]) for case in cases))
+    ready = fla_compile.warmed()
+    if options.jobs and not fla_compile.is_worker():
+        ready |= fla_compile.compile_all([key for key in keys if key not in ready], options.jobs, options.compile_seconds)
+        print(f"compiled in {time.time() - start:.0f} s: {len(ready & set(keys))} of {len(keys)} kinds", file=sys.stderr)
     import torch
     import triton
     import fla
@@ -174,25 +192,29 @@ def main():
 
     torch.cuda.set_device(options.device)
     torch.manual_seed(0)
-    if options.compile:
-        *shape, part, parts = (int(n) for n in options.compile.split(","))
-        compile_part(torch, shape, part, parts)
+    if fla_compile.is_worker():
+        fla_compile.work(torch, [key for key in keys if key not in ready], warm)
         return
+    fla_compile.keep_used()
     forward_peer.quick_tuning(lambda call, quantiles=None, **_: do_bench(call, warmup=3, rep=15, quantiles=quantiles))
-    if options.train:
-        train(torch, cases, options.train, options.replays)
-        return
+    train = Train(torch, options.train) if options.train else None
     print(f"# fla {fla.__version__}, triton {triton.__version__}, torch {torch.__version__}, {torch.cuda.get_device_name()}")
     print("# device time of CUDA graphs (fla-graph), wall time of back-to-back calls (fla-eager); see fla_kda_bwd.py")
-    print("peer\tcase\tms\terr")
-    print(f"# family: {FAMILY}")
+    print(f"peer\tcase\tms\terr\n# family: {FAMILY}")
     for peer in ("fla-graph", "fla-eager"):
-        print(f"# note: {peer}: FLA {fla.__version__} on the same machine, the backward pass from raw inputs")
-    for name, keep, *shape in cases:
-        for peer, ms in measure(torch, shape, keep, options.replays):
-            print(f"{peer}\t{name}\t{ms:.6f}\t-", flush=True)
-            print(f"{name:44s} {peer} {ms * 1e3:9.2f} us", file=sys.stderr)
+        print(f"# note: {peer}: FLA {fla.__version__} on the same machine, the backward pass from raw inputs", flush=True)
+    measured = []
+    for case in sorted(cases, key=lambda case: key_of(*case[1:]) not in ready):
+        if time.time() - start > options.seconds:
+            break
+        try:
+            run_case(torch, case, options, train)
+            measured.append(key_of(*case[1:]))
+        except Exception:  # one case's failure is not the others'
+            traceback.print_exc()
         torch.cuda.empty_cache()
+        if options.cache and measured:
+            fla_compile.pack(options.cache, measured)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """What a torch user sees: wall time of calls from Python, attngen's beside FLA's, in turns.
 
-    python3 bench/python/python_calls.py [--cases SUBSTRING] [--rounds N] [--quick] --results bench/results --commit ID
+    python3 bench/python/python_calls.py [--cases SUBSTRING] [--rounds N] [--compilers N] --results DIR --commit ID
 
 Writes <results>/<class>/python.csv with the columns of bench/results. A case is a call that allocates its outputs, on
 inputs on the GPU, outside of any graph: `kda_prefill-T512-H12` (one sequence), `kda_decode-N4-H32` and `la_decode-N16-H64` (one
 token a row; attngen updates states in place, FLA returns new ones). A round times both sides one behind the other,
-each by calls back to back with one synchronization at the end; ms and peer_ms are medians over rounds. The peer
+each by calls back to back with one synchronization at the end; ms and peer_ms are medians over rounds. A case ends
+after 5 rounds whose medians hold within 1 % (the quartiles of both sides), else after --rounds. --compilers N lets N
+processes fill Triton's cache first, which one after the other takes two to three minutes; what is tuned is tuned
+afterwards, by the process that measures, alone on the GPU. The peer
 `fla-eager` is FLA's public function for the same operator and the same options, with its own kernels: attngen's backend is
 not registered. The header's `host` line is the median time of a call on an empty batch, which does all that a call does
 but gen_launch(). Needs the packages attngen, torch, triton and flash-linear-attention.
@@ -14,6 +17,7 @@ but gen_launch(). Needs the packages attngen, torch, triton and flash-linear-att
 import argparse
 import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
@@ -88,6 +92,17 @@ def difference(torch, ours, theirs):
     return ((a - b).norm() / b.norm()).item()
 
 
+def settled(samples):
+    """Do the medians of both sides hold within 1 %, by the standard error that the quartiles tell?"""
+    if len(samples) < 5:
+        return False
+    for side in zip(*samples):
+        low, middle, high = statistics.quantiles(side, n=4)
+        if 0.93 * (high - low) > 0.01 * middle * len(side) ** 0.5:
+            return False
+    return True
+
+
 def measure(torch, case, rounds, budget_ms):
     family, first, heads = numbers(case)
     torch.manual_seed(first + heads)
@@ -97,8 +112,46 @@ def measure(torch, case, rounds, budget_ms):
         for _ in range(20):
             call()
     count = [max(10, min(2000, int(budget_ms / wall_ms(torch, call, 10)))) for call in (ours, theirs)]
-    samples = [(wall_ms(torch, ours, count[0]), wall_ms(torch, theirs, count[1])) for _ in range(rounds)]
+    samples = []
+    while len(samples) < rounds and not settled(samples):
+        samples.append((wall_ms(torch, ours, count[0]), wall_ms(torch, theirs, count[1])))
     return statistics.median(s[0] for s in samples), statistics.median(s[1] for s in samples), apart
+
+
+def compile_share(cases, share, shares):
+    """Compiles every shares-th of the configurations that Triton tries for FLA's kernels, and times none."""
+    import torch
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.errors import OutOfResources, PTXASError
+
+    def run(self, *args, **kwargs):
+        self.nargs = dict(zip(self.arg_names, args))
+        for config in self.prune_configs(kwargs)[share::shares]:
+            try:
+                self.fn.run(*args, **kwargs, **config.all_kwargs())
+            except (OutOfResources, PTXASError):
+                pass  # which leaves this configuration out when it is tuned, too
+
+    Autotuner.run = run
+    with torch.no_grad():
+        for case in cases:
+            family, first, heads = numbers(case)
+            if first in (1, 4, 64, 1024):  # what the others compile, too
+                MAKE[family](torch, first, heads)[1]()
+    torch.cuda.synchronize()
+
+
+def compile_all(options, shares):
+    """One process a share; what one of them cannot compile, the measurement compiles or leaves out."""
+    command = [sys.executable, __file__, "--cases", options.cases, "--share"]
+    start = time.perf_counter()
+    children = [subprocess.Popen([*command, f"{i}/{shares}"], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True) for i in range(shares)]
+    for i, child in enumerate(children):
+        message = child.communicate()[1]
+        if child.returncode:
+            print(f"compiling share {i}: {message.strip().splitlines()[-1:]}", file=sys.stderr)
+    print(f"FLA's kernels compiled in {time.perf_counter() - start:.1f} s", file=sys.stderr)
 
 
 def host_us(torch):
@@ -118,15 +171,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cases", default="", help="only cases whose name contains this")
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--quick", action="store_true", help="3 rounds of 20 ms a side instead of 11 of 60")
+    parser.add_argument("--quick", action="store_true", help="3 rounds of 20 ms a side instead of 5 to 11 of 60")
     parser.add_argument("--results", default="bench/results", help="the folder of results")
     parser.add_argument("--commit", default="-", help="of the source, for the header")
+    parser.add_argument("--compilers", type=int, default=0, help="processes that fill Triton's cache first")
+    parser.add_argument("--share", help="compile this share, i/n, and measure nothing; of --compilers")
     parser.add_argument("--list", action="store_true", help="print the case names and measure nothing")
     options = parser.parse_args()
     cases = [name for name in names() if options.cases in name]
     if options.list:
         print("\n".join(cases))
         return
+    if options.share:
+        compile_share(cases, *map(int, options.share.split("/")))
+        return
+    if options.compilers:
+        compile_all(options, options.compilers)
     import attngen
     import fla
     import torch
@@ -143,7 +203,7 @@ def main():
               f"# date: {time.strftime('%Y-%m-%d')}\n# command: python3 {' '.join(sys.argv)}\n"
               f"# host: {host:.2f} us, median, of a call on an empty batch: all but gen_launch()\n"
               f"# method: wall time of back-to-back calls outside of graphs, ours and the peer's in turns, medians over "
-              f"{rounds} rounds of {budget} ms a side; err: our output's relative distance from the peer's\n"
+              f"5 to {rounds} rounds of {budget} ms a side; err: our output's relative distance from the peer's\n"
               f"# peer: fla-eager: FLA {fla.__version__} in the same process, its public function with its own kernels\n"
               "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err", file=out)
         for case in cases:

@@ -126,10 +126,11 @@ local function make_variant(family, arch, values, v)
   local plan = family.plan(v, arch.shown)
   local facts = check_plan(family, arch, name, plan)
   local template = family.template(v, arch.shown)
-  if type(template) ~= "string" or not template:find("^%w[%w_.-]*$") then
-    fail(family, line_of(family, family.template), "template of %s is %s; allowed: the name of a file in the folder", name,
-      shown(template))
+  if type(template) ~= "string" or not (template:find("^%w[%w_.-]*$") or template:find("^%w[%w_]*/%w[%w_.-]*$")) then
+    fail(family, line_of(family, family.template), "template of %s is %s; allowed: the name of a file in the folder, or FOLDER/FILE of another family's",
+      name, shown(template))
   end
+  local path = template:find("/", 1, true) and template or family.name .. "/" .. template
   local prefix = family.symbol and family.symbol(v) or ""
   if type(prefix) ~= "string" or not prefix:find("^[%a_]?[%w_]*$") then
     fail(family, line_of(family, family.symbol), "symbol of %s is %s; allowed: the start of a C name", name, shown(prefix))
@@ -142,7 +143,7 @@ local function make_variant(family, arch, values, v)
     family = family, arch = arch, values = copy(values, {}), name = name, symbol = prefix .. name,
     group = group_name(family, values), group_values = values_text(family.required, values),
     required = pairs_text(family.required, values), free = pairs_text(family.free, values),
-    template = family.name .. "/" .. template, threads = plan.threads, shared = plan.shared, cluster = plan.cluster,
+    template = path, threads = plan.threads, shared = plan.shared, cluster = plan.cluster,
     max_registers = plan.max_registers, facts = facts, fallback = fallback,
   }
 end

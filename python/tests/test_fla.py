@@ -69,6 +69,41 @@ def test_chunk_kda_is_served(fla, device, packed):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("packed", [False, True])
+def test_chunk_gated_delta_rule_is_served(fla, device, packed):
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
+    q, k, v, g, beta = inputs(device, B=1 if packed else 2, T=135, HV=6, raw=True)
+    g = g[..., 0].contiguous()
+    A_log, dt_bias = torch.randn(6, device=device) * 0.3, torch.randn(6, device=device)
+    cu = torch.tensor([0, 3, 70, 135], device=device) if packed else None
+    h0 = torch.randn(3 if packed else 2, 6, 64, 64, device=device)
+    o, state = routed(fla, "chunk_gated_delta_rule", lambda: chunk_gated_delta_rule(
+        q, k, v, g, beta, initial_state=h0, output_final_state=True, use_qk_l2norm_in_kernel=True, cu_seqlens=cu,
+        use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True, A_log=A_log, dt_bias=dt_bias, state_v_first=True))
+    gate = ref.gate(host(g)[..., None], host(A_log), host(dt_bias)[:, None])
+    args = ref.l2(host(q)), ref.l2(host(k)), host(v), gate.repeat(64, -1), ref.sigmoid(host(beta))
+    kv = host(h0).swapaxes(-1, -2)
+    expected, last = ref.kda_packed(*args, [0, 3, 70, 135], kv) if packed else ref.kda(*args, kv)
+    assert ref.relative(host(o), expected) < 0.02 and ref.relative(host(state).swapaxes(-1, -2), last) < 0.02
+
+
+@pytest.mark.parametrize("changes, reason", [
+    ({"chunk_size": 32}, "chunks of 64 tokens, got 32"),
+    ({"cp_context": object()}, "context parallelism"),
+    ({"g": torch.zeros(1, 100, 2, 64)}, "g and beta of [B, T, HV]"),
+    ({"use_gate_in_kernel": True}, "an A_log for each value head"),
+    ({"surprise": 1}, "does not know surprise"),
+    ({"initial_state": torch.zeros(1, 2, 64, 64).bfloat16()}, "initial_state in float32"),
+])
+def test_what_of_the_gated_delta_rule_is_not_served_is_declined(fla, changes, reason):
+    q, k, v, g, beta = inputs("cpu")
+    given = {"q": q, "k": k, "v": v, "g": g[..., 0], "beta": beta}
+    accepted, found = fla.Gdn().chunk_gated_delta_rule_verifier(**{**given, **changes})
+    assert not accepted and reason in found
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("T", [1, 4])
 def test_a_decode_step_is_served(fla, device, T):
     from fla.ops.kda import fused_recurrent_kda

@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "family/overlap.h"
 #include "gen.h"
+#include "reference/inputs.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -33,7 +34,6 @@ struct gen__axis {
 #define GEN__MAX_REQUIRED 8
 #define GEN__MAX_COORDS 4
 #define GEN__MAX_FACTS 12
-#define GEN__MAX_TENSORS 24
 #define GEN__MAX_PARAMS 1024
 #define GEN__PARAMS_ALIGNMENT 64 /* as tensor maps have it */
 #define GEN__MAX_PART_PROBLEM 128
@@ -77,6 +77,48 @@ static inline void gen__field_set(const struct gen__field *field, gen_problem *p
     memcpy((char *)problem + field->offset, &held, sizeof held);
 }
 
+/* gen_plan.dims that are the families' to use. Of the others one says which variant of index32 the
+ * plan begins with, its number + 1 (on the CPU 1), and one whether as a dependent launch. */
+#define GEN__FAMILY_DIMS 22
+#define GEN__DIM_INDEX_DEPENDENT 22
+#define GEN__DIM_INDEX 23
+_Static_assert(GEN__DIM_INDEX < GEN_PLAN_MAX_DIMS, "a plan holds them");
+
+/* A list of indices, of batch + 1 entries: where its pointer stands in the argument struct, with 32
+ * bits and with 64 (`name`_64). dims[0] of a plan is the batch. */
+struct gen__index {
+    const char *name;
+    uint32_t narrow, wide;
+};
+#define GEN__INDEX(args, member)                                     \
+    {                                                                \
+#member, offsetof(args, member), offsetof(args, member##_64) \
+    }
+
+/* What a family with one list says of it; callers of before have structs that end in front. */
+#define GEN__INDEX_FAMILY(name_, first)                            \
+    .problem_least = offsetof(gen_##name_##_problem, index_dtype), \
+    .args_least = offsetof(gen_##name_##_args, first##_64),        \
+    .index_dtype = offsetof(gen_##name_##_problem, index_dtype)
+#define GEN__ONE_INDEX(name_, member)                                                          \
+    GEN__INDEX_FAMILY(name_, member), .num_indices = 1, .indices = (const struct gen__index[]) \
+    {                                                                                          \
+        GEN__INDEX(gen_##name_##_args, member)                                                 \
+    }
+#define GEN__TWO_INDICES(name_, member, other)                                                 \
+    GEN__INDEX_FAMILY(name_, member), .num_indices = 2, .indices = (const struct gen__index[]) \
+    {                                                                                          \
+        GEN__INDEX(gen_##name_##_args, member), GEN__INDEX(gen_##name_##_args, other)          \
+    }
+
+/* The field of a problem that says which of the two, for text, which leaves int32 out: texts that
+ * are kept are older than the field. */
+extern const char *const gen__index_names[]; /* int32, int64 */
+#define GEN__INDEX_FIELD(problem)                                                     \
+    {                                                                                 \
+        "index", offsetof(problem, index_dtype), gen__index_names, 2, GEN_INDEX_INT32 \
+    }
+
 /* What check() finds out about a problem. */
 struct gen__key {
     uint8_t codes[GEN__MAX_REQUIRED]; /* required values, in axis order */
@@ -84,20 +126,9 @@ struct gen__key {
     bool empty;                       /* nothing to launch */
 };
 
-/* Sets the first three codes, the others to 0: in one store, for they are read as one word, which
- * would otherwise wait. */
-static inline void gen__set_codes(struct gen__key *key, uint32_t a, uint32_t b, uint32_t c)
-{
-    const union {
-        uint8_t codes[GEN__MAX_REQUIRED];
-        uint64_t word;
-    } required = {.codes = {(uint8_t)a, (uint8_t)b, (uint8_t)c}};
-    memcpy(key->codes, &required.word, sizeof key->codes);
-}
-
 /* What a variant takes of an SM: most of gen__blocks_per_sm(), done ahead. */
 struct gen__occupancy {
-    uint32_t shared;   /* bytes a block is charged; 0: not computed */
+    uint32_t shared;   /* bytes a block is charged */
     uint8_t blocks[4]; /* by threads and registers, for each kind of SM */
 };
 
@@ -105,76 +136,9 @@ struct gen__occupancy {
 struct gen__facts {
     uint32_t index; /* in the library */
     uint32_t threads, shared_dynamic, shared_static, cluster, registers;
-    struct gen__occupancy occupancy; /* may be left zero */
+    struct gen__occupancy occupancy; /* by gen__occupancy() */
     int32_t fact[GEN__MAX_FACTS];    /* in the order of gen__family.facts */
 };
-
-/* How the tuner and the tests fill a tensor before a launch. */
-enum gen__fill {
-    GEN__FILL_NORMAL,  /* standard normal times `amount`, `mean` and `common` added */
-    GEN__FILL_UNIFORM, /* uniform in [0, amount) */
-    GEN__FILL_SIGNS,   /* plus or minus `amount` */
-    GEN__FILL_SLOTS,   /* a permutation of distinct slots below `amount` */
-    GEN__FILL_POISON,  /* written by the kernel: NaN bytes before it */
-    GEN__FILL_FAMILY   /* by gen__family.fill: lengths, tables, offsets */
-};
-
-/* Inputs on which a kernel goes wrong that standard normal numbers let pass: what is lost of sums
- * in one direction, or where operands leave their type, cancels there or does not occur. */
-enum gen__data {
-    GEN__DATA_NORMAL,     /* what tensors() says */
-    GEN__DATA_ONES,       /* values are 1 */
-    GEN__DATA_MEAN1,      /* values have mean 1 */
-    GEN__DATA_CONSTANT,   /* all rows of queries, of keys and of values are the same */
-    GEN__DATA_CORRELATED, /* keys are one direction and some noise */
-    GEN__DATA_EXTREME,    /* keys and values as great as the type has them */
-    GEN__NUM_DATA
-};
-
-/* What a fill is asked for, beside random numbers of a seed. */
-struct gen__fill_options {
-    uint64_t seed;
-    bool padding;    /* entries that name nothing: every third slot, page, record */
-    bool non_finite; /* NaN where nobody may look, or in a state */
-    bool poisoned;   /* NaN in all values (or the state) of one head of one request: all of its
-                        outputs are NaN by the reference, and nobody else's are */
-    bool ordered;    /* slots and pages in ascending order, not shuffled */
-};
-
-enum gen__role { GEN__IN, GEN__OUT, GEN__INOUT };
-
-/* A tensor argument: where its pointer stands in the argument struct, its
- * extent, and what a correct result is. Zero where nothing is said. */
-struct gen__tensor {
-    const char *name;
-    uint32_t pointer_offset; /* in the argument struct */
-    enum gen_dtype dtype;
-    enum gen__role role;
-    enum gen__fill fill;
-    double amount;
-    /* Of normal numbers: added to all of them, and so much of one normal row of `width` elements,
-     * the same for each row. */
-    double mean, common;
-    uint32_t width;
-    uint64_t count; /* elements; 0: the pointer is NULL, or a view's */
-    bool cold;      /* the tuner rotates it through several copies */
-    /* Outputs: the greatest relative Frobenius error, of the whole and, where `row` is not 0, of
-     * each run of so many elements (row_tolerance, 0: the same); or, where `absolute` is not 0, of
-     * each element by itself. */
-    double tolerance, row_tolerance, absolute;
-    uint32_t row;
-    double bias; /* Of 16 bits: the most that all errors add up to, of all magnitudes; 0: any. */
-    bool rounded_once; /* of 16 bits: each within one rounding of what exact() gives */
-    /* A view: lies in the memory of tensor view_of - 1, from element view_at on. */
-    uint32_t view_of;
-    uint64_t view_at;
-};
-
-/* The first fields of one: GEN__TENSOR(gen_scale_args, x, GEN_DTYPE_FP32, GEN__IN,
- * GEN__FILL_NORMAL, 1.0, count). */
-#define GEN__TENSOR(args, member, type, part, kind, size, elements)                             \
-    .name = #member, .pointer_offset = offsetof(args, member), .dtype = (type), .role = (part), \
-    .fill = (kind), .amount = (size), .count = (uint64_t)(elements)
 
 /* A launch of a plan that is left to another family: the merge behind a split
  * attention, say. */
@@ -207,6 +171,10 @@ struct gen__family {
     /* How far from a tuning row a problem may be, in octaves, for the row to decide: beyond, the
      * estimate knows better. GEN__ANY_DISTANCE: there is no limit. */
     float max_distance;
+    /* Lists of indices that may come with 64 bits, GEN_INDEX32_LISTS at most (family/index.h), and
+     * where the problem's index_dtype stands. */
+    const struct gen__index *indices;
+    uint32_t num_indices, index_dtype;
     const struct gen__field *fields; /* of the problem, for text */
     uint32_t num_fields;
 
@@ -293,14 +261,6 @@ struct gen__family {
     bool (*data)(const gen_problem *problem, enum gen__data kind, const gen_args *args,
                  struct gen__tensor *tensors);
 };
-
-/* gen__family.fits of a family whose every variant serves every problem of its required key. */
-static inline const char *gen__fits_always(const gen_problem *problem, const gen_device *device,
-                                           const struct gen__facts *variant)
-{
-    (void)problem, (void)device, (void)variant;
-    return NULL;
-}
 
 /* Every family this runtime was built with, sorted by name. */
 extern const struct gen__family *const gen__families[];

@@ -1,19 +1,15 @@
 /* Laying tuning rows out, and finding the nearest ones. */
 #include "product/nearest.h"
-#include "core/mathf.h"
 
+#include <math.h>
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-/* A search sorts words that hold a distance above a row's index, so that one least number is both
- * and of equal distances the first row is less. Rows beyond CHUNK are searched by themselves. */
-#define ROW_BITS 9
-#define CHUNK (1u << ROW_BITS)
 /* Distances from here on, 128 octaves, are no distances: of the rows that only fill up a block, and
  * of those that are passed over. */
-#define TOO_FAR ((1u << (32 - ROW_BITS)) - 1)
+#define TOO_FAR ((1u << 23) - 1)
 #define BLOCK 8u
 /* Of so many rows or fewer all are searched. */
 #define WINDOWED 96u
@@ -57,7 +53,7 @@ struct gen__class_rows *gen__class_rows_new(const struct gen__family *family,
         if (i < num_rows) {
             position = gen__position_of(rows[i].counts, 1.0f);
             slots[i] = slot_of(variants, &num_slots, rows[i].variant);
-            log2_us[i] = gen__log2(rows[i].us);
+            log2_us[i] = log2f(rows[i].us);
         }
         for (uint32_t c = 0; c < family->num_coords; c++)
             logs[c * stride + i] = position.logs[c];
@@ -80,32 +76,36 @@ struct gen__class_rows *gen__class_rows_new(const struct gen__family *family,
 
 /* ---- the search -------------------------------------------------------- */
 
-/* The two least words of up to CHUNK rows from `first` on. */
-struct words {
-    uint32_t least, second;
-};
-
-/* Anywhere. */
-static struct words search_plain(const struct gen__class_rows *rows, const struct gen__position *at,
-                                 const uint32_t *refused, uint32_t first, uint32_t end)
+static struct gen__nearest search_plain(const struct gen__class_rows *rows,
+                                        const struct gen__position *at, const uint32_t *refused,
+                                        uint32_t first, uint32_t end)
 {
-    struct words found = {UINT32_MAX, UINT32_MAX};
+    struct gen__nearest found = {GEN__NO_ROW, GEN__NO_ROW, TOO_FAR, TOO_FAR};
     for (uint32_t i = first; i < end; i++) {
         uint32_t sum = refused ? refused[rows->slots[i]] : 0;
         for (uint32_t c = 0; c < rows->family->num_coords && sum < TOO_FAR; c++)
             sum += (uint32_t)abs(rows->logs[(size_t)c * rows->stride + i] - at->logs[c]);
-        const uint32_t word = (sum < TOO_FAR ? sum : TOO_FAR) << ROW_BITS | (i - first);
-        if (word < found.least) {
-            found.second = found.least;
-            found.least = word;
-        } else if (word < found.second) {
-            found.second = word;
+        if (sum < found.distance)
+            found = (struct gen__nearest){i, found.row, sum, found.distance};
+        else if (sum < found.second_distance) {
+            found.second = i;
+            found.second_distance = sum;
         }
     }
     return found;
 }
 
 #if defined(__x86_64__)
+/* With AVX2 eight rows at once. Words hold a distance above a row's index, so that one least number
+ * is both, and of equal distances the first row is less. */
+#define ROW_BITS 9
+_Static_assert(TOO_FAR == UINT32_MAX >> ROW_BITS, "a distance and an index fill a word");
+
+/* The two least words. */
+struct words {
+    uint32_t least, second;
+};
+
 /* Of eight words each the two least of all. */
 __attribute__((target("avx2"))) static inline struct words least_of(__m256i least, __m256i second)
 {
@@ -179,59 +179,30 @@ __attribute__((target("avx2"))) static struct words search_avx2(const struct gen
 }
 #endif
 
-static struct words search(const struct gen__class_rows *rows, const struct gen__position *at,
-                           const uint32_t *refused, uint32_t first, uint32_t end)
+static struct gen__nearest search(const struct gen__class_rows *rows,
+                                  const struct gen__position *at, const uint32_t *refused,
+                                  uint32_t first, uint32_t end)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
-        return search_avx2(rows, at, refused, first, end);
+    if (__builtin_expect(end - first <= 1u << ROW_BITS && __builtin_cpu_supports("avx2"), 1)) {
+        const struct words words = search_avx2(rows, at, refused, first, end);
+        const uint32_t index = (1u << ROW_BITS) - 1;
+        const uint32_t distance = words.least >> ROW_BITS, second = words.second >> ROW_BITS;
+        return (struct gen__nearest){
+            .row = distance < TOO_FAR ? first + (words.least & index) : GEN__NO_ROW,
+            .second = second < TOO_FAR ? first + (words.second & index) : GEN__NO_ROW,
+            .distance = distance,
+            .second_distance = second};
+    }
 #endif
     return search_plain(rows, at, refused, first, end);
-}
-
-static struct gen__nearest nearest_of(struct words words, uint32_t first)
-{
-    const uint32_t distance = words.least >> ROW_BITS, second = words.second >> ROW_BITS;
-    return (struct gen__nearest){
-        .row = distance < TOO_FAR ? first + (words.least & (CHUNK - 1)) : GEN__NO_ROW,
-        .second = second < TOO_FAR ? first + (words.second & (CHUNK - 1)) : GEN__NO_ROW,
-        .distance = distance,
-        .second_distance = second};
-}
-
-/* The two nearest of four, of which the later rows are in b. */
-static struct gen__nearest nearer_of(struct gen__nearest a, struct gen__nearest b)
-{
-    if (b.distance < a.distance) {
-        const bool second = b.second_distance < a.distance;
-        return (struct gen__nearest){b.row, second ? b.second : a.row, b.distance,
-                                     second ? b.second_distance : a.distance};
-    }
-    if (b.distance < a.second_distance) {
-        a.second = b.row;
-        a.second_distance = b.distance;
-    }
-    return a;
-}
-
-static struct gen__nearest search_range(const struct gen__class_rows *rows,
-                                        const struct gen__position *at, const uint32_t *refused,
-                                        uint32_t first, uint32_t end)
-{
-    struct gen__nearest found = nearest_of(
-        search(rows, at, refused, first, end - first < CHUNK ? end : first + CHUNK), first);
-    for (first += CHUNK; __builtin_expect(first < end, 0); first += CHUNK) {
-        const uint32_t next = end - first < CHUNK ? end : first + CHUNK;
-        found = nearer_of(found, nearest_of(search(rows, at, refused, first, next), first));
-    }
-    return found;
 }
 
 struct gen__nearest gen__nearest_rows(const struct gen__class_rows *rows,
                                       const struct gen__position *at, const uint32_t *refused)
 {
     if (rows->stride <= WINDOWED)
-        return search_range(rows, at, refused, 0, rows->stride);
+        return search(rows, at, refused, 0, rows->stride);
     /* Rows outside of so many octaves to both sides are farther than that. With more coordinates
      * the second nearest row is farther, too. */
     const uint32_t octaves = (rows->family->num_coords + 1) / 2;
@@ -239,11 +210,10 @@ struct gen__nearest gen__nearest_rows(const struct gen__class_rows *rows,
     const uint32_t last = octave + octaves < GEN__OCTAVES ? octave + octaves + 1 : GEN__OCTAVES;
     const uint32_t first =
         octave > octaves ? rows->octave_begins[octave - octaves] / BLOCK * BLOCK : 0;
-    const struct gen__nearest found =
-        search_range(rows, at, refused, first, rows->octave_begins[last]);
+    const struct gen__nearest found = search(rows, at, refused, first, rows->octave_begins[last]);
     return found.second_distance <= octaves * GEN__OCTAVE
                ? found
-               : search_range(rows, at, refused, 0, rows->stride);
+               : search(rows, at, refused, 0, rows->stride);
 }
 
 /* ---- the time ---------------------------------------------------------- */
@@ -251,7 +221,7 @@ struct gen__nearest gen__nearest_rows(const struct gen__class_rows *rows,
 /* So far on the way from the time of row a to that of row b. */
 static float between(const struct gen__class_rows *rows, uint32_t a, uint32_t b, float part)
 {
-    return rows->rows[a].us * gen__exp2_small(part * (rows->log2_us[b] - rows->log2_us[a]));
+    return rows->rows[a].us * exp2f(part * (rows->log2_us[b] - rows->log2_us[a]));
 }
 
 /* By the neighbours on both sides; of rows with the same coordinate the first counts. */
@@ -263,7 +233,7 @@ static float time_on_line(const struct gen__class_rows *rows, int32_t x, uint32_
         while (above < rows->num_rows && logs[above] == logs[row])
             above++;
         if (above == rows->num_rows)
-            return rows->rows[row].us * gen__exp2((float)(x - logs[row]) / GEN__OCTAVE);
+            return rows->rows[row].us * exp2f((float)(x - logs[row]) / GEN__OCTAVE);
     } else {
         if (row == 0)
             return rows->rows[row].us;

@@ -6,7 +6,7 @@
 #ifndef GEN_DATA_H
 #define GEN_DATA_H
 
-#include "family/family.h"
+#include "reference/inputs.h"
 
 /* Keys of GEN__DATA_CORRELATED: so much of one direction to one part of noise. */
 #define GEN__DATA_DIRECTION 3

@@ -11,7 +11,9 @@
  * targets text is the last. Nothing here allocates, locks, calls the system or writes but to
  * *choice. MODEL takes some microseconds for 240 variants.
  */
+#include "family/arguments.h"
 #include "family/gpus.h"
+#include "family/index.h"
 #include "select/select.h"
 
 #include <math.h>
@@ -68,6 +70,10 @@ enum gen_status gen__ask(const gen_library *library, const gen_device *device,
     ask->family = family;
     ask->untimed = false;
     ask->key = (struct gen__key){{0}, {0}, false};
+    const int32_t index_dtype = gen__index_dtype(family, problem);
+    if (index_dtype != GEN_INDEX_INT32 && index_dtype != GEN_INDEX_INT64)
+        return gen__invalid(family->name, "index_dtype", index_dtype,
+                            "GEN_INDEX_INT32 (0), GEN_INDEX_INT64 (1)");
     status = family->check(problem, &ask->key);
     if (!status)
         ask->entry = *gen__key_place(library, family, gen__key_codes(&ask->key));
@@ -81,6 +87,8 @@ static bool workspace_allowed(const struct gen__ask *ask, const struct gen__fact
     gen_plan plan;
     memset(&plan, 0, sizeof(plan));
     ask->family->plan(ask->problem, ask->device, facts, &plan);
+    if (gen__index_dtype(ask->family, ask->problem))
+        plan.workspace_bytes = gen__index_workspace(ask->family, plan.dims, plan.workspace_bytes);
     return plan.workspace_bytes <= (uint64_t)ask->problem->max_workspace_mib << 20;
 }
 

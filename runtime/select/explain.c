@@ -1,4 +1,5 @@
 /* gen_explain(): the whole of a selection as text. And the log's lines of selections. */
+#include "family/index.h"
 #include "select/select.h"
 
 #include <math.h>
@@ -246,6 +247,27 @@ static bool put_parts(struct gen__text *out, const struct gen__ask *ask,
     return room;
 }
 
+/* The same for the launch that lists of 64-bit indices take. */
+static bool put_index(struct gen__text *out, const struct gen__ask *ask,
+                      const struct gen__choice *choice)
+{
+    struct gen__part part;
+    struct gen__ask index;
+    struct gen__choice index_choice;
+    gen_plan plan;
+    if (!gen__index_dtype(ask->family, ask->problem))
+        return true;
+    memset(&plan, 0, sizeof(plan));
+    ask->family->plan(ask->problem, ask->device, choice->facts, &plan);
+    gen__index_problem(ask->family, ask->problem, plan.dims, &part);
+    if (gen__ask(ask->library, ask->device, &part.problem.base, &index))
+        return true;
+    gen__text_add(out, "before launch 0  %s ", index.family->name);
+    put_problem(out, &index);
+    gen__text_add(out, "\n");
+    return put_choice(out, &index, &index_choice);
+}
+
 static bool explain(struct gen__text *out, const struct gen__ask *ask)
 {
     struct gen__choice choice;
@@ -259,7 +281,8 @@ static bool explain(struct gen__text *out, const struct gen__ask *ask)
         gen__text_add(out, "rule      the problem is empty: nothing to launch\n");
         return true;
     }
-    return put_choice(out, ask, &choice) && (!choice.facts || put_parts(out, ask, &choice));
+    return put_choice(out, ask, &choice) &&
+           (!choice.facts || (put_index(out, ask, &choice) && put_parts(out, ask, &choice)));
 }
 
 enum gen_status gen_explain(const gen_library *library, const gen_device *device,

@@ -3,6 +3,7 @@
  * made lately is copied (memo.h); else the rules of choose.c decide. Nothing here allocates, locks,
  * calls the system or writes but to *plan and the memo.
  */
+#include "family/index.h"
 #include "select/memo.h"
 #include "select/select.h"
 
@@ -90,8 +91,8 @@ static enum gen_status add_parts(const struct gen__ask *ask, const struct gen__f
 }
 
 /* *plan is left alone where a part cannot be done. */
-static inline enum gen_status finish_plan(const struct gen__ask *ask,
-                                          const struct gen__choice *choice, gen_plan *plan)
+static inline enum gen_status finish_family(const struct gen__ask *ask,
+                                            const struct gen__choice *choice, gen_plan *plan)
 {
     const bool parts = ask->family->parts && choice->facts && !ask->key.empty;
     gen_plan before;
@@ -106,6 +107,49 @@ static inline enum gen_status finish_plan(const struct gen__ask *ask,
     else
         gen__plan_seal(plan);
     return status;
+}
+
+/* The plan begins with index32's launch, which stands in its last dims: all launches may be the
+ * family's. Errors: UNSUPPORTED. */
+static enum gen_status add_index(const struct gen__ask *ask, gen_plan *plan)
+{
+    struct gen__part part;
+    gen_plan_launch launch = {0};
+    gen__index_problem(ask->family, ask->problem, plan->dims, &part);
+    if (plan->num_launches == 0)
+        return GEN_OK;
+    if (plan->backend != GEN_BACKEND_CPU) {
+        const enum gen_status status = choose_part(ask, &part, &launch);
+        if (status)
+            return gen__fail(status, "%s, the launch for lists of 64-bit indices: %s",
+                             ask->family->name, gen_last_error());
+    }
+    plan->dims[GEN__DIM_INDEX] = (int32_t)launch.variant + 1;
+    plan->dims[GEN__DIM_INDEX_DEPENDENT] = launch.dependent;
+    plan->workspace_bytes = gen__index_workspace(ask->family, plan->dims, plan->workspace_bytes);
+    return GEN_OK;
+}
+
+__attribute__((noinline, cold)) static enum gen_status
+finish_indexed(const struct gen__ask *ask, const struct gen__choice *choice, gen_plan *plan)
+{
+    gen_plan made = {0};
+    enum gen_status status = finish_family(ask, choice, &made);
+    if (!status)
+        status = add_index(ask, &made);
+    if (status)
+        return status;
+    gen__plan_seal(&made);
+    gen__plan_copy(plan, &made);
+    return GEN_OK;
+}
+
+static inline enum gen_status finish_plan(const struct gen__ask *ask,
+                                          const struct gen__choice *choice, gen_plan *plan)
+{
+    return gen__index_dtype(ask->family, ask->problem) == GEN_INDEX_INT64
+               ? finish_indexed(ask, choice, plan)
+               : finish_family(ask, choice, plan);
 }
 
 /* ---- gen_select() ------------------------------------------------------ */

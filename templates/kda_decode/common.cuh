@@ -156,9 +156,10 @@ template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shar
 };
 
 // A block loads all inputs of its tokens at once and makes of them what kda_shared holds later, so that the state is
-// loaded meanwhile. Threads partition the channels, warps the tokens. With ROUND_K keys are rounded to the type of q and k
-// once they are normalised.
-template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool ROUND_K = false> struct kda_inputs {
+// loaded meanwhile. Threads partition the channels, warps the tokens. SCALAR_GATE: a head has one gate for all channels, which each
+// thread reads and activates by itself. With ROUND_K keys are rounded to the type of q and k once they are normalised.
+template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GATE, bool ROUND_K = false>
+struct kda_inputs {
     static constexpr int WARPS = THREADS / 32;
     static constexpr int GATES = (MAX_TOKENS * HEAD_DIM + THREADS - 1) / THREADS; // a thread
     static constexpr int VS = (MAX_TOKENS * EXTENT + THREADS - 1) / THREADS;      // a thread
@@ -194,11 +195,18 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool ROUND_K = 
 #pragma unroll
         for (int n = 0; n < GATES; n++) {
             gate[n] = 0;
-            if (gate_token(n) < count)
-                gate[n] =
-                    load_bits(p.gate, (first + gate_token(n)) * p.gate_stride + v_start + channel(), p.gate_dtype);
+            if (gate_token(n) < count) {
+                if constexpr (SCALAR_GATE)
+                    gate[n] = load_bits(p.gate, (first + gate_token(n)) * p.gate_stride + place.v_head, p.gate_dtype);
+                else
+                    gate[n] =
+                        load_bits(p.gate, (first + gate_token(n)) * p.gate_stride + v_start + channel(), p.gate_dtype);
+            }
         }
-        bias = p.dt_bias ? ld_global(p.dt_bias + v_start + channel()) : 0.f;
+        if constexpr (SCALAR_GATE)
+            bias = p.dt_bias ? ld_global(p.dt_bias + place.v_head) : 0.f;
+        else
+            bias = p.dt_bias ? ld_global(p.dt_bias + v_start + channel()) : 0.f;
         a_log = p.a_log ? ld_global(p.a_log + place.v_head) : 0.f;
 #pragma unroll
         for (int n = 0; n < QKS; n++)

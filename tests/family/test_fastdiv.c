@@ -1,7 +1,7 @@
 /* Division by multiplication, against division. */
 #include "test.h"
 
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 
 /* What the device computes. */
 static uint32_t quotient(uint32_t x, struct gen__fastdiv f)

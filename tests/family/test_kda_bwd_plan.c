@@ -108,8 +108,6 @@ static void launches(void **state)
     (void)state;
     static const uint32_t stages[KDA_BWD_NUM_LAUNCHES] = {
         0,
-        GEN_KDA_GATE,
-        GEN_KDA_CHUNK_INTRA,
         GEN_KDA_CHUNK_H,
         GEN_KDA_BWD_DAV,
         GEN_KDA_BWD_DHU,

@@ -5,7 +5,7 @@
 #include "mla.h"
 
 #include "fake_cuda.h"
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 
 static _Alignas(64) unsigned char mla_memory[256]; /* never read: addresses alone count */
 static const struct gen__family *const family = &gen__family_mla_decode;

@@ -6,6 +6,7 @@
 #include "test.h"
 #include "common/problem_text.h"
 
+#include "family/extents.h"
 #include "families/la_decode/api.h"
 #include "make_product.h"
 
@@ -32,9 +33,10 @@ struct call {
 
 static int64_t bytes_of(enum gen_dtype dtype)
 {
-    return dtype == GEN_DTYPE_FP32 || dtype == GEN_DTYPE_INT32  ? 4
-           : dtype == GEN_DTYPE_E4M3 || dtype == GEN_DTYPE_E5M2 ? 1
-                                                                : 2;
+    return dtype == GEN_DTYPE_INT64                              ? 8
+           : dtype == GEN_DTYPE_FP32 || dtype == GEN_DTYPE_INT32 ? 4
+           : dtype == GEN_DTYPE_E4M3 || dtype == GEN_DTYPE_E5M2  ? 1
+                                                                 : 2;
 }
 
 static uint64_t get_pointer(const struct call *c, const struct gen__tensor *t)

@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "fake.h"
-#include "cuda/tensor_map.h"
+#include "families/common/tensor_map.h"
 
 #include <pthread.h>
 

@@ -4,7 +4,7 @@
  */
 #include "family/arguments.h"
 #include "families/attn_fwd/attn_fwd.h"
-#include "cuda/tensor_map.h"
+#include "families/common/tensor_map.h"
 
 #include <inttypes.h>
 #include <math.h>

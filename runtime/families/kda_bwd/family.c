@@ -1,5 +1,5 @@
 /*
- * Kimi Delta Attention, the backward pass, on the host: a plan of ten launches, nine of them
+ * Kimi Delta Attention, the backward pass, on the host: a plan of eight launches, seven of them
  * stages' (stages.c), with what they hand each other in the workspace.
  */
 #include "families/kda_bwd/kda_bwd.h"
@@ -12,6 +12,7 @@ static const char family[] = "kda_bwd";
 static const struct gen__field fields[] = {
     GEN__KDA_FIELDS(gen_kda_bwd_problem),
     {GEN__KDA_FIELD(gen_kda_bwd_problem, keep), NULL, 0, 0},
+    GEN__INDEX_FIELD(gen_kda_bwd_problem),
 };
 GEN__KDA_FIELDS_ARE_DIMS(gen_kda_bwd_problem);
 _Static_assert(offsetof(gen_kda_bwd_problem, batch) == offsetof(gen_kda_stage_problem, batch) &&
@@ -21,8 +22,9 @@ _Static_assert(offsetof(gen_kda_bwd_problem, batch) == offsetof(gen_kda_stage_pr
 /* No problem is empty: without tokens, too, sums are written. */
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    const enum gen_status status = gen__kda_stage_check(family, base, 0, key);
-    const int32_t keep = gen__kda_bwd_dims(base)[KDA_BWD_KEEP];
+    const int32_t *dims = gen__kda_bwd_dims(base), keep = dims[KDA_BWD_KEEP];
+    const enum gen_status status =
+        gen__kda_stage_check(family, base, (uint32_t)dims[KDA_SAFE_GATE], key);
     if (status)
         return status;
     if (keep != 0 && keep != 1)
@@ -34,7 +36,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 /* Bytes that all launches move: of a token's channel of a value head, and of a query head; of its
  * rows of 64 scores; and of the K x V elements of a chunk's states, h and d_h, each written and
  * read once. Beside them betas do not count. */
-enum { V_CHANNEL = 116, QK_CHANNEL = 28, SCORES = 24, STATES = 4 * 2 };
+enum { V_CHANNEL = 112, QK_CHANNEL = 24, SCORES = 24, STATES = 4 * 2 };
 
 /* All variants are for the same. */
 static float predict(const gen_problem *base, const gen_device *device,
@@ -51,7 +53,7 @@ static float predict(const gen_problem *base, const gen_device *device,
 }
 
 /* Our own, at a place of the plan. */
-static gen_plan_launch own_launch(const int32_t *dims, uint32_t flags, uint32_t shared,
+static gen_plan_launch own_launch(const int32_t *dims, uint32_t flags,
                                   const struct gen__facts *variant)
 {
     const int64_t tiles = gen__kda_slots(dims) * dims[KDA_V_HEADS];
@@ -59,7 +61,7 @@ static gen_plan_launch own_launch(const int32_t *dims, uint32_t flags, uint32_t 
         .variant = variant->index,
         .grid = {tiles ? (uint32_t)tiles : 64, 1, 1},
         .threads = (uint16_t)variant->threads,
-        .shared = shared,
+        .shared = tiles ? variant->shared_dynamic : 0,
         .dependent = !(flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
     };
 }
@@ -73,14 +75,13 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->num_launches = 1;
     if (!variant)
         return;
-    plan->launch[KDA_BWD_LAUNCH_PREPARE] = own_launch(dims, base->flags, 0, variant);
+    plan->launch[KDA_BWD_LAUNCH_PREPARE] = own_launch(dims, base->flags, variant);
     if (!gen__kda_slots(dims))
         return;
     plan->num_launches = KDA_BWD_NUM_LAUNCHES;
     plan->workspace_bytes = gen__kda_bwd_workspace(dims);
     if (dims[KDA_BWD_KEEP])
-        plan->launch[KDA_BWD_LAUNCH_STATES] =
-            own_launch(dims, base->flags, variant->shared_dynamic, variant);
+        plan->launch[KDA_BWD_LAUNCH_STATES] = own_launch(dims, base->flags, variant);
 }
 
 static uint32_t parts(const gen_problem *base, const gen_device *device,
@@ -103,13 +104,14 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
         memcpy(to, dims, KDA_NUM_DIMS * sizeof *to);
         if (launch != KDA_BWD_LAUNCH_QK_BWD)
             to[KDA_BETA_DTYPE] = GEN_DTYPE_FP32; /* as the first launch leaves it */
+        part->problem.fields[offsetof(gen_kda_stage_problem, index_dtype) / 4] = GEN_INDEX_INT32;
     }
     return count;
 }
 
 static const uint32_t part_families[] = {
-    GEN_KDA_GATE,   GEN_KDA_CHUNK_INTRA, GEN_KDA_CHUNK_H,  GEN_KDA_BWD_DAV, GEN_KDA_BWD_DHU,
-    GEN_KDA_BWD_WY, GEN_KDA_BWD_INTRA,   GEN_KDA_GATE_BWD, GEN_KDA_QK_BWD,
+    GEN_KDA_CHUNK_H,   GEN_KDA_BWD_DAV,  GEN_KDA_BWD_DHU, GEN_KDA_BWD_WY,
+    GEN_KDA_BWD_INTRA, GEN_KDA_GATE_BWD, GEN_KDA_QK_BWD,
 };
 
 /* ---- arguments --------------------------------------------------------- */
@@ -219,8 +221,6 @@ static enum gen_status check_args(const gen_plan *plan, const gen_kda_bwd_args *
 /* Parameters of any launch. */
 union any_params {
     struct gen_kda_bwd_params own;
-    struct gen_kda_gate_params gate;
-    struct gen_kda_chunk_intra_params chunk_intra;
     struct gen_kda_chunk_h_params chunk_h;
     struct gen_kda_bwd_dav_params dav;
     struct gen_kda_bwd_dhu_params dhu;
@@ -284,9 +284,10 @@ const struct gen__family gen__family_kda_bwd = {
     .tag = GEN_KDA_BWD,
     .problem_size = sizeof(gen_kda_bwd_problem),
     .args_size = sizeof(gen_kda_bwd_args),
+    GEN__ONE_INDEX(kda_bwd, cu_seqlens),
     .params_size = sizeof(union any_params),
     .required = gen__kda_required,
-    .num_required = KDA_NUM_REQUIRED,
+    .num_required = KDA_INTRA_NUM_REQUIRED,
     .facts = KDA_STAGE_FACTS,
     .coords = coords,
     .num_coords = 1,

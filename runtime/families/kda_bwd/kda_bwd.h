@@ -12,7 +12,6 @@
 #include "families/kda_bwd_intra/api.h"
 #include "families/kda_bwd_wy/api.h"
 #include "families/kda_chunk_h/api.h"
-#include "families/kda_gate/api.h"
 #include "families/kda_gate_bwd/api.h"
 #include "families/kda_qk_bwd/api.h"
 #include "kda_bwd/args.h"
@@ -23,18 +22,15 @@
 #include "kda_bwd_dhu/args.h"
 #include "kda_bwd_wy/args.h"
 #include "kda_chunk_h/args.h"
-#include "kda_gate/args.h"
 
 /* gen_plan.dims: those of stages, and `keep`. */
 enum { KDA_BWD_KEEP = KDA_NUM_DIMS, KDA_BWD_NUM_DIMS };
-_Static_assert(KDA_BWD_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_BWD_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* Launches of a plan with tokens, in order. */
 enum kda_bwd_launch {
     KDA_BWD_LAUNCH_PREPARE, /* our own */
-    KDA_BWD_LAUNCH_GATE,
-    KDA_BWD_LAUNCH_CHUNK_INTRA,
-    KDA_BWD_LAUNCH_STATES, /* kda_chunk_h's; with `keep` our own */
+    KDA_BWD_LAUNCH_STATES,  /* kda_chunk_h's; with `keep` our own */
     KDA_BWD_LAUNCH_DAV,
     KDA_BWD_LAUNCH_DHU,
     KDA_BWD_LAUNCH_WY,

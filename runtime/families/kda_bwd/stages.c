@@ -4,16 +4,13 @@
  */
 #include "families/kda_bwd/kda_bwd.h"
 
-extern const struct gen__family gen__family_kda_gate, gen__family_kda_chunk_intra,
-    gen__family_kda_chunk_h, gen__family_kda_bwd_dav, gen__family_kda_bwd_dhu,
-    gen__family_kda_bwd_wy, gen__family_kda_bwd_intra, gen__family_kda_gate_bwd,
-    gen__family_kda_qk_bwd;
+extern const struct gen__family gen__family_kda_chunk_h, gen__family_kda_bwd_dav,
+    gen__family_kda_bwd_dhu, gen__family_kda_bwd_wy, gen__family_kda_bwd_intra,
+    gen__family_kda_gate_bwd, gen__family_kda_qk_bwd;
 
 const struct gen__family *gen__kda_bwd_stage(const int32_t *dims, uint32_t launch)
 {
     static const struct gen__family *const stages[KDA_BWD_NUM_LAUNCHES] = {
-        [KDA_BWD_LAUNCH_GATE] = &gen__family_kda_gate,
-        [KDA_BWD_LAUNCH_CHUNK_INTRA] = &gen__family_kda_chunk_intra,
         [KDA_BWD_LAUNCH_STATES] = &gen__family_kda_chunk_h,
         [KDA_BWD_LAUNCH_DAV] = &gen__family_kda_bwd_dav,
         [KDA_BWD_LAUNCH_DHU] = &gen__family_kda_bwd_dhu,
@@ -117,51 +114,6 @@ static struct call call_of(const int32_t *dims, const gen_kda_bwd_args *a, char 
     c.h = dims[KDA_BWD_KEEP] ? a->states : place(&c, c.at.h);
     c.num_chunks = (int32_t)(dims[KDA_BWD_KEEP] ? gen__kda_all_chunks(dims) : gen__kda_slots(dims));
     return c;
-}
-
-static gen_kda_gate_args gate_args(const struct call *c)
-{
-    const gen_kda_bwd_args *a = c->a;
-    gen_kda_gate_args gate = {
-        .base = {sizeof gate, GEN_KDA_GATE},
-        .g = a->g,
-        .A_log = a->A_log,
-        .dt_bias = a->dt_bias,
-        .cu_seqlens = a->cu_seqlens,
-        .gk = floats(c, c->at.gk),
-        .g_stride = a->g_stride,
-        .lower_bound = a->lower_bound,
-        .gate_form = a->gate_form,
-    };
-    if (a->qk_l2norm) {
-        gate.q = a->q;
-        gate.k = a->k;
-        gate.q_stride = a->q_stride;
-        gate.k_stride = a->k_stride;
-        gate.q_norm = place(c, c->at.q);
-        gate.k_norm = place(c, c->at.k);
-    }
-    return gate;
-}
-
-static gen_kda_chunk_intra_args chunk_intra_args(const struct call *c)
-{
-    return (gen_kda_chunk_intra_args){
-        .base = {sizeof(gen_kda_chunk_intra_args), GEN_KDA_CHUNK_INTRA},
-        .q = c->q,
-        .k = c->k,
-        .v = c->v,
-        .gk = floats(c, c->at.gk),
-        .beta = place(c, c->at.beta),
-        .cu_seqlens = c->a->cu_seqlens,
-        .a_qk = place(c, c->at.a_qk),
-        .a_kk = place(c, c->at.a_kk),
-        .w = place(c, c->at.w),
-        .u = place(c, c->at.u),
-        .kg = place(c, c->at.kg),
-        .qg = place(c, c->at.qg),
-        .scale = c->a->scale,
-    };
 }
 
 static gen_kda_chunk_h_args chunk_h_args(const struct call *c)
@@ -330,8 +282,6 @@ enum gen_status gen__kda_bwd_stage_params(const struct gen__family *stage, const
     const struct call c = call_of(dims, a, workspace);
     union {
         gen_args base;
-        gen_kda_gate_args gate;
-        gen_kda_chunk_intra_args chunk_intra;
         gen_kda_chunk_h_args chunk_h;
         gen_kda_bwd_dav_args dav;
         gen_kda_bwd_dhu_args dhu;
@@ -343,12 +293,6 @@ enum gen_status gen__kda_bwd_stage_params(const struct gen__family *stage, const
     gen_plan plan; /* a stage's params() reads the dims alone */
     stage_plan(dims, launch, &plan);
     switch ((enum kda_bwd_launch)launch) {
-    case KDA_BWD_LAUNCH_GATE:
-        args.gate = gate_args(&c);
-        break;
-    case KDA_BWD_LAUNCH_CHUNK_INTRA:
-        args.chunk_intra = chunk_intra_args(&c);
-        break;
     case KDA_BWD_LAUNCH_STATES:
         args.chunk_h = chunk_h_args(&c);
         break;
@@ -376,50 +320,77 @@ enum gen_status gen__kda_bwd_stage_params(const struct gen__family *stage, const
 
 /* ---- our own launches --------------------------------------------------- */
 
-static struct gen_kda_bwd_rows rows_of(const void *from, const void *packed_rows, int64_t stride)
+static struct gen_kda_bwd_rows rows_of(const void *from, const void *to, int64_t stride,
+                                       int64_t width)
 {
     /* The caller's own rows, or the workspace's or an output's. */
     union {
         const void *from;
         void *to;
-    } rows = {packed_rows};
-    return (struct gen_kda_bwd_rows){from, packed_rows == from ? NULL : rows.to, stride};
+    } rows = {to};
+    return (struct gen_kda_bwd_rows){from, to == from ? NULL : rows.to, stride ? stride : width};
+}
+
+/* What the forward pass has inside chunks. */
+static void prepare_params(const struct call *c, struct gen_kda_bwd_params *k)
+{
+    const gen_kda_bwd_args *a = c->a;
+    const int64_t qk = gen__kda_qk_width(c->dims), v = gen__kda_v_width(c->dims);
+    k->q = rows_of(a->q, c->q, a->q_stride, qk);
+    k->k = rows_of(a->k, c->k, a->k_stride, qk);
+    k->v = rows_of(a->v, c->v, a->v_stride, v);
+    k->d_o = rows_of(a->d_o, c->d_o, a->d_o_stride, v);
+    k->g = a->g;
+    k->beta = a->beta;
+    k->A_log = a->A_log;
+    k->dt_bias = a->dt_bias;
+    k->gk = floats(c, c->at.gk);
+    k->beta_out = floats(c, c->at.beta);
+    k->a_qk = place(c, c->at.a_qk);
+    k->a_kk = place(c, c->at.a_kk);
+    k->kg = place(c, c->at.kg);
+    k->qg = place(c, c->at.qg);
+    k->g_stride = a->g_stride ? a->g_stride : v;
+    k->beta_stride = a->beta_stride ? a->beta_stride : c->dims[KDA_V_HEADS];
+    k->scale = a->scale;
+    k->lower_bound = a->lower_bound;
+    k->gate = a->gate_form;
+    k->gate_fp32 = c->dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32;
+    k->beta_fp32 = c->dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32;
+    k->beta_activation = a->beta_form;
+    k->l2_norm = a->qk_l2norm;
+}
+
+static void no_tokens_params(const int32_t *dims, const gen_kda_bwd_args *a,
+                             struct gen_kda_bwd_params *k)
+{
+    k->task = KDA_BWD_NO_TOKENS;
+    k->d_final_state = a->d_final_state;
+    k->d_initial_state = a->d_initial_state;
+    k->d_A_log = a->d_A_log;
+    k->d_dt_bias = a->d_dt_bias;
+    k->state_count = dims[KDA_BATCH] * gen__kda_v_width(dims) * dims[KDA_HEAD_DIM];
 }
 
 void gen__kda_bwd_own_params(const int32_t *dims, uint32_t launch, const gen_kda_bwd_args *a,
                              char *workspace, struct gen_kda_bwd_params *out)
 {
-    const int64_t d = dims[KDA_HEAD_DIM];
     struct gen_kda_bwd_params k = {
         .shape = gen__kda_stage_shape(dims, a->cu_seqlens, dims[KDA_V_HEADS]),
         .task = launch == KDA_BWD_LAUNCH_PREPARE ? KDA_BWD_PREPARE : KDA_BWD_VALUES,
         .state_vk = a->state_layout == GEN_KDA_STATE_VK,
-        .beta_fp32 = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32,
-        .beta_activation = a->beta_form,
     };
-    if (!gen__kda_slots(dims)) {
-        k.task = KDA_BWD_NO_TOKENS;
-        k.d_final_state = a->d_final_state;
-        k.d_initial_state = a->d_initial_state;
-        k.d_A_log = a->d_A_log;
-        k.d_dt_bias = a->d_dt_bias;
-        k.state_count = (int64_t)dims[KDA_BATCH] * dims[KDA_V_HEADS] * d * d;
-    } else {
+    if (gen__kda_slots(dims)) {
         const struct call c = call_of(dims, a, workspace);
-        if (!a->qk_l2norm) { /* else kda_gate packs them */
-            k.q = rows_of(a->q, c.q, a->q_stride);
-            k.k = rows_of(a->k, c.k, a->k_stride);
-        }
-        k.v = rows_of(a->v, c.v, a->v_stride);
-        k.d_o = rows_of(a->d_o, c.d_o, a->d_o_stride);
-        k.beta = a->beta;
-        k.beta_out = floats(&c, c.at.beta);
-        k.beta_stride = a->beta_stride ? a->beta_stride : dims[KDA_V_HEADS];
         k.w = place(&c, c.at.w);
         k.u = place(&c, c.at.u);
         k.h = c.h;
         k.v_new = place(&c, c.at.v_new);
         k.num_chunks = c.num_chunks;
+        if (launch == KDA_BWD_LAUNCH_PREPARE)
+            prepare_params(&c, &k);
+    } else {
+        no_tokens_params(dims, a, &k);
     }
     *out = k;
 }

@@ -284,6 +284,7 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_bwd_dhu = {
     GEN__KDA_FAMILY(GEN_KDA_BWD_DHU, kda_bwd_dhu),
+    GEN__ONE_INDEX(kda_bwd_dhu, cu_seqlens),
     .params_size = sizeof(struct gen_kda_bwd_dhu_params),
     .extents = extents,
     .num_required = KDA_NUM_REQUIRED,

@@ -46,6 +46,7 @@ typedef struct gen_kda_decode_problem {
     int32_t gate_dtype;   /* of g: dtype or GEN_DTYPE_FP32 */
     int32_t beta_dtype;   /* of beta: dtype or GEN_DTYPE_FP32 */
     int32_t state_layout; /* enum gen_kda_state_layout */
+    int32_t index_dtype;  /* enum gen_index_dtype: of cu_seqlens */
     int32_t state_dtype;  /* enum gen_state_dtype */
     int32_t ring_len;   /* 0: states are written by every step; 2 to 32: once in so many steps, and
                            in between a record of each token is, below */
@@ -83,21 +84,22 @@ typedef struct gen_kda_decode_args {
     /* Distance between tokens in elements; 0: packed. A multiple of 8, but any for
      * beta. For views into fused buffers. */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
-    int32_t total_tokens; /* with cu_seqlens: rows that q, k, v, g, beta, o have; else 0 */
-    int32_t num_slots;    /* slots in the pool, >= 1 */
-    int32_t slots_stride; /* columns of `slots`; 0: num_tokens with WRITE_EACH and without
-                             slots_out, else 1 */
-    int32_t write;        /* enum gen_kda_decode_write */
-    int32_t gate_form;    /* enum gen_kda_gate_form */
-    int32_t beta_form;    /* enum gen_kda_beta_form */
-    int32_t qk_l2norm;    /* 1: q and k are divided by sqrt(sum over K of x^2 + 1e-6) first;
-                             0: as they are. Not rounded between */
-    int32_t zero_padding; /* 0: the outputs of a padding row are left as they were;
-                             1: they are set to zero */
-    float scale;          /* head_dim^-0.5 is usual */
-    float lower_bound;    /* -5 to below 0; read with GEN_KDA_GATE_LOWER_BOUND alone */
-    int32_t null_slot;    /* 0: none; n > 0: slot n - 1 is null, as the slots outside of the pool
-                             are (an engine whose padding rows have block 0 passes 1) */
+    int32_t total_tokens;         /* with cu_seqlens: rows that q, k, v, g, beta, o have; else 0 */
+    int32_t num_slots;            /* slots in the pool, >= 1 */
+    int32_t slots_stride;         /* columns of `slots`; 0: num_tokens with WRITE_EACH and without
+                                     slots_out, else 1 */
+    int32_t write;                /* enum gen_kda_decode_write */
+    int32_t gate_form;            /* enum gen_kda_gate_form */
+    int32_t beta_form;            /* enum gen_kda_beta_form */
+    int32_t qk_l2norm;            /* 1: q and k are divided by sqrt(sum over K of x^2 + 1e-6) first;
+                                     0: as they are. Not rounded between */
+    int32_t zero_padding;         /* 0: the outputs of a padding row are left as they were;
+                                     1: they are set to zero */
+    float scale;                  /* head_dim^-0.5 is usual */
+    float lower_bound;            /* -5 to below 0; read with GEN_KDA_GATE_LOWER_BOUND alone */
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
+    int32_t null_slot; /* 0: none; n > 0: slot n - 1 is null, as the slots outside of the pool
+                          are (an engine whose padding rows have block 0 passes 1) */
     /* [batch, slots_out_stride], 4-byte aligned: the state behind the last token goes to slot
      * slots_out[b, 0], with WRITE_EACH that behind token t to slots_out[b, t]. May be the slot that
      * the row itself is read from, but no other row's. NULL: to the slot that was read, with

@@ -5,7 +5,7 @@
 #include "family/arguments.h"
 #include "families/kda_decode/kda_decode.h"
 
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,13 +13,19 @@
 /* Columns of a slot table: far beyond any draft. */
 #define MAX_COLUMNS 65536
 
-static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
+static const char *family_of(const gen_kda_decode_args *a)
 {
-    return gen__invalid("kda_decode", name, value, allowed);
+    return gen__kda_decode_name(a->base.family);
+}
+
+static enum gen_status invalid(const gen_kda_decode_args *a, const char *name, int64_t value,
+                               const char *allowed)
+{
+    return gen__invalid(family_of(a), name, value, allowed);
 }
 
 /* What is divided by below, in case the plan was not kept well: the group is a divisor, too. */
-static enum gen_status check_dims(const int32_t *dims)
+static enum gen_status check_dims(const int32_t *dims, const gen_kda_decode_args *a)
 {
     if (dims[KDA_DECODE_BATCH] >= 0 && dims[KDA_DECODE_QK_HEADS] > 0 &&
         dims[KDA_DECODE_V_HEADS] >= dims[KDA_DECODE_QK_HEADS] &&
@@ -27,17 +33,19 @@ static enum gen_status check_dims(const int32_t *dims)
         dims[KDA_DECODE_TOKENS] <= GEN_KDA_DECODE_MAX_TOKENS)
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,
-                     "kda_decode: the plan's batch, num_tokens, num_qk_heads, num_v_heads are "
+                     "%s: the plan's batch, num_tokens, num_qk_heads, num_v_heads are "
                      "%" PRId32 ", %" PRId32 ", %" PRId32 ", %" PRId32
                      "; not what gen_select() writes",
-                     dims[KDA_DECODE_BATCH], dims[KDA_DECODE_TOKENS], dims[KDA_DECODE_QK_HEADS],
-                     dims[KDA_DECODE_V_HEADS]);
+                     family_of(a), dims[KDA_DECODE_BATCH], dims[KDA_DECODE_TOKENS],
+                     dims[KDA_DECODE_QK_HEADS], dims[KDA_DECODE_V_HEADS]);
 }
 
 /* ---- pointers ---------------------------------------------------------- */
 
 static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_args *a)
 {
+    const bool scalar = gen__kda_decode_scalar(a->base.family);
+    const uintptr_t gate = dims[KDA_DECODE_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const bool fold = dims[KDA_DECODE_TOKENS] == 0; /* the records alone */
     const struct {
         const char *name;
@@ -48,11 +56,11 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_
         {"q", a->q, 16, fold},
         {"k", a->k, 16, fold},
         {"v", a->v, 16, fold},
-        {"g", a->g, 16, fold},
+        {"g", a->g, scalar ? gate : 16, fold},
         {"beta", a->beta, dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2, fold},
         {"o", a->o, 16, fold},
         {"A_log", a->A_log, 4, true},
-        {"dt_bias", a->dt_bias, 16, true},
+        {"dt_bias", a->dt_bias, scalar ? 4 : 16, true},
         {"state", a->state, 16, false},
         {"slots", a->slots, 4, true},
         {"slots_out", a->slots_out, 4, true},
@@ -61,7 +69,7 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_
     };
     enum gen_status status = GEN_OK;
     for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
-        status = gen__check_pointer("kda_decode", list[i].name, list[i].pointer, list[i].alignment,
+        status = gen__check_pointer(family_of(a), list[i].name, list[i].pointer, list[i].alignment,
                                     list[i].optional);
     return status;
 }
@@ -71,26 +79,47 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_
 static enum gen_status check_total(const int32_t *dims, const gen_kda_decode_args *a)
 {
     if (a->cu_seqlens && a->total_tokens < 0)
-        return invalid("total_tokens", a->total_tokens, ">= 0");
+        return invalid(a, "total_tokens", a->total_tokens, ">= 0");
     if (!a->cu_seqlens && a->total_tokens != 0 &&
         a->total_tokens != (int64_t)dims[KDA_DECODE_BATCH] * dims[KDA_DECODE_TOKENS])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: total_tokens = %" PRId32
+                         "%s: total_tokens = %" PRId32
                          " without cu_seqlens; allowed: 0, or batch * num_tokens = %" PRId64,
-                         a->total_tokens,
+                         family_of(a), a->total_tokens,
                          (int64_t)dims[KDA_DECODE_BATCH] * dims[KDA_DECODE_TOKENS]);
     return GEN_OK;
 }
 
-static enum gen_status check_stride(const char *name, int64_t stride, int64_t width, int64_t max)
+static enum gen_status check_stride(const gen_kda_decode_args *a, const char *name, int64_t stride,
+                                    int64_t width, int64_t max)
 {
     if (stride == 0 || (stride >= width && stride <= max && stride % 8 == 0))
         return GEN_OK;
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "kda_decode: %s = %" PRId64
+                     "%s: %s = %" PRId64
                      " elements; allowed: 0 (packed), or a multiple of 8 from %" PRId64
                      " (one token) to %" PRId64,
-                     name, stride, width, max);
+                     family_of(a), name, stride, width, max);
+}
+
+/* Of a number a head: any, as beta's. */
+static enum gen_status check_head_stride(const int32_t *dims, const gen_kda_decode_args *a,
+                                         const char *name, int64_t stride, int64_t max)
+{
+    if (stride == 0 || (stride >= dims[KDA_DECODE_V_HEADS] && stride <= max))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "%s: %s = %" PRId64 " elements; allowed: 0 (packed), or %" PRId32
+                     " (one token) to %" PRId64,
+                     family_of(a), name, stride, dims[KDA_DECODE_V_HEADS], max);
+}
+
+static enum gen_status check_gate_stride(const int32_t *dims, const gen_kda_decode_args *a,
+                                         int64_t max)
+{
+    if (gen__kda_decode_scalar(a->base.family))
+        return check_head_stride(dims, a, "g_stride", a->g_stride, max);
+    return check_stride(a, "g_stride", a->g_stride, gen__kda_decode_v_width(dims), max);
 }
 
 static enum gen_status check_strides(const int32_t *dims, const gen_kda_decode_args *a)
@@ -101,18 +130,13 @@ static enum gen_status check_strides(const int32_t *dims, const gen_kda_decode_a
     const int64_t tokens = a->cu_seqlens ? a->total_tokens : packed;
     const int64_t max = (INT64_C(1) << 61) >> (64 - __builtin_clzll((uint64_t)tokens | 1));
     enum gen_status status;
-    if ((status = check_stride("q_stride", a->q_stride, qk, max)) != GEN_OK ||
-        (status = check_stride("k_stride", a->k_stride, qk, max)) != GEN_OK ||
-        (status = check_stride("v_stride", a->v_stride, v, max)) != GEN_OK ||
-        (status = check_stride("g_stride", a->g_stride, v, max)) != GEN_OK ||
-        (status = check_stride("o_stride", a->o_stride, v, max)) != GEN_OK)
+    if ((status = check_stride(a, "q_stride", a->q_stride, qk, max)) != GEN_OK ||
+        (status = check_stride(a, "k_stride", a->k_stride, qk, max)) != GEN_OK ||
+        (status = check_stride(a, "v_stride", a->v_stride, v, max)) != GEN_OK ||
+        (status = check_gate_stride(dims, a, max)) != GEN_OK ||
+        (status = check_stride(a, "o_stride", a->o_stride, v, max)) != GEN_OK)
         return status;
-    if (a->beta_stride != 0 && (a->beta_stride < dims[KDA_DECODE_V_HEADS] || a->beta_stride > max))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: beta_stride = %" PRId64
-                         " elements; allowed: 0 (packed), or %" PRId32 " (one token) to %" PRId64,
-                         a->beta_stride, dims[KDA_DECODE_V_HEADS], max);
-    return GEN_OK;
+    return check_head_stride(dims, a, "beta_stride", a->beta_stride, max);
 }
 
 /* ---- the pool ---------------------------------------------------------- */
@@ -121,15 +145,15 @@ static enum gen_status check_table_out(const gen_kda_decode_args *a, int32_t lea
 {
     if (!a->slots_out && a->slots_out_stride != 0)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: slots_out_stride = %" PRId32 " without slots_out; allowed: 0",
-                         a->slots_out_stride);
+                         "%s: slots_out_stride = %" PRId32 " without slots_out; allowed: 0",
+                         family_of(a), a->slots_out_stride);
     if (a->slots_out_stride == 0 ||
         (a->slots_out_stride >= least && a->slots_out_stride <= MAX_COLUMNS))
         return GEN_OK;
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "kda_decode: slots_out_stride = %" PRId32 "; allowed: 0 (packed), or %" PRId32
+                     "%s: slots_out_stride = %" PRId32 "; allowed: 0 (packed), or %" PRId32
                      " to %d",
-                     a->slots_out_stride, least, MAX_COLUMNS);
+                     family_of(a), a->slots_out_stride, least, MAX_COLUMNS);
 }
 
 static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_args *a)
@@ -144,29 +168,27 @@ static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_arg
         if (a->slots_stride == 0 || (a->slots_stride >= least && a->slots_stride <= MAX_COLUMNS))
             return GEN_OK;
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: slots_stride = %" PRId32 "; allowed: 0 (packed), or %" PRId32
+                         "%s: slots_stride = %" PRId32 "; allowed: 0 (packed), or %" PRId32
                          " to %d",
-                         a->slots_stride, least, MAX_COLUMNS);
+                         family_of(a), a->slots_stride, least, MAX_COLUMNS);
     }
     if (a->accepted)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: accepted = %p without slots; allowed: NULL",
+                         "%s: accepted = %p without slots; allowed: NULL", family_of(a),
                          (const void *)a->accepted);
     if (a->slots_stride != 0 && a->slots_stride != 1)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: slots_stride = %" PRId32 " without slots; allowed: 0, 1",
-                         a->slots_stride);
+                         "%s: slots_stride = %" PRId32 " without slots; allowed: 0, 1",
+                         family_of(a), a->slots_stride);
     if (each && tokens > 1 && !a->slots_out)
-        return gen__fail(
-            GEN_STATUS_INVALID_ARGUMENT,
-            "kda_decode: write = GEN_KDA_DECODE_WRITE_EACH (1) of num_tokens = %" PRId32
-            " without slots; allowed: a table of slots, or another write",
-            tokens);
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: write = GEN_KDA_DECODE_WRITE_EACH (1) of num_tokens = %" PRId32
+                         " without slots; allowed: a table of slots, or another write",
+                         family_of(a), tokens);
     if (a->num_slots < dims[KDA_DECODE_BATCH])
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: num_slots = %" PRId32
-                         " without slots; allowed: >= batch = %" PRId32,
-                         a->num_slots, dims[KDA_DECODE_BATCH]);
+                         "%s: num_slots = %" PRId32 " without slots; allowed: >= batch = %" PRId32,
+                         family_of(a), a->num_slots, dims[KDA_DECODE_BATCH]);
     return GEN_OK;
 }
 
@@ -179,18 +201,18 @@ static enum gen_status check_pool(const int32_t *dims, const gen_kda_decode_args
     const int64_t max = addressable < INT32_MAX ? addressable : INT32_MAX;
     if (a->num_slots < 1 || a->num_slots > max)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: num_slots = %" PRId32 "; allowed: 1 to %" PRId64,
+                         "%s: num_slots = %" PRId32 "; allowed: 1 to %" PRId64, family_of(a),
                          a->num_slots, max);
     const int64_t widest = (INT64_C(1) << 60) / a->num_slots;
     if (a->state_stride != 0 &&
         (a->state_stride < packed || a->state_stride > widest || a->state_stride % granule != 0))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: state_stride = %" PRId64
+                         "%s: state_stride = %" PRId64
                          " elements; allowed: 0 (packed), or a multiple of %" PRId64
                          " from %" PRId64 " (one slot) to %" PRId64,
-                         a->state_stride, granule, packed, widest);
+                         family_of(a), a->state_stride, granule, packed, widest);
     if (a->null_slot < 0)
-        return invalid("null_slot", a->null_slot, "0 (none), or 1 + a slot");
+        return invalid(a, "null_slot", a->null_slot, "0 (none), or 1 + a slot");
     return check_table(dims, a);
 }
 
@@ -201,16 +223,17 @@ static enum gen_status check_gate(const gen_kda_decode_args *a)
     const bool given = a->gate_form == GEN_KDA_GATE_GIVEN;
     if (a->gate_form == GEN_KDA_GATE_SOFTPLUS && !a->A_log)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: A_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)");
+                         "%s: A_log is NULL with gate_form = GEN_KDA_GATE_SOFTPLUS (1)",
+                         family_of(a));
     if (given && (a->A_log || a->dt_bias))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: %s = %p with gate_form = GEN_KDA_GATE_GIVEN (0); allowed: "
+                         "%s: %s = %p with gate_form = GEN_KDA_GATE_GIVEN (0); allowed: "
                          "NULL",
-                         a->A_log ? "A_log" : "dt_bias",
+                         family_of(a), a->A_log ? "A_log" : "dt_bias",
                          a->A_log ? (const void *)a->A_log : (const void *)a->dt_bias);
     if (a->gate_form == GEN_KDA_GATE_LOWER_BOUND && !(a->lower_bound >= -5 && a->lower_bound < 0))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: lower_bound = %g; allowed: -5 to below 0",
+                         "%s: lower_bound = %g; allowed: -5 to below 0", family_of(a),
                          (double)a->lower_bound);
     return GEN_OK;
 }
@@ -219,24 +242,24 @@ static enum gen_status check_gate(const gen_kda_decode_args *a)
 static enum gen_status check_forms(const gen_kda_decode_args *a)
 {
     if (a->write < GEN_KDA_DECODE_WRITE_LAST || a->write > GEN_KDA_DECODE_WRITE_NONE)
-        return invalid("write", a->write,
+        return invalid(a, "write", a->write,
                        "GEN_KDA_DECODE_WRITE_LAST (0), GEN_KDA_DECODE_WRITE_EACH (1), "
                        "GEN_KDA_DECODE_WRITE_NONE (2)");
     if (a->gate_form < GEN_KDA_GATE_GIVEN || a->gate_form > GEN_KDA_GATE_LOWER_BOUND)
-        return invalid("gate_form", a->gate_form,
+        return invalid(a, "gate_form", a->gate_form,
                        "GEN_KDA_GATE_GIVEN (0), GEN_KDA_GATE_SOFTPLUS (1), "
                        "GEN_KDA_GATE_LOWER_BOUND (2)");
     if (a->beta_form < GEN_KDA_BETA_GIVEN || a->beta_form > GEN_KDA_BETA_TWO_SIGMOID)
-        return invalid("beta_form", a->beta_form,
+        return invalid(a, "beta_form", a->beta_form,
                        "GEN_KDA_BETA_GIVEN (0), GEN_KDA_BETA_SIGMOID (1), "
                        "GEN_KDA_BETA_TWO_SIGMOID (2)");
     if (a->qk_l2norm != 0 && a->qk_l2norm != 1)
-        return invalid("qk_l2norm", a->qk_l2norm, "0, 1");
+        return invalid(a, "qk_l2norm", a->qk_l2norm, "0, 1");
     if (a->zero_padding != 0 && a->zero_padding != 1)
-        return invalid("zero_padding", a->zero_padding, "0, 1");
+        return invalid(a, "zero_padding", a->zero_padding, "0, 1");
     if (!isfinite(a->scale))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: scale = %g; allowed: a finite number", (double)a->scale);
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: scale = %g; allowed: a finite number",
+                         family_of(a), (double)a->scale);
     return GEN_OK;
 }
 
@@ -305,7 +328,7 @@ enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, co
     const gen_kda_decode_args *a = (const gen_kda_decode_args *)base;
     const int32_t *dims = plan->dims;
     enum gen_status status;
-    if ((status = check_dims(dims)) != GEN_OK || (status = check_pointers(dims, a)) != GEN_OK ||
+    if ((status = check_dims(dims, a)) != GEN_OK || (status = check_pointers(dims, a)) != GEN_OK ||
         (status = check_forms(a)) != GEN_OK || (status = check_gate(a)) != GEN_OK ||
         (status = check_total(dims, a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK ||
         (status = check_pool(dims, a)) != GEN_OK ||
@@ -329,18 +352,19 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *base,
     const int64_t qk = gen__kda_decode_qk_width(dims) * 2, v = gen__kda_decode_v_width(dims) * 2;
     const int64_t g = dims[KDA_DECODE_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t beta = dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t gates = gen__kda_decode_gate_width(dims, a->base.family);
     const struct gen__kda_decode_strides strides = gen__kda_decode_strides(dims, a);
     const int64_t element = gen__kda_decode_state_bytes(dims);
     const int64_t state = v / 2 * dims[KDA_DECODE_HEAD_DIM] * element;
     gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
     gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
     gen__reads_rows(&list[2], "v", a->v, v, tokens, gen__stride_bytes(a->v_stride, 2));
-    gen__reads_rows(&list[3], "g", a->g, v / 2 * g, tokens, gen__stride_bytes(a->g_stride, g));
+    gen__reads_rows(&list[3], "g", a->g, gates * g, tokens, gen__stride_bytes(a->g_stride, g));
     gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens,
                     gen__stride_bytes(a->beta_stride, beta));
     gen__writes_rows(&list[5], "o", a->o, v, tokens, gen__stride_bytes(a->o_stride, 2));
     gen__reads(&list[6], "A_log", a->A_log, heads * 4);
-    gen__reads(&list[7], "dt_bias", a->dt_bias, v * 2);
+    gen__reads(&list[7], "dt_bias", a->dt_bias, gates * 4);
     gen__writes_rows(&list[8], "state", a->state, state, a->num_slots,
                      gen__stride_bytes(a->state_stride, element));
     gen__reads(&list[9], "slots", a->slots, rows * strides.slots * 4);

@@ -42,9 +42,10 @@ void gen__kda_decode_cost(const gen_problem *base, double *bytes, double *flops)
         ring_cost(p, bytes, flops);
         return;
     }
-    *bytes = states * (1 + tokens) * element * d * d +
-             states * tokens * ((gate + 2 + 2) * d + beta) + qk_rows * 2 * 2 * d +
-             (p->batch ? heads * 4 * (d + 1) : 0);
+    const double gates = (double)gen__kda_decode_gates(p);
+    *bytes = states * (1 + tokens) * element * d * d + states * tokens * ((2 + 2) * d + beta) +
+             (double)p->batch * tokens * gates * gate + qk_rows * 2 * 2 * d +
+             (p->batch ? 4 * (gates + heads) : 0);
     /* An element: the decay, two dot products, the update. */
     *flops = states * tokens * 7 * d * d;
 }

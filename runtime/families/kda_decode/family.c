@@ -6,7 +6,7 @@
 #include "family/arguments.h"
 #include "families/kda_decode/kda_decode.h"
 
-#include "core/mathf.h"
+#include "families/common/mathf.h"
 #include "family/occupancy.h"
 
 #include <inttypes.h>
@@ -31,16 +31,22 @@ static const char *const head_dim_names[] = {"64", "128"};
 static const char *const tokens_names[] = {"one", "many", "one16", "many16", "replay", "replay16"};
 static const char *const state_names[] = {"fp32", "bf16", "fp16"};
 
-static const struct gen__axis required[] = {
+const struct gen__axis gen__kda_decode_required[] = {
     {"head_dim", head_dim_names, 2},
     {"layout", layout_names, 2},
     {"tokens", tokens_names, 6},
 };
 
-static const char *const coords[] = {"states", "num_tokens"};
+const struct gen__axis gen__gdn_decode_required[] = {
+    {"head_dim", head_dim_names, 2},
+    {"layout", layout_names, 2},
+    {"tokens", tokens_names, 4},
+};
+
+const char *const gen__kda_decode_coords[] = {"states", "num_tokens"};
 
 #define FIELD(name) #name, offsetof(gen_kda_decode_problem, name)
-static const struct gen__field fields[] = {
+const struct gen__field gen__kda_decode_fields[] = {
     {FIELD(batch), NULL, 0, 1},
     {FIELD(num_tokens), NULL, 0, 1},
     {FIELD(num_qk_heads), NULL, 0, 32},
@@ -54,15 +60,17 @@ static const struct gen__field fields[] = {
     {FIELD(ring_len), NULL, 0, 0},
     {FIELD(ring_size), NULL, 0, 0},
     {FIELD(ring_dtype), state_names, 3, GEN_STATE_FP32},
+    GEN__INDEX_FIELD(gen_kda_decode_problem),
 };
 #undef FIELD
 
 /* ---- the problem ------------------------------------------------------- */
 
 /* One number is not what it may be. */
-static enum gen_status invalid(const char *name, int64_t value, const char *allowed)
+static enum gen_status invalid(const gen_kda_decode_problem *p, const char *name, int64_t value,
+                               const char *allowed)
 {
-    return gen__invalid("kda_decode", name, value, allowed);
+    return gen__invalid(gen__kda_decode_name(p->base.family), name, value, allowed);
 }
 
 /* Rows x value heads that selection goes by, of a problem that is allowed. */
@@ -81,23 +89,24 @@ static enum gen_status refuse_types(const gen_kda_decode_problem *p)
 {
     static const char side[] = "that of q, k, v, or GEN_DTYPE_FP32 (2)";
     if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
-        return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
+        return invalid(p, "dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
     if (!is_side_dtype(p, p->gate_dtype))
-        return invalid("gate_dtype", p->gate_dtype, side);
+        return invalid(p, "gate_dtype", p->gate_dtype, side);
     if (!is_side_dtype(p, p->beta_dtype))
-        return invalid("beta_dtype", p->beta_dtype, side);
+        return invalid(p, "beta_dtype", p->beta_dtype, side);
     if ((uint32_t)p->state_dtype > GEN_STATE_FP16)
-        return invalid("state_dtype", p->state_dtype,
+        return invalid(p, "state_dtype", p->state_dtype,
                        "GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), GEN_STATE_FP16 (2)");
-    return invalid("state_layout", p->state_layout, "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
+    return invalid(p, "state_layout", p->state_layout,
+                   "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
 }
 
 /* One token a row or none, in a ring that has room for the steps between two folds. */
 static bool is_ring(const gen_kda_decode_problem *p)
 {
     const int32_t size = p->ring_size ? p->ring_size : p->ring_len;
-    return p->ring_len >= 2 && p->ring_len <= MAX_RECORDS && size >= p->ring_len - 1 &&
-           size <= MAX_RECORDS &&
+    return !gen__kda_decode_scalar(p->base.family) && p->ring_len >= 2 &&
+           p->ring_len <= MAX_RECORDS && size >= p->ring_len - 1 && size <= MAX_RECORDS &&
            (p->ring_dtype == GEN_STATE_FP32 || p->ring_dtype == GEN_STATE_FP16) &&
            (p->num_tokens == 0 || p->num_tokens == 1);
 }
@@ -109,53 +118,55 @@ static bool is_no_ring(const gen_kda_decode_problem *p)
 
 static enum gen_status refuse_ring(const gen_kda_decode_problem *p)
 {
+    if (gen__kda_decode_scalar(p->base.family))
+        return invalid(p, "ring_len, or what comes with it", p->ring_len, "0");
     if (p->ring_len != 0 && (p->ring_len < 2 || p->ring_len > MAX_RECORDS))
-        return invalid("ring_len", p->ring_len, "0 (no ring), 2 to " TEXT_OF(MAX_RECORDS));
+        return invalid(p, "ring_len", p->ring_len, "0 (no ring), 2 to " TEXT_OF(MAX_RECORDS));
     if (!p->ring_len && p->ring_size)
-        return invalid("ring_size without ring_len", p->ring_size, "0");
+        return invalid(p, "ring_size without ring_len", p->ring_size, "0");
     if (p->ring_size && (p->ring_size < p->ring_len - 1 || p->ring_size > MAX_RECORDS))
-        return invalid("ring_size", p->ring_size,
+        return invalid(p, "ring_size", p->ring_size,
                        "0 (ring_len), ring_len - 1 to " TEXT_OF(MAX_RECORDS));
     if (!p->ring_len)
-        return invalid("ring_dtype without ring_len", p->ring_dtype, "GEN_STATE_FP32 (0)");
+        return invalid(p, "ring_dtype without ring_len", p->ring_dtype, "GEN_STATE_FP32 (0)");
     if (p->num_tokens > 1)
-        return invalid("num_tokens with a ring", p->num_tokens, "0 (fold alone), 1");
-    return invalid("ring_dtype", p->ring_dtype, "GEN_STATE_FP32 (0), GEN_STATE_FP16 (2)");
+        return invalid(p, "num_tokens with a ring", p->num_tokens, "0 (fold alone), 1");
+    return invalid(p, "ring_dtype", p->ring_dtype, "GEN_STATE_FP32 (0), GEN_STATE_FP16 (2)");
 }
 
 /* Which field of a problem that check() refuses is wrong. */
 __attribute__((noinline, cold)) static enum gen_status refuse(const gen_kda_decode_problem *p)
 {
     if (p->batch < 0)
-        return invalid("batch", p->batch, ">= 0");
+        return invalid(p, "batch", p->batch, ">= 0");
     if (p->num_tokens < (p->ring_len == 0) || p->num_tokens > GEN_KDA_DECODE_MAX_TOKENS)
-        return invalid("num_tokens", p->num_tokens, "1 to " TEXT_OF(GEN_KDA_DECODE_MAX_TOKENS));
+        return invalid(p, "num_tokens", p->num_tokens, "1 to " TEXT_OF(GEN_KDA_DECODE_MAX_TOKENS));
     if (p->num_qk_heads < 1 || p->num_qk_heads > MAX_HEADS)
-        return invalid("head count num_qk_heads", p->num_qk_heads, "1 to " TEXT_OF(MAX_HEADS));
+        return invalid(p, "head count num_qk_heads", p->num_qk_heads, "1 to " TEXT_OF(MAX_HEADS));
     if (p->num_v_heads < 1 || p->num_v_heads > MAX_HEADS)
-        return invalid("head count num_v_heads", p->num_v_heads, "1 to " TEXT_OF(MAX_HEADS));
+        return invalid(p, "head count num_v_heads", p->num_v_heads, "1 to " TEXT_OF(MAX_HEADS));
     if (p->num_v_heads % p->num_qk_heads)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: head count num_v_heads = %" PRId32
+                         "%s: head count num_v_heads = %" PRId32
                          "; allowed: a multiple of num_qk_heads = %" PRId32,
-                         p->num_v_heads, p->num_qk_heads);
+                         gen__kda_decode_name(p->base.family), p->num_v_heads, p->num_qk_heads);
     if (p->head_dim != 64 && p->head_dim != 128)
-        return invalid("head_dim", p->head_dim, "64, 128");
+        return invalid(p, "head_dim", p->head_dim, "64, 128");
     if (!is_no_ring(p) && !is_ring(p))
         return refuse_ring(p);
     if ((int64_t)p->batch * p->num_v_heads <= INT32_MAX / MAX_BLOCKS)
         return refuse_types(p);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "kda_decode: batch * num_v_heads = %" PRId32 " * %" PRId32 " = %" PRId64
+                     "%s: batch * num_v_heads = %" PRId32 " * %" PRId32 " = %" PRId64
                      "; allowed: <= %" PRId32,
-                     p->batch, p->num_v_heads, (int64_t)p->batch * p->num_v_heads,
-                     INT32_MAX / MAX_BLOCKS);
+                     gen__kda_decode_name(p->base.family), p->batch, p->num_v_heads,
+                     (int64_t)p->batch * p->num_v_heads, INT32_MAX / MAX_BLOCKS);
 }
 
 /* Few comparisons, since every selection makes them; refuse() tells them apart.
  * A limit that is a power of two holds for several numbers where it holds for
  * their bits together, and a negative number is a large one. */
-static enum gen_status check(const gen_problem *base, struct gen__key *key)
+enum gen_status gen__kda_decode_check(const gen_problem *base, struct gen__key *key)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const uint32_t qk_heads = (uint32_t)p->num_qk_heads, v_heads = (uint32_t)p->num_v_heads;
@@ -183,8 +194,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-static const char *fits(const gen_problem *base, const gen_device *device,
-                        const struct gen__facts *variant)
+const char *gen__kda_decode_fits(const gen_problem *base, const gen_device *device,
+                                 const struct gen__facts *variant)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     (void)device;
@@ -227,8 +238,8 @@ static float streaming_loss(const gen_device *device, const struct gen__facts *v
     return loss;
 }
 
-static float predict(const gen_problem *base, const gen_device *device,
-                     const struct gen__facts *variant)
+float gen__kda_decode_predict(const gen_problem *base, const gen_device *device,
+                              const struct gen__facts *variant)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const float blocks = (float)variant->fact[KDA_DECODE_BLOCKS];
@@ -275,6 +286,7 @@ SAME_PLACE(KDA_DECODE_DTYPE, dtype);
 SAME_PLACE(KDA_DECODE_GATE_DTYPE, gate_dtype);
 SAME_PLACE(KDA_DECODE_BETA_DTYPE, beta_dtype);
 SAME_PLACE(KDA_DECODE_LAYOUT, state_layout);
+SAME_PLACE(KDA_DECODE_INDEX_DTYPE, index_dtype);
 SAME_PLACE(KDA_DECODE_STATE_DTYPE, state_dtype);
 SAME_PLACE(KDA_DECODE_RING_LEN, ring_len);
 SAME_PLACE(KDA_DECODE_RING_SIZE, ring_size);
@@ -296,8 +308,8 @@ static uint32_t shared_bytes(const gen_kda_decode_problem *p, const struct gen__
     return token_bytes + records * (d * (4 + 2 + gate) + extent * u);
 }
 
-static void plan(const gen_problem *base, const gen_device *device,
-                 const struct gen__facts *variant, gen_plan *plan)
+void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
+                          const struct gen__facts *variant, gen_plan *plan)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const uint32_t states = (uint32_t)p->batch * (uint32_t)p->num_v_heads;
@@ -319,40 +331,10 @@ static void plan(const gen_problem *base, const gen_device *device,
 }
 
 /* Half octaves: states doubled, tokens 1 and 4 (the shape file has others). */
-static const uint8_t grid_steps[] = {2, 4};
+const uint8_t gen__kda_decode_grid[] = {2, 4};
 
 const struct gen__family gen__family_kda_decode = {
+    GEN__KDA_DECODE_FAMILY(gen__kda_decode_required),
     .name = "kda_decode",
     .tag = GEN_KDA_DECODE,
-    .problem_size = sizeof(gen_kda_decode_problem),
-    .args_size = sizeof(gen_kda_decode_args),
-    .params_size = sizeof(struct gen_kda_decode_replay_params),
-    .problem_least = offsetof(gen_kda_decode_problem, state_dtype),
-    .args_least = offsetof(gen_kda_decode_args, null_slot),
-    .required = required,
-    .num_required = sizeof required / sizeof *required,
-    .facts = KDA_DECODE_FACTS,
-    .coords = coords,
-    .num_coords = sizeof coords / sizeof *coords,
-    .max_distance = GEN__ANY_DISTANCE,
-    .fields = fields,
-    .num_fields = sizeof fields / sizeof *fields,
-    .check = check,
-    .fits = fits,
-    .predict = predict,
-    .plan = plan,
-    .params = gen__kda_decode_params,
-    .extents = gen__kda_decode_extents,
-    .reference = gen__kda_decode_reference,
-    .exact = gen__kda_decode_exact,
-    .tensors = gen__kda_decode_tensors,
-    .default_args = gen__kda_decode_default_args,
-    .fill = gen__kda_decode_fill,
-    .cost = gen__kda_decode_cost,
-    .case_name = gen__kda_decode_case_name,
-    .grid_steps = grid_steps,
-    .forms = gen__kda_decode_forms,
-    .num_forms = KDA_DECODE_NUM_FORMS,
-    .form = gen__kda_decode_form,
-    .data = gen__kda_decode_data,
 };

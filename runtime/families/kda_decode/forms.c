@@ -117,7 +117,8 @@ static void set_tokens(const gen_kda_decode_problem *p, int64_t tokens,
     t[KDA_DECODE_Q].count = extent(tokens, a->q_stride ? a->q_stride : qk, qk);
     t[KDA_DECODE_K].count = extent(tokens, a->k_stride ? a->k_stride : qk, qk);
     t[KDA_DECODE_V].count = extent(tokens, a->v_stride ? a->v_stride : v, v);
-    t[KDA_DECODE_GATE].count = extent(tokens, a->g_stride ? a->g_stride : v, v);
+    t[KDA_DECODE_GATE].count = extent(tokens, a->g_stride ? a->g_stride : gen__kda_decode_gates(p),
+                                      gen__kda_decode_gates(p));
     t[KDA_DECODE_O].count = extent(tokens, a->o_stride ? a->o_stride : v, v);
     t[KDA_DECODE_BETA].count =
         extent(tokens, a->beta_stride ? a->beta_stride : p->num_v_heads, p->num_v_heads);
@@ -130,7 +131,7 @@ static void stride_form(const gen_kda_decode_problem *p, gen_kda_decode_args *a,
     const int64_t qk = (int64_t)p->num_qk_heads * p->head_dim;
     const int64_t v = (int64_t)p->num_v_heads * p->head_dim;
     a->q_stride = a->k_stride = a->v_stride = 2 * qk + v;
-    a->g_stride = v + 16;
+    a->g_stride = gen__kda_decode_scalar(p->base.family) ? p->num_v_heads + 5 : v + 16;
     a->beta_stride = p->num_v_heads + 3;
     a->o_stride = v + 8;
     set_tokens(p, gen__kda_decode_tokens(p), a, t);

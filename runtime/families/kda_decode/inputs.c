@@ -48,6 +48,7 @@ uint32_t gen__kda_decode_tensors(const gen_problem *base, struct gen__tensor *te
     const enum gen_dtype fp32 = GEN_DTYPE_FP32;
     const int64_t d = p->head_dim, tokens = gen__kda_decode_tokens(p);
     const int64_t qk_count = tokens * p->num_qk_heads * d, v_count = tokens * p->num_v_heads * d;
+    const int64_t biases = p->batch ? gen__kda_decode_gates(p) : 0;
     const int64_t heads = p->batch ? p->num_v_heads : 0, named = gen__kda_decode_named(p);
     const int64_t slots = named + KDA_DECODE_EXTRA_SLOTS;
     const double s_tolerance = p->state_dtype == GEN_STATE_FP32   ? state_tolerance
@@ -58,13 +59,14 @@ uint32_t gen__kda_decode_tensors(const gen_problem *base, struct gen__tensor *te
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
         {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, qk_count), .cold = true},
         {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, v_count), .cold = true},
-        {TENSOR(g, gate_dtype, GEN__IN, GEN__FILL_NORMAL, 2.0, v_count), .cold = true},
+        {TENSOR(g, gate_dtype, GEN__IN, GEN__FILL_NORMAL, 2.0, tokens * gen__kda_decode_gates(p)),
+         .cold = true},
         {TENSOR(beta, beta_dtype, GEN__IN, GEN__FILL_NORMAL, 1.0, tokens * p->num_v_heads),
          .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0.0, v_count), .tolerance = o_tolerance,
          .rounded_once = true},
         {TENSOR(A_log, fp32, GEN__IN, GEN__FILL_NORMAL, 0.5, heads), .cold = true},
-        {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1.0, heads * d), .cold = true},
+        {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1.0, biases), .cold = true},
         {TENSOR(state, gen__state_element(p->state_dtype), GEN__INOUT, GEN__FILL_NORMAL, 0.3,
                 slots * p->num_v_heads * d * d),
          .tolerance = s_tolerance, .cold = true},
@@ -87,7 +89,7 @@ void gen__kda_decode_default_args(const gen_problem *base, gen_args *args)
     gen_kda_decode_args *a = (gen_kda_decode_args *)args;
     memset(a, 0, sizeof *a);
     a->base.size = sizeof *a;
-    a->base.family = GEN_KDA_DECODE;
+    a->base.family = p->base.family;
     a->num_slots = (int32_t)gen__kda_decode_named(p) + KDA_DECODE_EXTRA_SLOTS;
     a->write = p->num_tokens > 1 ? GEN_KDA_DECODE_WRITE_EACH : GEN_KDA_DECODE_WRITE_LAST;
     a->gate_form = GEN_KDA_GATE_SOFTPLUS;
@@ -237,15 +239,15 @@ enum gen_status gen__kda_decode_fill(const gen_problem *base, const gen_args *ar
         name_null_slot(p, a, data[KDA_DECODE_SLOTS]);
     if (data[KDA_DECODE_SLOTS_OUT] &&
         !fill_slots_out(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_SLOTS_OUT]))
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY,
-                         "kda_decode: no memory to mark %" PRId32 " slots", a->num_slots);
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to mark %" PRId32 " slots",
+                         gen__kda_decode_name(a->base.family), a->num_slots);
     gen__kda_decode_ring_fill(p, a, options, data);
     if (options->poisoned && data[KDA_DECODE_STATE])
         poison_first(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_STATE]);
     if (options->non_finite && data[KDA_DECODE_STATE] &&
         !poison_unused(p, a, data[KDA_DECODE_SLOTS], data[KDA_DECODE_STATE]))
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY,
-                         "kda_decode: no memory to mark %" PRId32 " slots", a->num_slots);
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no memory to mark %" PRId32 " slots",
+                         gen__kda_decode_name(a->base.family), a->num_slots);
     return GEN_OK;
 }
 /* ---- inputs that hurt --------------------------------------------------- */

@@ -1,11 +1,13 @@
 /*
- * What the host files of kda_decode share: the order of the launch facts, of a
- * plan's dims and of the tensors.
+ * What the host files of kda_decode and gdn_decode share: the order of the launch facts, of a
+ * plan's dims and of the tensors. Both are one operator with gates of different shapes; the tag of
+ * a problem or of its arguments says which one it is.
  */
 #ifndef GEN_FAMILIES_KDA_DECODE_H
 #define GEN_FAMILIES_KDA_DECODE_H
 
 #include "family/family.h"
+#include "families/gdn_decode/api.h"
 #include "families/kda_decode/api.h"
 #include "kda_decode/args.h"
 
@@ -33,13 +35,14 @@ enum kda_decode_dim {
     KDA_DECODE_GATE_DTYPE,
     KDA_DECODE_BETA_DTYPE,
     KDA_DECODE_LAYOUT,
+    KDA_DECODE_INDEX_DTYPE,
     KDA_DECODE_STATE_DTYPE,
     KDA_DECODE_RING_LEN,
     KDA_DECODE_RING_SIZE,
     KDA_DECODE_RING_DTYPE,
     KDA_DECODE_NUM_DIMS
 };
-_Static_assert(KDA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_DECODE_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* The tensors in the order of tensors(). */
 enum kda_decode_tensor {
@@ -95,6 +98,23 @@ static inline int64_t gen__kda_decode_v_width(const int32_t *dims)
     return (int64_t)dims[KDA_DECODE_V_HEADS] * dims[KDA_DECODE_HEAD_DIM];
 }
 
+/* A gate is a number a token and head, not one a channel. */
+static inline bool gen__kda_decode_scalar(uint32_t tag)
+{
+    return tag == GEN_GDN_DECODE;
+}
+
+static inline const char *gen__kda_decode_name(uint32_t tag)
+{
+    return gen__kda_decode_scalar(tag) ? "gdn_decode" : "kda_decode";
+}
+
+/* Elements of a token's gates; of dt_bias, too. */
+static inline int64_t gen__kda_decode_gate_width(const int32_t *dims, uint32_t tag)
+{
+    return gen__kda_decode_scalar(tag) ? dims[KDA_DECODE_V_HEADS] : gen__kda_decode_v_width(dims);
+}
+
 static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32_t *dims,
                                                                      const gen_kda_decode_args *a)
 {
@@ -106,7 +126,7 @@ static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32
         .q = a->q_stride ? a->q_stride : qk,
         .k = a->k_stride ? a->k_stride : qk,
         .v = a->v_stride ? a->v_stride : v,
-        .gate = a->g_stride ? a->g_stride : v,
+        .gate = a->g_stride ? a->g_stride : gen__kda_decode_gate_width(dims, a->base.family),
         .beta = a->beta_stride ? a->beta_stride : dims[KDA_DECODE_V_HEADS],
         .o = a->o_stride ? a->o_stride : v,
         .slots = a->slots_stride ? a->slots_stride
@@ -136,6 +156,13 @@ static inline void gen__kda_decode_same_gates(struct gen__tensor *t)
     ring->width = gate->width;
 }
 
+/* Gates of a token; numbers of dt_bias, too. */
+static inline int64_t gen__kda_decode_gates(const gen_kda_decode_problem *p)
+{
+    const int64_t heads = p->num_v_heads;
+    return gen__kda_decode_scalar(p->base.family) ? heads : heads * p->head_dim;
+}
+
 static inline int64_t gen__kda_decode_tokens(const gen_kda_decode_problem *p)
 {
     return (int64_t)p->batch * p->num_tokens;
@@ -146,6 +173,21 @@ static inline int64_t gen__kda_decode_named(const gen_kda_decode_problem *p)
 {
     return p->num_tokens ? gen__kda_decode_tokens(p) : p->batch;
 }
+
+/* family.c */
+enum gen_status gen__kda_decode_check(const gen_problem *base, struct gen__key *key);
+const char *gen__kda_decode_fits(const gen_problem *base, const gen_device *device,
+                                 const struct gen__facts *variant);
+float gen__kda_decode_predict(const gen_problem *base, const gen_device *device,
+                              const struct gen__facts *variant);
+void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
+                          const struct gen__facts *variant, gen_plan *plan);
+enum { KDA_DECODE_NUM_REQUIRED = 3, KDA_DECODE_NUM_COORDS = 2, KDA_DECODE_NUM_FIELDS = 14 };
+extern const struct gen__axis gen__kda_decode_required[KDA_DECODE_NUM_REQUIRED];
+extern const struct gen__axis gen__gdn_decode_required[KDA_DECODE_NUM_REQUIRED]; /* no rings */
+extern const char *const gen__kda_decode_coords[KDA_DECODE_NUM_COORDS];
+extern const struct gen__field gen__kda_decode_fields[KDA_DECODE_NUM_FIELDS];
+extern const uint8_t gen__kda_decode_grid[KDA_DECODE_NUM_COORDS];
 
 /* args.c */
 enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *args,
@@ -188,5 +230,23 @@ void gen__kda_decode_case_name(const gen_problem *problem, char *text, size_t ca
 enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *args,
                                       double *const *exact);
 enum gen_status gen__kda_decode_reference(const gen_plan *plan, const gen_args *args);
+
+/* All of a struct gen__family but name and tag; `keys` are its required axes. */
+#define GEN__KDA_DECODE_FAMILY(keys)                                                          \
+    .problem_size = sizeof(gen_kda_decode_problem), .args_size = sizeof(gen_kda_decode_args), \
+    GEN__ONE_INDEX(kda_decode, cu_seqlens),                                                   \
+    .params_size = sizeof(struct gen_kda_decode_replay_params), .required = (keys),           \
+    .num_required = KDA_DECODE_NUM_REQUIRED, .facts = KDA_DECODE_FACTS,                       \
+    .coords = gen__kda_decode_coords, .num_coords = KDA_DECODE_NUM_COORDS,                    \
+    .max_distance = GEN__ANY_DISTANCE, .fields = gen__kda_decode_fields,                      \
+    .num_fields = KDA_DECODE_NUM_FIELDS, .check = gen__kda_decode_check,                      \
+    .fits = gen__kda_decode_fits, .predict = gen__kda_decode_predict,                         \
+    .plan = gen__kda_decode_plan, .params = gen__kda_decode_params,                           \
+    .extents = gen__kda_decode_extents, .reference = gen__kda_decode_reference,               \
+    .exact = gen__kda_decode_exact, .tensors = gen__kda_decode_tensors,                       \
+    .default_args = gen__kda_decode_default_args, .fill = gen__kda_decode_fill,               \
+    .cost = gen__kda_decode_cost, .case_name = gen__kda_decode_case_name,                     \
+    .grid_steps = gen__kda_decode_grid, .forms = gen__kda_decode_forms,                       \
+    .num_forms = KDA_DECODE_NUM_FORMS, .form = gen__kda_decode_form, .data = gen__kda_decode_data
 
 #endif /* GEN_FAMILIES_KDA_DECODE_H */

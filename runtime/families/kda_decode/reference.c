@@ -183,10 +183,11 @@ static void load_token(const struct shape *s, const gen_kda_decode_args *args, i
     load_row(s->dtype, args->q, token * s->stride.q + qh * d, d, in->q);
     load_row(s->dtype, args->k, token * s->stride.k + qh * d, d, in->k);
     load_row(s->dtype, args->v, token * s->stride.v + hv * d, d, in->v);
-    load_row(s->gate_dtype, args->g, token * s->stride.gate + hv * d, d, in->decay);
     for (int64_t i = 0; i < d; i++) {
-        const double bias = args->dt_bias ? (double)args->dt_bias[hv * d + i] : 0;
-        in->decay[i] = exp(gate_of(args, in->decay[i], bias, a_log));
+        const int64_t at = gen__kda_decode_scalar(args->base.family) ? hv : hv * d + i;
+        const double gate = load(s->gate_dtype, args->g, token * s->stride.gate + at);
+        const double bias = args->dt_bias ? (double)args->dt_bias[at] : 0;
+        in->decay[i] = exp(gate_of(args, gate, bias, a_log));
     }
     scale_row(in->q, d, (double)args->scale, args->qk_l2norm);
     scale_row(in->k, d, 1, args->qk_l2norm);

@@ -5,9 +5,9 @@
  */
 #include "families/la_decode/la_decode.h"
 
-#include "core/mathf.h"
+#include "families/common/mathf.h"
 #include "family/arguments.h"
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 #include "family/occupancy.h"
 
 #include <inttypes.h>

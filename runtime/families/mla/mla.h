@@ -3,7 +3,7 @@
 #define GEN_FAMILIES_MLA_H
 
 #include "family/arguments.h"
-#include "core/fastdiv.h"
+#include "families/common/fastdiv.h"
 #include "families/mla_decode/api.h"
 #include "mla_decode/args.h"
 

@@ -4,7 +4,7 @@
  */
 #include "families/mla/mla.h"
 #include "families/mla_decode/mla_decode.h"
-#include "cuda/tensor_map.h"
+#include "families/common/tensor_map.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -50,7 +50,7 @@ enum mla_decode_dim {
     MLA_DECODE_NUM_SLOTS,
     MLA_DECODE_NUM_DIMS
 };
-_Static_assert(MLA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(MLA_DECODE_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* The launches of a plan. */
 enum { MLA_DECODE_MAIN, MLA_DECODE_MERGE };

@@ -1,4 +1,4 @@
-#include "cuda/tensor_map.h"
+#include "families/common/tensor_map.h"
 
 #include "family/family.h"
 
