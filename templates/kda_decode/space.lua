@@ -12,7 +12,8 @@
 --   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv), 16 bytes each at a time
 --   warps     per block
 --   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2;
---             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh)
+--             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh);
+--             late (replay): a block has L2 read its slice first and loads it a few rows at a time once records are replayed
 --
 -- Floats a thread, lanes, warps. What the space leaves out lost on an H200 nearly everywhere (docs/perf/kda_decode.md), or
 -- is a neighbour that arithmetic puts with it: larger blocks spread the addresses in flight, smaller ones pay for their
@@ -44,21 +45,21 @@ local half_shapes = {
 -- H200, in states of head_dim 128 and fp32: 8.25 MiB ahead, half of what resident blocks hold, and half as much before the
 -- start.
 local ahead_shapes = {
-  vk = { [64] = {}, [128] = { ["32 16 8"] = true } },
+  vk = { [64] = {}, [128] = { ["16 16 4"] = true, ["32 16 4"] = true, ["32 16 8"] = true } },
   kv = { [64] = { ["32 16 4"] = true }, [128] = { ["32 16 8"] = true, ["64 16 4"] = true } },
 }
 local half_ahead_shapes = {
-  vk = { [64] = { ["32 8 4"] = true }, [128] = { ["64 16 4"] = true, ["64 16 8"] = true } },
+  vk = { [64] = { ["32 8 4"] = true }, [128] = { ["32 16 4"] = true, ["64 16 4"] = true, ["64 16 8"] = true } },
   kv = { [64] = { ["32 8 4"] = true }, [128] = { ["64 8 4"] = true, ["64 16 8"] = true } },
 }
 local ahead_states, first_states = 132, 66
 
 -- Replay: a block computes the coefficients of all records, so large slices share that work, in few warps.
 local replay_shapes = {
-  vk = { [64] = { "16 16 4", "32 16 4" }, [128] = { "32 16 8", "64 16 4", "64 16 8", "128 16 4" } },
+  vk = { [64] = { "16 16 4", "32 16 4" }, [128] = { "64 16 4", "64 16 8", "128 16 4" } },
 }
 local half_replay_shapes = {
-  vk = { [64] = { "32 4 4", "32 8 4" }, [128] = { "64 4 4", "64 4 8", "128 4 4", "64 16 8", "128 16 4" } },
+  vk = { [64] = { "32 4 4", "32 8 4" }, [128] = { "128 4 4", "64 16 4", "64 16 8", "128 16 4" } },
 }
 local most_records = 32
 
@@ -116,7 +117,7 @@ return function(name, scalar, refuse) return {
     { name = "floats", values = { 8, 16, 32, 64, 128 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
     { name = "warps", values = { 2, 4, 8 }, tag = "w" },
-    { name = "cache", values = { "def", "stream", "ahead" } },
+    { name = "cache", values = { "def", "stream", "ahead", "late" } },
   },
   legal = function(v, arch)
     local d = derived(v)
@@ -136,11 +137,15 @@ return function(name, scalar, refuse) return {
     local mine = string.format("%d %d %d", v.floats, v.lanes, v.warps)
     local half = d.bits == 16
     if is_replay(v) and v.layout == "kv" then return "replay keeps states in layout vk" end
+    if is_replay(v) and (v.cache == "ahead" or v.cache == "stream") then return "lost on an H200: slices wait for records" end
+    if v.cache == "late" then
+      if not is_replay(v) then return "only replay has to wait for something else first" end
+      if not arch.bulk_copy then return "bulk prefetches need sm_90 or later" end
+      if v.lanes == 4 or d.vectors > 4 then return "sums over more lanes" end
+    end
     if v.cache == "ahead" then
       if not arch.bulk_copy then return "bulk prefetches, which read ahead, need sm_90 or later" end
-      if is_replay(v) then
-        if v.floats * v.warps < 256 then return "reading ahead is for the shapes that serve many states" end
-      elseif not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
+      if not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
     end
     for _, shape in ipairs(shapes_of(v)) do
       if shape == mine then return refuse and refuse(v, mine) or true end
@@ -178,6 +183,7 @@ return function(name, scalar, refuse) return {
       MANY = is_many(v),
       STATE_BITS = d.bits,
       BY_MMA = d.by_mma or false,
+      FOLDED_QUADS = v.cache == "late" and 8 or 16, -- what folds should not need more registers than the rest
       KSPLIT = d.ksplit,
       TOKEN_BYTES = d.token_bytes,
       STREAM = v.cache == "stream" and "true" or "false",
@@ -187,12 +193,13 @@ return function(name, scalar, refuse) return {
   end,
   -- Blocks small enough to fill any GPU with few states.
   fallback = function(v)
-    if v.cache ~= "stream" then return false end
     local wide = v.head_dim == 128
     if is_replay(v) then
-      if state_bits(v) == 16 then return v.lanes == 4 and v.warps == 4 and v.floats == (wide and 128 or 32) end
-      return v.floats == (wide and 32 or 16)
+      if v.cache ~= "def" then return false end
+      if state_bits(v) == 16 then return v.lanes == (wide and 16 or 8) and v.warps == 4 and v.floats == (wide and 128 or 32) end
+      return v.warps == 4 and v.floats == (wide and 64 or 32)
     end
+    if v.cache ~= "stream" then return false end
     if v.warps ~= 4 then return false end
     if state_bits(v) == 16 then
       return v.floats == (wide and 32 or 16) and v.lanes == (v.layout == "vk" and (wide and 16 or 8) or 4)
