@@ -17,7 +17,7 @@ template <class S> __device__ __forceinline__ void consume(const gen_gdn_prefill
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const int row = (b.part * S::groups + group) * 64 + warp * 16 + lane / 4; // of S'
     float s[S::head_dim / 2];
-    kda_inter::begin_state<false>(p.inter, b, group, row, s);
+    kda_inter::begin_state<!S::wgmma>(p.inter, b, group, row, s);
     // Chunks of earlier sequences: kept in shared memory, since registers are few and it is rarely read.
     const unsigned chunks_before = b.base + S::barriers + 96 + threadIdx.x / 32 * 4;
     if (p.inter.states) {
@@ -32,7 +32,7 @@ template <class S> __device__ __forceinline__ void consume(const gen_gdn_prefill
         unsigned a[S::head_dim / 16][4], v[4][4], x[4][4], y[4][4];
         products::wide::round_operand(s, a);
         if (p.inter.states)
-            kda_inter::store_states<false>(p.inter, b, ld_shared_s32(chunks_before) + chunk, row, a);
+            kda_inter::store_states<!S::wgmma>(p.inter, b, ld_shared_s32(chunks_before) + chunk, row, a);
         if constexpr (S::wgmma)
             b.ring().wait_full(step);
         else
@@ -44,8 +44,11 @@ template <class S> __device__ __forceinline__ void consume(const gen_gdn_prefill
         products::wide::fence();
         products::template times_rows<0, 2 * half>(d, a, from + at::k);
         products::template times_rows<0, half>(o, a, from + at::q);
-        products::load_values(from, group, v);
+        if constexpr (S::wgmma) // while products are made
+            products::load_values(from, group, v);
         products::wide::template finish<1>(d);
+        if constexpr (!S::wgmma)
+            products::load_values(from, group, v);
         products::correct(from, v, true, d, y);
         clear(vn);
         products::wide::fence();
@@ -73,7 +76,7 @@ template <class S> __device__ __forceinline__ void consume(const gen_gdn_prefill
             __syncthreads(); // the stage and the place are free
     }
     if (ld_shared_s32(end) == b.sequence.chunks())
-        kda_inter::store_state<false>(p.inter, b, row, s);
+        kda_inter::store_state<!S::wgmma>(p.inter, b, row, s);
 }
 
 // Which sequence, or segment, and head the block has; false: none.

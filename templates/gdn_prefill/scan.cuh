@@ -79,7 +79,7 @@ __device__ __forceinline__ void scan_segment(const gen_gdn_prefill_params &p, co
     const int columns = added ? unit : unit - units, row = columns * 64 + warp * 16 + lane / 4;
     float s[S::head_dim / 2];
     if (added && b.number == 0) {
-        kda_inter::load_state<false>(p.inter, b, row, s);
+        kda_inter::load_state<!S::wgmma>(p.inter, b, row, s);
         if (p.inter.initial_state)
             kda_inter::store_added(kda_inter::added_of(p.inter, b, b.count - 1, columns), s);
     } else {

@@ -45,12 +45,12 @@ __device__ __forceinline__ void load_state(const gen_kda_inter_params &p, const 
     if constexpr (!roomy) {
         const float *const from = p.initial_state + state_at(p, b, 0, 0);
         each_element<S>(p, row, [&](int i, int at) { s[i] = ld_global(from + at); });
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int i = 0; i < S::head_dim / 2; i++)
-        s[i] =
-            ld_global(p.initial_state + state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2));
+        for (int i = 0; i < S::head_dim / 2; i++)
+            s[i] = ld_global(p.initial_state +
+                             state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2));
+    }
 }
 
 template <bool roomy = true, class S>
@@ -62,11 +62,11 @@ __device__ __forceinline__ void store_state(const gen_kda_inter_params &p, const
     if constexpr (!roomy) {
         float *const to = p.final_state + state_at(p, b, 0, 0);
         each_element<S>(p, row, [&](int i, int at) { to[at] = s[i]; });
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int i = 0; i < S::head_dim / 2; i++)
-        p.final_state[state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2)] = s[i];
+        for (int i = 0; i < S::head_dim / 2; i++)
+            p.final_state[state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2)] = s[i];
+    }
 }
 
 // Stores the state before a chunk, rounded as the left operand has it, from row `row` on. A chunk number out of range, which
@@ -82,20 +82,20 @@ __device__ __forceinline__ void store_states(const gen_kda_inter_params &p, cons
     if constexpr (!roomy) {
         each_element<S>(
             p, row, [&](int i, int at) { to[at] = static_cast<unsigned short>(a[i / 8][i % 8 / 2] >> i % 2 * 16); });
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int k = 0; k < S::head_dim / 16; k++)
+        for (int k = 0; k < S::head_dim / 16; k++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int v = row + i % 2 * 8, channel = 16 * k + i / 2 * 8 + threadIdx.x % 4 * 2;
-            if (p.state_vk) {
-                *reinterpret_cast<unsigned *>(to + v * S::head_dim + channel) = a[k][i];
-            } else {
-                to[channel * S::head_dim + v] = static_cast<unsigned short>(a[k][i]);
-                to[(channel + 1) * S::head_dim + v] = static_cast<unsigned short>(a[k][i] >> 16);
+            for (int i = 0; i < 4; i++) {
+                const int v = row + i % 2 * 8, channel = 16 * k + i / 2 * 8 + threadIdx.x % 4 * 2;
+                if (p.state_vk) {
+                    *reinterpret_cast<unsigned *>(to + v * S::head_dim + channel) = a[k][i];
+                } else {
+                    to[channel * S::head_dim + v] = static_cast<unsigned short>(a[k][i]);
+                    to[(channel + 1) * S::head_dim + v] = static_cast<unsigned short>(a[k][i] >> 16);
+                }
             }
-        }
+    }
 }
 
 // A thread's place in what a segment adds: 16 bytes for each 8 columns.
