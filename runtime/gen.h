@@ -345,7 +345,7 @@ GEN_API enum gen_status gen_launch(const gen_library *library, const gen_plan *p
 /* ---- the log ----------------------------------------------------------- */
 
 /* What may be logged; 0 is nothing. GEN_LOG names the same for the libraries that are opened while
- * it is set: "select,load". A word there that is none of these is told on stderr. */
+ * it is set: "select,load". A word there that is none of these is named on stderr. */
 enum gen_log_level {
     /* A line a selection that the rules decide, with blanks between key=value:
      *
@@ -354,7 +354,7 @@ enum gen_log_level {
      *
      * (one line). The problem stands last, as shape files and `attngen select` take it; "-" is what
      * there is none of. A plan that the calling thread finds among those it keeps is no selection,
-     * so that a problem is told once a thread as long as it keeps the plan. `attngen tune
+     * so that a problem is logged once a thread as long as it keeps the plan. `attngen tune
      * --from-log` reads these lines. */
     GEN_LOG_SELECT = 1u << 0,
     /* A line a kernel that is loaded. */

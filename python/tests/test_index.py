@@ -56,6 +56,19 @@ def kda_prefill(rng, cu):
 
 
 @family
+def gdn_decode(rng, cu):
+    x, g, beta = half(rng, 8, 1, 64), -abs(single(rng, 8, 1)), abs(single(rng, 8, 1))
+    cu, state = np.array([0, 1, 1, 3, 8], cu.dtype), single(rng, 4, 1, 64, 64)
+    return lambda f: (f(x, x, x, g, beta, state, cu_seqlens=cu), state)
+
+
+@family
+def gdn_prefill(rng, cu):
+    x, g, beta = sides(rng)
+    return lambda f: f(x, x, x, g[..., 0], beta, cu_seqlens=cu, output_final_state=True)
+
+
+@family
 def kda_bwd(rng, cu):
     x, g, beta = sides(rng)
     return lambda f: f(x, x, x, g, beta, half(rng, *x.shape), cu_seqlens=cu)

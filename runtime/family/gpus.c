@@ -85,7 +85,7 @@ const char *gen__target_for(uint32_t compute_capability)
 }
 
 /* Of a newer caller, with nothing that this library does not know? (An older one's has the same
- * fields until the struct grows; then gen__ask() must complete it as it does a problem.) */
+ * fields until the struct grows; then gen__query() must complete it as it does a problem.) */
 __attribute__((noinline, cold)) static bool is_known(const gen_device *device)
 {
     gen_device known;

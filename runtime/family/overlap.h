@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#define GEN__MAX_EXTENTS 20
+#define GEN__MAX_EXTENTS 24
 #define GEN__EXTENT_RANK 3
 
 /* A tensor in memory: `width` contiguous bytes, count[i] times at a distance of stride[i] bytes for

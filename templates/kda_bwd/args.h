@@ -9,7 +9,8 @@
 enum {
     KDA_BWD_PREPARE,  /* what the forward pass has inside a chunk, of raw inputs */
     KDA_BWD_VALUES,   /* v_new = u - w h, of states that the caller has kept */
-    KDA_BWD_NO_TOKENS /* sums are zeros, and d_initial_state is d_final_state */
+    KDA_BWD_NO_TOKENS, /* sums are zeros, and d_initial_state is d_final_state */
+    KDA_BWD_SUMS       /* sums over tokens, of what kda_bwd_grad left of each chunk */
 };
 
 /* Rows of `heads` heads each, and where they go: q and k as the forward pass has them, normalized
@@ -35,16 +36,18 @@ struct gen_kda_bwd_params {
     const void *h; /* KDA_BWD_VALUES */
     void *v_new;
     const float *d_final_state; /* KDA_BWD_NO_TOKENS */
-    float *d_initial_state, *d_A_log, *d_dt_bias;
+    float *d_initial_state, *d_A_log, *d_dt_bias; /* and KDA_BWD_SUMS */
+    const float *partials; /* KDA_BWD_SUMS: [slots, num_v_heads, head_dim + 4] */
     long long state_count; /* elements of all states */
     float scale, lower_bound;
     int num_chunks, state_vk, gate, gate_fp32, beta_fp32, beta_activation, l2_norm, task;
+    int num_slots, pad;
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_kda_bwd_params) == sizeof(struct gen_kda_stage_shape) + 312, "same on both sides");
+static_assert(sizeof(struct gen_kda_bwd_params) == sizeof(struct gen_kda_stage_shape) + 328, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_kda_bwd_params) == sizeof(struct gen_kda_stage_shape) + 312, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_bwd_params) == sizeof(struct gen_kda_stage_shape) + 328, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_BWD_ARGS_H */

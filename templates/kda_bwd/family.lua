@@ -5,8 +5,8 @@ local ROWS = 64
 
 local function shared(v)
   local tile = ROWS * v.head_dim * 2
-  -- Rows of q and k, columns of k, values; A_qk, A, its inverse; diagonal blocks; middle factors; beta; norms of q and k
-  return 4 * tile + 3 * ROWS * ROWS * 2 + 4096 + 7 * v.head_dim * 4 + ROWS * 4 + 2 * ROWS * 4
+  -- Rows of q and k, columns of k, values; A_qk, A, its inverse; diagonal blocks; middle factors; beta; norms of q and k; a flag
+  return 4 * tile + 3 * ROWS * ROWS * 2 + 4096 + 7 * v.head_dim * 4 + ROWS * 4 + 2 * ROWS * 4 + 16
 end
 
 return family(include("kda/stage.lua").family {

@@ -217,6 +217,8 @@ __device__ __forceinline__ bool begin_chunk(const gen_kda_bwd_params &p, const b
     activate_gates(p, b, gates);
     if (lane < S::own)
         st_shared_f32(b.base + S::betas + (first + lane) * 4, beta);
+    if (threadIdx.x == 0)
+        st_shared_f32(b.base + S::wide_flag, 0.f);
     for (int i = threadIdx.x; i < rows * 8; i += S::threads) // above the diagonal blocks
         if (i % 8 / 2 > i / 8 / 16) {
             st_shared_v4_u32(chunk_at(b.base + S::scores, i / 8, i % 8), 0, 0, 0, 0);
@@ -228,10 +230,10 @@ __device__ __forceinline__ bool begin_chunk(const gen_kda_bwd_params &p, const b
     store_gates(p, b, gates);
     const bool unusual = norms<S>(b.base, p.l2_norm != 0, beta);
     make_operands(p, b, gates, beta, kb);
-    if constexpr (S::element::is_bf16)
-        return __syncthreads_or(unusual);
+    if (unusual)
+        st_shared_f32(b.base + S::wide_flag, 1.f);
     __syncthreads();
-    return false;
+    return S::element::is_bf16 && __any_sync(0xffffffffu, ld_shared_f32(b.base + S::wide_flag) != 0.f);
 }
 
 // What follows from the inverse.
@@ -257,29 +259,39 @@ template <class S> __device__ __forceinline__ void finish_chunk(const gen_kda_bw
         store_tile<S>(p.d_v, b.base + S::k_rows, p, b);
 }
 
-template <class S> __device__ __forceinline__ void prepare(const gen_kda_bwd_params &p, const block_work &b)
+// What is alike in both forms, behind the scores.
+template <class S, bool wide>
+__device__ __forceinline__ void end_chunk(const gen_kda_bwd_params &p, const block_work &b, float beta,
+                                          const lane_row<S::channels> (&kb)[S::own])
 {
-    float beta;
-    lane_row<S::channels> kb[S::own];
-    const bool wide = begin_chunk<S>(p, b, beta, kb);
-    if (wide)
-        score_chunk<S, true>(p, b);
-    else
-        score_chunk<S, false>(p, b);
-    cp_async_wait_group<0>(); // values
-    __syncthreads();
-
     if (p.d_v) {
         load_rows<S>(b.base + S::k_rows, p.d_o, b, b.head);
         cp_async_commit_group();
     }
     scale_values<S>(p, b, beta, kb);
-    if (wide)
-        invert_columns<S, true>(b.base);
-    else
-        invert_columns<S, false>(b.base);
+    invert_columns<S, wide>(b.base);
     __syncthreads();
     finish_chunk<S>(p, b);
+}
+
+template <class S> __device__ __forceinline__ void prepare(const gen_kda_bwd_params &p, const block_work &b)
+{
+    float beta;
+    lane_row<S::channels> kb[S::own];
+    const bool wide = begin_chunk<S>(p, b, beta, kb);
+    score_chunk<S, false>(p, b);
+    cp_async_wait_group<0>(); // values
+    __syncthreads();
+
+    // The wide form is made after the narrow one, as in kda_intra: its operands are still there, and it writes over all results of
+    // the narrow form. So the code of other chunks is straight on.
+    if (wide) {
+        score_chunk<S, true>(p, b);
+        __syncthreads();
+        end_chunk<S, true>(p, b, beta, kb);
+    } else {
+        end_chunk<S, false>(p, b, beta, kb);
+    }
 }
 
 } // namespace kda_bwd

@@ -28,7 +28,8 @@ template <class A> struct shape : scores_layout<A::head_dim> {
     static constexpr int channels = head_dim / 32;                  // of a lane, of each of its rows
     static constexpr int sums = scores_layout<head_dim>::diagonals; // of gates, by warp and channel
     static constexpr int norms = scores_layout<head_dim>::bytes;    // 1 / |row|, of q, of k
-    static constexpr int bytes = norms + 2 * rows * 4;
+    static constexpr int wide_flag = norms + 2 * rows * 4;          // fp32: not 0 where the inverse takes the wide form
+    static constexpr int bytes = wide_flag + 16;
     static_assert(own == 8, "two warps to 16 rows");
 };
 

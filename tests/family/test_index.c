@@ -204,7 +204,7 @@ static void results_are_those_of_32_bits(void **state)
         if (!compared)
             fail_msg("%s: nothing was compared", family->name);
     }
-    assert_int_equal(families, 16);
+    assert_true(families >= 18);
     close_product(library);
 }
 

@@ -393,9 +393,9 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
 /* ---- what is read and written -------------------------------------------- */
 
 /* Rows of a tensor and heads of them, of each request unless these lie one behind the other. */
-static void tell(struct gen__extent *e, bool written, const char *name, const void *at,
-                 const int32_t *dims, const struct gen_attn_strides *s, int64_t rows, int64_t heads,
-                 int64_t width, int64_t element)
+static inline __attribute__((always_inline)) void
+tell(struct gen__extent *e, bool written, const char *name, const void *at, const int32_t *dims,
+     const struct gen_attn_strides *s, int64_t rows, int64_t heads, int64_t width, int64_t element)
 {
     gen__extent(e, written, name, at, width * element);
     gen__extent_repeat(e, rows, gen__stride_bytes(s->row, element));

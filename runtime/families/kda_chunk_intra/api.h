@@ -30,7 +30,7 @@
 enum gen_kda_chunk_intra_tag { GEN_KDA_CHUNK_INTRA = 0x4b444349 /* "KDCI" */ };
 
 /* The problem of all five stages: base.family tells which. A stage reads the fields that its
- * tensors hang on; the others have to be right all the same. With as many chunks as batch *
+ * tensors depend on; the others have to be right all the same. With as many chunks as batch *
  * ceil(seq_len / 64), or num_tokens / 64 + batch, chunks * (num_v_heads + 2 * num_qk_heads) is
  * at most 2^31 - 1. */
 typedef struct gen_kda_stage_problem {
