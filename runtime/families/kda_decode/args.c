@@ -3,7 +3,7 @@
  * kernels get.
  */
 #include "family/arguments.h"
-#include "families/kda_decode/kda_decode.h"
+#include "families/kda/decode.h"
 
 #include "families/common/fastdiv.h"
 

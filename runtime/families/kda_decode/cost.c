@@ -1,7 +1,7 @@
 /*
  * What a problem of kda_decode costs, and what it is called.
  */
-#include "families/kda_decode/kda_decode.h"
+#include "families/kda/decode.h"
 
 #include <inttypes.h>
 #include <stdio.h>

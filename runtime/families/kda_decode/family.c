@@ -4,7 +4,7 @@
  * args.c, tensors and forms in inputs.c.
  */
 #include "family/arguments.h"
-#include "families/kda_decode/kda_decode.h"
+#include "families/kda/decode.h"
 
 #include "families/common/mathf.h"
 #include "family/occupancy.h"

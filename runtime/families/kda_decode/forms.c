@@ -2,7 +2,7 @@
  * The other ways to pass a problem of kda_decode: activations, strides, tables of
  * slots, pools, ragged rows.
  */
-#include "families/kda_decode/kda_decode.h"
+#include "families/kda/decode.h"
 
 #include <math.h>
 

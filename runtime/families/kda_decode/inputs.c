@@ -6,7 +6,7 @@
  * token a row goes back to the row's slot; of several each one's state gets a slot
  * of its own, as speculative decoding wants it.
  */
-#include "families/kda_decode/kda_decode.h"
+#include "families/kda/decode.h"
 #include "reference/data.h"
 #include "reference/scatter.h"
 #include "reference/state.h"

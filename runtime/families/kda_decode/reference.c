@@ -13,7 +13,7 @@
  * Everything between load and store is double, from the first token to the last:
  * a state is rounded where it goes to the pool, an output once.
  */
-#include "families/kda_decode/kda_decode.h"
+#include "families/kda/decode.h"
 #include "reference/half.h"
 #include "reference/state.h"
 

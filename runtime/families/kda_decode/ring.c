@@ -3,7 +3,7 @@
  * it for the tuner, the verifier and the tests.
  */
 #include "family/arguments.h"
-#include "families/kda_decode/kda_decode.h"
+#include "families/kda/decode.h"
 #include "reference/scatter.h"
 #include "reference/state.h"
 
