@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""attngen as a backend of flash-linear-attention (fla 0.6 or newer): `attngen.fla.register()`.
+"""attngen as a backend of flash-linear-attention (fla 0.6 or newer, and 0.5.2): `attngen.fla.register()`.
 
 FLA asks the backends of a dispatched function in the order of their priorities; a verifier accepts a call or gives a
 reason why it does not, which FLA logs once at level INFO and which `declined` keeps. What is not served goes the way
@@ -7,12 +7,12 @@ that it would have gone without attngen. FLA_ATTNGEN=0 turns the backend off.
 """
 
 import torch
-from fla.backends import BaseBackend
-from fla.backends import register as _register
 
 from . import _fla_backward, backward, families
 from ._fla_checks import (KERNEL_DTYPES, LOG2E, alike, bias, chunk, declined, device, flat, fp32, gate, gradients,
                           head_gate, longest, need, output, served, side, tensors, verifier, whole, zeros)
+from ._fla_registry import BaseBackend, of_function
+from ._fla_registry import register as _register
 
 __all__ = ["declined", "register", "served"]
 
@@ -309,14 +309,21 @@ def _row_tokens(q, cu_seqlens, indices):
     return q.shape[1]
 
 
+class KdaOfOneRegistry(Prefill, Kda):
+    """Where functions have no registry of their own, chunk_kda stands in its operation's."""
+
+
 def register():
     """Registers the backends with FLA. Calls that are served count in `served`, declined ones stand in `declined`."""
-    from fla.modules.norm.l2norm import l2norm_bwd
-    from fla.ops.kda import chunk_kda
+    if of_function:
+        from fla.modules.norm.l2norm import l2norm_bwd
+        from fla.ops.kda import chunk_kda
 
-    _register(chunk_kda)(Prefill)
-    _register(l2norm_bwd)(Norm)
+        _register(chunk_kda)(Prefill)
+        _register(l2norm_bwd)(Norm)
+    else:
+        _register("modules")(Norm)
     _register("gated_delta_rule")(Gdn)
-    _register("kda")(Kda)
+    _register("kda")(Kda if of_function else KdaOfOneRegistry)
     _register("common")(Common)
     _register("gla")(Gla)

@@ -56,6 +56,19 @@ def kda_prefill(rng, cu):
 
 
 @family
+def gdn_decode(rng, cu):
+    x, g, beta = half(rng, 8, 1, 64), -abs(single(rng, 8, 1)), abs(single(rng, 8, 1))
+    cu, state = np.array([0, 1, 1, 3, 8], cu.dtype), single(rng, 4, 1, 64, 64)
+    return lambda f: (f(x, x, x, g, beta, state, cu_seqlens=cu), state)
+
+
+@family
+def gdn_prefill(rng, cu):
+    x, g, beta = sides(rng)
+    return lambda f: f(x, x, x, g[..., 0], beta, cu_seqlens=cu, output_final_state=True)
+
+
+@family
 def kda_bwd(rng, cu):
     x, g, beta = sides(rng)
     return lambda f: f(x, x, x, g, beta, half(rng, *x.shape), cu_seqlens=cu)
@@ -142,13 +155,15 @@ def test_one_list_may_be_wide():
     assert one.tobytes() == other.tobytes()
 
 
-@pytest.mark.parametrize("bad", [[0, 1 << 40, 3, 70, 135], [-(1 << 40), 3, 3, 70, 1 << 62], [0, (1 << 32) + 3, 3, 70, 135]])
+@pytest.mark.parametrize("bad", [[0, 1 << 40, 3, 70, 135], [-(1 << 40), 3, 3, 70, 1 << 62],
+                                 [0, (1 << 32) + 3, 3, 70, 135]])
 def test_what_32_bits_do_not_hold_is_the_nearest_that_they_do(bad):
     x, g, beta = sides(np.random.default_rng(7))
     outs = []
     for cu in (np.array(bad, np.int64), np.clip(bad, -(1 << 31), (1 << 31) - 1).astype(np.int32)):
         out = np.zeros_like(x)
-        _, final = attngen.kda_prefill(x, x, x, g, beta, cu_seqlens=cu, max_seqlen=135, output_final_state=True, out=out)
+        _, final = attngen.kda_prefill(x, x, x, g, beta, cu_seqlens=cu, max_seqlen=135, output_final_state=True,
+                                       out=out)
         outs.append(out.tobytes() + final.tobytes())
     assert outs[0] == outs[1]
 

@@ -2,7 +2,7 @@
  * Gated DeltaNet inside a chunk, on the host: the geometry of a launch, its parameters, and what
  * the tuner and the tests need.
  */
-#include "families/gdn_intra/gdn_intra.h"
+#include "families/kda/gdn_intra.h"
 
 #include "families/common/fastdiv.h"
 #include "family/occupancy.h"

@@ -2,7 +2,7 @@
  * Gated DeltaNet inside a chunk, in plain C: api.h has the maths. X comes by forward substitution,
  * row by row, of (I + A_kk) X = diag(beta).
  */
-#include "families/gdn_intra/gdn_intra.h"
+#include "families/kda/gdn_intra.h"
 #include "families/kda/layout.h"
 #include "families/kda/reference_inputs.h"
 

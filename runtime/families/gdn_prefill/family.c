@@ -4,8 +4,8 @@
  * segments, one more of the recurrence's kernel between these, which computes what segments do to
  * states. The problem, the tensors, the forms and the reference are kda_prefill's.
  */
-#include "families/gdn_intra/gdn_intra.h"
-#include "families/kda_prefill/kda_prefill.h"
+#include "families/kda/gdn_intra.h"
+#include "families/kda/prefill.h"
 
 #include "families/common/fastdiv.h"
 #include "gdn_prefill/args.h"

@@ -3,7 +3,7 @@
  * and the recurrence between chunks, with the operands between them in the workspace;
  * and kda_scan's between these where sequences are cut into segments.
  */
-#include "families/kda_prefill/kda_prefill.h"
+#include "families/kda/prefill.h"
 
 #include "family/occupancy.h"
 

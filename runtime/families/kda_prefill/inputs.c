@@ -2,7 +2,7 @@
  * Kimi Delta Attention, prefill, for the tuner, the verifier and the tests: tensors,
  * other ways to pass a problem, bytes and operations.
  */
-#include "families/kda_prefill/kda_prefill.h"
+#include "families/kda/prefill.h"
 #include "reference/data.h"
 
 #include <inttypes.h>

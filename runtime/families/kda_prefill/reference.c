@@ -2,7 +2,7 @@
  * Kimi Delta Attention in plain C, token by token, in double: what the chunked
  * kernels are compared with. kda_prefill/args.h has the maths.
  */
-#include "families/kda_prefill/kda_prefill.h"
+#include "families/kda/prefill.h"
 #include "families/kda/reference_inputs.h"
 
 #include <stdlib.h>
