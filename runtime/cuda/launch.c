@@ -381,6 +381,7 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
         return bad_workspace(plan, workspace);
     if (__builtin_expect(gen__index_planned(plan), 0))
         return launch_indexed(library, family, plan, args, workspace, stream);
-    status = gen__index_refuse(family, args);
+    if (family->num_indices)
+        status = gen__index_refuse(family, args);
     return status ? status : launch_all(library, family, plan, args, workspace, stream, NULL);
 }
