@@ -23,8 +23,8 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
 
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
     {
-        const long long at = static_cast<long long>(b.chunk.first + own * part()) * p.g_stride + b.head * head_dim +
-                             column();
+        const long long at =
+            static_cast<long long>(b.chunk.first + own * part()) * p.g_stride + b.head * head_dim + column();
         const char *const from = static_cast<const char *>(p.g) + at * (fp32 ? 4 : 2);
         const bool here = p.gate != GEN_KDA_GATE_GIVEN;
 #pragma unroll

@@ -19,30 +19,30 @@ template <int head_dim> struct layout {
     static constexpr int own = rows / warps, channels = head_dim / 32; // rows of a warp; of a lane, of each row
     static constexpr int tile = head_dim / 64 * cell, state = head_dim / 64 * tile, vector = head_dim * 4;
     // What the next chunk's loads go to while this one's sums are made.
-    static constexpr int grads = 0;                   // d_v_new / d_r
-    static constexpr int values = grads + tile;       // v_new
-    static constexpr int outputs = values + tile;     // d_o
-    static constexpr int d_state = outputs + tile;    // d_h
-    static constexpr int states = d_state + state;    // h
-    static constexpr int inverse = states + state;    // A_kk
+    static constexpr int grads = 0;                // d_v_new / d_r
+    static constexpr int values = grads + tile;    // v_new
+    static constexpr int outputs = values + tile;  // d_o
+    static constexpr int d_state = outputs + tile; // d_h
+    static constexpr int states = d_state + state; // h
+    static constexpr int inverse = states + state; // A_kk
     // What is made of them.
-    static constexpr int d_qk = inverse + cell;       // d_v / P below the diagonal / d_q, fp32
-    static constexpr int d_kk = d_qk + cell;          // L
-    static constexpr int q_rows = d_kk + cell;        // q+
-    static constexpr int b_rows = q_rows + tile;      // b+
-    static constexpr int k_columns = b_rows + tile;   // k-
-    static constexpr int gates = k_columns + tile;    // gk / d_g, before its sums
+    static constexpr int d_qk = inverse + cell;     // d_v / P below the diagonal / d_q, fp32
+    static constexpr int d_kk = d_qk + cell;        // L
+    static constexpr int q_rows = d_kk + cell;      // q+
+    static constexpr int b_rows = q_rows + tile;    // b+
+    static constexpr int k_columns = b_rows + tile; // k-
+    static constexpr int gates = k_columns + tile;  // gk / d_g, before its sums
     static constexpr int d_q = d_qk, d_k = d_q + 2 * tile;
     // Vectors of columns.
-    static constexpr int anchors = gates + 2 * tile;      // of each block of 16 rows / sums of rows, of each part
-    static constexpr int moves = anchors + 4 * vector;    // from one anchor to the next, the first not used
-    static constexpr int last_gate = moves + 3 * vector;  // gk of the last row
-    static constexpr int state_sums = last_gate + vector; // of h d_h, of each part of V / sums of d_g, of each part
+    static constexpr int anchors = gates + 2 * tile;         // of each block of 16 rows / sums of rows, of each part
+    static constexpr int moves = anchors + 4 * vector;       // from one anchor to the next, the first not used
+    static constexpr int last_gate = moves + 3 * vector;     // gk of the last row
+    static constexpr int state_sums = last_gate + vector;    // of h d_h, of each part of V / sums of d_g, of each part
     static constexpr int key_sums = state_sums + 4 * vector; // of k d_k, of each block of 16 rows
     // Of rows.
     static constexpr int betas = key_sums + 4 * vector;
-    static constexpr int diagonal = betas + rows * 4;         // of P
-    static constexpr int beta_sums = diagonal + rows * 4;     // of each group of columns
+    static constexpr int diagonal = betas + rows * 4;              // of P
+    static constexpr int beta_sums = diagonal + rows * 4;          // of each group of columns
     static constexpr int log_sums = beta_sums + groups * rows * 4; // of each warp
     static constexpr int end = log_sums + 64;
     static_assert(d_k + 2 * tile <= gates, "gradients of q and k take the operands' place");

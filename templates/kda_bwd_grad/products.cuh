@@ -29,8 +29,7 @@ __device__ __forceinline__ const unsigned short *state_of(const gen_kda_bwd_grad
            (static_cast<long long>(number) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
 }
 
-template <int head_dim>
-__device__ __forceinline__ void load_state(unsigned to, const unsigned short *from, int thread)
+template <int head_dim> __device__ __forceinline__ void load_state(unsigned to, const unsigned short *from, int thread)
 {
     using L = layout<head_dim>;
 #pragma unroll
@@ -67,15 +66,16 @@ struct value_pairs {
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b, const warp_place &at)
     {
         const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
-        const unsigned short *const v = static_cast<const unsigned short *>(p.v) + b.chunk.first * stride +
-                                        b.head * head_dim + at.column();
+        const unsigned short *const v =
+            static_cast<const unsigned short *>(p.v) + b.chunk.first * stride + b.head * head_dim + at.column();
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
             for (int n = 0; n < 4; n++)
-                pair[n][h] = at.row(h) < b.chunk.rows ? static_cast<unsigned>(ld_global(reinterpret_cast<const int *>(
-                                                            v + at.row(h) * stride + 8 * n)))
-                                                      : 0;
+                pair[n][h] = at.row(h) < b.chunk.rows
+                                 ? static_cast<unsigned>(
+                                       ld_global(reinterpret_cast<const int *>(v + at.row(h) * stride + 8 * n)))
+                                 : 0;
     }
 };
 
@@ -119,8 +119,8 @@ __device__ __forceinline__ void times_inverse(const block_work &b, const warp_pl
 
 // d_r = A_kk' d_v_new goes to where d_v_new is, and d_v to memory; rows' sums of d_r v begin beta's gradient.
 template <class T, int head_dim>
-__device__ __forceinline__ void make_values(const gen_kda_bwd_grad_params &p, const block_work &b,
-                                            const warp_place &at, const value_pairs &v)
+__device__ __forceinline__ void make_values(const gen_kda_bwd_grad_params &p, const block_work &b, const warp_place &at,
+                                            const value_pairs &v)
 {
     using L = layout<head_dim>;
     float d[4][4] = {}, beta_sum[2] = {};
@@ -148,8 +148,8 @@ __device__ __forceinline__ void make_values(const gen_kda_bwd_grad_params &p, co
     __syncwarp();
     const int row = 16 * at.block + at.lane / 4, chunk = 4 * at.group + at.lane % 4;
     const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
-    unsigned short *const to = static_cast<unsigned short *>(p.d_v) + (b.chunk.first + row) * stride +
-                               b.head * head_dim + chunk * 8;
+    unsigned short *const to =
+        static_cast<unsigned short *>(p.d_v) + (b.chunk.first + row) * stride + b.head * head_dim + chunk * 8;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         unsigned word[4];
@@ -164,7 +164,8 @@ __device__ __forceinline__ void make_values(const gen_kda_bwd_grad_params &p, co
 // The lower triangle of `factor` times left right', 16 x 16 blocks of it by warps with numbers below ten. What is below
 // the diagonal is rounded; P's diagonal is kept as it is.
 template <class T, int head_dim, bool is_p>
-__device__ __forceinline__ void make_scores(const block_work &b, unsigned left, unsigned right, float factor, int number)
+__device__ __forceinline__ void make_scores(const block_work &b, unsigned left, unsigned right, float factor,
+                                            int number)
 {
     using L = layout<head_dim>;
     const int lane = threadIdx.x % 32;
@@ -258,8 +259,8 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
 #pragma unroll
         for (int i = 0; i < head_dim / 16; i++) {
             const int row = part * (head_dim / 4) + 4 * i + lane / 8;
-            multiply_states<T, head_dim>(
-                chunk_at(b.base + row / 64 * L::tile, row % 64, warp % cells * 8 + lane % 8), d);
+            multiply_states<T, head_dim>(chunk_at(b.base + row / 64 * L::tile, row % 64, warp % cells * 8 + lane % 8),
+                                         d);
         }
 #pragma unroll
         for (int distance = 8; distance < 32; distance *= 2)
@@ -284,8 +285,8 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
 
 // Products with both states, which begin the sums of columns, [0], and of rows: of d_k's share that has beta, and of d_q.
 template <class T, int head_dim, bool vk>
-__device__ __forceinline__ void times_states(const gen_kda_bwd_grad_params &p, const block_work &b, const warp_place &at,
-                                             float (&columns)[1][4][4], float (&sums)[2][4][4])
+__device__ __forceinline__ void times_states(const gen_kda_bwd_grad_params &p, const block_work &b,
+                                             const warp_place &at, float (&columns)[1][4][4], float (&sums)[2][4][4])
 {
     using L = layout<head_dim>;
     const int warp = threadIdx.x / 32;

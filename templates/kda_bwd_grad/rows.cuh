@@ -132,7 +132,8 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, 
     constexpr int channels = L::channels;
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own;
     const unsigned to = b.base + ((lane_offset<channels>(first / 8 * 8) + first % 8 * 128) ^ first % 8 * 16),
-                   gates_to = floats_at<head_dim>(b.base + L::gates, first, lane * channels / 8) + lane * channels % 8 * 4;
+                   gates_to =
+                       floats_at<head_dim>(b.base + L::gates, first, lane * channels / 8) + lane * channels % 8 * 4;
     const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
     float anchor[channels];
 #pragma unroll
@@ -178,9 +179,10 @@ template <int channels> __device__ __forceinline__ void load_lane(unsigned at, f
 
 // Rows of q's or k's gradient, and what P's diagonal adds: it times the other one's row.
 template <class T, int head_dim>
-__device__ __forceinline__ void load_gradients(const block_work &b, int plane,
-                                               const lane_row<layout<head_dim>::channels> (&other)[layout<head_dim>::own],
-                                               float (&d)[layout<head_dim>::own][layout<head_dim>::channels])
+__device__ __forceinline__ void
+load_gradients(const block_work &b, int plane,
+               const lane_row<layout<head_dim>::channels> (&other)[layout<head_dim>::own],
+               float (&d)[layout<head_dim>::own][layout<head_dim>::channels])
 {
     using L = layout<head_dim>;
     constexpr int channels = L::channels;

@@ -91,7 +91,8 @@ __device__ __forceinline__ void begin_columns(const block_work &b, const warp_pl
     add_rows<16>(sum, at.lane);
     // Halves were given away from the greatest bit of the lane on.
     const int number = at.lane / 4;
-    st_shared_f32(b.base + L::key_sums + at.block * L::vector + (at.column() + number / 2 * 8 + number % 2) * 4, sum[0]);
+    st_shared_f32(b.base + L::key_sums + at.block * L::vector + (at.column() + number / 2 * 8 + number % 2) * 4,
+                  sum[0]);
 }
 
 // d gets the blocks of rows behind and at the warp's own, in descending order, added, and is relative to the block's anchor.
