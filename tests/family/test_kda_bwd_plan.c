@@ -118,7 +118,8 @@ static const uint32_t fused[] = {
     0, GEN_KDA_CHUNK_H, GEN_KDA_BWD_DHU, GEN_KDA_BWD_GRAD, 0, GEN_KDA_QK_BWD /* of groups */
 };
 
-static void stage_of(const gen_kda_bwd_problem *p, const struct gen__part *part, uint32_t family_tag)
+static void stage_of(const gen_kda_bwd_problem *p, const struct gen__part *part,
+                     uint32_t family_tag)
 {
     const gen_kda_stage_problem *stage =
         (const gen_kda_stage_problem *)(const void *)&part->problem;

@@ -416,6 +416,57 @@ static void states_of_16_bits(void **state)
     close_call(&c);
 }
 
+/* Steps with a ring, counters by kda_ring_advance, are steps without one: outputs, and the states
+ * once the records are folded. Slots begin at different places, and one row flushes at times. */
+static void replay_is_decode(void **state)
+{
+    (void)state;
+    for (int32_t layout = 0; layout < 2; layout++) {
+        struct call plain, ring;
+        gen_kda_decode_problem p = kda_problem(3, 1, 1, 2, 64);
+        p.state_layout = layout;
+        p.gate_dtype = p.beta_dtype = GEN_DTYPE_FP32;
+        assert_true(open_call(&plain, p, 9, false)); /* softplus, keys as they are: no rounding */
+        p.ring_len = 5;
+        p.ring_size = 7;
+        assert_true(open_call(&ring, p, 9, false));
+        memcpy(ring.data[KDA_DECODE_STATE], plain.data[KDA_DECODE_STATE],
+               plain.tensor[KDA_DECODE_STATE].count * sizeof(float));
+        int32_t *const fill_of = ring.data[KDA_DECODE_RING_FILL];
+        const int32_t *const slots = ring.data[KDA_DECODE_SLOTS];
+        uint8_t flush[3] = {0};
+        ring.args.flush = flush;
+        memset(fill_of, 0, ring.tensor[KDA_DECODE_RING_FILL].count * sizeof(int32_t));
+        for (int step = 0; step < 23; step++) {
+            flush[1] = step % 4 == 2;
+            for (uint32_t t = KDA_DECODE_Q; t <= KDA_DECODE_BETA; t++) {
+                fill(&plain, t, (uint64_t)(100 * step) + t);
+                fill(&ring, t, (uint64_t)(100 * step) + t);
+            }
+            run(&plain);
+            run(&ring);
+            for (uint64_t i = 0; i < plain.tensor[KDA_DECODE_O].count; i++) {
+                const double a = element_get(GEN_DTYPE_BF16, plain.data[KDA_DECODE_O], (int64_t)i);
+                const double b = element_get(GEN_DTYPE_BF16, ring.data[KDA_DECODE_O], (int64_t)i);
+                assert_true(fabs(a - b) <= 0x1p-7 * fabs(a) + 1e-5);
+            }
+            for (int b = 0; b < 3; b++) /* the rule of kda_ring_advance */
+                fill_of[slots[b]] = fill_of[slots[b]] >= 4 || flush[b] ? 0 : fill_of[slots[b]] + 1;
+        }
+        assert_true(fill_of[slots[0]] == 3 && fill_of[slots[1]] == 0);
+        ring.plan.dims[KDA_DECODE_TOKENS] = 0;
+        run(&ring);
+        for (int b = 0; b < 3; b++)
+            for (int64_t i = 0; i < 2 * 64 * 64; i++) {
+                const int64_t at = slots[b] * INT64_C(2) * 64 * 64 + i;
+                assert_true(fabs(state_get(&plain, at) - state_get(&ring, at)) < 1e-5);
+            }
+        close_call(&plain);
+        ring.args.flush = NULL;
+        close_call(&ring);
+    }
+}
+
 /* The fills that the verifier asks for name every slot once and hold what they promise. */
 static void fills(void **state)
 {
@@ -447,13 +498,10 @@ static void fills(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_tokens_by_hand),
-        cmocka_unit_test(gates_by_hand),
-        cmocka_unit_test(betas_and_norms_by_hand),
-        cmocka_unit_test(every_form),
-        cmocka_unit_test(every_number_of_tokens),
-        cmocka_unit_test(states_of_16_bits),
-        cmocka_unit_test(fills),
+        cmocka_unit_test(two_tokens_by_hand),      cmocka_unit_test(gates_by_hand),
+        cmocka_unit_test(betas_and_norms_by_hand), cmocka_unit_test(every_form),
+        cmocka_unit_test(every_number_of_tokens),  cmocka_unit_test(states_of_16_bits),
+        cmocka_unit_test(replay_is_decode),        cmocka_unit_test(fills),
     };
     return cmocka_run_group_tests_name("kda_decode reference", tests, NULL, NULL);
 }

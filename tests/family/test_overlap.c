@@ -144,6 +144,7 @@ static bool may_be(const char *family, const char *output, const char *input)
                  {"kda_bwd_grad", "d_v", "v"},
                  {"kda_bwd_grad", "d_g", "d_o"},
                  {"kda_bwd_wy", "d_v", "v"},
+                 {"kda_bwd_grad", "d_v", "v"},
                  {"kda_bwd_intra", "d_q", "d_q_states"},
                  {"kda_bwd_intra", "d_k", "d_k_states"},
                  {"kda_bwd_intra", "d_beta", "d_beta_states"},

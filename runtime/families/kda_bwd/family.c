@@ -57,7 +57,10 @@ static float predict(const gen_problem *base, const gen_device *device,
     const bool fused = is_fused(dims, device), groups = dims[KDA_QK_HEADS] != dims[KDA_V_HEADS];
     const struct bytes *x = !fused ? &staged_bytes : groups ? &fused_groups_bytes : &fused_bytes;
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS],
-                 tokens = (double)gen__kda_tokens(dims), launches = !fused ? 8 : groups ? 6 : 5;
+                 tokens = (double)gen__kda_tokens(dims),
+                 launches = !fused   ? 8
+                            : groups ? 6
+                                     : 5;
     const double head = x->v_channel * d + x->scores * KDA_CHUNK + STATES * d * d / KDA_CHUNK;
     const double bytes = tokens * (heads * head + dims[KDA_QK_HEADS] * x->qk_channel * d);
     (void)variant;
@@ -97,7 +100,8 @@ static void plan(const gen_problem *base, const gen_device *device,
             continue;
         plan->launch[launch] = own_launch(dims, base->flags, variant);
         if (gen__kda_bwd_kind(dims, launch) == KDA_BWD_LAUNCH_SUMS)
-            plan->launch[launch].grid[0] = (uint32_t)(gen__kda_v_width(dims) / KDA_BWD_SUM_CHANNELS);
+            plan->launch[launch].grid[0] =
+                (uint32_t)(gen__kda_v_width(dims) / KDA_BWD_SUM_CHANNELS);
     }
 }
 

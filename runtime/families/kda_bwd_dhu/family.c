@@ -51,8 +51,6 @@ static float chunk_us(const struct gen__facts *variant)
     return variant->fact[WGMMA] ? 1.2f : 3.35f;
 }
 
-/* The chain of chunks, or what memory takes; warps that copy and compute in alternation hide half
- * of the shorter of the two (H200: -3 to +11 %). */
 /* What a pipeline loses that holds fewer than three chunks: 0.356 ms for 0.291 of 64 heads. */
 static float short_of_stages(const int32_t *dims, const struct gen__facts *variant)
 {
@@ -60,6 +58,8 @@ static float short_of_stages(const int32_t *dims, const struct gen__facts *varia
     return variant->shared_dynamic < 3 * (3 * tile + 2 * KDA_CHUNK * KDA_CHUNK * 2) ? 1.2f : 1.0f;
 }
 
+/* The chain of chunks, or what memory takes; warps that copy and compute in alternation hide half
+ * of the shorter of the two (H200: -3 to +11 %). */
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {

@@ -21,7 +21,8 @@ enum gen_kda_bwd_grad_tag { GEN_KDA_BWD_GRAD = 0x4b444247 /* "KDBG" */ };
 
 typedef gen_kda_stage_problem gen_kda_bwd_grad_problem;
 
-/* Elements of `partials`. Slots of chunks: batch * ceil(seq_len / 64), or num_tokens / 64 + batch. */
+/* Elements of `partials`. Slots of chunks: batch * ceil(seq_len / 64), or num_tokens / 64 + batch.
+ */
 #define GEN_KDA_BWD_GRAD_PARTIALS(slots, num_v_heads, head_dim) \
     ((int64_t)(slots) * (num_v_heads) * ((head_dim) + 4))
 
@@ -50,22 +51,23 @@ typedef struct gen_kda_bwd_grad_args {
                                   be written, which takes as many value heads as query heads */
     float *d_k_heads;          /* the same */
     void *d_v;                 /* [tokens, num_v_heads, head_dim]; may be v */
-    void *d_g;                 /* [tokens, num_v_heads, head_dim], of gate_dtype; may be d_o */
+    void *d_g;                 /* [tokens, num_v_heads, head_dim], of gate_dtype */
     void *d_beta;              /* [tokens, num_v_heads], of beta's type */
     float *partials;           /* [slots, num_v_heads, head_dim + 4] shares of d_dt_bias and, behind
                                   them, of d_A_log, then zeros; zeros alone where no chunk has the
                                   slot. NULL: not wanted, and with a given gate */
     /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
     int64_t q_stride, k_stride, g_stride, beta_stride;
-    float scale;        /* of the forward pass; head_dim^-0.5 is usual */
-    float lower_bound;  /* of the gate, -5 <= lower_bound < 0; -5 is usual */
-    int32_t gate_form;  /* enum gen_kda_gate_form */
-    int32_t beta_form;  /* enum gen_kda_beta_form */
-    int32_t qk_l2norm;  /* 1: q and k are divided by sqrt(sum of squares + 1e-6) first */
-    int32_t num_chunks; /* chunks that h and d_h have: further ones count as zeros. 0: as in
-                           kda_chunk_o */
+    float scale;          /* of the forward pass; head_dim^-0.5 is usual */
+    float lower_bound;    /* of the gate, -5 <= lower_bound < 0; -5 is usual */
+    int32_t gate_form;    /* enum gen_kda_gate_form */
+    int32_t beta_form;    /* enum gen_kda_beta_form */
+    int32_t qk_l2norm;    /* 1: q and k are divided by sqrt(sum of squares + 1e-6) first */
+    int32_t num_chunks;   /* chunks that h and d_h have: further ones count as zeros. 0: as in
+                             kda_chunk_o */
     int32_t state_layout; /* enum gen_kda_state_layout, of h and d_h */
     int32_t pad;
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_bwd_grad_args;
 
 #endif /* GEN_KDA_BWD_GRAD_H */

@@ -34,7 +34,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (!variant || !plan->num_launches)
         return;
     const uint32_t per_sm = gen__blocks_per_sm(device, variant);
-    const uint32_t blocks = (per_sm ? per_sm : 1) * (uint32_t)(device->num_sms ? device->num_sms : 1);
+    const uint32_t blocks =
+        (per_sm ? per_sm : 1) * (uint32_t)(device->num_sms ? device->num_sms : 1);
     if (plan->launch[0].grid[0] > blocks)
         plan->launch[0].grid[0] = blocks;
 }
@@ -237,15 +238,14 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     gen__writes(&list[19], "d_v", a->d_v, tokens * v * 2);
     list[19].may_be = a->v;
     gen__writes(&list[20], "d_g", a->d_g, tokens * v * g);
-    list[20].may_be = g == 2 ? a->d_o : NULL;
     gen__writes(&list[21], "d_beta", a->d_beta, tokens * heads * beta);
-    gen__writes(&list[22], "partials", a->partials,
-                GEN_KDA_BWD_GRAD_PARTIALS(slots, heads, d) * 4);
+    gen__writes(&list[22], "partials", a->partials, GEN_KDA_BWD_GRAD_PARTIALS(slots, heads, d) * 4);
     return 23;
 }
 
 const struct gen__family gen__family_kda_bwd_grad = {
     .name = family,
+    GEN__ONE_INDEX(kda_bwd_grad, cu_seqlens),
     .tag = GEN_KDA_BWD_GRAD,
     .problem_size = sizeof(gen_kda_bwd_grad_problem),
     .args_size = sizeof(gen_kda_bwd_grad_args),

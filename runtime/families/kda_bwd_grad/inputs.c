@@ -15,10 +15,9 @@ void gen__kda_bwd_grad_cost(const gen_problem *base, double *bytes, double *flop
     const double qk = dims[KDA_QK_HEADS] == dims[KDA_V_HEADS] ? heads * 4 * d : heads * 8 * d;
     /* q, k and their gradients; v, v_new, d_o, d_v_new, d_v; gk, g, d_g; A_kk; beta and its
      * gradient; both states */
-    *bytes = (double)gen__kda_tokens(dims) *
-                 (dims[KDA_QK_HEADS] * 4 * d + qk +
-                  heads * ((5 * 2 + 4 + gates) * d + KDA_CHUNK * 2 +
-                           2 * (double)gen__kda_beta_bytes(dims))) +
+    *bytes = (double)gen__kda_tokens(dims) * (dims[KDA_QK_HEADS] * 4 * d + qk +
+                                              heads * ((5 * 2 + 4 + gates) * d + KDA_CHUNK * 2 +
+                                                       2 * (double)gen__kda_beta_bytes(dims))) +
              tiles * d * d * 4;
     *flops = tiles * ((3 * 10 + 40) * 256 * d * 2 + 3 * KDA_CHUNK * d * d * 2);
 }
@@ -70,8 +69,8 @@ uint32_t gen__kda_bwd_grad_tensors(const gen_problem *base,
     const int64_t sums = alone ? qk : 0, shares = alone ? 0 : v;
     const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
     const int64_t states = gen__kda_slots(dims) * width * dims[KDA_HEAD_DIM];
-    const int64_t partials = GEN_KDA_BWD_GRAD_PARTIALS(gen__kda_slots(dims), dims[KDA_V_HEADS],
-                                                       dims[KDA_HEAD_DIM]);
+    const int64_t partials =
+        GEN_KDA_BWD_GRAD_PARTIALS(gen__kda_slots(dims), dims[KDA_V_HEADS], dims[KDA_HEAD_DIM]);
     const struct gen__tensor list[NUM_TENSORS] = {
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
         {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
@@ -234,8 +233,7 @@ bool gen__kda_bwd_grad_data(const gen_problem *base, enum gen__data kind, const 
         t[V].mean = t[V_NEW].mean = t[D_O].mean = t[D_V_NEW].mean = 1.0;
         return true;
     case GEN__DATA_EXTREME: /* outputs stay below the type's greatest number */
-        t[D_O].amount = t[D_H].amount = t[D_V_NEW].amount =
-            dtype == GEN_DTYPE_FP16 ? 16.0 : 0x1p60;
+        t[D_O].amount = t[D_H].amount = t[D_V_NEW].amount = dtype == GEN_DTYPE_FP16 ? 16.0 : 0x1p60;
         return true;
     default:
         return false;

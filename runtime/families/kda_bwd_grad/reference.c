@@ -197,11 +197,10 @@ enum gen_status gen__kda_bwd_grad_reference(const gen_plan *plan, const gen_args
     const int32_t *dims = plan->dims;
     const int64_t tokens = gen__kda_tokens(dims), v = tokens * gen__kda_v_width(dims);
     const int64_t qk = tokens * gen__kda_qk_width(dims), rows = tokens * dims[KDA_V_HEADS];
-    const int64_t partials = GEN_KDA_GATE_BWD_PARTIALS(gen__kda_slots(dims), dims[KDA_V_HEADS],
-                                                       dims[KDA_HEAD_DIM]) /
-                             4;
-    const int64_t count = qk + 4 * v + rows * (2 + 2 * KDA_CHUNK) + partials +
-                          gen__kda_v_width(dims) + 64;
+    const int64_t partials =
+        GEN_KDA_GATE_BWD_PARTIALS(gen__kda_slots(dims), dims[KDA_V_HEADS], dims[KDA_HEAD_DIM]) / 4;
+    const int64_t count =
+        qk + 4 * v + rows * (2 + 2 * KDA_CHUNK) + partials + gen__kda_v_width(dims) + 64;
     float *const memory = calloc((size_t)count, sizeof *memory), *at = memory;
     if (!memory)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "kda_bwd_grad: no %zu bytes between stages",
