@@ -72,7 +72,26 @@ enum gen_dtype {
     GEN_DTYPE_FP32 = 2,
     GEN_DTYPE_INT32 = 3,
     GEN_DTYPE_E4M3 = 4, /* fp8, 4 exponent and 3 fraction bits, no infinity */
-    GEN_DTYPE_E5M2 = 5  /* fp8, 5 exponent and 2 fraction bits */
+    GEN_DTYPE_E5M2 = 5, /* fp8, 5 exponent and 2 fraction bits */
+    GEN_DTYPE_INT64 = 6
+};
+
+/* What a call's lists of indices are, cu_seqlens for one: a problem's index_dtype. With INT64 they
+ * may stand in the arguments whose names end in _64, on the device as the others: a plan begins
+ * with a launch that writes them into the workspace as 32 bits, numbers that those do not hold as
+ * the nearest that they do. Nothing is read back. */
+enum gen_index_dtype {
+    GEN_INDEX_INT32 = 0,
+    GEN_INDEX_INT64 = 1
+};
+
+/* What recurrent states are kept as in a pool. Arithmetic on them is fp32; a state of 16 bits is
+ * rounded once, to nearest even, where it is written. FP16 has an eighth of BF16's error and keeps
+ * what is beyond +-65504 at that. */
+enum gen_state_dtype {
+    GEN_STATE_FP32 = 0,
+    GEN_STATE_BF16 = 1,
+    GEN_STATE_FP16 = 2
 };
 
 /* The CUDA driver's stream handle, named without its header. */
@@ -265,7 +284,8 @@ typedef struct gen_plan {
     uint32_t family;
     uint32_t backend;      /* enum gen_backend */
     uint32_t why;          /* enum gen_why */
-    uint32_t num_launches; /* 0: nothing to do (an empty problem) */
+    uint32_t num_launches; /* 0: nothing to do (an empty problem). A launch that lists of
+                              64-bit indices take is not among them */
     float predicted_us;    /* 0 where nothing is known */
     uint64_t workspace_bytes;
     uint64_t library_digest;
@@ -325,7 +345,7 @@ GEN_API enum gen_status gen_launch(const gen_library *library, const gen_plan *p
 /* ---- the log ----------------------------------------------------------- */
 
 /* What may be logged; 0 is nothing. GEN_LOG names the same for the libraries that are opened while
- * it is set: "select,load". A word there that is none of these is told on stderr. */
+ * it is set: "select,load". A word there that is none of these is named on stderr. */
 enum gen_log_level {
     /* A line a selection that the rules decide, with blanks between key=value:
      *
@@ -334,7 +354,7 @@ enum gen_log_level {
      *
      * (one line). The problem stands last, as shape files and `attngen select` take it; "-" is what
      * there is none of. A plan that the calling thread finds among those it keeps is no selection,
-     * so that a problem is told once a thread as long as it keeps the plan. `attngen tune
+     * so that a problem is logged once a thread as long as it keeps the plan. `attngen tune
      * --from-log` reads these lines. */
     GEN_LOG_SELECT = 1u << 0,
     /* A line a kernel that is loaded. */

@@ -1,4 +1,5 @@
 #include "common/buffers.h"
+#include "family/index.h"
 #include "reference/half.h"
 
 #include <math.h>
@@ -13,6 +14,8 @@ uint32_t dtype_bytes(enum gen_dtype dtype)
 {
     if (dtype == GEN_DTYPE_E4M3 || dtype == GEN_DTYPE_E5M2)
         return 1;
+    if (dtype == GEN_DTYPE_INT64)
+        return 8;
     return dtype == GEN_DTYPE_BF16 || dtype == GEN_DTYPE_FP16 ? 2 : 4;
 }
 
@@ -29,6 +32,8 @@ double dtype_get(enum gen_dtype dtype, const void *data, uint64_t i)
         return gen__e4m3_to_double(((const uint8_t *)data)[i]);
     case GEN_DTYPE_E5M2:
         return gen__e5m2_to_double(((const uint8_t *)data)[i]);
+    case GEN_DTYPE_INT64:
+        return (double)((const int64_t *)data)[i];
     case GEN_DTYPE_INT32:
         break;
     }
@@ -56,6 +61,9 @@ static void dtype_put(enum gen_dtype dtype, void *data, uint64_t i, double value
     case GEN_DTYPE_INT32:
         ((int32_t *)data)[i] = (int32_t)value;
         return;
+    case GEN_DTYPE_INT64:
+        ((int64_t *)data)[i] = (int64_t)value;
+        return;
     }
 }
 
@@ -82,6 +90,7 @@ bool buffers_init(struct buffers *b, const struct gen__family *family, const gen
         buffers_free(b);
         return false;
     }
+    gen__index_tensors(family, problem, b->tensor, b->num_tensors);
     const uint64_t skew = tight ? 16 : 0;
     for (uint32_t t = 0; t < b->num_tensors; t++) {
         uint64_t *end = b->tensor[t].cold ? &b->set_bytes : &b->hot_bytes;
@@ -246,6 +255,10 @@ static void fill_by_family(const struct buffers *b, const struct fill_options *o
                                             .ordered = options->ordered};
     if (b->family->fill && b->family->fill(b->problem, b->args, b->tensor, &hints, data) != GEN_OK)
         die(2, "%s", gen_last_error());
+    for (uint32_t t = 0; t < b->num_tensors; t++)
+        if (data[t] && b->tensor[t].dtype == GEN_DTYPE_INT64 &&
+            gen__index_dtype(b->family, b->problem))
+            gen__index_widen(data[t], b->tensor[t].count);
 }
 
 void buffers_fill(const struct buffers *b, const struct fill_options *options, uint8_t *block)

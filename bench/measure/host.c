@@ -24,7 +24,7 @@ static const char method[] =
     "select: a million calls over 4096 random problems and all required keys on one core, the "
     "problem copied to the stack before each, as a caller has just filled it in, and each timed "
     "alone by the time-stamp counter less the counter's own cost; select_8_threads: the same calls "
-    "shared out to eight threads that start together on one library; select_launch, "
+    "split over eight threads that start together on one library; select_launch, "
     "cuLaunchKernel and cuLaunchKernelEx: one kernel, the same problem and buffers, one call of "
     "each in turn, each timed alone, the stream drained every 50 of each, cuLaunchKernelEx as a "
     "programmatic dependent launch where the plan's is one; select_launch_FAMILY and so on: the "

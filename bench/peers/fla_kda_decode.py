@@ -22,12 +22,14 @@ PRESETS = {"batch": "1", "num_tokens": "1", "num_qk_heads": "32", "head_dim": "1
 
 
 def read_shapes(path):
-    """The problems of a shape file, in order, as dictionaries; those with controls are left out."""
+    """The problems of a shape file, in order, as dictionaries; those with controls, states of 16 bits or a ring are left out."""
     with open(path) as lines:
         for line in lines:
             words = line.split("#")[0].replace(",", " ").split()
             if words and not any(w.startswith("@") for w in words):
                 shape = dict(PRESETS, **dict(w.split("=", 1) for w in words))
+                if not shape.keys().isdisjoint(("state_dtype", "ring_len")):
+                    continue
                 for name, of in (("num_v_heads", "num_qk_heads"), ("gate_dtype", "dtype"), ("beta_dtype", "gate_dtype")):
                     shape.setdefault(name, shape[of])
                 yield shape

@@ -27,7 +27,8 @@ if family == "la_decode":
     call = lambda a: a.la_decode(x, x, x, state, decay)
 else:
     x, beta = bf16(1, 256, 4, 128), bf16(1, 256, 4)
-    call = lambda a: a.kda_prefill(x, x, x, -x, beta, use_qk_l2norm_in_kernel=True)
+    g = -x
+    call = lambda a: a.kda_prefill(x, x, x, g, beta, use_qk_l2norm_in_kernel=True)
 (x + x).sum()
 wait()
 mark("torch")

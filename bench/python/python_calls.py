@@ -200,7 +200,7 @@ def main():
         host = host_us(torch)
         print(f"# gpu: {about.name}\n# torch {torch.__version__}, triton {triton.__version__}, Python "
               f"{sys.version.split()[0]}, attngen {attngen.__version__}\n# commit: {options.commit}\n"
-              f"# date: {time.strftime('%Y-%m-%d')}\n# command: python3 {' '.join(sys.argv)}\n"
+              f"# date: {time.strftime('%Y-%m-%d')}\n# command: bench/python/python_calls.py {' '.join(sys.argv[1:])}\n"
               f"# host: {host:.2f} us, median, of a call on an empty batch: all but gen_launch()\n"
               f"# method: wall time of back-to-back calls outside of graphs, ours and the peer's in turns, medians over "
               f"5 to {rounds} rounds of {budget} ms a side; err: our output's relative distance from the peer's\n"

@@ -32,7 +32,7 @@ enum tune_outcome {
 };
 
 /* The passes of a race whose fastest launch is expected to take `us` (0: nothing is known). Each
- * look at long launches costs much and tells much: fewer of them get as many samples in the end.
+ * look at long launches costs much and shows much: fewer of them get as many samples in the end.
  * A row that is refreshed has the last one alone, which settles who is the fastest. */
 const struct halving_pass *tune_passes(bool quick, bool refresh, double us, int *count);
 

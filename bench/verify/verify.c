@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "verify/verify.h"
+#include "family/index.h"
 #include "verify/compare.h"
 #include "verify/controls.h"
 
@@ -53,13 +54,28 @@ static void new_exact(struct verify_case *c)
     }
 }
 
+/* The arguments that the family itself sees. Lists of 64-bit indices are 32-bit ones in the
+ * workspace to it. */
+static enum gen_status inner_args(const struct gen__family *family, const gen_plan *plan,
+                                  const gen_args *args, void *workspace, gen_args *inner)
+{
+    struct gen_index32_params k;
+    memcpy(inner, args, family->args_size);
+    if (!gen__index_planned(plan))
+        return GEN_OK;
+    const enum gen_status status = gen__index_args(family, plan, args, workspace, inner, &k);
+    if (status == GEN_OK)
+        gen__index_run(&k);
+    return status;
+}
+
 /* Runs the reference over c->expected. */
 static enum gen_status run_reference(struct verify_case *c, const gen_library *library)
 {
     const struct gen__family *family = c->buffers.family;
     gen_device cpu = {.size = sizeof(cpu)};
     gen_plan plan = {.size = sizeof plan};
-    gen_args *args = xmalloc(c->buffers.family->args_size);
+    gen_args *args = xmalloc(family->args_size), *inner = xmalloc(family->args_size);
     memset(&cpu, 0, sizeof cpu);
     cpu.size = sizeof cpu;
     enum gen_status status = gen_device_named("cpu", &cpu);
@@ -68,15 +84,18 @@ static enum gen_status run_reference(struct verify_case *c, const gen_library *l
     uint8_t *workspace = plan.workspace_bytes ? new_block(plan.workspace_bytes) : NULL;
     if (status == GEN_OK && plan.num_launches) {
         buffers_args(&c->buffers, (uint64_t)(uintptr_t)c->expected, 0, args);
-        status = family->params(&plan, 0, args, workspace, NULL);
+        status = inner_args(family, &plan, args, workspace, inner);
+        if (status == GEN_OK)
+            status = family->params(&plan, 0, inner, workspace, NULL);
     }
     /* An empty plan's arguments are nobody's, and there is nothing to do. */
     for (int i = 1; i < c->steps && status == GEN_OK && plan.num_launches; i++)
         status = gen_launch(library, &plan, args, workspace, NULL);
     if (status == GEN_OK && plan.num_launches)
-        status = family->exact ? family->exact(&plan, args, c->exact)
+        status = family->exact ? family->exact(&plan, inner, c->exact)
                                : gen_launch(library, &plan, args, workspace, NULL);
     free(workspace);
+    free(inner);
     free(args);
     return status;
 }

@@ -53,7 +53,7 @@ static void compile(struct session *session, struct context *context)
     context_check(session, context);
 }
 
-/* The same warning comes from many variants; it is told once. */
+/* The same warning comes from many variants; it is printed once. */
 static void print_warnings(struct session *session)
 {
     enum { MOST = 10 };

@@ -210,7 +210,7 @@ static void refuse(struct crew *crew, struct worker *worker, const char *reason)
 }
 
 /* Gives the worker its next job, or lets it go. */
-static void feed(struct crew *crew, struct worker *worker)
+static void give_task(struct crew *crew, struct worker *worker)
 {
     worker->job = -1;
     if (crew->stop || crew->next == crew->count) {
@@ -228,7 +228,7 @@ static void restart(struct crew *crew, size_t index)
     if (crew->stop || crew->next == crew->count)
         return;
     if (start_worker(crew, index))
-        feed(crew, &crew->workers[index]);
+        give_task(crew, &crew->workers[index]);
     else
         crew->stop = true;
 }
@@ -345,7 +345,7 @@ static void read_message(struct crew *crew, size_t index)
         return;
     }
     take_result(crew, &message, log);
-    feed(crew, worker);
+    give_task(crew, worker);
 }
 
 /* ---- the run ---------------------------------------------------------------------------- */

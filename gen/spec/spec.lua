@@ -304,7 +304,7 @@ function spec.name_filter(pattern)
   return function(_, name) return core.glob(pattern, name) end
 end
 
--- A filter out of { axis = value } texts. Unknown axes and values are told with what is allowed.
+-- A filter out of { axis = value } texts. Unknown axes and values are named with what is allowed.
 function spec.axis_filter(family, conditions)
   local axes = {}
   for _, list in ipairs({ family.required, family.free }) do

@@ -103,6 +103,11 @@ class Numpy:
         return x if x is None or x.dtype == np.int32 else np.asarray(x, np.int32)
 
     @staticmethod
+    def index(x):
+        """cu_seqlens and the like, which the calls take in both widths."""
+        return x if x is None or x.dtype in (np.int32, np.int64) else np.asarray(x, np.int32)
+
+    @staticmethod
     def longest(cu_seqlens):
         """Of sequences that the host knows; None: not known."""
         return max(0, int(np.diff(np.asarray(cu_seqlens)).max(initial=0)))
@@ -134,6 +139,10 @@ class Jax(Numpy):
     @staticmethod
     def int32(x):
         return Numpy.int32(None if x is None else np.asarray(x))
+
+    @staticmethod
+    def index(x):
+        return Numpy.index(None if x is None else np.asarray(x))
 
     @staticmethod
     def call(name, *args):

@@ -38,13 +38,43 @@ def _import_tvm_ffi():
     return tvm_ffi
 
 
+class _StreamType(type):
+    def __instancecheck__(cls, x):
+        driver = sys.modules.get("cuda.bindings.driver")
+        return driver is not None and isinstance(x, driver.CUstream)
+
+
+class _Driver:
+    """What tvm_ffi asks of cuda.bindings.driver: whether an argument is a stream. Without that module none is."""
+
+    class CUstream(metaclass=_StreamType):
+        pass
+
+
+def _import_without_driver():
+    # tvm_ffi imports cuda.bindings, which comes with torch, to ask that one question: nearly half of its import.
+    hidden = [name for name in ("cuda.bindings", "cuda.bindings.driver") if name not in sys.modules]
+    if "tvm_ffi" in sys.modules or "cuda.bindings.driver" not in hidden:
+        return _import_tvm_ffi()
+    sys.modules.update(dict.fromkeys(hidden))
+    try:
+        tvm_ffi = _import_tvm_ffi()
+    finally:
+        for name in hidden:
+            if sys.modules.get(name, 0) is None:
+                del sys.modules[name]
+    if getattr(tvm_ffi.core, "cuda_driver", 0) is None:
+        tvm_ffi.core.cuda_driver = _Driver
+    return tvm_ffi
+
+
 def _import_in_one_go():
     # What an import makes stays, so the garbage collector looks for nothing among the many objects of
     # a process that has torch: 1 to 2 ms of 25.
     collects = gc.isenabled()
     gc.disable()
     try:
-        return _import_tvm_ffi()
+        return _import_without_driver()
     finally:
         if collects:
             gc.enable()

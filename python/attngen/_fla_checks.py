@@ -74,6 +74,14 @@ def fp32(name, x):
     need(x is None or x.dtype is torch.float32, f"attngen needs {name} in float32")
 
 
+def head_gate(g, A_log, dt_bias):
+    """A gate a head, in the kernel."""
+    fp32("A_log", A_log)
+    fp32("dt_bias", dt_bias)
+    need(A_log is not None and A_log.numel() == g.shape[-1], "attngen needs an A_log for each value head")
+    need(dt_bias is None or dt_bias.numel() == g.shape[-1], "attngen needs a dt_bias for each value head")
+
+
 def gate(g, A_log, dt_bias, lower_bound):
     fp32("A_log", A_log)
     fp32("dt_bias", dt_bias)

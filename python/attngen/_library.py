@@ -9,7 +9,7 @@ from . import _ffi, families
 # Values of problems' fields that have names.
 _VALUES = {
     "bf16": 0, "bfloat16": 0, "fp16": 1, "float16": 1, "fp32": 2, "float32": 2, "e4m3": 4, "float8_e4m3fn": 4,
-    "e5m2": 5, "float8_e5m2": 5, "vk": 0, "kv": 1,
+    "e5m2": 5, "float8_e5m2": 5, "vk": 0, "kv": 1, "int32": 0, "int64": 1,
 }
 
 

@@ -13,6 +13,7 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
 
 _functions = {}
 _lock = threading.Lock()
+_INDEX = (torch.int32, torch.int64)
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -34,6 +35,11 @@ def fp32(like, shape):
 
 def named(like, shape, dtype):
     return like.new_empty(shape, dtype=_DTYPES[dtype])
+
+
+def index(x):
+    """cu_seqlens and the like, which the calls take in both widths."""
+    return x if x is None or x.dtype in _INDEX else x.to(torch.int32)
 
 
 def int32(x):

@@ -58,7 +58,7 @@ def kda_bwd(q, k, v, g, beta, d_o, *, d_final_state=None, states=None, scale=Non
         d_initial_state = xp.fp32(q, (sequences(q, cu_seqlens), v.shape[-2], q.shape[-1], v.shape[-1]))
     answer = xp.call("kda_bwd", handle(library), flags, workspace, q, k, v, g, beta, d_o, A_log, bias(dt_bias, g),
                    initial_state, states, d_final_state, d_q, d_k, d_v, d_g, d_beta, d_A_log, bias(d_dt_bias, g),
-                   d_initial_state, xp.int32(cu_seqlens), max_seqlen, scale, lower_bound if gate == 2 else None, gate,
+                   d_initial_state, xp.index(cu_seqlens), max_seqlen, scale, lower_bound if gate == 2 else None, gate,
                    beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
                    bool(safe_gate or gate == 2))
     if answer is not None:
@@ -77,7 +77,7 @@ def kda_bwd_dav(v_new, d_o, a_qk, *, scale=None, cu_seqlens=None, max_seqlen=Non
     max_seqlen = longest(xp, cu_seqlens, max_seqlen)
     d_a_qk, d_v = xp.fp32(v_new, a_qk.shape), xp.like(v_new)
     answer = xp.call("kda_bwd_dav", handle(library), flags, workspace, v_new, d_o, a_qk, d_a_qk, d_v,
-                   xp.int32(cu_seqlens), max_seqlen, scale)
+                   xp.index(cu_seqlens), max_seqlen, scale)
     return (xp.give(d_a_qk), xp.give(d_v)) if answer is None else answer
 
 
@@ -101,7 +101,7 @@ def kda_bwd_dhu(qg, kg, w, gk, d_o, d_v, *, d_final_state=None, output_d_initial
     if output_d_initial_state:
         d_initial_state = xp.fp32(qg, (sequences(qg, cu_seqlens), shape[2], shape[3], shape[3]))
     answer = xp.call("kda_bwd_dhu", handle(library), flags, workspace, qg, kg, w, gk, d_o, d_v, d_final_state, d_h,
-                   d_v_new, d_initial_state, xp.int32(cu_seqlens), max_seqlen, scale, state_v_first)
+                   d_v_new, d_initial_state, xp.index(cu_seqlens), max_seqlen, scale, state_v_first)
     return tuple(map(xp.give, (d_h, d_v_new, d_initial_state))) if answer is None else answer
 
 
@@ -118,7 +118,7 @@ def kda_bwd_wy(q, k, v, v_new, gk, beta, a_kk, h, d_o, d_h, d_v_new, *, scale=No
     d_q, d_k, d_g = (xp.fp32(q, gk.shape) for _ in range(3))
     d_v, d_beta, d_a_kk = xp.like(v), xp.fp32(q, gk.shape[:-1]), xp.fp32(q, a_kk.shape)
     answer = xp.call("kda_bwd_wy", handle(library), flags, workspace, q, k, v, v_new, gk, beta, a_kk, h, d_o, d_h,
-                   d_v_new, d_q, d_k, d_v, d_beta, d_g, d_a_kk, xp.int32(cu_seqlens), max_seqlen, scale, state_v_first)
+                   d_v_new, d_q, d_k, d_v, d_beta, d_g, d_a_kk, xp.index(cu_seqlens), max_seqlen, scale, state_v_first)
     return tuple(map(xp.give, (d_q, d_k, d_v, d_beta, d_g, d_a_kk))) if answer is None else answer
 
 
@@ -134,7 +134,7 @@ def kda_bwd_intra(q, k, gk, beta, d_a_qk, d_a_kk, d_q, d_k, d_beta, d_g, *, cu_s
     max_seqlen = longest(xp, cu_seqlens, max_seqlen)
     results = tuple(xp.like(x) for x in (d_q, d_k, d_beta, d_g))
     answer = xp.call("kda_bwd_intra", handle(library), flags, workspace, q, k, gk, beta, d_a_qk, d_a_kk, d_q, d_k, d_beta,
-                   d_g, *results, xp.int32(cu_seqlens), max_seqlen, safe_gate)
+                   d_g, *results, xp.index(cu_seqlens), max_seqlen, safe_gate)
     return tuple(map(xp.give, results)) if answer is None else answer
 
 
@@ -156,7 +156,7 @@ def kda_gate_bwd(g, d_gk, *, A_log=None, dt_bias=None, lower_bound=None, use_gat
     if A_log is not None or dt_bias is not None:
         partials = xp.fp32(d_gk, (heads * (4 + chunks(d_gk, cu_seqlens) * (width + 4)),))
     answer = xp.call("kda_gate_bwd", handle(library), flags, workspace, g if gate else None, d_gk, d_g, A_log,
-                   bias(dt_bias, d_gk), d_A_log, bias(d_dt_bias, d_gk), partials, xp.int32(cu_seqlens), max_seqlen,
+                   bias(dt_bias, d_gk), d_A_log, bias(d_dt_bias, d_gk), partials, xp.index(cu_seqlens), max_seqlen,
                    gate, lower_bound if gate == 2 else None, suffix_sum)
     return tuple(map(xp.give, (d_g, d_A_log, d_dt_bias))) if answer is None else answer
 
@@ -177,7 +177,7 @@ def kda_qk_bwd(q, k, beta, d_q_heads, d_k_heads, d_beta_heads, *, q_rstd=None, k
     form = beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval)
     raw = (q, k) if use_qk_l2norm_in_kernel else (None, None)
     answer = xp.call("kda_qk_bwd", handle(library), flags, workspace, *raw, q_rstd, k_rstd, beta if form else None,
-                   d_q_heads, d_k_heads, d_beta_heads, d_q, d_k, d_beta, xp.int32(cu_seqlens), max_seqlen,
+                   d_q_heads, d_k_heads, d_beta_heads, d_q, d_k, d_beta, xp.index(cu_seqlens), max_seqlen,
                    use_qk_l2norm_in_kernel, form)
     return tuple(map(xp.give, (d_q, d_k, d_beta))) if answer is None else answer
 

@@ -6,7 +6,7 @@ All take, beside what stands in their docstrings: `library` (a Library, None for
 least as large as select() says and 256-byte aligned; None: torch's allocator is asked). They raise ValueError for a
 shape, dtype, device or value that is not allowed, TypeError for an argument of another kind and RuntimeError for what
 the driver refuses. Where T names tokens, tensors are of [B, T, ...], or of [T, ...] for one sequence; with
-cu_seqlens they are packed, and B is 1.
+cu_seqlens they are packed, and B is 1; cu_seqlens and the like are int32 or int64.
 """
 
 from . import backward
@@ -27,7 +27,7 @@ def attn_fwd(q, k, v, *, causal=False, scale=None, window=(-1, -1), softcap=0.0,
     """Dense attention, forward: softmax(scale q k' + mask) v.
 
     q: [B, Sq, H, D], k and v: [B, Sk, HK, D] with H a multiple of HK; bfloat16, float16, float8_e4m3fn or
-    float8_e5m2, D of 64, 128 or 256. Packed, with cu_seqlens_q and cu_seqlens_k of [B + 1], int32: [rows, H, D];
+    float8_e5m2, D of 64, 128 or 256. Packed, with cu_seqlens_q and cu_seqlens_k of [B + 1]: [rows, H, D];
     max_seqlen_q and max_seqlen_k are then the most rows of any sequence (None: all rows).
     window: keys before and behind a query that count, -1 for all; causal is aligned at the bottom right.
     q_descale, k_descale, v_descale: [B, HK] float32, of 8-bit types alone.
@@ -37,7 +37,7 @@ def attn_fwd(q, k, v, *, causal=False, scale=None, window=(-1, -1), softcap=0.0,
     xp = kind_of(q)
     packed = cu_seqlens_q is not None
     if packed:
-        cu_seqlens_q, cu_seqlens_k = xp.int32(cu_seqlens_q), xp.int32(cu_seqlens_k)
+        cu_seqlens_q, cu_seqlens_k = xp.index(cu_seqlens_q), xp.index(cu_seqlens_k)
         max_seqlen_q = q.shape[0] if max_seqlen_q is None else max_seqlen_q
         max_seqlen_k = k.shape[0] if max_seqlen_k is None else max_seqlen_k
     if out is None:
@@ -61,14 +61,14 @@ def mla_decode(q_nope, q_pe, ckv, kpe, kv_len, page_indices, *, page_indptr=None
     q_nope: [tokens, H, 512], q_pe: [tokens, H, 64] or None, bfloat16 or float16; ckv: [pages, page_size, 512], kpe:
     [pages, page_size, 64] or None, of the same dtype or float8_e4m3fn. kv_len: [batch] int32, rows of each request.
     page_indices: [batch, pages of a request] int32, or with page_indptr of [batch + 1] one list.
-    q_indptr: [batch + 1] int32, where each request's query tokens begin, q_len at most (None: 8); without it every
+    q_indptr: [batch + 1], where each request's query tokens begin, q_len at most (None: 8); without it every
     request has tokens / batch. max_kv_len: the most rows of any request (None: what the page table has room for),
     mean_kv_len: their mean, which the choice goes by (None: max_kv_len). scale None: 1/sqrt(192), DeepSeek's.
     Returns o: [tokens, H, 512], and with return_lse (o, lse), lse of [tokens, H] float32.
     """
     xp = kind_of(q_nope)
     kv_len, page_indices = xp.int32(kv_len), xp.int32(page_indices)
-    page_indptr, q_indptr = xp.int32(page_indptr), xp.int32(q_indptr)
+    page_indptr, q_indptr = xp.index(page_indptr), xp.index(q_indptr)
     batch = kv_len.shape[0]
     if q_len is None:
         q_len = 8 if q_indptr is not None else max(1, q_nope.shape[0] // max(1, batch))
@@ -110,20 +110,33 @@ def la_decode(q, k, v, state, decay, *, slots=None, scale=None, state_v_first=Fa
 def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None, accepted=None, cu_seqlens=None,
                num_tokens=None, scale=None, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
                use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, lower_bound=None, state_v_first=False,
-               write="last", zero_padding=False, out=None, library=None, flags=0, workspace=None):
+               write="last", zero_padding=False, slots_out=None, null_slot=None, out=None, library=None, flags=0,
+               workspace=None):
     """Kimi Delta Attention decode: 1 to 8 tokens a row; the states are updated in place.
 
     q, k: [B, T, H, K], v: [B, T, HV, V] bfloat16 or float16, K = V of 64 or 128; g: [B, T, HV, K] and beta: [B, T, HV]
-    of that dtype or float32; [B, H, K] and so on for one token. With cu_seqlens of [B + 1] int32: [tokens, H, K], of
-    rows of num_tokens at most (None: 8). state: [slots, HV, K, V] float32, or with state_v_first [.., V, K].
+    of that dtype or float32; [B, H, K] and so on for one token. With cu_seqlens of [B + 1]: [tokens, H, K], of
+    rows of num_tokens at most (None: 8). state: [slots, HV, K, V] float32, bfloat16 or float16 (rounded once, where it
+    is written), or with state_v_first [.., V, K]; slots may be apart in memory.
     slots: [B] or [B, columns] int32, accepted: [B] int32: row b begins with the state of slots[b, accepted[b] - 1];
-    a slot outside of the pool marks a padding row. write: "last" (the last state goes back where the first came
-    from), "each" (the one behind token t goes to slots[b, t]) or "none".
+    a slot outside of the pool, or null_slot, marks a padding row. write: "last" (the last state goes back where the
+    first came from), "each" (the one behind token t goes to slots[b, t]) or "none". slots_out: [B] or [B, columns]
+    int32, where states go in place of that.
     The gate: g as it is, with use_gate_in_kernel -exp(A_log) softplus(g + dt_bias), and with lower_bound
     lower_bound sigmoid(exp(A_log) (g + dt_bias)); A_log: [HV], dt_bias: [HV, K] float32. beta: as it is, or by
     sigmoid, twice that with allow_neg_eigval.
     Returns o, as v.
     """
+    return _recurrent_decode("kda_decode", q, k, v, g, beta, state, A_log, _bias(dt_bias, g), slots, accepted,
+                             cu_seqlens, num_tokens, scale, use_qk_l2norm_in_kernel, use_gate_in_kernel,
+                             use_beta_sigmoid_in_kernel, allow_neg_eigval, lower_bound, state_v_first, write,
+                             zero_padding, slots_out, null_slot, out, library, flags, workspace)
+
+
+def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens, num_tokens, scale,
+                      use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
+                      lower_bound, state_v_first, write, zero_padding, slots_out, null_slot, out, library, flags,
+                      workspace):
     xp = kind_of(q)
     if out is None:
         out = xp.like(v)
@@ -131,12 +144,28 @@ def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
         A_log = dt_bias = None
     if write not in _WRITE:
         raise ValueError(f"write is {write!r}; allowed: 'last', 'each', 'none'")
-    answer = xp.call("kda_decode", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
-                   state, xp.int32(slots), xp.int32(accepted), xp.int32(cu_seqlens), num_tokens, scale,
+    answer = xp.call(name, _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, dt_bias, state,
+                   xp.int32(slots), xp.int32(accepted), xp.index(cu_seqlens), num_tokens, scale,
                    lower_bound if use_gate_in_kernel else None, _gate_form(use_gate_in_kernel, lower_bound),
                    _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
-                   _WRITE[write], zero_padding)
+                   _WRITE[write], zero_padding, xp.int32(slots_out), null_slot)
     return xp.give(out) if answer is None else answer
+
+
+def gdn_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None, accepted=None, cu_seqlens=None,
+               num_tokens=None, scale=None, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
+               use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, state_v_first=False, write="last",
+               zero_padding=False, slots_out=None, null_slot=None, out=None, library=None, flags=0, workspace=None):
+    """Gated DeltaNet decode: kda_decode with one gate a token and head, g: [B, T, HV].
+
+    All else is as in kda_decode; with use_gate_in_kernel the gate is -exp(A_log) softplus(g + dt_bias), A_log and
+    dt_bias: [HV] float32.
+    Returns o, as v.
+    """
+    return _recurrent_decode("gdn_decode", q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens,
+                             num_tokens, scale, use_qk_l2norm_in_kernel, use_gate_in_kernel,
+                             use_beta_sigmoid_in_kernel, allow_neg_eigval, None, state_v_first, write, zero_padding,
+                             slots_out, null_slot, out, library, flags, workspace)
 
 
 def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,
@@ -149,7 +178,7 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     q, k: [B, T, H, K], v: [B, T, HV, V] bfloat16 or float16, K = V of 64 or 128, HV a multiple of H; g: [B, T, HV, K]
     and beta: [B, T, HV] of that dtype or float32. Gate, beta and norm: as in kda_decode. safe_gate promises that no
     activated gate is below -5, which is faster; a gate with lower_bound keeps that by itself.
-    cu_seqlens: [N + 1] int32 (int64 is copied to int32 on the device), with B = 1. max_seqlen: the most tokens of
+    cu_seqlens: [N + 1], with B = 1. max_seqlen: the most tokens of
     any sequence; a smaller one cuts sequences short. None: all tokens, where cu_seqlens is on a GPU; the choice is
     better where it is known.
     initial_state: [N, HV, K, V] float32, or with state_v_first [N, HV, V, K]; None: zeros. final_state: where to write
@@ -158,6 +187,16 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     the sequences' chunks one behind the other; B * ceil(T / 64) of them, with cu_seqlens T // 64 + N.
     Returns (o, final_state), o as v; final_state is None where it is neither given nor asked for.
     """
+    return _recurrent_prefill("kda_prefill", q, k, v, g, beta, scale, initial_state, output_final_state,
+                              use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
+                              safe_gate, lower_bound, state_v_first, cu_seqlens, max_seqlen, A_log, _bias(dt_bias, g),
+                              segment_chunks, out, final_state, states, library, flags, workspace)
+
+
+def _recurrent_prefill(name, q, k, v, g, beta, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel,
+                       use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval, safe_gate, lower_bound,
+                       state_v_first, cu_seqlens, max_seqlen, A_log, dt_bias, segment_chunks, out, final_state, states,
+                       library, flags, workspace):
     xp = kind_of(q)
     if out is None:
         out = xp.like(v)
@@ -168,12 +207,28 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     gate = _gate_form(use_gate_in_kernel, lower_bound)
     if not use_gate_in_kernel:
         A_log = dt_bias = None
-    answer = xp.call("kda_prefill", _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, _bias(dt_bias, g),
-                   initial_state, final_state, states, xp.int32(cu_seqlens), max_seqlen, scale,
+    answer = xp.call(name, _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, dt_bias,
+                   initial_state, final_state, states, xp.index(cu_seqlens), max_seqlen, scale,
                    lower_bound if gate == 2 else None, gate,
                    _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
                    bool(safe_gate or gate == 2), segment_chunks)
     return (xp.give(out), xp.give(final_state)) if answer is None else answer
+
+
+def gdn_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,
+                use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
+                allow_neg_eigval=False, state_v_first=False, cu_seqlens=None, max_seqlen=None, A_log=None, dt_bias=None,
+                segment_chunks=0, out=None, final_state=None, states=None, library=None, flags=0, workspace=None):
+    """Gated DeltaNet prefill: kda_prefill with one gate a token and head, g: [B, T, HV], of any size.
+
+    All else is as in kda_prefill; with use_gate_in_kernel the gate is -exp(A_log) softplus(g + dt_bias), A_log and
+    dt_bias: [HV] float32.
+    Returns (o, final_state), o as v; final_state is None where it is neither given nor asked for.
+    """
+    return _recurrent_prefill("gdn_prefill", q, k, v, g, beta, scale, initial_state, output_final_state,
+                              use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
+                              False, None, state_v_first, cu_seqlens, max_seqlen, A_log, dt_bias, segment_chunks, out,
+                              final_state, states, library, flags, workspace)
 
 
 def kda_gate(g, *, A_log=None, dt_bias=None, lower_bound=None, use_gate_in_kernel=True, q=None, k=None,
@@ -194,7 +249,7 @@ def kda_gate(g, *, A_log=None, dt_bias=None, lower_bound=None, use_gate_in_kerne
     if gate == 0:
         A_log = dt_bias = None
     answer = xp.call("kda_gate", _handle(library), flags, workspace, g, gk, A_log, _bias(dt_bias, g), q, k, *norms,
-                   xp.int32(cu_seqlens), max_seqlen, gate, lower_bound if gate == 2 else None)
+                   xp.index(cu_seqlens), max_seqlen, gate, lower_bound if gate == 2 else None)
     if answer is not None:
         return answer
     return xp.give(gk) if q is None else (xp.give(gk), *map(xp.give, norms))
@@ -217,7 +272,7 @@ def kda_chunk_intra(q, k, v, gk, beta, *, scale=None, cu_seqlens=None, max_seqle
         w, u, kg = xp.empty(q, shape), xp.empty(q, shape), xp.empty(q, shape)
         qg = xp.empty(q, shape) if with_qg else None
     answer = xp.call("kda_chunk_intra", _handle(library), flags, workspace, q, k, v, gk, beta, a_qk, a_kk, w, u, kg, qg,
-                   xp.int32(cu_seqlens), max_seqlen, scale, safe_gate)
+                   xp.index(cu_seqlens), max_seqlen, scale, safe_gate)
     return tuple(map(xp.give, (w, u, qg, kg, a_qk, a_kk))) if answer is None else answer
 
 
@@ -234,7 +289,7 @@ def kda_recompute_wu(k, v, beta, A, gk, q=None, *, cu_seqlens=None, max_seqlen=N
     w, u, kg = xp.empty(k, gk.shape), xp.empty(k, gk.shape), xp.empty(k, gk.shape)
     qg = None if q is None else xp.empty(k, gk.shape)
     answer = xp.call("kda_recompute_wu", _handle(library), flags, workspace, q, k, v, gk, beta, A, w, u, kg, qg,
-                   xp.int32(cu_seqlens), max_seqlen)
+                   xp.index(cu_seqlens), max_seqlen)
     return tuple(map(xp.give, (w, u, qg, kg))) if answer is None else answer
 
 
@@ -257,7 +312,7 @@ def kda_chunk_h(kg, w, u, gk, *, initial_state=None, output_final_state=False, c
     v_new = xp.like(u)
     final_state = xp.fp32(kg, (sequences, shape[2], shape[3], shape[3])) if output_final_state else None
     answer = xp.call("kda_chunk_h", _handle(library), flags, workspace, kg, w, u, gk, initial_state, h, v_new,
-                   final_state, xp.int32(cu_seqlens), max_seqlen, state_v_first)
+                   final_state, xp.index(cu_seqlens), max_seqlen, state_v_first)
     return (xp.give(h), xp.give(v_new), xp.give(final_state)) if answer is None else answer
 
 
@@ -274,9 +329,9 @@ def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqle
     if out is None:
         out = xp.like(v_new)
     answer = xp.call("kda_chunk_o", _handle(library), flags, workspace, q, v_new, gk, a_qk, h, out,
-                   xp.int32(cu_seqlens), max_seqlen, scale, state_v_first)
+                   xp.index(cu_seqlens), max_seqlen, scale, state_v_first)
     return xp.give(out) if answer is None else answer
 
 
-ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, kda_gate, kda_chunk_intra,
-                               kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}
+ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode, gdn_prefill,
+                               kda_gate, kda_chunk_intra, kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}

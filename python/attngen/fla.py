@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""attngen as a backend of flash-linear-attention (fla 0.6 or newer): `attngen.fla.register()`.
+"""attngen as a backend of flash-linear-attention (fla 0.6 or newer, and 0.5.2): `attngen.fla.register()`.
 
 FLA asks the backends of a dispatched function in the order of their priorities; a verifier accepts a call or gives a
 reason why it does not, which FLA logs once at level INFO and which `declined` keeps. What is not served goes the way
@@ -7,12 +7,12 @@ that it would have gone without attngen. FLA_ATTNGEN=0 turns the backend off.
 """
 
 import torch
-from fla.backends import BaseBackend
-from fla.backends import register as _register
 
 from . import _fla_backward, backward, families
 from ._fla_checks import (KERNEL_DTYPES, LOG2E, alike, bias, chunk, declined, device, flat, fp32, gate, gradients,
-                          longest, need, output, served, side, tensors, verifier, whole, zeros)
+                          head_gate, longest, need, output, served, side, tensors, verifier, whole, zeros)
+from ._fla_registry import BaseBackend, of_function
+from ._fla_registry import register as _register
 
 __all__ = ["declined", "register", "served"]
 
@@ -73,6 +73,49 @@ class Prefill(_Backend):
             with torch.no_grad():
                 result = families.kda_prefill(q, k, v, g, beta, out=output(v, cu_seqlens), **options)
         served["chunk_kda"] += 1
+        return result
+
+
+class Gdn(_Backend):
+    """chunk_gated_delta_rule on gdn_prefill. (fused_recurrent_gated_delta_rule asks no backend.)"""
+
+    @verifier
+    def chunk_gated_delta_rule_verifier(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False,
+                                        use_qk_l2norm_in_kernel=False, use_beta_sigmoid_in_kernel=False,
+                                        allow_neg_eigval=False, state_v_first=False, cu_seqlens=None,
+                                        cu_seqlens_cpu=None, chunk_indices=None, cp_context=None, *,
+                                        use_gate_in_kernel=False, A_log=None, dt_bias=None, chunk_size=64, **others):
+        need(not others, f"attngen does not know {', '.join(others)}")
+        alike(q, k)
+        tensors(q, v, q.shape[-1], k, g, beta, initial_state, A_log, dt_bias)
+        need(v.shape[2] % q.shape[2] == 0 and g.shape == v.shape[:3] and beta.shape == v.shape[:3],
+             "attngen needs g and beta of [B, T, HV]")
+        side("g", g, q.dtype)
+        side("beta", beta, q.dtype)
+        chunk(chunk_size)
+        need(cp_context is None, "attngen does not serve context parallelism across devices")
+        need(not allow_neg_eigval or use_beta_sigmoid_in_kernel, "allow_neg_eigval goes with beta's sigmoid")
+        need(cu_seqlens is None or q.shape[0] == 1, "with cu_seqlens the batch is 1")
+        sequences = q.shape[0] if cu_seqlens is None else cu_seqlens.numel() - 1
+        need(initial_state is None or initial_state.shape == (sequences, v.shape[2], q.shape[3], q.shape[3]),
+             "attngen needs an initial state for each sequence")
+        fp32("initial_state", initial_state)
+        if use_gate_in_kernel:
+            head_gate(g, A_log, dt_bias)
+
+    def chunk_gated_delta_rule(self, q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False,
+                               use_qk_l2norm_in_kernel=False, use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False,
+                               state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, chunk_indices=None,
+                               cp_context=None, *, use_gate_in_kernel=False, A_log=None, dt_bias=None, chunk_size=64):
+        q, k, v, g, beta, initial_state = whole(q, k, v, g, beta, initial_state)
+        with torch.no_grad():
+            result = families.gdn_prefill(
+                q, k, v, g, beta, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
+                use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel, use_gate_in_kernel=use_gate_in_kernel,
+                use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel, allow_neg_eigval=allow_neg_eigval,
+                state_v_first=state_v_first, cu_seqlens=cu_seqlens, max_seqlen=longest(cu_seqlens, cu_seqlens_cpu),
+                A_log=flat(A_log), dt_bias=flat(dt_bias), out=output(v, cu_seqlens))
+        served["chunk_gated_delta_rule"] += 1
         return result
 
 
@@ -266,13 +309,21 @@ def _row_tokens(q, cu_seqlens, indices):
     return q.shape[1]
 
 
+class KdaOfOneRegistry(Prefill, Kda):
+    """Where functions have no registry of their own, chunk_kda stands in its operation's."""
+
+
 def register():
     """Registers the backends with FLA. Calls that are served count in `served`, declined ones stand in `declined`."""
-    from fla.modules.norm.l2norm import l2norm_bwd
-    from fla.ops.kda import chunk_kda
+    if of_function:
+        from fla.modules.norm.l2norm import l2norm_bwd
+        from fla.ops.kda import chunk_kda
 
-    _register(chunk_kda)(Prefill)
-    _register(l2norm_bwd)(Norm)
-    _register("kda")(Kda)
+        _register(chunk_kda)(Prefill)
+        _register(l2norm_bwd)(Norm)
+    else:
+        _register("modules")(Norm)
+    _register("gated_delta_rule")(Gdn)
+    _register("kda")(Kda if of_function else KdaOfOneRegistry)
     _register("common")(Common)
     _register("gla")(Gla)

@@ -31,7 +31,7 @@ def fwd(q, k, v, g, beta, scale, out, A_log, dt_bias, lower_bound, initial_state
     q, k, v, g: [B, T, H, 128] bfloat16 and beta: [B, T, H] logits; A_log: [H], dt_bias: [H, 128] float32; lower_bound:
     -5 to below 0; initial_state, final_state: [N, H, 128, 128] bfloat16 or float32, [V, K]; cu_seqlens: [N + 1] int64
     or int32.
-    bfloat16 states and int64 cu_seqlens are copied on the device, in float32 and int32. Checkpoints are not served.
+    bfloat16 states are copied on the device, in float32. Checkpoints are not served.
     """
     import torch
 

@@ -170,6 +170,7 @@ static const struct {
     {kDLFloat, 16, GEN_DTYPE_FP16, "float16"},
     {kDLFloat, 32, GEN_DTYPE_FP32, "float32"},
     {kDLInt, 32, GEN_DTYPE_INT32, "int32"},
+    {kDLInt, 64, GEN_DTYPE_INT64, "int64"},
     {kDLFloat8_e4m3fn, 8, GEN_DTYPE_E4M3, "float8_e4m3fn"},
     {kDLFloat8_e5m2, 8, GEN_DTYPE_E5M2, "float8_e5m2"},
 };
@@ -362,6 +363,24 @@ const DLTensor *ffi_optional(struct ffi_call *call, const char *name, const char
                  : tokens ? " behind its tokens"
                           : " in its last dimension");
     return call->failed ? NULL : t;
+}
+
+const DLTensor *ffi_index(struct ffi_call *call, const char *name, const char *shape)
+{
+    const DLTensor *t = ffi_optional(call, name, shape, FFI_INDEX);
+    if (ffi_index_64(t))
+        call->index_dtype = GEN_INDEX_INT64;
+    return t;
+}
+
+const int32_t *ffi_index_32(const DLTensor *list)
+{
+    return list && ffi_dtype(list) == GEN_DTYPE_INT32 ? ffi_data(list) : NULL;
+}
+
+const int64_t *ffi_index_64(const DLTensor *list)
+{
+    return list && ffi_dtype(list) == GEN_DTYPE_INT64 ? ffi_data(list) : NULL;
 }
 
 const DLTensor *ffi_tensor(struct ffi_call *call, const char *name, const char *shape,

@@ -65,8 +65,8 @@ static void read_attn(struct ffi_call *call, struct attn *in)
     in->o = ffi_tensor(call, "o", varlen ? "thd" : "bthd",
                        in->q && same & FFI_16_BITS ? same : FFI_16_BITS);
     in->lse = ffi_optional(call, "lse", varlen ? "ht" : "bht", FFI_FP32);
-    in->cu_q = ffi_optional(call, "cu_seqlens_q", "=n", FFI_INT32);
-    in->cu_k = ffi_optional(call, "cu_seqlens_k", "=n", FFI_INT32);
+    in->cu_q = ffi_index(call, "cu_seqlens_q", "=n");
+    in->cu_k = ffi_index(call, "cu_seqlens_k", "=n");
     in->most_q = ffi_int32(call, "max_seqlen_q", 0, MOST_LEN, 0);
     in->most_k = ffi_int32(call, "max_seqlen_k", 0, MOST_LEN, 0);
     const int64_t width = ffi_dim(call, 'd');
@@ -100,8 +100,10 @@ static gen_attn_fwd_args attn_args(struct ffi_call *call, const struct attn *in)
         .v = ffi_data(in->v),
         .o = ffi_data(in->o),
         .lse = ffi_data(in->lse),
-        .cu_seqlens_q = ffi_data(in->cu_q),
-        .cu_seqlens_k = ffi_data(in->cu_k),
+        .cu_seqlens_q = ffi_index_32(in->cu_q),
+        .cu_seqlens_q_64 = ffi_index_64(in->cu_q),
+        .cu_seqlens_k = ffi_index_32(in->cu_k),
+        .cu_seqlens_k_64 = ffi_index_64(in->cu_k),
         .q_batch_stride = q.batch,
         .q_row_stride = q.row,
         .q_head_stride = q.head,
@@ -154,6 +156,7 @@ int __tvm_ffi_attn_fwd(void *handle, const TVMFFIAny *args, int32_t num_args, TV
         .varlen = in.varlen,
         .softcap = in.softcap > 0 || in.softcap < 0,
         .o_dtype = ffi_dtype(in.o),
+        .index_dtype = call.index_dtype,
     };
     const gen_attn_fwd_args a = attn_args(&call, &in);
     return ffi_run(&call, &problem.base, &a.base);
@@ -203,8 +206,8 @@ static void read_mla(struct ffi_call *call, struct mla *in)
     /* With page_indptr, the next argument but one, pages are in one list. */
     const bool listed = call->args[call->next + 1].type_index != kTVMFFINone;
     in->pages = ffi_tensor(call, "page_indices", listed ? "=l" : "bw", FFI_INT32);
-    in->page_indptr = ffi_optional(call, "page_indptr", "=i", FFI_INT32);
-    in->q_indptr = ffi_optional(call, "q_indptr", "=j", FFI_INT32);
+    in->page_indptr = ffi_index(call, "page_indptr", "=i");
+    in->q_indptr = ffi_index(call, "q_indptr", "=j");
     in->q_len = ffi_int32(call, "q_len", 1, 1024, 1);
     in->mean = ffi_int32(call, "mean_kv_len", 0, MOST_LEN, 0);
     in->most = ffi_int32(call, "max_kv_len", 1, MOST_LEN, 1);
@@ -232,8 +235,10 @@ static gen_mla_decode_args mla_args(struct ffi_call *call, const struct mla *in)
         .lse = ffi_data(in->lse),
         .kv_len = ffi_data(in->kv_len),
         .page_indices = ffi_data(in->pages),
-        .page_indptr = ffi_data(in->page_indptr),
-        .q_indptr = ffi_data(in->q_indptr),
+        .page_indptr = ffi_index_32(in->page_indptr),
+        .page_indptr_64 = ffi_index_64(in->page_indptr),
+        .q_indptr = ffi_index_32(in->q_indptr),
+        .q_indptr_64 = ffi_index_64(in->q_indptr),
         .q_nope_token_stride = q.row,
         .q_nope_head_stride = q.head,
         .q_pe_token_stride = q_pe.row,
@@ -280,6 +285,7 @@ int __tvm_ffi_mla_decode(void *handle, const TVMFFIAny *args, int32_t num_args, 
         .dtype = ffi_dtype(in.q_nope),
         .cache = ffi_dtype(in.ckv) == GEN_DTYPE_E4M3 ? GEN_MLA_CACHE_E4M3 : GEN_MLA_CACHE_SAME,
         .causal = in.causal,
+        .index_dtype = call.index_dtype,
     };
     const gen_mla_decode_args a = mla_args(&call, &in);
     return ffi_run(&call, &problem.base, &a.base);

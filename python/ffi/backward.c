@@ -95,6 +95,7 @@ static gen_kda_bwd_args args_of(struct ffi_call *call, const struct backward *in
         .A_log = ffi_data(in->a_log),
         .dt_bias = ffi_data(in->dt_bias),
         .cu_seqlens = in->sequences.cu_seqlens,
+        .cu_seqlens_64 = in->sequences.cu_seqlens_64,
         .initial_state = ffi_data(in->initial),
         .states = ffi_data(in->states),
         .d_o = ffi_data(in->d_o),
@@ -152,6 +153,7 @@ int __tvm_ffi_kda_bwd(void *handle, const TVMFFIAny *args, int32_t num_args, TVM
         .beta_dtype = ffi_dtype(in.beta),
         .safe_gate = in.safe,
         .keep = in.states != NULL,
+        .index_dtype = in.sequences.index_dtype,
     };
     const gen_kda_bwd_args a = args_of(&call, &in);
     return ffi_run(&call, &problem.base, &a.base);

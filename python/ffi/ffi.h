@@ -24,6 +24,7 @@
 #define FFI_16_BITS (1u << GEN_DTYPE_BF16 | 1u << GEN_DTYPE_FP16)
 #define FFI_FP32 (1u << GEN_DTYPE_FP32)
 #define FFI_INT32 (1u << GEN_DTYPE_INT32)
+#define FFI_INDEX (1u << GEN_DTYPE_INT32 | 1u << GEN_DTYPE_INT64)
 #define FFI_8_BITS (1u << GEN_DTYPE_E4M3 | 1u << GEN_DTYPE_E5M2)
 
 /* Optional numbers: None reads as these. */
@@ -42,6 +43,7 @@ struct ffi_call {
     char device_name[64]; /* with FFI_SELECT and FFI_EXPLAIN; empty: that of the tensors */
     DLDevice device;      /* of the tensors */
     const char *device_from;
+    int32_t index_dtype;       /* enum gen_index_dtype: INT64 where a list of indices has that */
     int64_t dims[26];          /* sizes by the letters of shapes; -1: not known yet */
     const char *dims_from[26]; /* the argument that told */
 };
@@ -88,6 +90,11 @@ const DLTensor *ffi_tensor(struct ffi_call *call, const char *name, const char *
 const DLTensor *ffi_optional(struct ffi_call *call, const char *name, const char *shape,
                              uint32_t dtypes);
 
+/* The same of a list of indices, of int32 or int64; one of its pointers is where it is. */
+const DLTensor *ffi_index(struct ffi_call *call, const char *name, const char *shape);
+const int32_t *ffi_index_32(const DLTensor *list);
+const int64_t *ffi_index_64(const DLTensor *list);
+
 /* Dimensions of the next argument, or -1 where it is no tensor. */
 int ffi_next_rank(const struct ffi_call *call);
 
@@ -112,8 +119,10 @@ int64_t ffi_elements(const DLTensor *tensor);
 /* Sequences, as KDA's problems have them. */
 struct ffi_sequences {
     int32_t batch, seq_len, num_tokens;
-    const int32_t *cu_seqlens; /* NULL: all have seq_len tokens */
-    int64_t chunks;            /* of 64 tokens, at most */
+    const int32_t *cu_seqlens;    /* both NULL: all have seq_len tokens */
+    const int64_t *cu_seqlens_64; /* in its place */
+    int32_t index_dtype;
+    int64_t chunks; /* of 64 tokens, at most */
 };
 
 /* What the tokens and cu_seqlens say; `most` tokens of a sequence, or FFI_NO_INT. */

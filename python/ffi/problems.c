@@ -13,6 +13,8 @@
 #include <attngen/kda_chunk_h.h>
 #include <attngen/kda_chunk_intra.h>
 #include <attngen/kda_chunk_o.h>
+#include <attngen/gdn_decode.h>
+#include <attngen/gdn_prefill.h>
 #include <attngen/kda_decode.h>
 #include <attngen/kda_gate.h>
 #include <attngen/kda_gate_bwd.h>
@@ -49,13 +51,18 @@ struct family {
     {                                    \
 #field, offsetof(type, field), 0 \
     }
+#define INDEX(type)                             \
+    {                                           \
+        "index", offsetof(type, index_dtype), 0 \
+    }
 #define STAGE_FIELDS                                                                      \
     {                                                                                     \
         F(gen_kda_stage_problem, batch), F(gen_kda_stage_problem, seq_len),               \
             F(gen_kda_stage_problem, num_tokens), F(gen_kda_stage_problem, num_qk_heads), \
             F(gen_kda_stage_problem, num_v_heads), F(gen_kda_stage_problem, head_dim),    \
             F(gen_kda_stage_problem, dtype), F(gen_kda_stage_problem, gate_dtype),        \
-            F(gen_kda_stage_problem, beta_dtype), F(gen_kda_stage_problem, safe_gate)     \
+            F(gen_kda_stage_problem, beta_dtype), F(gen_kda_stage_problem, safe_gate),    \
+            INDEX(gen_kda_stage_problem)                                                  \
     }
 #define STAGE(name, tag)                                       \
     {                                                          \
@@ -78,7 +85,8 @@ static const struct family families[] = {
       {"window_right", offsetof(gen_attn_fwd_problem, right_window), 1},
       F(gen_attn_fwd_problem, varlen),
       F(gen_attn_fwd_problem, softcap),
-      F(gen_attn_fwd_problem, o_dtype)}},
+      F(gen_attn_fwd_problem, o_dtype),
+      INDEX(gen_attn_fwd_problem)}},
     {"mla_decode",
      GEN_MLA_DECODE,
      sizeof(gen_mla_decode_problem),
@@ -86,7 +94,8 @@ static const struct family families[] = {
       F(gen_mla_decode_problem, q_len), F(gen_mla_decode_problem, kv_len),
       F(gen_mla_decode_problem, max_kv_len), F(gen_mla_decode_problem, page_size),
       F(gen_mla_decode_problem, rope_dim), F(gen_mla_decode_problem, dtype),
-      F(gen_mla_decode_problem, cache), F(gen_mla_decode_problem, causal)}},
+      F(gen_mla_decode_problem, cache), F(gen_mla_decode_problem, causal),
+      INDEX(gen_mla_decode_problem)}},
     {"la_decode",
      GEN_LA_DECODE,
      sizeof(gen_la_decode_problem),
@@ -107,7 +116,12 @@ static const struct family families[] = {
       F(gen_kda_decode_problem, dtype),
       F(gen_kda_decode_problem, gate_dtype),
       F(gen_kda_decode_problem, beta_dtype),
-      {"layout", offsetof(gen_kda_decode_problem, state_layout), 0}}},
+      {"layout", offsetof(gen_kda_decode_problem, state_layout), 0},
+      INDEX(gen_kda_decode_problem),
+      F(gen_kda_decode_problem, state_dtype),
+      F(gen_kda_decode_problem, ring_len),
+      F(gen_kda_decode_problem, ring_size),
+      F(gen_kda_decode_problem, ring_dtype)}},
     {"kda_prefill",
      GEN_KDA_PREFILL,
      sizeof(gen_kda_prefill_problem),
@@ -116,7 +130,30 @@ static const struct family families[] = {
       F(gen_kda_prefill_problem, num_v_heads), F(gen_kda_prefill_problem, head_dim),
       F(gen_kda_prefill_problem, dtype), F(gen_kda_prefill_problem, gate_dtype),
       F(gen_kda_prefill_problem, beta_dtype), F(gen_kda_prefill_problem, safe_gate),
-      F(gen_kda_prefill_problem, segment_chunks)}},
+      F(gen_kda_prefill_problem, segment_chunks), INDEX(gen_kda_prefill_problem)}},
+    {"gdn_decode",
+     GEN_GDN_DECODE,
+     sizeof(gen_gdn_decode_problem),
+     {F(gen_gdn_decode_problem, batch),
+      F(gen_gdn_decode_problem, num_tokens),
+      F(gen_gdn_decode_problem, num_qk_heads),
+      F(gen_gdn_decode_problem, num_v_heads),
+      F(gen_gdn_decode_problem, head_dim),
+      F(gen_gdn_decode_problem, dtype),
+      F(gen_gdn_decode_problem, gate_dtype),
+      F(gen_gdn_decode_problem, beta_dtype),
+      {"layout", offsetof(gen_gdn_decode_problem, state_layout), 0},
+      INDEX(gen_gdn_decode_problem),
+      F(gen_gdn_decode_problem, state_dtype)}},
+    {"gdn_prefill",
+     GEN_GDN_PREFILL,
+     sizeof(gen_gdn_prefill_problem),
+     {F(gen_gdn_prefill_problem, batch), F(gen_gdn_prefill_problem, seq_len),
+      F(gen_gdn_prefill_problem, num_tokens), F(gen_gdn_prefill_problem, num_qk_heads),
+      F(gen_gdn_prefill_problem, num_v_heads), F(gen_gdn_prefill_problem, head_dim),
+      F(gen_gdn_prefill_problem, dtype), F(gen_gdn_prefill_problem, gate_dtype),
+      F(gen_gdn_prefill_problem, beta_dtype), F(gen_gdn_prefill_problem, safe_gate),
+      F(gen_gdn_prefill_problem, segment_chunks), INDEX(gen_gdn_prefill_problem)}},
     STAGE("kda_gate", GEN_KDA_GATE),
     STAGE("kda_chunk_intra", GEN_KDA_CHUNK_INTRA),
     STAGE("kda_recompute_wu", GEN_KDA_RECOMPUTE_WU),
@@ -130,7 +167,7 @@ static const struct family families[] = {
       F(gen_kda_bwd_problem, num_v_heads), F(gen_kda_bwd_problem, head_dim),
       F(gen_kda_bwd_problem, dtype), F(gen_kda_bwd_problem, gate_dtype),
       F(gen_kda_bwd_problem, beta_dtype), F(gen_kda_bwd_problem, safe_gate),
-      F(gen_kda_bwd_problem, keep)}},
+      F(gen_kda_bwd_problem, keep), INDEX(gen_kda_bwd_problem)}},
     STAGE("kda_bwd_dav", GEN_KDA_BWD_DAV),
     STAGE("kda_bwd_dhu", GEN_KDA_BWD_DHU),
     STAGE("kda_bwd_wy", GEN_KDA_BWD_WY),

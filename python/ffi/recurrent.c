@@ -1,6 +1,9 @@
-/* la_decode, kda_decode and kda_prefill: operators on states. */
+/* la_decode, kda_decode, kda_prefill and their like with a gate a head, gdn_decode and gdn_prefill:
+ * operators on states. */
 #include "stages.h"
 
+#include <attngen/gdn_decode.h>
+#include <attngen/gdn_prefill.h>
 #include <attngen/kda_decode.h>
 #include <attngen/kda_prefill.h>
 #include <attngen/la_decode.h>
@@ -11,6 +14,10 @@ int FFI_EXPORT __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t 
 int FFI_EXPORT __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args,
                                     TVMFFIAny *result);
 int FFI_EXPORT __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args,
+                                     TVMFFIAny *result);
+int FFI_EXPORT __tvm_ffi_gdn_decode(void *handle, const TVMFFIAny *args, int32_t num_args,
+                                    TVMFFIAny *result);
+int FFI_EXPORT __tvm_ffi_gdn_prefill(void *handle, const TVMFFIAny *args, int32_t num_args,
                                      TVMFFIAny *result);
 
 static void check_square(struct ffi_call *call, const char *what)
@@ -79,23 +86,25 @@ int __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t num_args, T
     return ffi_run(&call, &problem.base, &a.base);
 }
 
-/* What kda_decode and kda_prefill begin with, in this order. */
+/* What kda_decode and kda_prefill begin with, in this order; gdn_decode and gdn_prefill, too, whose
+ * gates are a number a token and head (`scalar`). */
 struct kda_inputs {
+    bool scalar;
     const DLTensor *q, *k, *v, *g, *beta, *o, *a_log, *dt_bias;
 };
 
-static struct kda_inputs kda_inputs(struct ffi_call *call)
+static struct kda_inputs kda_inputs(struct ffi_call *call, bool scalar)
 {
-    struct kda_inputs in;
+    struct kda_inputs in = {.scalar = scalar};
     in.q = ffi_tensor(call, "q", "*hd", FFI_16_BITS);
     const uint32_t same = ffi_dtype_bit(in.q);
     in.k = ffi_tensor(call, "k", "*hd", same);
     in.v = ffi_tensor(call, "v", "*vd", same);
-    in.g = ffi_tensor(call, "g", "*vd", same | FFI_FP32);
+    in.g = ffi_tensor(call, "g", scalar ? "*v" : "*vd", same | FFI_FP32);
     in.beta = ffi_tensor(call, "beta", "*v", same | FFI_FP32);
     in.o = ffi_tensor(call, "o", "*vd", same);
     in.a_log = ffi_optional(call, "A_log", "=v", FFI_FP32);
-    in.dt_bias = ffi_optional(call, "dt_bias", "=vd", FFI_FP32);
+    in.dt_bias = ffi_optional(call, "dt_bias", scalar ? "=v" : "=vd", FFI_FP32);
     return in;
 }
 
@@ -113,9 +122,9 @@ static int32_t slots_stride(struct ffi_call *call, const DLTensor *slots)
 
 struct decode {
     struct kda_inputs kda;
-    const DLTensor *state, *slots, *accepted, *cu_seqlens;
+    const DLTensor *state, *slots, *accepted, *cu_seqlens, *slots_out;
     float scale, lower_bound;
-    int32_t gate_form, beta_form, write;
+    int32_t gate_form, beta_form, write, null_slot;
     bool qk_l2norm, v_first, zero;
 };
 
@@ -137,21 +146,22 @@ static void count_rows(struct ffi_call *call, const struct decode *in, int64_t m
         ffi_set_dim(call, 'm', rows ? ffi_dim(call, 't') : 1, "q");
     }
     const int64_t rows = ffi_dim(call, 'r');
-    if (rows < 0 || ((in->slots || in->accepted) && ffi_dim(call, 'n') != rows))
+    if (rows < 0 || ((in->slots || in->accepted || in->slots_out) && ffi_dim(call, 'n') != rows))
         ffi_fail(call, "ValueError", "%s has %" PRId64 " rows; %" PRId64 " are wanted",
-                 in->slots      ? "slots"
-                 : in->accepted ? "accepted"
-                                : "cu_seqlens",
+                 in->slots       ? "slots"
+                 : in->accepted  ? "accepted"
+                 : in->slots_out ? "slots_out"
+                                 : "cu_seqlens",
                  ffi_dim(call, 'n'), rows);
 }
 
-static void read_decode(struct ffi_call *call, struct decode *in)
+static void read_decode(struct ffi_call *call, bool scalar, struct decode *in)
 {
-    in->kda = kda_inputs(call);
-    in->state = ffi_tensor(call, "state", "=svde", FFI_FP32);
+    in->kda = kda_inputs(call, scalar);
+    in->state = ffi_tensor(call, "state", "svde", FFI_FP32 | FFI_16_BITS);
     in->slots = ffi_optional(call, "slots", ffi_next_rank(call) == 1 ? "=n" : "nc", FFI_INT32);
     in->accepted = ffi_optional(call, "accepted", "=n", FFI_INT32);
-    in->cu_seqlens = ffi_optional(call, "cu_seqlens", "=u", FFI_INT32);
+    in->cu_seqlens = ffi_index(call, "cu_seqlens", "=u");
     const int64_t most = ffi_optional_int(call, "num_tokens");
     in->scale = ffi_float(call, "scale", ffi_usual_scale(call));
     in->lower_bound = ffi_float(call, "lower_bound", 0);
@@ -161,15 +171,42 @@ static void read_decode(struct ffi_call *call, struct decode *in)
     in->v_first = ffi_bool(call, "state_v_first");
     in->write = ffi_int32(call, "write", 0, 2, 0);
     in->zero = ffi_bool(call, "zero_padding");
+    in->slots_out =
+        ffi_optional(call, "slots_out", ffi_next_rank(call) == 1 ? "=n" : "nw", FFI_INT32);
+    /* The slot's number; the library wants one more, and 0 for none. */
+    in->null_slot = ffi_int32(call, "null_slot", -1, INT32_MAX - 1, -1) + 1;
     check_square(call, "state");
     count_rows(call, in, most);
 }
 
-static gen_kda_decode_args decode_args(struct ffi_call *call, const struct decode *in)
+/* From slot to slot of a pool [slots, heads, K, V], whose slots may be apart. */
+static int64_t pool_stride(struct ffi_call *call, const DLTensor *state)
+{
+    if (call->failed)
+        return 0;
+    const int64_t head = state->shape[2] * state->shape[3], slot = state->shape[1] * head;
+    if ((state->shape[2] > 1 && ffi_stride(state, 2) != state->shape[3]) ||
+        (state->shape[1] > 1 && ffi_stride(state, 1) != head)) {
+        ffi_fail(call, "ValueError", "state's heads are not contiguous within a slot");
+        return 0;
+    }
+    const int64_t stride = state->shape[0] > 1 ? ffi_stride(state, 0) : slot;
+    return stride == slot ? 0 : stride;
+}
+
+static int32_t state_dtype(const DLTensor *state)
+{
+    const int32_t dtype = ffi_dtype(state);
+    return dtype == GEN_DTYPE_FP32   ? GEN_STATE_FP32
+           : dtype == GEN_DTYPE_FP16 ? GEN_STATE_FP16
+                                     : GEN_STATE_BF16;
+}
+
+static gen_kda_decode_args decode_args(struct ffi_call *call, uint32_t tag, const struct decode *in)
 {
     const struct kda_inputs *kda = &in->kda;
     return (gen_kda_decode_args){
-        .base = {sizeof(gen_kda_decode_args), GEN_KDA_DECODE},
+        .base = {sizeof(gen_kda_decode_args), tag},
         .q = ffi_data(kda->q),
         .k = ffi_data(kda->k),
         .v = ffi_data(kda->v),
@@ -181,16 +218,21 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, const struct decod
         .state = ffi_data(in->state),
         .slots = ffi_data(in->slots),
         .accepted = ffi_data(in->accepted),
-        .cu_seqlens = ffi_data(in->cu_seqlens),
+        .cu_seqlens = ffi_index_32(in->cu_seqlens),
+        .cu_seqlens_64 = ffi_index_64(in->cu_seqlens),
         .q_stride = ffi_token_stride(call, kda->q, "q", 2),
         .k_stride = ffi_token_stride(call, kda->k, "k", 2),
         .v_stride = ffi_token_stride(call, kda->v, "v", 2),
-        .g_stride = ffi_token_stride(call, kda->g, "g", 2),
+        .g_stride = ffi_token_stride(call, kda->g, "g", kda->scalar ? 1 : 2),
         .beta_stride = ffi_token_stride(call, kda->beta, "beta", 1),
         .o_stride = ffi_token_stride(call, kda->o, "o", 2),
         .total_tokens = in->cu_seqlens ? ffi_size(call, 'a') : 0,
         .num_slots = ffi_size(call, 's'),
         .slots_stride = slots_stride(call, in->slots),
+        .slots_out = ffi_data(in->slots_out),
+        .slots_out_stride = slots_stride(call, in->slots_out),
+        .null_slot = in->null_slot,
+        .state_stride = pool_stride(call, in->state),
         .write = in->write,
         .gate_form = in->gate_form,
         .beta_form = in->beta_form,
@@ -203,21 +245,21 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, const struct decod
 
 /* kda_decode(library, flags, workspace, q, k, v, g, beta, o, A_log, dt_bias, state, slots,
  *            accepted, cu_seqlens, num_tokens, scale, lower_bound, gate_form, beta_form, qk_l2norm,
- *            state_v_first, write, zero_padding)
+ *            state_v_first, write, zero_padding, slots_out, null_slot)
  * q is of [rows, tokens of each, ...], or with cu_seqlens of [tokens, ...], of which a row has
  * num_tokens at most. */
-int __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
+static int run_decode(const char *name, uint32_t tag, const TVMFFIAny *args, int32_t num_args,
+                      TVMFFIAny *result)
 {
-    (void)handle;
     struct ffi_call call;
     struct decode in;
-    if (!ffi_begin(&call, "kda_decode", args, num_args, 21, result))
+    if (!ffi_begin(&call, name, args, num_args, 23, result))
         return -1;
-    read_decode(&call, &in);
+    read_decode(&call, tag == GEN_GDN_DECODE, &in);
     if (call.failed)
         return -1;
     const gen_kda_decode_problem problem = {
-        .base = {sizeof problem, GEN_KDA_DECODE, call.flags, 0},
+        .base = {sizeof problem, tag, call.flags, 0},
         .batch = ffi_size(&call, 'r'),
         .num_tokens = ffi_size(&call, 'm'),
         .num_qk_heads = ffi_size(&call, 'h'),
@@ -227,9 +269,26 @@ int __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args, 
         .gate_dtype = ffi_dtype(in.kda.g),
         .beta_dtype = ffi_dtype(in.kda.beta),
         .state_layout = in.v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
+        .index_dtype = call.index_dtype,
+        .state_dtype = state_dtype(in.state),
     };
-    const gen_kda_decode_args a = decode_args(&call, &in);
+    const gen_kda_decode_args a = decode_args(&call, tag, &in);
+    if (call.failed)
+        return -1;
     return ffi_run(&call, &problem.base, &a.base);
+}
+
+int __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
+{
+    (void)handle;
+    return run_decode("kda_decode", GEN_KDA_DECODE, args, num_args, result);
+}
+
+/* The same, g of [rows, tokens of each, heads], dt_bias of [heads]. */
+int __tvm_ffi_gdn_decode(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
+{
+    (void)handle;
+    return run_decode("gdn_decode", GEN_GDN_DECODE, args, num_args, result);
 }
 
 struct prefill {
@@ -241,9 +300,9 @@ struct prefill {
     bool qk_l2norm, v_first, safe;
 };
 
-static void read_prefill(struct ffi_call *call, struct prefill *in)
+static void read_prefill(struct ffi_call *call, bool scalar, struct prefill *in)
 {
-    in->kda = kda_inputs(call);
+    in->kda = kda_inputs(call, scalar);
     const uint32_t same = ffi_dtype_bit(in->kda.q);
     in->initial = ffi_optional(call, "initial_state", "=nvde", FFI_FP32);
     in->final = ffi_optional(call, "final_state", "=nvde", FFI_FP32);
@@ -270,11 +329,12 @@ static void read_prefill(struct ffi_call *call, struct prefill *in)
                  ffi_dim(call, 'c'), s->chunks);
 }
 
-static gen_kda_prefill_args prefill_args(struct ffi_call *call, const struct prefill *in)
+static gen_kda_prefill_args prefill_args(struct ffi_call *call, uint32_t tag,
+                                         const struct prefill *in)
 {
     const struct kda_inputs *kda = &in->kda;
     return (gen_kda_prefill_args){
-        .base = {sizeof(gen_kda_prefill_args), GEN_KDA_PREFILL},
+        .base = {sizeof(gen_kda_prefill_args), tag},
         .q = ffi_data(kda->q),
         .k = ffi_data(kda->k),
         .v = ffi_data(kda->v),
@@ -283,6 +343,7 @@ static gen_kda_prefill_args prefill_args(struct ffi_call *call, const struct pre
         .A_log = ffi_data(kda->a_log),
         .dt_bias = ffi_data(kda->dt_bias),
         .cu_seqlens = in->sequences.cu_seqlens,
+        .cu_seqlens_64 = in->sequences.cu_seqlens_64,
         .initial_state = ffi_data(in->initial),
         .final_state = ffi_data(in->final),
         .o = ffi_data(kda->o),
@@ -290,7 +351,7 @@ static gen_kda_prefill_args prefill_args(struct ffi_call *call, const struct pre
         .q_stride = ffi_token_stride(call, kda->q, "q", 2),
         .k_stride = ffi_token_stride(call, kda->k, "k", 2),
         .v_stride = ffi_token_stride(call, kda->v, "v", 2),
-        .g_stride = ffi_token_stride(call, kda->g, "g", 2),
+        .g_stride = ffi_token_stride(call, kda->g, "g", kda->scalar ? 1 : 2),
         .beta_stride = ffi_token_stride(call, kda->beta, "beta", 1),
         .o_stride = ffi_token_stride(call, kda->o, "o", 2),
         .scale = in->scale,
@@ -305,18 +366,18 @@ static gen_kda_prefill_args prefill_args(struct ffi_call *call, const struct pre
 /* kda_prefill(library, flags, workspace, q, k, v, g, beta, o, A_log, dt_bias, initial_state,
  *             final_state, states, cu_seqlens, max_seqlen, scale, lower_bound, gate_form,
  *             beta_form, qk_l2norm, state_v_first, safe_gate, segment_chunks) */
-int __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
+static int run_prefill(const char *name, uint32_t tag, const TVMFFIAny *args, int32_t num_args,
+                       TVMFFIAny *result)
 {
-    (void)handle;
     struct ffi_call call;
     struct prefill in;
-    if (!ffi_begin(&call, "kda_prefill", args, num_args, 21, result))
+    if (!ffi_begin(&call, name, args, num_args, 21, result))
         return -1;
-    read_prefill(&call, &in);
+    read_prefill(&call, tag == GEN_GDN_PREFILL, &in);
     if (call.failed)
         return -1;
     const gen_kda_prefill_problem problem = {
-        .base = {sizeof problem, GEN_KDA_PREFILL, call.flags, 0},
+        .base = {sizeof problem, tag, call.flags, 0},
         .batch = in.sequences.batch,
         .seq_len = in.sequences.seq_len,
         .num_tokens = in.sequences.num_tokens,
@@ -328,7 +389,21 @@ int __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args,
         .beta_dtype = ffi_dtype(in.kda.beta),
         .safe_gate = in.safe,
         .segment_chunks = in.segment,
+        .index_dtype = in.sequences.index_dtype,
     };
-    const gen_kda_prefill_args a = prefill_args(&call, &in);
+    const gen_kda_prefill_args a = prefill_args(&call, tag, &in);
     return ffi_run(&call, &problem.base, &a.base);
+}
+
+int __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
+{
+    (void)handle;
+    return run_prefill("kda_prefill", GEN_KDA_PREFILL, args, num_args, result);
+}
+
+/* The same, g of [batch, tokens, heads], dt_bias of [heads]. */
+int __tvm_ffi_gdn_prefill(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
+{
+    (void)handle;
+    return run_prefill("gdn_prefill", GEN_GDN_PREFILL, args, num_args, result);
 }

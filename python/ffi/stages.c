@@ -52,7 +52,11 @@ bool ffi_sequences(struct ffi_call *call, const DLTensor *cu_seqlens, int64_t mo
     s->seq_len = (int32_t)(most == FFI_NO_INT || most > tokens ? tokens : most);
     s->num_tokens = (int32_t)tokens;
     s->chunks = tokens / FFI_CHUNK + sequences;
-    s->cu_seqlens = tokens ? ffi_data(cu_seqlens) : NULL;
+    if (tokens) {
+        s->cu_seqlens = ffi_index_32(cu_seqlens);
+        s->cu_seqlens_64 = ffi_index_64(cu_seqlens);
+        s->index_dtype = call->index_dtype;
+    }
     return true;
 }
 
@@ -72,12 +76,13 @@ gen_kda_stage_problem ffi_stage_problem(struct ffi_call *call, uint32_t family,
         .dtype = dtype,
         .gate_dtype = GEN_DTYPE_FP32,
         .beta_dtype = GEN_DTYPE_FP32,
+        .index_dtype = s->index_dtype,
     };
 }
 
 const DLTensor *ffi_cu_seqlens(struct ffi_call *call, int64_t *most)
 {
-    const DLTensor *cu_seqlens = ffi_optional(call, "cu_seqlens", "=u", FFI_INT32);
+    const DLTensor *cu_seqlens = ffi_index(call, "cu_seqlens", "=u");
     *most = ffi_optional_int(call, "max_seqlen");
     return cu_seqlens;
 }
@@ -133,6 +138,7 @@ int __tvm_ffi_kda_gate(void *handle, const TVMFFIAny *args, int32_t num_args, TV
         .q = ffi_data(q),
         .k = ffi_data(k),
         .cu_seqlens = s.cu_seqlens,
+        .cu_seqlens_64 = s.cu_seqlens_64,
         .gk = ffi_data(gk),
         .q_norm = ffi_data(q_norm),
         .k_norm = ffi_data(k_norm),
@@ -188,6 +194,7 @@ int __tvm_ffi_kda_chunk_intra(void *handle, const TVMFFIAny *args, int32_t num_a
         .gk = ffi_data(gk),
         .beta = ffi_data(beta),
         .cu_seqlens = s.cu_seqlens,
+        .cu_seqlens_64 = s.cu_seqlens_64,
         .a_qk = ffi_data(a_qk),
         .a_kk = ffi_data(a_kk),
         .w = ffi_data(w),
@@ -241,6 +248,7 @@ int __tvm_ffi_kda_recompute_wu(void *handle, const TVMFFIAny *args, int32_t num_
         .beta = ffi_data(beta),
         .a_kk = ffi_data(a_kk),
         .cu_seqlens = s.cu_seqlens,
+        .cu_seqlens_64 = s.cu_seqlens_64,
         .w = ffi_data(w),
         .u = ffi_data(u),
         .kg = ffi_data(kg),
@@ -261,9 +269,10 @@ int32_t ffi_chunks(struct ffi_call *call, const DLTensor *h, const char *name,
     int64_t chunks = 1;
     for (int i = 0; i < h->ndim - rank; i++)
         chunks *= h->shape[i];
-    if (s->cu_seqlens ? chunks == 0 : chunks < s->chunks)
+    const bool packed = s->cu_seqlens || s->cu_seqlens_64;
+    if (packed ? chunks == 0 : chunks < s->chunks)
         ffi_fail(call, "ValueError", "%s has %" PRId64 " chunks; wanted are %s%" PRId64, name,
-                 chunks, s->cu_seqlens ? "those of all sequences, at most " : "", s->chunks);
+                 chunks, packed ? "those of all sequences, at most " : "", s->chunks);
     else if (chunks > INT32_MAX)
         ffi_fail(call, "ValueError", "%s has %" PRId64 " chunks; allowed: 0 to %d", name, chunks,
                  INT32_MAX);
@@ -317,6 +326,7 @@ int __tvm_ffi_kda_chunk_h(void *handle, const TVMFFIAny *args, int32_t num_args,
         .gk = ffi_data(gk),
         .initial_state = ffi_data(initial),
         .cu_seqlens = s.cu_seqlens,
+        .cu_seqlens_64 = s.cu_seqlens_64,
         .h = ffi_data(h),
         .v_new = ffi_data(v_new),
         .final_state = ffi_data(final),
@@ -362,6 +372,7 @@ int __tvm_ffi_kda_chunk_o(void *handle, const TVMFFIAny *args, int32_t num_args,
         .a_qk = ffi_data(a_qk),
         .h = ffi_data(h),
         .cu_seqlens = s.cu_seqlens,
+        .cu_seqlens_64 = s.cu_seqlens_64,
         .o = ffi_data(o),
         .q_stride = ffi_token_stride(&call, q, "q", 2),
         .o_stride = ffi_token_stride(&call, o, "o", 2),

@@ -346,3 +346,21 @@ def test_the_schemas_name_what_a_call_writes():
     assert set(_spec.SPEC) == set(families.ALL)
     assert _spec.written("la_decode") == ("workspace", "o", "state")
     assert "Tensor(a2!) state" in _spec.schema("la_decode") and _spec.schema("la_decode").endswith("-> ()")
+
+
+def test_tvm_ffi_knows_streams_of_cuda_bindings_that_come_later():
+    pytest.importorskip("cuda.bindings")
+    code = '''
+import sys, attngen
+attngen._ffi.function("open")
+import tvm_ffi
+assert "cuda.bindings.driver" not in sys.modules and "cuda.bindings" not in sys.modules
+echo = tvm_ffi.convert(lambda x: x)
+echo(3), echo(True), echo(0.5), echo("x")
+from cuda.bindings import driver
+stream = type("Stream", (driver.CUstream,), {})(64)  # a type that tvm_ffi has not seen
+print(isinstance(stream, tvm_ffi.core.cuda_driver.CUstream), isinstance(3, tvm_ffi.core.cuda_driver.CUstream),
+      echo(driver.CUstream(64)).value)
+'''
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.split() == ["True", "False", "64"], done.stderr

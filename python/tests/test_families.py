@@ -127,6 +127,21 @@ def test_kda_decode_takes_one_token_without_its_dimension_and_a_table_of_slots(r
     assert ref.relative(o, expected[:, 0]) < tolerance and ref.relative(pool[[1, 2]], last) < 1e-5
 
 
+@pytest.mark.parametrize("kept", [np.float32, np.float16])
+def test_kda_decode_has_states_in_pools_as_engines_keep_them(rng, dtype, tolerance, kept):
+    q, k, v, g, beta = (x[:, 0] for x in kda_inputs(rng, dtype, 4, 1, 2, 2, 64))
+    memory = normal(rng, np.float32, 7, 3, 64, 64).astype(kept)
+    pool, before = memory[:, :2], memory.copy()  # a third of each slot is somebody else's
+    slots, slots_out = np.array([5, 0, 2, 3], np.int32), np.array([1, 6, 2, -1], np.int32)
+    o = attngen.kda_decode(q, k, v, g, beta, pool, slots=slots, slots_out=slots_out, null_slot=0, zero_padding=True)
+    rows = [0, 2, 3]
+    expected, last = ref.kda(*(x[rows, None] for x in (q, k, v, g, beta)), before[slots[rows], :2].astype(np.float32))
+    assert ref.relative(o[rows], expected[:, 0]) < tolerance and not o[1].any()
+    assert ref.relative(pool[[1, 2]], last[:2]) < (1e-5 if kept == np.float32 else 2 ** -11)
+    untouched = [0, 3, 4, 5, 6]
+    assert np.array_equal(memory[untouched], before[untouched]) and np.array_equal(memory[:, 2], before[:, 2])
+
+
 def test_kda_decode_keeps_the_state_behind_each_token(rng, dtype):
     inputs = kda_inputs(rng, dtype, 1, 3, 1, 1, 64)
     pool = normal(rng, np.float32, 4, 1, 64, 64)
@@ -167,6 +182,56 @@ def test_kda_prefill_takes_views_of_a_fused_projection(rng, dtype, tolerance):
     q, k = fused[:, :, 0], fused[:, :, 1]
     o, _ = attngen.kda_prefill(q, k, v, g, beta)
     assert ref.relative(o, ref.kda(q, k, v, g, beta)[0]) < tolerance
+
+
+def gdn_inputs(rng, dtype, B, T, H, HV, K):
+    """As kda_inputs, raw, with a gate a head."""
+    q, k, v, g, beta = kda_inputs(rng, dtype, B, T, H, HV, K, raw=True)
+    return q, k, v, np.ascontiguousarray(g[..., 0]), beta
+
+
+def channels(g, K):
+    """The gates of all channels, for the reference of KDA."""
+    return np.repeat(ref.f64(g)[..., None], K, -1)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_gdn_decode_has_the_values_of_its_definition(rng, dtype, tolerance, raw):
+    B, T, H, HV, K = 3, 2, 2, 6, 64
+    q, k, v, g, beta = gdn_inputs(rng, dtype, B, T, H, HV, K)
+    A_log, dt_bias = normal(rng, np.float32, HV, scale=0.3), normal(rng, np.float32, HV)
+    state = normal(rng, np.float32, B, HV, K, K)
+    before = state.copy()
+    if raw:
+        activated = ref.gate(g[..., None], A_log, dt_bias[:, None])[..., 0]
+        options = {"use_gate_in_kernel": True, "A_log": A_log, "dt_bias": dt_bias}
+    else:
+        g = -np.abs(g) * 0.1
+        activated, options = g, {}
+    o = attngen.gdn_decode(q, k, v, g, beta, state, use_qk_l2norm_in_kernel=True, use_beta_sigmoid_in_kernel=True,
+                           **options)
+    expected, last = ref.kda(ref.l2(q), ref.l2(k), v, channels(activated, K), ref.sigmoid(beta), before)
+    assert ref.relative(o, expected) < tolerance and ref.relative(state, last) < 1e-5
+    with pytest.raises(ValueError, match="g is of|g has"):
+        attngen.gdn_decode(q, k, v, channels(g, K).astype(dtype), beta, state)
+
+
+@pytest.mark.parametrize("v_first", [False, True])
+@pytest.mark.parametrize("cu", [None, [0, 3, 3, 70, 135]])
+def test_gdn_prefill_has_the_values_of_its_definition(rng, dtype, tolerance, v_first, cu):
+    B, T, H, HV, K = (2, 135, 2, 6, 64) if cu is None else (1, 135, 2, 6, 64)
+    q, k, v, g, beta = gdn_inputs(rng, dtype, B, T, H, HV, K)
+    A_log, dt_bias = normal(rng, np.float32, HV, scale=0.3), normal(rng, np.float32, HV)
+    initial = normal(rng, np.float32, 2 if cu is None else 4, HV, K, K)
+    o, final = attngen.gdn_prefill(q, k, v, g, beta, initial_state=initial, output_final_state=True,
+                                   state_v_first=v_first, A_log=A_log, dt_bias=dt_bias, use_gate_in_kernel=True,
+                                   use_qk_l2norm_in_kernel=True, use_beta_sigmoid_in_kernel=True,
+                                   cu_seqlens=None if cu is None else np.array(cu, np.int32))
+    kv = (lambda s: s.swapaxes(-1, -2)) if v_first else (lambda s: s)
+    gate = channels(ref.gate(g[..., None], A_log, dt_bias[:, None])[..., 0], K)
+    args = ref.l2(q), ref.l2(k), v, gate, ref.sigmoid(beta)
+    expected, last = ref.kda(*args, kv(initial)) if cu is None else ref.kda_packed(*args, cu, kv(initial))
+    assert ref.relative(o, expected) < tolerance and ref.relative(kv(final), last) < 1e-5
 
 
 @pytest.mark.parametrize("cu", [None, [0, 65, 70, 200]])

@@ -16,7 +16,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.i
 
 @pytest.fixture(scope="module")
 def fla():
-    pytest.importorskip("fla.backends", reason="needs flash-linear-attention 0.6 or newer")
+    pytest.importorskip("fla.ops.kda", reason="needs flash-linear-attention 0.5.2 or newer")
     import attngen.fla
 
     attngen.fla.register()
@@ -38,6 +38,12 @@ def inputs(device, B=1, T=100, H=2, HV=2, K=64, raw=False, seed=0):
     q, k, v = (torch.randn(B, T, n, K).bfloat16().to(device) for n in (H, H, HV))
     g, beta = torch.randn(B, T, HV, K).to(device), torch.randn(B, T, HV).bfloat16().to(device)
     return (q, k, v, g, beta) if raw else (q, k, v, -g.abs() * 0.1, beta.sigmoid())
+
+
+def not_asked(fla, name):
+    """Skips where this version of FLA asks no backend for the function."""
+    if not fla.of_function:
+        pytest.skip(f"flash-linear-attention 0.5.2 has no dispatch of {name}")
 
 
 def routed(fla, name, call):
@@ -69,8 +75,44 @@ def test_chunk_kda_is_served(fla, device, packed):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("packed", [False, True])
+def test_chunk_gated_delta_rule_is_served(fla, device, packed):
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
+    q, k, v, g, beta = inputs(device, B=1 if packed else 2, T=135, HV=6, raw=True)
+    g = g[..., 0].contiguous()
+    A_log, dt_bias = torch.randn(6, device=device) * 0.3, torch.randn(6, device=device)
+    cu = torch.tensor([0, 3, 70, 135], device=device) if packed else None
+    h0 = torch.randn(3 if packed else 2, 6, 64, 64, device=device)
+    o, state = routed(fla, "chunk_gated_delta_rule", lambda: chunk_gated_delta_rule(
+        q, k, v, g, beta, initial_state=h0, output_final_state=True, use_qk_l2norm_in_kernel=True, cu_seqlens=cu,
+        use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True, A_log=A_log, dt_bias=dt_bias, state_v_first=True))
+    gate = ref.gate(host(g)[..., None], host(A_log), host(dt_bias)[:, None])
+    args = ref.l2(host(q)), ref.l2(host(k)), host(v), gate.repeat(64, -1), ref.sigmoid(host(beta))
+    kv = host(h0).swapaxes(-1, -2)
+    expected, last = ref.kda_packed(*args, [0, 3, 70, 135], kv) if packed else ref.kda(*args, kv)
+    assert ref.relative(host(o), expected) < 0.02 and ref.relative(host(state).swapaxes(-1, -2), last) < 0.02
+
+
+@pytest.mark.parametrize("changes, reason", [
+    ({"chunk_size": 32}, "chunks of 64 tokens, got 32"),
+    ({"cp_context": object()}, "context parallelism"),
+    ({"g": torch.zeros(1, 100, 2, 64)}, "g and beta of [B, T, HV]"),
+    ({"use_gate_in_kernel": True}, "an A_log for each value head"),
+    ({"surprise": 1}, "does not know surprise"),
+    ({"initial_state": torch.zeros(1, 2, 64, 64).bfloat16()}, "initial_state in float32"),
+])
+def test_what_of_the_gated_delta_rule_is_not_served_is_declined(fla, changes, reason):
+    q, k, v, g, beta = inputs("cpu")
+    given = {"q": q, "k": k, "v": v, "g": g[..., 0], "beta": beta}
+    accepted, found = fla.Gdn().chunk_gated_delta_rule_verifier(**{**given, **changes})
+    assert not accepted and reason in found
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("T", [1, 4])
 def test_a_decode_step_is_served(fla, device, T):
+    not_asked(fla, "fused_recurrent_kda_fwd")
     from fla.ops.kda import fused_recurrent_kda
 
     q, k, v, g, beta = inputs(device, B=3, T=T, HV=4)
@@ -88,6 +130,7 @@ def test_a_decode_step_is_served(fla, device, T):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_pool_of_states_is_served(fla, device):
+    not_asked(fla, "fused_recurrent_kda_fwd")
     from fla.ops.kda.fused_recurrent import fused_recurrent_kda_fwd
 
     q, k, v, g, beta = inputs(device, B=1, T=3)
@@ -128,7 +171,8 @@ def test_the_stages_of_trainings_forward_are_served(fla, device, packed):
     h, v_new, final = routed(fla, "chunk_gated_delta_rule_fwd_h", lambda: chunk_gated_delta_rule_fwd_h(
         k=kg, w=w, u=u, gk=gk, output_final_state=True, **some))
     assert h.shape == (q.shape[0], 5 if packed else 3, 2, 64, 64)
-    o = routed(fla, "chunk_gla_fwd_o_gk", lambda: chunk_gla_fwd_o_gk(
+    output = chunk_gla_fwd_o_gk if fla.of_function else fla.Gla().chunk_gla_fwd_o_gk  # 0.5.2 asks no backend
+    o = routed(fla, "chunk_gla_fwd_o_gk", lambda: output(
         q=q, v=v_new, g=gk, A=Aqk, h=h, scale=0.125, **some))
     args = host(q), host(k), host(v), ref.gate(host(g), host(A_log), host(dt_bias), -5.0), host(beta)
     expected, last = ref.kda_packed(*args, bounds) if packed else ref.kda(*args)
@@ -219,3 +263,15 @@ def test_the_modules_drop_in_under_their_names():
             "try: attngen.as_flash_kda()\nexcept RuntimeError as error: print(error)")
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert "flash_kda is imported already" in found
+
+
+def test_arguments_by_position_that_versions_number_otherwise_are_declined(fla):
+    if fla.of_function:
+        pytest.skip("is of flash-linear-attention 0.5.2")
+    q, k, v, g, beta = inputs("cpu")
+    kda, gk = fla.KdaOfOneRegistry(), g.float()
+    given = (q, k, v, gk, beta, None, None, 64, None, True)
+    assert kda.verify("chunk_kda_fwd_intra", *given) == (True, None)
+    accepted, reason = kda.verify("chunk_kda_fwd_intra", *given, True)
+    assert not accepted and "takes 10 positional arguments of chunk_kda_fwd_intra, got 11" in reason
+    assert kda.verify("kda_gate_fwd", gk) == (False, "attngen does not serve kda_gate_fwd")

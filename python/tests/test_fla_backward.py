@@ -35,7 +35,10 @@ def test_chunk_kda_trains(fla, device, disable_recompute):  # noqa: F811
 @pytest.mark.parametrize("packed", [False, True])
 @torch.no_grad()
 def test_stages_of_the_backward_pass_are_served(fla, device, packed):  # noqa: F811
-    from fla.modules.norm.l2norm import l2norm_bwd
+    if fla.of_function:
+        from fla.modules.norm.l2norm import l2norm_bwd
+    else:
+        from fla.modules.l2norm import l2norm_bwd
     from fla.ops.common.chunk_delta_h import chunk_gated_delta_rule_bwd_dhu
     from fla.ops.common.gate import fused_beta_sigmoid_bwd
     from fla.ops.kda.chunk_bwd import chunk_kda_bwd_dAv, chunk_kda_bwd_wy_dqkg_fused

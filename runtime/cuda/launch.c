@@ -6,16 +6,15 @@
  * wrong) is out of its way in functions that are not inlined.
  */
 #include "cuda/driver.h"
+#include "cuda/load.h"
 #include "cuda/ranges.h"
+#include "family/index.h"
 #include "product/library.h"
 #include "product/plan.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* Beyond this a kernel's shared memory, static and dynamic together, must be opted into. */
-#define SHARED_WITHOUT_OPT_IN (UINT64_C(48) << 10)
 #define WORKSPACE_ALIGNMENT 256u
 
 #define COLD __attribute__((noinline, cold))
@@ -65,6 +64,26 @@ static inline bool may_launch(const struct gen__family *family, const struct gen
     return false;
 }
 
+/* Is the launch that the plan begins with, if any, of index32? */
+static inline bool may_begin(const gen_library *library, const struct gen__family *family,
+                             const gen_plan *plan)
+{
+    const struct gen__pack *pack = &library->pack;
+    if (__builtin_expect(!gen__index_planned(plan), 1))
+        return true;
+    const uint32_t variant = (uint32_t)plan->dims[GEN__DIM_INDEX] - 1;
+    if (!family->num_indices || plan->dims[0] < 0 ||
+        plan->workspace_bytes < gen__index_bytes(family, plan->dims))
+        return false;
+    if (plan->backend == GEN_BACKEND_CPU)
+        return true;
+    if (variant >= pack->index->num_variants)
+        return false;
+    const struct gen__family *first =
+        library->families[pack->groups[pack->variants[variant].group].family];
+    return first && first->tag == GEN__INDEX32;
+}
+
 /* The plan's family; NULL, and the message, where it is not a plan that this library made. */
 static inline const struct gen__family *check_plan(const gen_library *library, const gen_plan *plan,
                                                    enum gen_status *status)
@@ -74,6 +93,8 @@ static inline const struct gen__family *check_plan(const gen_library *library, c
         plan->library_digest == library->pack.digest && gen__plan_sealed(plan) &&
         plan->num_launches <= GEN_PLAN_MAX_LAUNCHES)
         family = gen__family_find(library, plan->family);
+    if (family && !may_begin(library, family, plan))
+        family = NULL;
     for (uint32_t i = 0; family && i < plan->num_launches; i++) {
         const struct gen__pack *pack = &library->pack;
         const uint32_t variant = plan->launch[i].variant;
@@ -88,122 +109,11 @@ static inline const struct gen__family *check_plan(const gen_library *library, c
     return family;
 }
 
-/* ---- loading ----------------------------------------------------------- */
-
-/* Raises the kernel's shared memory limit on every device that can run it. */
-static enum gen_status allow_shared(const gen_library *library, const struct gen__driver *driver,
-                                    uint32_t variant, void *kernel)
+static enum gen_status preload(const gen_library *library, uint32_t variant)
 {
-    const struct gen_pack_variant *v = &library->pack.variants[variant];
-    const struct gen_pack_target *target = gen__variant_target(&library->pack, variant);
-    const char *name = gen__variant_name(&library->pack, variant);
-    const uint64_t shared = (uint64_t)v->shared_dynamic + v->shared_static;
-    int count = 0;
-    if (shared <= SHARED_WITHOUT_OPT_IN)
-        return GEN_OK;
-    enum gen_status status = GEN__CALL(driver, name, cuDeviceGetCount, &count);
-    for (int i = 0; !status && i < count; i++) {
-        int device, major, minor, limit;
-        status = GEN__CALL(driver, name, cuDeviceGet, &device, i);
-        if (!status)
-            status =
-                GEN__CALL(driver, name, cuDeviceGetAttribute, &major, GEN__DEVICE_MAJOR, device);
-        if (!status)
-            status =
-                GEN__CALL(driver, name, cuDeviceGetAttribute, &minor, GEN__DEVICE_MINOR, device);
-        if (!status)
-            status = GEN__CALL(driver, name, cuDeviceGetAttribute, &limit,
-                               GEN__DEVICE_SHARED_PER_BLOCK, device);
-        /* A text target runs on devices with less shared memory than this variant needs; selection
-         * does not pick it there. */
-        if (!status && gen_pack_runs(target, (uint32_t)(10 * major + minor)) &&
-            shared <= (uint32_t)limit)
-            status = GEN__CALL(driver, name, cuKernelSetAttribute, GEN__KERNEL_MAX_DYNAMIC_SHARED,
-                               (int)v->shared_dynamic, kernel, device);
-    }
-    return status;
-}
-
-/* Under the lock: loads the image, or leaves everything as it was. */
-static enum gen_status load_locked(const gen_library *library, uint32_t variant, void **kernel)
-{
-    struct gen__loader *loader = library->loader;
-    const struct gen__pack *pack = &library->pack;
-    const char *name = gen__variant_name(pack, variant);
-    const struct gen__driver *driver;
-    const void *image;
-    void *owned = NULL, *image_library = NULL;
-    enum gen_status status = gen__driver_open(&driver);
-    if (!status)
-        status = gen__pack_image(pack, variant, &image, &owned);
-    if (!status) /* copies the image, as it is not told that it may keep it */
-        status = GEN__CALL(driver, name, cuLibraryLoadData, &image_library, image, NULL, NULL, 0,
-                           NULL, NULL, 0);
-    free(owned);
-    if (status)
-        return status;
-    status = GEN__CALL(driver, name, cuLibraryGetKernel, kernel, image_library,
-                       gen__pack_string(pack, pack->variants[variant].symbol));
-    if (!status)
-        status = allow_shared(library, driver, variant, *kernel);
-    if (status) {
-        driver->cuLibraryUnload(image_library);
-        return status;
-    }
-    /* Once: threads with a loaded kernel read it without the lock. */
-    if (!loader->driver)
-        loader->driver = driver;
-    loader->variants[variant].library = image_library;
-    atomic_store_explicit(&loader->variants[variant].kernel, *kernel, memory_order_release);
-    return GEN_OK;
-}
-
-static enum gen_status load(const gen_library *library, uint32_t variant, void **kernel)
-{
-    struct gen__loader *loader = library->loader;
-    enum gen_status status = GEN_OK;
-    bool loaded = false;
-    pthread_mutex_lock(&loader->lock);
-    *kernel = atomic_load_explicit(&loader->variants[variant].kernel, memory_order_acquire);
-    if (!*kernel) {
-        status = load_locked(library, variant, kernel);
-        loaded = !status;
-    }
-    pthread_mutex_unlock(&loader->lock);
-    if (loaded && gen__logs(library, GEN_LOG_LOAD)) {
-        char line[512];
-        snprintf(line, sizeof(line), "load variant=%.400s bytes=%llu",
-                 gen__variant_name(&library->pack, variant),
-                 (unsigned long long)library->pack.variants[variant].image_size);
-        gen__log(GEN_LOG_LOAD, line);
-    }
-    return status;
-}
-
-void gen__unload_all(gen_library *library)
-{
-    const struct gen__loader *loader = library->loader;
-    for (uint32_t i = 0; loader->driver && i < library->pack.index->num_variants; i++)
-        if (loader->variants[i].library)
-            loader->driver->cuLibraryUnload(loader->variants[i].library);
-}
-
-/* Drivers load a kernel's code into a context at its first launch there. Does
- * it now for the current context, where there is one and the driver can. */
-static enum gen_status load_in_context(const gen_library *library, uint32_t variant, void *kernel)
-{
-    const struct gen__driver *driver = library->loader->driver;
-    const char *name = gen__variant_name(&library->pack, variant);
-    void *context = NULL;
-    if (!driver->cuFuncLoad || driver->cuCtxGetCurrent(&context) || !context)
-        return GEN_OK;
-    void *function = NULL;
-    int result = driver->cuKernelGetFunction(&function, kernel);
-    if (result == GEN__CUDA_NO_BINARY)
-        return GEN_OK; /* the current device is another than the plan's */
-    if (result)
-        return gen__driver_fail(driver, result, "cuKernelGetFunction", name);
-    return GEN__CALL(driver, name, cuFuncLoad, function);
+    void *kernel;
+    const enum gen_status status = gen__load(library, variant, &kernel);
+    return status ? status : gen__load_in_context(library, variant, kernel);
 }
 
 enum gen_status gen_preload(const gen_library *library, const gen_plan *plan)
@@ -215,48 +125,14 @@ enum gen_status gen_preload(const gen_library *library, const gen_plan *plan)
     const struct gen__family *family = check_plan(library, plan, &status);
     if (!family || plan->backend == GEN_BACKEND_CPU)
         return status;
-    for (uint32_t i = 0; !status && i < plan->num_launches; i++) {
-        void *kernel;
-        status = load(library, plan->launch[i].variant, &kernel);
-        if (!status)
-            status = load_in_context(library, plan->launch[i].variant, kernel);
-    }
+    if (gen__index_planned(plan))
+        status = preload(library, (uint32_t)plan->dims[GEN__DIM_INDEX] - 1);
+    for (uint32_t i = 0; !status && i < plan->num_launches; i++)
+        status = preload(library, plan->launch[i].variant);
     return status;
 }
 
 /* ---- launching --------------------------------------------------------- */
-
-/* A kernel that no preload has seen: loads it, unless the stream captures. */
-COLD static enum gen_status load_for_launch(const gen_library *library, uint32_t variant,
-                                            gen_stream stream)
-{
-    const char *name = gen__variant_name(&library->pack, variant);
-    const struct gen__driver *driver;
-    enum gen_status status = gen__driver_open(&driver);
-    if (status)
-        return status;
-    void *context = NULL;
-    status = GEN__CALL(driver, name, cuCtxGetCurrent, &context);
-    if (status)
-        return status;
-    if (!context)
-        return gen__fail(GEN_STATUS_DRIVER,
-                         "%s: no CUDA context is current on this thread; call cuCtxSetCurrent(), "
-                         "or cudaSetDevice() and cudaFree(0), before gen_launch()",
-                         name);
-    int capturing = 0;
-    const int result = driver->cuStreamIsCapturing(stream, &capturing);
-    /* IMPLICIT: the legacy stream, while another stream captures. */
-    if (result == GEN__CUDA_CAPTURE_IMPLICIT || (!result && capturing))
-        return gen__fail(GEN_STATUS_NOT_LOADED,
-                         "%s is not loaded and the stream is being captured; call gen_preload() "
-                         "before the capture",
-                         name);
-    if (result)
-        return gen__driver_fail(driver, result, "cuStreamIsCapturing", name);
-    void *kernel;
-    return load(library, variant, &kernel);
-}
 
 COLD static enum gen_status launch_failed(const gen_library *library, const gen_plan_launch *l,
                                           int result)
@@ -294,26 +170,55 @@ COLD static enum gen_status bad_workspace(const gen_plan *plan, const void *work
                      workspace, WORKSPACE_ALIGNMENT);
 }
 
-/* Does what is written lie apart from all else? Arguments were checked. */
+/* Arguments as this library's struct. */
+union any_args {
+    gen_args base;
+    uint64_t words[GEN__MAX_ARGS / 8];
+};
+
+/* The launch that lists of 64-bit indices take, and what the other launches are given. */
+struct first {
+    struct gen_index32_params params;
+    union any_args args;
+};
+
+/* Does what is written lie apart from all else? Arguments were checked. `first` is NULL where the
+ * plan begins with the family's own launch. */
 static inline enum gen_status check_apart(const struct gen__family *family, const gen_plan *plan,
-                                          const gen_args *args, const void *workspace)
+                                          const gen_args *args, const void *workspace,
+                                          const struct first *first)
 {
-    struct gen__extent extents[GEN__MAX_EXTENTS + 1];
+    struct gen__extent extents[GEN__MAX_EXTENTS + GEN_INDEX32_LISTS + 1];
+    union any_args told; /* with the lists outside of the workspace */
+    uint32_t count = 0;
     if (!family->extents)
         return GEN_OK;
-    uint32_t count = family->extents(plan->dims, args, extents);
+    if (__builtin_expect(first != NULL, 0)) {
+        memcpy(&told, args, family->args_size);
+        args = &told.base;
+        count = gen__index_extents(family, plan, &first->params, &told.base, extents);
+    }
+    count += family->extents(plan->dims, args, extents + count);
     if (plan->workspace_bytes)
-        gen__writes(&extents[count++], "workspace", workspace, (int64_t)plan->workspace_bytes);
+        extents[count++] = (struct gen__extent){.begin = (uintptr_t)workspace,
+                                                .end = (uintptr_t)workspace + plan->workspace_bytes,
+                                                .name = "workspace",
+                                                .written = true,
+                                                .at = workspace,
+                                                .width = (int64_t)plan->workspace_bytes};
     return gen__check_apart(family->name, extents, count);
 }
 
 /* The operator on the CPU, through the same checks. */
 COLD static enum gen_status run_reference(const struct gen__family *family, const gen_plan *plan,
-                                          const gen_args *args, void *workspace)
+                                          const gen_args *args, void *workspace,
+                                          const struct first *first)
 {
     enum gen_status status = family->params(plan, 0, args, workspace, NULL);
     if (!status)
-        status = check_apart(family, plan, args, workspace);
+        status = check_apart(family, plan, args, workspace, first);
+    if (!status && first)
+        gen__index_run(&first->params);
     return status ? status : family->reference(plan, args);
 }
 
@@ -338,22 +243,28 @@ struct ready {
     void *kernel;
 };
 
+static inline enum gen_status find_kernel(const gen_library *library, uint32_t variant,
+                                          gen_stream stream, struct ready *ready)
+{
+    enum gen_status status = GEN_OK;
+    _Atomic(void *) *kernel = &library->loader->variants[variant].kernel;
+    ready->kernel = atomic_load_explicit(kernel, memory_order_acquire);
+    if (__builtin_expect(!ready->kernel, 0)) {
+        status = gen__load_for_launch(library, variant, stream);
+        ready->kernel = atomic_load_explicit(kernel, memory_order_acquire);
+    }
+    return status;
+}
+
 static inline enum gen_status make_ready(const gen_library *library,
                                          const struct gen__family *family, const gen_plan *plan,
                                          uint32_t index, const gen_args *args, void *workspace,
                                          gen_stream stream, struct ready *ready)
 {
-    const uint32_t variant = plan->launch[index].variant;
-    enum gen_status status = family->params(plan, index, args, workspace, ready->params);
+    const enum gen_status status = family->params(plan, index, args, workspace, ready->params);
     if (__builtin_expect(status != GEN_OK, 0))
         return status;
-    _Atomic(void *) *kernel = &library->loader->variants[variant].kernel;
-    ready->kernel = atomic_load_explicit(kernel, memory_order_acquire);
-    if (__builtin_expect(!ready->kernel, 0)) {
-        status = load_for_launch(library, variant, stream);
-        ready->kernel = atomic_load_explicit(kernel, memory_order_acquire);
-    }
-    return status;
+    return find_kernel(library, plan->launch[index].variant, stream, ready);
 }
 
 static inline enum gen_status launch_one(const gen_library *library,
@@ -373,11 +284,20 @@ static inline enum gen_status launch_one(const gen_library *library,
     return __builtin_expect(result, 0) ? launch_failed(library, l, result) : GEN_OK;
 }
 
-/* Arguments as this library's struct. */
-union any_args {
-    gen_args base;
-    uint64_t words[GEN__MAX_ARGS / 8];
-};
+/* The launch in front of the plan's. */
+COLD static enum gen_status launch_first(const gen_library *library,
+                                         const struct gen__family *family, const gen_plan *plan,
+                                         struct ready *ready, gen_stream stream)
+{
+    const uint32_t variant = (uint32_t)plan->dims[GEN__DIM_INDEX] - 1;
+    const uint32_t threads = library->pack.variants[variant].threads;
+    const gen_plan_launch l = {
+        .variant = variant,
+        .grid = {(uint32_t)((gen__index_count(plan->dims) - 1) / threads + 1), 1, 1},
+        .threads = (uint16_t)threads,
+        .dependent = (uint16_t)plan->dims[GEN__DIM_INDEX_DEPENDENT]};
+    return launch_one(library, family, &l, ready, stream);
+}
 
 /* For arguments that are not: of another family, or a caller's who was built with another
  * version. */
@@ -396,6 +316,48 @@ COLD static enum gen_status resize_args(const struct gen__family *family, const 
                          family->name);
     *args = &full->base;
     return GEN_OK;
+}
+
+/* `first` is NULL where the plan begins with the family's own launch. */
+static inline enum gen_status launch_all(const gen_library *library,
+                                         const struct gen__family *family, const gen_plan *plan,
+                                         const gen_args *args, void *workspace, gen_stream stream,
+                                         const struct first *first)
+{
+    if (plan->backend == GEN_BACKEND_CPU)
+        return run_reference(family, plan, args, workspace, first);
+    /* All that can fail before a launch does so before the first one, lest half of an operator
+     * runs. */
+    struct ready ready[GEN_PLAN_MAX_LAUNCHES], front;
+    enum gen_status status = GEN_OK;
+    uint32_t made = 0;
+    for (; !status && made < plan->num_launches; made++) {
+        ready[made].kernel = NULL;
+        status = make_ready(library, family, plan, made, args, workspace, stream, &ready[made]);
+    }
+    if (first && !status) {
+        memcpy(front.params, &first->params, sizeof(first->params));
+        status = find_kernel(library, (uint32_t)plan->dims[GEN__DIM_INDEX] - 1, stream, &front);
+    }
+    if (!status)
+        status = check_apart(family, plan, args, workspace, first);
+    if (first && !status)
+        status = launch_first(library, family, plan, &front, stream);
+    for (uint32_t i = 0; !status && i < made; i++)
+        status = launch_one(library, family, &plan->launch[i], &ready[i], stream);
+    return status;
+}
+
+/* A plan that begins with index32. */
+COLD static enum gen_status launch_indexed(const gen_library *library,
+                                           const struct gen__family *family, const gen_plan *plan,
+                                           const gen_args *args, void *workspace, gen_stream stream)
+{
+    struct first first;
+    const enum gen_status status =
+        gen__index_args(family, plan, args, workspace, &first.args.base, &first.params);
+    return status ? status
+                  : launch_all(library, family, plan, &first.args.base, workspace, stream, &first);
 }
 
 enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, const gen_args *args,
@@ -417,19 +379,8 @@ enum gen_status gen_launch(const gen_library *library, const gen_plan *plan, con
         return GEN_OK;
     if (plan->workspace_bytes && (!workspace || (uintptr_t)workspace % WORKSPACE_ALIGNMENT))
         return bad_workspace(plan, workspace);
-    if (plan->backend == GEN_BACKEND_CPU)
-        return run_reference(family, plan, args, workspace);
-    /* All that can fail before a launch does so before the first one, lest half of an operator
-     * runs. */
-    struct ready ready[GEN_PLAN_MAX_LAUNCHES];
-    uint32_t made = 0;
-    for (; !status && made < plan->num_launches; made++) {
-        ready[made].kernel = NULL;
-        status = make_ready(library, family, plan, made, args, workspace, stream, &ready[made]);
-    }
-    if (!status)
-        status = check_apart(family, plan, args, workspace);
-    for (uint32_t i = 0; !status && i < made; i++)
-        status = launch_one(library, family, &plan->launch[i], &ready[i], stream);
-    return status;
+    if (__builtin_expect(gen__index_planned(plan), 0))
+        return launch_indexed(library, family, plan, args, workspace, stream);
+    status = gen__index_refuse(family, args);
+    return status ? status : launch_all(library, family, plan, args, workspace, stream, NULL);
 }

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+const char *const gen__index_names[] = {"int32", "int64"};
+
 const struct gen__family *gen__family_by_name(const char *name)
 {
     for (uint32_t i = 0; name && i < gen__num_families; i++)
@@ -35,7 +37,9 @@ void gen__problem_format(const struct gen__family *family, const gen_problem *pr
     for (uint32_t i = 0; i < family->num_fields; i++) {
         const struct gen__field *field = &family->fields[i];
         const int32_t value = gen__field_get(field, problem);
-        gen__text_add(&out, "%s%s=", i ? " " : "", field->name);
+        if (field->values == gen__index_names && value == GEN_INDEX_INT32)
+            continue;
+        gen__text_add(&out, "%s%s=", out.length ? " " : "", field->name);
         if (field->values && value >= 0 && (uint32_t)value < field->num_values)
             gen__text_add(&out, "%s", field->values[value]);
         else

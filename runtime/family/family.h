@@ -77,6 +77,48 @@ static inline void gen__field_set(const struct gen__field *field, gen_problem *p
     memcpy((char *)problem + field->offset, &held, sizeof held);
 }
 
+/* gen_plan.dims that are the families' to use. Of the others one says which variant of index32 the
+ * plan begins with, its number + 1 (on the CPU 1), and one whether as a dependent launch. */
+#define GEN__FAMILY_DIMS 22
+#define GEN__DIM_INDEX_DEPENDENT 22
+#define GEN__DIM_INDEX 23
+_Static_assert(GEN__DIM_INDEX < GEN_PLAN_MAX_DIMS, "a plan holds them");
+
+/* A list of indices, of batch + 1 entries: where its pointer stands in the argument struct, with 32
+ * bits and with 64 (`name`_64). dims[0] of a plan is the batch. */
+struct gen__index {
+    const char *name;
+    uint32_t narrow, wide;
+};
+#define GEN__INDEX(args, member)                                     \
+    {                                                                \
+#member, offsetof(args, member), offsetof(args, member##_64) \
+    }
+
+/* What a family with one list says of it; callers of before have structs that end in front. */
+#define GEN__INDEX_FAMILY(name_, first)                            \
+    .problem_least = offsetof(gen_##name_##_problem, index_dtype), \
+    .args_least = offsetof(gen_##name_##_args, first##_64),        \
+    .index_dtype = offsetof(gen_##name_##_problem, index_dtype)
+#define GEN__ONE_INDEX(name_, member)                                                          \
+    GEN__INDEX_FAMILY(name_, member), .num_indices = 1, .indices = (const struct gen__index[]) \
+    {                                                                                          \
+        GEN__INDEX(gen_##name_##_args, member)                                                 \
+    }
+#define GEN__TWO_INDICES(name_, member, other)                                                 \
+    GEN__INDEX_FAMILY(name_, member), .num_indices = 2, .indices = (const struct gen__index[]) \
+    {                                                                                          \
+        GEN__INDEX(gen_##name_##_args, member), GEN__INDEX(gen_##name_##_args, other)          \
+    }
+
+/* The field of a problem that says which of the two, for text, which leaves int32 out: texts that
+ * are kept are older than the field. */
+extern const char *const gen__index_names[]; /* int32, int64 */
+#define GEN__INDEX_FIELD(problem)                                                     \
+    {                                                                                 \
+        "index", offsetof(problem, index_dtype), gen__index_names, 2, GEN_INDEX_INT32 \
+    }
+
 /* What check() finds out about a problem. */
 struct gen__key {
     uint8_t codes[GEN__MAX_REQUIRED]; /* required values, in axis order */
@@ -86,7 +128,7 @@ struct gen__key {
 
 /* What a variant takes of an SM: most of gen__blocks_per_sm(), done ahead. */
 struct gen__occupancy {
-    uint32_t shared;   /* bytes a block is charged; 0: not computed */
+    uint32_t shared;   /* bytes a block is charged */
     uint8_t blocks[4]; /* by threads and registers, for each kind of SM */
 };
 
@@ -94,7 +136,7 @@ struct gen__occupancy {
 struct gen__facts {
     uint32_t index; /* in the library */
     uint32_t threads, shared_dynamic, shared_static, cluster, registers;
-    struct gen__occupancy occupancy; /* may be left zero */
+    struct gen__occupancy occupancy; /* by gen__occupancy() */
     int32_t fact[GEN__MAX_FACTS];    /* in the order of gen__family.facts */
 };
 
@@ -129,6 +171,10 @@ struct gen__family {
     /* How far from a tuning row a problem may be, in octaves, for the row to decide: beyond, the
      * estimate knows better. GEN__ANY_DISTANCE: there is no limit. */
     float max_distance;
+    /* Lists of indices that may come with 64 bits, GEN_INDEX32_LISTS at most (family/index.h), and
+     * where the problem's index_dtype stands. */
+    const struct gen__index *indices;
+    uint32_t num_indices, index_dtype;
     const struct gen__field *fields; /* of the problem, for text */
     uint32_t num_fields;
 

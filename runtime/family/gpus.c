@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -84,7 +85,7 @@ const char *gen__target_for(uint32_t compute_capability)
 }
 
 /* Of a newer caller, with nothing that this library does not know? (An older one's has the same
- * fields until the struct grows; then gen__ask() must complete it as it does a problem.) */
+ * fields until the struct grows; then gen__query() must complete it as it does a problem.) */
 __attribute__((noinline, cold)) static bool is_known(const gen_device *device)
 {
     gen_device known;
@@ -139,33 +140,21 @@ static void fill_named(const struct gpu *gpu, uint32_t num_sms, gen_device *devi
         snprintf(device->name, sizeof(device->name), "sm_%u:%u", gpu->compute_capability, num_sms);
 }
 
-/* Digits as a number, at most UINT32_MAX; -1 where there is none. */
-static int64_t parse_digits(const char **at)
-{
-    int64_t number = isdigit((unsigned char)**at) ? 0 : -1;
-    for (; isdigit((unsigned char)**at); ++*at)
-        number = number < UINT32_MAX / 10 ? 10 * number + (**at - '0') : UINT32_MAX;
-    return number;
-}
-
 /* "sm_90", "sm_90a:78": the GPU that stands for it, and the number of SMs; NULL where it is
  * neither. */
-static const struct gpu *parse_arch(const char *name, int64_t *num_sms)
+static const struct gpu *parse_arch(const char *name, long *num_sms)
 {
-    if (strncasecmp(name, "sm_", 3) != 0)
+    char *at;
+    if (strncasecmp(name, "sm_", 3) != 0 || !isdigit((unsigned char)name[3]))
         return NULL;
-    const char *at = name + 3;
-    const int64_t compute_capability = parse_digits(&at);
-    *num_sms = 0;
+    const long compute_capability = strtol(name + 3, &at, 10);
     at += *at && strchr("aAfF", *at);
-    if (*at == ':') {
-        at++;
-        *num_sms = parse_digits(&at);
-    }
-    if (*at || *num_sms < 0 || compute_capability < 0)
+    const bool sized = *at == ':' && isdigit((unsigned char)at[1]);
+    *num_sms = sized ? strtol(at + 1, &at, 10) : 0;
+    if (*at || compute_capability > 9999)
         return NULL;
     const struct gpu *gpu = gpu_of((uint32_t)compute_capability, (uint32_t)*num_sms);
-    if (gpu && !strchr(name, ':'))
+    if (gpu && !sized)
         *num_sms = gpu->num_sms;
     return gpu;
 }
@@ -188,7 +177,7 @@ static enum gen_status find_named(const char *name, gen_device *device)
         }
         gen__text_add(&text, "%s, ", gpus[i].name);
     }
-    int64_t num_sms;
+    long num_sms;
     const struct gpu *gpu = parse_arch(name, &num_sms);
     if (!gpu)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -197,8 +186,7 @@ static enum gen_status find_named(const char *name, gen_device *device)
                          name, known);
     if (num_sms < 1 || num_sms > 65535)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "device \"%.64s\" names %lld SMs, allowed are 1 to 65535", name,
-                         (long long)num_sms);
+                         "device \"%.64s\" names %ld SMs, allowed are 1 to 65535", name, num_sms);
     fill_named(gpu, (uint32_t)num_sms, device);
     return GEN_OK;
 }

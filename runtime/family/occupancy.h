@@ -46,23 +46,13 @@ static inline struct gen__occupancy gen__occupancy(const struct gen__facts *vari
     return occupancy;
 }
 
-__attribute__((noinline, cold, unused)) static struct gen__occupancy
-gen__occupancy_now(const struct gen__facts *variant)
-{
-    return gen__occupancy(variant);
-}
-
 /* At least 1: a variant that does not fit at all is refused before. */
 static inline uint32_t gen__blocks_per_sm(const gen_device *device,
                                           const struct gen__facts *variant)
 {
     const uint32_t kind = gen__sm_kind(device->compute_capability);
-    uint32_t shared = variant->occupancy.shared, blocks = variant->occupancy.blocks[kind];
-    if (__builtin_expect(!shared, 0)) {
-        const struct gen__occupancy now = gen__occupancy_now(variant);
-        shared = now.shared;
-        blocks = now.blocks[kind];
-    }
+    const uint32_t shared = variant->occupancy.shared;
+    uint32_t blocks = variant->occupancy.blocks[kind];
     /* A division only where shared memory is what is short. */
     if (blocks * shared > device->shared_per_sm && device->shared_per_sm)
         blocks = device->shared_per_sm / shared;

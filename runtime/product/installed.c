@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,52 +23,54 @@ void gen__paths_free(struct gen__paths *paths)
     *paths = (struct gen__paths){NULL, 0};
 }
 
-/* Takes `path`; NULL: there was no memory for it. */
-static enum gen_status add_path(struct gen__paths *paths, char *path)
+/* Adds `name` in the folder of the first `length` characters, or where it is NULL these alone. */
+static enum gen_status add_path(struct gen__paths *paths, const char *folder, size_t length,
+                                const char *name)
 {
-    char **grown = path ? realloc(paths->at, (paths->count + 1) * sizeof(*grown)) : NULL;
-    if (!grown) {
+    const size_t name_length = name ? strlen(name) : 0;
+    char **grown = malloc((paths->count + 1) * sizeof(*grown));
+    char *path = malloc(length + 1 + name_length + 1);
+    if (!grown || !path) {
+        free(grown);
         free(path);
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for the paths of products");
     }
+    memcpy(path, folder, length);
+    path[length] = '\0';
+    if (name) {
+        path[length] = '/';
+        memcpy(path + length + 1, name, name_length + 1);
+    }
+    if (paths->count)
+        memcpy(grown, paths->at, paths->count * sizeof(*grown));
+    free(paths->at);
     paths->at = grown;
     paths->at[paths->count++] = path;
     return GEN_OK;
 }
 
-/* `name` in the folder of the first `length` characters; NULL: no memory. */
-static char *path_in(const char *folder, size_t length, const char *name)
+static int by_name(const void *a, const void *b)
 {
-    char *path;
-    return asprintf(&path, "%.*s/%s", (int)length, folder, name) < 0 ? NULL : path;
-}
-
-static int is_product(const struct dirent *entry)
-{
-    const size_t length = strlen(entry->d_name), suffix = strlen(SUFFIX);
-    return length > suffix && strcmp(entry->d_name + length - suffix, SUFFIX) == 0;
-}
-
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
+    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 enum gen_status gen__folder_products(struct gen__paths *paths, const char *folder)
 {
-    struct dirent **entries;
+    const size_t first = paths->count;
     enum gen_status status = GEN_OK;
-    const int count = scandir(folder, &entries, is_product, by_name);
-    if (count < 0 && (errno == ENOENT || errno == ENOTDIR))
+    DIR *entries = opendir(folder);
+    if (!entries && (errno == ENOENT || errno == ENOTDIR))
         return GEN_OK;
-    if (count < 0)
+    if (!entries)
         return gen__fail(GEN_STATUS_IO, "%s: cannot be read: %s", folder, strerror(errno));
-    for (int i = 0; i < count; i++) {
-        if (!status)
-            status = add_path(paths, path_in(folder, strlen(folder), entries[i]->d_name));
-        free(entries[i]);
+    for (const struct dirent *entry; !status && (entry = readdir(entries)) != NULL;) {
+        const size_t length = strlen(entry->d_name);
+        if (length > strlen(SUFFIX) && strcmp(entry->d_name + length - strlen(SUFFIX), SUFFIX) == 0)
+            status = add_path(paths, folder, strlen(folder), entry->d_name);
     }
-    free(entries);
+    closedir(entries);
+    if (paths->count > first)
+        qsort(paths->at + first, paths->count - first, sizeof(*paths->at), by_name);
     return status;
 }
 
@@ -77,15 +78,16 @@ enum gen_status gen__folder_products(struct gen__paths *paths, const char *folde
 static enum gen_status add_named(struct gen__paths *paths, const char *name, size_t length)
 {
     struct stat about;
-    char *path = strndup(name, length);
-    if (!path || stat(path, &about) != 0 || !S_ISDIR(about.st_mode))
-        return add_path(paths, path); /* opening says what is no file */
+    enum gen_status status = add_path(paths, name, length, NULL);
+    if (status || stat(paths->at[paths->count - 1], &about) != 0 || !S_ISDIR(about.st_mode))
+        return status; /* opening says what is no file */
+    char *folder = paths->at[--paths->count];
     const size_t before = paths->count;
-    enum gen_status status = gen__folder_products(paths, path);
+    status = gen__folder_products(paths, folder);
     if (!status && paths->count == before)
-        status =
-            gen__fail(GEN_STATUS_IO, VARIABLE " names the folder %s, which has no *" SUFFIX, path);
-    free(path);
+        status = gen__fail(GEN_STATUS_IO, VARIABLE " names the folder %s, which has no *" SUFFIX,
+                           folder);
+    free(folder);
     return status;
 }
 
@@ -115,14 +117,15 @@ static enum gen_status add_beside(struct gen__paths *paths)
     if (!own)
         return gen__fail(GEN_STATUS_IO, "there is no installed product: " VARIABLE
                                         " is not set, and the folder of this library is not known");
-    char *file = path_in(own, length, PRODUCT);
-    if (!file || access(file, F_OK) == 0)
-        return add_path(paths, file);
-    free(file);
-    char *folder = path_in(own, length, FOLDER);
-    if (!folder)
-        return add_path(paths, NULL);
-    enum gen_status status = gen__folder_products(paths, folder);
+    enum gen_status status = add_path(paths, own, length, PRODUCT);
+    if (status || access(paths->at[0], F_OK) == 0)
+        return status;
+    gen__paths_free(paths);
+    status = add_path(paths, own, length, FOLDER);
+    if (status)
+        return status;
+    char *folder = paths->at[--paths->count];
+    status = gen__folder_products(paths, folder);
     if (!status && paths->count == 0)
         status = gen__fail(GEN_STATUS_IO,
                            "there is no installed product: " VARIABLE

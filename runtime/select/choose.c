@@ -11,7 +11,9 @@
  * targets text is the last. Nothing here allocates, locks, calls the system or writes but to
  * *choice. MODEL takes some microseconds for 240 variants.
  */
+#include "family/arguments.h"
 #include "family/gpus.h"
+#include "family/index.h"
 #include "select/select.h"
 
 #include <math.h>
@@ -44,8 +46,8 @@ static enum gen_status wrong_problem(const struct gen__family *family, const gen
                      problem->flags, FLAGS);
 }
 
-enum gen_status gen__ask(const gen_library *library, const gen_device *device,
-                         const gen_problem *problem, struct gen__ask *ask)
+enum gen_status gen__query(const gen_library *library, const gen_device *device,
+                           const gen_problem *problem, struct gen__query *query)
 {
     if (!library || !problem)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s is NULL",
@@ -57,52 +59,59 @@ enum gen_status gen__ask(const gen_library *library, const gen_device *device,
     if (!family)
         return unknown_family(problem);
     if (problem->size != family->problem_size &&
-        gen__struct_fit(&ask->resized, family->problem_size, family->problem_least, problem,
-                        problem->size, sizeof(ask->resized)))
-        problem = &ask->resized.base;
+        gen__struct_fit(&query->resized, family->problem_size, family->problem_least, problem,
+                        problem->size, sizeof(query->resized)))
+        problem = &query->resized.base;
     if (problem->size != family->problem_size || problem->flags & ~FLAGS)
         return wrong_problem(family, problem);
-    ask->library = library;
-    ask->device = device;
-    ask->problem = problem;
-    ask->family = family;
-    ask->untimed = false;
-    ask->key = (struct gen__key){{0}, {0}, false};
-    status = family->check(problem, &ask->key);
+    query->library = library;
+    query->device = device;
+    query->problem = problem;
+    query->family = family;
+    query->untimed = false;
+    query->key = (struct gen__key){{0}, {0}, false};
+    const int32_t index_dtype = gen__index_dtype(family, problem);
+    if (index_dtype != GEN_INDEX_INT32 && index_dtype != GEN_INDEX_INT64)
+        return gen__invalid(family->name, "index_dtype", index_dtype,
+                            "GEN_INDEX_INT32 (0), GEN_INDEX_INT64 (1)");
+    status = family->check(problem, &query->key);
     if (!status)
-        ask->entry = *gen__key_place(library, family, gen__key_codes(&ask->key));
+        query->entry = *gen__key_place(library, family, gen__key_codes(&query->key));
     return status;
 }
 
 /* ---- eligibility ------------------------------------------------------- */
 
-static bool workspace_allowed(const struct gen__ask *ask, const struct gen__facts *facts)
+static bool workspace_allowed(const struct gen__query *query, const struct gen__facts *facts)
 {
     gen_plan plan;
     memset(&plan, 0, sizeof(plan));
-    ask->family->plan(ask->problem, ask->device, facts, &plan);
-    return plan.workspace_bytes <= (uint64_t)ask->problem->max_workspace_mib << 20;
+    query->family->plan(query->problem, query->device, facts, &plan);
+    if (gen__index_dtype(query->family, query->problem))
+        plan.workspace_bytes = gen__index_workspace(query->family, plan.dims, plan.workspace_bytes);
+    return plan.workspace_bytes <= (uint64_t)query->problem->max_workspace_mib << 20;
 }
 
 /* Everything but the target, which all of a group have in common. */
-static enum gen__reject fits(const struct gen__ask *ask, const struct gen__facts *facts,
+static enum gen__reject fits(const struct gen__query *query, const struct gen__facts *facts,
                              const char **why)
 {
-    if ((uint64_t)facts->shared_dynamic + facts->shared_static > ask->device->shared_per_block)
+    if ((uint64_t)facts->shared_dynamic + facts->shared_static > query->device->shared_per_block)
         return GEN__REJECT_SHARED;
-    *why = ask->family->fits(ask->problem, ask->device, facts);
+    *why = query->family->fits(query->problem, query->device, facts);
     if (*why)
         return GEN__REJECT_FAMILY;
-    return ask->problem->max_workspace_mib && !workspace_allowed(ask, facts) ? GEN__REJECT_WORKSPACE
-                                                                             : GEN__FITS;
+    return query->problem->max_workspace_mib && !workspace_allowed(query, facts)
+               ? GEN__REJECT_WORKSPACE
+               : GEN__FITS;
 }
 
-enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, const char **why)
+enum gen__reject gen__eligible(const struct gen__query *query, uint32_t variant, const char **why)
 {
     *why = NULL;
-    return gen_pack_runs(gen__variant_target(&ask->library->pack, variant),
-                         ask->device->compute_capability)
-               ? fits(ask, &ask->library->variants[variant], why)
+    return gen_pack_runs(gen__variant_target(&query->library->pack, variant),
+                         query->device->compute_capability)
+               ? fits(query, &query->library->variants[variant], why)
                : GEN__REJECT_TARGET;
 }
 
@@ -133,88 +142,89 @@ static float by_bandwidth(float us, const gen_device *device, const struct gen__
     return us * ((float)rows->memory_gbps / (float)device->memory_gbps);
 }
 
-static bool row_fits(const struct gen__ask *ask, const struct gen__class_rows *rows, uint32_t row)
+static bool row_fits(const struct gen__query *query, const struct gen__class_rows *rows,
+                     uint32_t row)
 {
     const char *why;
-    return !fits(ask, &ask->library->variants[rows->rows[row].variant], &why);
+    return !fits(query, &query->library->variants[rows->rows[row].variant], &why);
 }
 
 /* Moves on from a row that does not fit to the nearest one that does, often the second, or to none.
  * Each variant is asked once. */
-static void pass_over(const struct gen__ask *ask, const struct gen__class_rows *rows,
+static void pass_over(const struct gen__query *query, const struct gen__class_rows *rows,
                       const struct gen__position *at, struct gen__nearest *nearest)
 {
     uint32_t refused[GEN__MAX_SLOTS];
     const uint32_t first = nearest->row;
     nearest->row = nearest->second;
     nearest->distance = nearest->second_distance;
-    if (nearest->row == GEN__NO_ROW || row_fits(ask, rows, nearest->row))
+    if (nearest->row == GEN__NO_ROW || row_fits(query, rows, nearest->row))
         return;
     memset(refused, 0, rows->num_slots * sizeof(refused[0]));
     refused[rows->slots[first]] = UINT32_MAX;
     do {
         refused[rows->slots[nearest->row]] = UINT32_MAX;
         *nearest = gen__nearest_rows(rows, at, refused);
-    } while (nearest->row != GEN__NO_ROW && !row_fits(ask, rows, nearest->row));
+    } while (nearest->row != GEN__NO_ROW && !row_fits(query, rows, nearest->row));
 }
 
-bool gen__lacks_rows(const struct gen__ask *ask)
+bool gen__lacks_rows(const struct gen__query *query)
 {
-    const gen_library *library = ask->library;
+    const gen_library *library = query->library;
     const struct gen__pack *pack = &library->pack;
-    for (uint32_t g = ask->entry->first_group; g != GEN__NO_GROUP; g = library->next_group[g])
-        if (pack->groups[g].lacks_rows &&
-            gen_pack_runs(&pack->targets[pack->groups[g].target], ask->device->compute_capability))
+    for (uint32_t g = query->entry->first_group; g != GEN__NO_GROUP; g = library->next_group[g])
+        if (pack->groups[g].lacks_rows && gen_pack_runs(&pack->targets[pack->groups[g].target],
+                                                        query->device->compute_capability))
             return true;
     return false;
 }
 
 /* May a row decide at this distance? Where the product lacks the variants of other rows, the
  * nearest of those that are left may be far from what was measured. */
-static bool reaches(const struct gen__ask *ask, float octaves)
+static bool reaches(const struct gen__query *query, float octaves)
 {
-    return octaves <= ask->family->max_distance &&
-           (octaves <= GEN__REACH_WITH_HOLES || !gen__lacks_rows(ask));
+    return octaves <= query->family->max_distance &&
+           (octaves <= GEN__REACH_WITH_HOLES || !gen__lacks_rows(query));
 }
 
 /* The nearest eligible row of a class, if it is within the family's max_distance. The first
  * coordinate is multiplied by `scale` where the row is looked up, not where its time is. */
-static bool choose_row(const struct gen__ask *ask, const struct gen__class_rows *rows, float scale,
-                       struct gen__choice *choice)
+static bool choose_row(const struct gen__query *query, const struct gen__class_rows *rows,
+                       float scale, struct gen__choice *choice)
 {
-    struct gen__position at = gen__position_of(ask->key.counts, 1.0f);
+    struct gen__position at = gen__position_of(query->key.counts, 1.0f);
     struct gen__nearest nearest = gen__nearest_rows(rows, &at, NULL);
-    const float us = ask->untimed ? 0.0f : gen__rows_time(rows, &at, &nearest);
+    const float us = query->untimed ? 0.0f : gen__rows_time(rows, &at, &nearest);
     if (scale != 1.0f) {
-        at = gen__position_of(ask->key.counts, scale);
+        at = gen__position_of(query->key.counts, scale);
         nearest = gen__nearest_rows(rows, &at, NULL);
     }
-    if (nearest.row != GEN__NO_ROW && !row_fits(ask, rows, nearest.row))
-        pass_over(ask, rows, &at, &nearest);
+    if (nearest.row != GEN__NO_ROW && !row_fits(query, rows, nearest.row))
+        pass_over(query, rows, &at, &nearest);
     if (nearest.row == GEN__NO_ROW)
         return false;
     choice->octaves = (float)nearest.distance / GEN__OCTAVE;
     choice->rows = rows;
     choice->row = &rows->rows[nearest.row];
-    choice->facts = &ask->library->variants[choice->row->variant];
-    choice->us = by_bandwidth(us, ask->device, rows);
-    return reaches(ask, choice->octaves);
+    choice->facts = &query->library->variants[choice->row->variant];
+    choice->us = by_bandwidth(us, query->device, rows);
+    return reaches(query, choice->octaves);
 }
 
 /* The nearest class of the device's compute capability behind `last` (NULL: of all), which is at
  * *distance; the device's own class aside. Of equally near ones the one with fewer SMs counts. */
 static const struct gen__class_rows *
-next_class(const struct gen__ask *ask, const struct gen__class_rows *last, double *distance)
+next_class(const struct gen__query *query, const struct gen__class_rows *last, double *distance)
 {
     const double last_distance = *distance;
     const struct gen__class_rows *best = NULL;
     bool behind = false; /* in the list, of `last` */
-    for (const struct gen__class_rows *rows = ask->entry->classes; rows; rows = rows->next) {
+    for (const struct gen__class_rows *rows = query->entry->classes; rows; rows = rows->next) {
         behind |= rows == last;
-        if (rows == last || rows->compute_capability != ask->device->compute_capability ||
-            rows->num_sms == ask->device->num_sms)
+        if (rows == last || rows->compute_capability != query->device->compute_capability ||
+            rows->num_sms == query->device->num_sms)
             continue;
-        const double d = class_distance(ask->device, rows);
+        const double d = class_distance(query->device, rows);
         if (last && (d < last_distance || (d == last_distance && !behind)))
             continue;
         if (!best || d < *distance) {
@@ -227,50 +237,52 @@ next_class(const struct gen__ask *ask, const struct gen__class_rows *last, doubl
 
 /* The device's own class, then the others in the order of their distance until one has an eligible
  * row that is near enough. */
-static bool choose_measured(const struct gen__ask *ask, struct gen__choice *choice)
+static bool choose_measured(const struct gen__query *query, struct gen__choice *choice)
 {
-    const gen_device *device = ask->device;
-    const struct gen__class_rows *rows = ask->entry->classes;
+    const gen_device *device = query->device;
+    const struct gen__class_rows *rows = query->entry->classes;
     double distance = 0.0;
     while (rows && (rows->compute_capability != device->compute_capability ||
                     rows->num_sms != device->num_sms))
         rows = rows->next;
     choice->why = GEN_WHY_TABLE;
-    if (rows && choose_row(ask, rows, 1.0f, choice))
+    if (rows && choose_row(query, rows, 1.0f, choice))
         return true;
     choice->why = GEN_WHY_NEAREST;
-    for (rows = NULL; (rows = next_class(ask, rows, &distance)) != NULL;)
+    for (rows = NULL; (rows = next_class(query, rows, &distance)) != NULL;)
         /* As much work is to fall to an SM of the device as to one of the class. */
-        if (choose_row(ask, rows, (float)((double)rows->num_sms * (1.0 / device->num_sms)), choice))
+        if (choose_row(query, rows, (float)((double)rows->num_sms * (1.0 / device->num_sms)),
+                       choice))
             return true;
     return false;
 }
 
 /* ---- model and fallback ------------------------------------------------ */
 
-float gen__predict(const struct gen__ask *ask, uint32_t variant)
+float gen__predict(const struct gen__query *query, uint32_t variant)
 {
-    if (!ask->family->predict)
+    if (!query->family->predict)
         return 0.0f;
     const float us =
-        ask->family->predict(ask->problem, ask->device, &ask->library->variants[variant]);
+        query->family->predict(query->problem, query->device, &query->library->variants[variant]);
     return isfinite(us) && us > 0.0f ? us : 0.0f;
 }
 
 /* The best of one group; false where nothing in it is eligible. */
-static bool choose_in_group(const struct gen__ask *ask, const struct gen_pack_group *group,
+static bool choose_in_group(const struct gen__query *query, const struct gen_pack_group *group,
                             struct gen__choice *choice)
 {
-    const struct gen__facts *all = ask->library->variants, *first = NULL;
+    const struct gen__facts *all = query->library->variants, *first = NULL;
     const char *why;
     *choice = (struct gen__choice){.why = GEN_WHY_MODEL};
-    if (!gen_pack_runs(&ask->library->pack.targets[group->target], ask->device->compute_capability))
+    if (!gen_pack_runs(&query->library->pack.targets[group->target],
+                       query->device->compute_capability))
         return false;
     for (uint32_t v = group->first_variant; v < group->first_variant + group->num_variants; v++) {
-        if (fits(ask, &all[v], &why))
+        if (fits(query, &all[v], &why))
             continue;
         first = first ? first : &all[v];
-        const float us = gen__predict(ask, v);
+        const float us = gen__predict(query, v);
         if (us > 0.0f && (!choice->facts || us < choice->us)) {
             choice->us = us;
             choice->facts = &all[v];
@@ -279,19 +291,20 @@ static bool choose_in_group(const struct gen__ask *ask, const struct gen_pack_gr
     if (first && !choice->facts) {
         const struct gen__facts *fallback = &all[group->fallback_variant];
         choice->why = GEN_WHY_FALLBACK;
-        choice->facts = fits(ask, fallback, &why) ? first : fallback;
+        choice->facts = fits(query, fallback, &why) ? first : fallback;
     }
     return choice->facts;
 }
 
-bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice)
+bool gen__choose(const struct gen__query *query, struct gen__choice *choice)
 {
-    if (!ask->entry)
+    if (!query->entry)
         return false;
-    if (choose_measured(ask, choice))
+    if (choose_measured(query, choice))
         return true;
-    for (uint32_t g = ask->entry->first_group; g != GEN__NO_GROUP; g = ask->library->next_group[g])
-        if (choose_in_group(ask, &ask->library->pack.groups[g], choice))
+    for (uint32_t g = query->entry->first_group; g != GEN__NO_GROUP;
+         g = query->library->next_group[g])
+        if (choose_in_group(query, &query->library->pack.groups[g], choice))
             return true;
     return false;
 }

@@ -3,6 +3,7 @@
  * made lately is copied (memo.h); else the rules of choose.c decide. Nothing here allocates, locks,
  * calls the system or writes but to *plan and the memo.
  */
+#include "family/index.h"
 #include "select/memo.h"
 #include "select/select.h"
 
@@ -10,58 +11,59 @@
 
 /* ---- the plan ---------------------------------------------------------- */
 
-static inline void make_plan(const struct gen__ask *ask, const struct gen__choice *choice,
+static inline void make_plan(const struct gen__query *query, const struct gen__choice *choice,
                              gen_plan *plan)
 {
     gen__plan_clear(plan);
     plan->size = sizeof(*plan);
-    plan->family = ask->family->tag;
-    plan->backend = ask->device->backend;
+    plan->family = query->family->tag;
+    plan->backend = query->device->backend;
     plan->why = (uint32_t)choice->why;
     plan->predicted_us = choice->us;
-    plan->library_digest = ask->library->pack.digest;
-    ask->family->plan(ask->problem, ask->device, choice->facts, plan);
-    if (ask->key.empty && plan->backend != GEN_BACKEND_CPU)
+    plan->library_digest = query->library->pack.digest;
+    query->family->plan(query->problem, query->device, choice->facts, plan);
+    if (query->key.empty && plan->backend != GEN_BACKEND_CPU)
         plan->num_launches = 0;
 }
 
-uint32_t gen__parts(const struct gen__ask *ask, const struct gen__facts *facts,
+uint32_t gen__parts(const struct gen__query *query, const struct gen__facts *facts,
                     const gen_plan *plan, struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
 {
-    return ask->family->parts ? ask->family->parts(ask->problem, ask->device, facts, plan, parts)
-                              : 0;
+    return query->family->parts
+               ? query->family->parts(query->problem, query->device, facts, plan, parts)
+               : 0;
 }
 
-static enum gen_status unsupported(const struct gen__ask *ask)
+static enum gen_status unsupported(const struct gen__query *query)
 {
     char message[1600];
     struct gen__text text = gen__text_over(message, sizeof(message));
-    gen__unsupported_text(&text, ask);
+    gen__unsupported_text(&text, query);
     return gen__fail(GEN_STATUS_UNSUPPORTED, "%s", message);
 }
 
 /* The launch of the best variant for a part's problem. Errors: UNSUPPORTED, and *launch is left
  * alone. */
-static enum gen_status choose_part(const struct gen__ask *whole, const struct gen__part *part,
+static enum gen_status choose_part(const struct gen__query *whole, const struct gen__part *part,
                                    gen_plan_launch *launch)
 {
-    struct gen__ask ask;
+    struct gen__query query;
     struct gen__choice choice;
-    enum gen_status status = gen__ask(whole->library, whole->device, &part->problem.base, &ask);
-    ask.untimed = true;
-    if (!status && !gen__choose(&ask, &choice))
-        status = unsupported(&ask);
+    enum gen_status status = gen__query(whole->library, whole->device, &part->problem.base, &query);
+    query.untimed = true;
+    if (!status && !gen__choose(&query, &choice))
+        status = unsupported(&query);
     if (status)
         return status;
-    if (gen__logs_select(ask.library))
-        gen__log_select(&ask, GEN_OK, &choice, whole->family->name);
+    if (gen__logs_select(query.library))
+        gen__log_select(&query, GEN_OK, &choice, whole->family->name);
     gen_plan plan;
-    make_plan(&ask, &choice, &plan);
+    make_plan(&query, &choice, &plan);
     if (plan.num_launches != 1 || plan.workspace_bytes)
         return gen__fail(GEN_STATUS_UNSUPPORTED,
                          "%.200s takes %u launches and %llu bytes of workspace; allowed for a part "
                          "of a plan: 1 and 0",
-                         gen__variant_name(&ask.library->pack, choice.facts->index),
+                         gen__variant_name(&query.library->pack, choice.facts->index),
                          plan.num_launches, (unsigned long long)plan.workspace_bytes);
     const gen_plan_launch *l = &plan.launch[0];
     *launch = (gen_plan_launch){
@@ -75,32 +77,33 @@ static enum gen_status choose_part(const struct gen__ask *whole, const struct ge
 
 /* Fills the launches that the family leaves to others, each a question of its own that is answered
  * by the rules of any selection. Errors: UNSUPPORTED, and the launch is named. */
-static enum gen_status add_parts(const struct gen__ask *ask, const struct gen__facts *facts,
+static enum gen_status add_parts(const struct gen__query *query, const struct gen__facts *facts,
                                  gen_plan *plan)
 {
     struct gen__part parts[GEN_PLAN_MAX_LAUNCHES];
-    const uint32_t count = gen__parts(ask, facts, plan, parts);
+    const uint32_t count = gen__parts(query, facts, plan, parts);
     for (uint32_t i = 0; i < count; i++) {
-        const enum gen_status status = choose_part(ask, &parts[i], &plan->launch[parts[i].launch]);
+        const enum gen_status status =
+            choose_part(query, &parts[i], &plan->launch[parts[i].launch]);
         if (status)
-            return gen__fail(status, "%s, launch %u: %s", ask->family->name, parts[i].launch,
+            return gen__fail(status, "%s, launch %u: %s", query->family->name, parts[i].launch,
                              gen_last_error());
     }
     return GEN_OK;
 }
 
 /* *plan is left alone where a part cannot be done. */
-static inline enum gen_status finish_plan(const struct gen__ask *ask,
-                                          const struct gen__choice *choice, gen_plan *plan)
+static inline enum gen_status finish_family(const struct gen__query *query,
+                                            const struct gen__choice *choice, gen_plan *plan)
 {
-    const bool parts = ask->family->parts && choice->facts && !ask->key.empty;
+    const bool parts = query->family->parts && choice->facts && !query->key.empty;
     gen_plan before;
     /* Copied now, it waits for nothing; a copy of the finished plan would wait for all that was
      * just written. */
     if (parts)
         gen__plan_copy(&before, plan);
-    make_plan(ask, choice, plan);
-    const enum gen_status status = parts ? add_parts(ask, choice->facts, plan) : GEN_OK;
+    make_plan(query, choice, plan);
+    const enum gen_status status = parts ? add_parts(query, choice->facts, plan) : GEN_OK;
     if (status)
         gen__plan_copy(plan, &before);
     else
@@ -108,17 +111,60 @@ static inline enum gen_status finish_plan(const struct gen__ask *ask,
     return status;
 }
 
+/* The plan begins with index32's launch, which stands in its last dims: all launches may be the
+ * family's. Errors: UNSUPPORTED. */
+static enum gen_status add_index(const struct gen__query *query, gen_plan *plan)
+{
+    struct gen__part part;
+    gen_plan_launch launch = {0};
+    gen__index_problem(query->family, query->problem, plan->dims, &part);
+    if (plan->num_launches == 0)
+        return GEN_OK;
+    if (plan->backend != GEN_BACKEND_CPU) {
+        const enum gen_status status = choose_part(query, &part, &launch);
+        if (status)
+            return gen__fail(status, "%s, the launch for lists of 64-bit indices: %s",
+                             query->family->name, gen_last_error());
+    }
+    plan->dims[GEN__DIM_INDEX] = (int32_t)launch.variant + 1;
+    plan->dims[GEN__DIM_INDEX_DEPENDENT] = launch.dependent;
+    plan->workspace_bytes = gen__index_workspace(query->family, plan->dims, plan->workspace_bytes);
+    return GEN_OK;
+}
+
+__attribute__((noinline, cold)) static enum gen_status
+finish_indexed(const struct gen__query *query, const struct gen__choice *choice, gen_plan *plan)
+{
+    gen_plan made = {0};
+    enum gen_status status = finish_family(query, choice, &made);
+    if (!status)
+        status = add_index(query, &made);
+    if (status)
+        return status;
+    gen__plan_seal(&made);
+    gen__plan_copy(plan, &made);
+    return GEN_OK;
+}
+
+static inline enum gen_status finish_plan(const struct gen__query *query,
+                                          const struct gen__choice *choice, gen_plan *plan)
+{
+    return gen__index_dtype(query->family, query->problem) == GEN_INDEX_INT64
+               ? finish_indexed(query, choice, plan)
+               : finish_family(query, choice, plan);
+}
+
 /* ---- gen_select() ------------------------------------------------------ */
 
-static inline enum gen_status select_by_rules(const struct gen__ask *ask, gen_plan *plan)
+static inline enum gen_status select_by_rules(const struct gen__query *query, gen_plan *plan)
 {
-    const bool reference = ask->device->backend == GEN_BACKEND_CPU;
+    const bool reference = query->device->backend == GEN_BACKEND_CPU;
     /* An empty problem needs no kernel, so whatever the product holds. */
     struct gen__choice choice = {.why = reference ? GEN_WHY_REFERENCE : GEN_WHY_FALLBACK};
-    const bool found = reference || ask->key.empty || gen__choose(ask, &choice);
-    const enum gen_status status = found ? finish_plan(ask, &choice, plan) : unsupported(ask);
-    if ((reference || !ask->key.empty) && gen__logs_select(ask->library))
-        gen__log_select(ask, status, found ? &choice : NULL, NULL);
+    const bool found = reference || query->key.empty || gen__choose(query, &choice);
+    const enum gen_status status = found ? finish_plan(query, &choice, plan) : unsupported(query);
+    if ((reference || !query->key.empty) && gen__logs_select(query->library))
+        gen__log_select(query, status, found ? &choice : NULL, NULL);
     return status;
 }
 
@@ -132,11 +178,11 @@ static void give_plan(gen_plan *plan, gen_plan *made)
 }
 
 /* Into the plan of a caller whose struct has another size, or for a device that has. */
-__attribute__((noinline, cold)) static enum gen_status select_resized(const struct gen__ask *ask,
-                                                                      gen_plan *plan)
+__attribute__((noinline, cold)) static enum gen_status
+select_resized(const struct gen__query *query, gen_plan *plan)
 {
     gen_plan made = {0};
-    const enum gen_status status = select_by_rules(ask, &made);
+    const enum gen_status status = select_by_rules(query, &made);
     if (!status)
         give_plan(plan, &made);
     return status;
@@ -146,18 +192,18 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
                            const gen_problem *problem, gen_plan *plan)
 {
     struct gen__memo_key key;
-    struct gen__ask ask;
+    struct gen__query query;
     const bool own = library && device && device->size == sizeof(*device) && problem && plan &&
                      plan->size == sizeof(*plan);
     /* What gen_set_log() asks for goes by the rules once, though a plan was kept before. */
     if (own && gen__memo_get(&key, library->identity ^ (uint64_t)gen__log_now() << 32, device,
                              problem, plan))
         return GEN_OK;
-    enum gen_status status = gen__ask(library, device, problem, &ask);
+    enum gen_status status = gen__query(library, device, problem, &query);
     if (!status)
         status = GEN__CHECK_STRUCT(plan, gen_plan);
     if (!status)
-        status = own ? select_by_rules(&ask, plan) : select_resized(&ask, plan);
+        status = own ? select_by_rules(&query, plan) : select_resized(&query, plan);
     if (own && !status)
         gen__memo_put(&key, plan, gen__logs_select(library));
     return status;
@@ -166,8 +212,8 @@ enum gen_status gen_select(const gen_library *library, const gen_device *device,
 enum gen_status gen_select_variant(const gen_library *library, const gen_device *device,
                                    const gen_problem *problem, const char *variant, gen_plan *plan)
 {
-    struct gen__ask ask;
-    enum gen_status status = gen__ask(library, device, problem, &ask);
+    struct gen__query query;
+    enum gen_status status = gen__query(library, device, problem, &query);
     if (status)
         return status;
     if (!variant)
@@ -185,23 +231,24 @@ enum gen_status gen_select_variant(const gen_library *library, const gen_device 
         return gen__fail(GEN_STATUS_UNSUPPORTED,
                          "variant %.200s runs on a GPU, the device is the CPU reference", variant);
     const uint32_t group = pack->variants[index].group;
-    if (!ask.entry || library->group_entry[group] != ask.entry)
+    if (!query.entry || library->group_entry[group] != query.entry)
         return gen__fail(GEN_STATUS_UNSUPPORTED,
                          "variant %.200s is for required key %s, the problem has another", variant,
                          gen__pack_string(pack, pack->groups[group].name));
     const char *why;
-    const enum gen__reject reject = gen__eligible(&ask, index, &why);
+    const enum gen__reject reject = gen__eligible(&query, index, &why);
     if (reject) {
         char message[512];
         struct gen__text text = gen__text_over(message, sizeof(message));
         gen__text_add(&text, "variant %.200s ", variant);
-        gen__reject_text(&text, &ask, index, reject, why);
+        gen__reject_text(&text, &query, index, reject, why);
         return gen__fail(GEN_STATUS_UNSUPPORTED, "%s", message);
     }
-    const struct gen__choice choice = {
-        .facts = &library->variants[index], .why = GEN_WHY_ASKED, .us = gen__predict(&ask, index)};
+    const struct gen__choice choice = {.facts = &library->variants[index],
+                                       .why = GEN_WHY_ASKED,
+                                       .us = gen__predict(&query, index)};
     gen_plan made = {0};
-    status = finish_plan(&ask, &choice, &made);
+    status = finish_plan(&query, &choice, &made);
     if (!status)
         give_plan(plan, &made);
     return status;

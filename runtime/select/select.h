@@ -9,7 +9,7 @@
 #define GEN__REACH_WITH_HOLES 1.0f
 
 /* A checked question. */
-struct gen__ask {
+struct gen__query {
     const gen_library *library;
     const gen_device *device;
     const gen_problem *problem;
@@ -45,35 +45,35 @@ struct gen__choice {
 };
 
 /* Checks the arguments and finds the entry. Errors: INVALID_ARGUMENT. */
-enum gen_status gen__ask(const gen_library *library, const gen_device *device,
-                         const gen_problem *problem, struct gen__ask *ask);
+enum gen_status gen__query(const gen_library *library, const gen_device *device,
+                           const gen_problem *problem, struct gen__query *query);
 
 /* Can the variant run the problem? *why gets the family's reason. */
-enum gen__reject gen__eligible(const struct gen__ask *ask, uint32_t variant, const char **why);
+enum gen__reject gen__eligible(const struct gen__query *query, uint32_t variant, const char **why);
 
 /* Do rows of the key, for code that runs on the device, name variants that the product lacks? */
-bool gen__lacks_rows(const struct gen__ask *ask);
+bool gen__lacks_rows(const struct gen__query *query);
 /* The first rule that finds an eligible variant decides; false if none does. */
-bool gen__choose(const struct gen__ask *ask, struct gen__choice *choice);
+bool gen__choose(const struct gen__query *query, struct gen__choice *choice);
 
 /* The parts of a plan that the family made of these facts, not yet filled; 0 where it has none. */
-uint32_t gen__parts(const struct gen__ask *ask, const struct gen__facts *facts,
+uint32_t gen__parts(const struct gen__query *query, const struct gen__facts *facts,
                     const gen_plan *plan, struct gen__part parts[GEN_PLAN_MAX_LAUNCHES]);
 
 /* The family's estimate in microseconds; 0 where it has none. */
-float gen__predict(const struct gen__ask *ask, uint32_t variant);
+float gen__predict(const struct gen__query *query, uint32_t variant);
 
 /* Appends a rejection: "needs 65536 bytes of shared memory, ...". */
-void gen__reject_text(struct gen__text *text, const struct gen__ask *ask, uint32_t variant,
+void gen__reject_text(struct gen__text *text, const struct gen__query *query, uint32_t variant,
                       enum gen__reject reject, const char *why);
 
 /* Says of a problem that no variant fits: the nearest ones, what each fails, and the command that
  * adds what is missing. */
-void gen__unsupported_text(struct gen__text *text, const struct gen__ask *ask);
+void gen__unsupported_text(struct gen__text *text, const struct gen__query *query);
 
 /* Logs a selection that the rules have made. `choice` is NULL where they found nothing; `part_of`
  * is the family whose plan it is a launch of, or NULL. */
-void gen__log_select(const struct gen__ask *ask, enum gen_status status,
+void gen__log_select(const struct gen__query *query, enum gen_status status,
                      const struct gen__choice *choice, const char *part_of);
 
 static inline bool gen__logs_select(const gen_library *library)

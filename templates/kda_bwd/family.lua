@@ -1,39 +1,20 @@
 -- Kimi Delta Attention backward: the launches that are not a stage's. What variants exist, and why not others.
 --
 -- A block of 8 warps has one chunk of one value head.
---
---   blocks  of an SM that registers are counted out for
+local ROWS = 64
+
 local function shared(v)
-  local tile = 64 * v.head_dim * 2
-  return 2 * tile + v.head_dim // 64 * tile -- w, u, state
+  local tile = ROWS * v.head_dim * 2
+  -- Rows of q and k, columns of k, values; A_qk, A, its inverse; diagonal blocks; middle factors; beta; norms of q and k; a flag
+  return 4 * tile + 3 * ROWS * ROWS * 2 + 4096 + 7 * v.head_dim * 4 + ROWS * 4 + 2 * ROWS * 4 + 16
 end
 
-return family {
+return family(include("kda/stage.lua").family {
   name = "kda_bwd",
-  required = {
-    { name = "dtype", values = { "bf16", "fp16" } },
-    { name = "head_dim", values = { 64, 128 }, tag = "d" },
-  },
-  free = {
-    { name = "blocks", values = { 1, 2, 3 }, tag = "b" },
-  },
-  legal = function(v, arch)
-    local fit = arch.shared_per_sm // (shared(v) + 1024)
-    if v.blocks > fit then return "shared memory holds fewer blocks" end
-    if v.blocks < math.min(fit, 3) then return "fewer blocks an SM wait for their own loads" end
-    return true
+  required = { name = "safe_gate", values = { "safe", "any" } },
+  blocks = { 1, 2 },
+  shared = shared,
+  legal = function(v, arch, fit)
+    if v.blocks < math.min(fit, 2) then return "one block an SM waits for its own loads" end
   end,
-  facts = { "dependent" },
-  coords = { "tiles" },
-  plan = function(v, arch)
-    return {
-      threads = 256,
-      shared = shared(v),
-      cluster = 1,
-      max_registers = math.min(255, 65536 // 256 // v.blocks // 8 * 8),
-      facts = { dependent = arch.cc >= 90 and 1 or 0 }, -- the template waits there
-    }
-  end,
-  template = function(v) return "kda_bwd.cu.in" end,
-  fallback = function(v, arch) return true end,
-}
+})

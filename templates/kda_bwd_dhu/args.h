@@ -11,7 +11,8 @@ struct gen_kda_bwd_dhu_params {
     struct gen_kda_chunk_h_params states;
     const void *qg, *d_o;
     float scale;
-    int pad;
+    int beside; /* the launch before makes nothing of what is read here, and began when what does had ended: it
+                   is waited for at the end */
 };
 
 #ifdef __cplusplus

@@ -20,7 +20,8 @@ __device__ __forceinline__ unsigned staged_at(int row, int chunk)
 }
 
 // The output of the warp's 16 rows, `first` onwards.
-__device__ __forceinline__ void stage_quads(const group_state &g, unsigned to, int first, const float (&factor)[2])
+template <class T>
+__device__ __forceinline__ void stage_quads(const group_state<T> &g, unsigned to, int first, const float (&factor)[2])
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -33,7 +34,7 @@ __device__ __forceinline__ void stage_quads(const group_state &g, unsigned to, i
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float *const o = &g.o[4 * (4 * quad + i) + 2 * h];
-                x[i] = pack2<element>(o[0] * factor[h], o[1] * factor[h]);
+                x[i] = pack2<T>(o[0] * factor[h], o[1] * factor[h]);
             }
             st_shared_v4_u32(at[quad % 2] + quad / 2 * cell, x[0], x[1], x[2], x[3]);
         }
@@ -42,10 +43,12 @@ __device__ __forceinline__ void stage_quads(const group_state &g, unsigned to, i
 
 // What a cluster has of a request, each block of its tiles, is put together without a detour through memory: every block has its
 // output, divided by its sums, in the place of its queries; then each adds up a slice of the columns of all of them.
-__device__ __forceinline__ void write_together(const gen_mla_decode_params &p, const block_state &b,
-                                               const block_piece &w, const group_state &g, int group,
+template <class S, class T>
+__device__ __forceinline__ void write_together(const gen_mla_decode_params &p, const block_state<S> &b,
+                                               const block_piece &w, const group_state<T> &g, int group,
                                                const float (&sum)[2])
 {
+    constexpr int cluster_blocks = S::cluster_blocks;
     // 16 bytes each, of a row, of the slice.
     constexpr int all_chunks = latent / 8, chunks = (all_chunks / 4 + cluster_blocks - 1) / cluster_blocks * 4;
     // Of the warp's 16 rows.
@@ -98,7 +101,7 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
             if (weight != 0.f) // what lies in a block that had no tile may be anything
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
-                    const float2 two = to_float2<element>(x[k][n]);
+                    const float2 two = to_float2<T>(x[k][n]);
                     out[2 * n] = fmaf(weight, two.x, out[2 * n]);
                     out[2 * n + 1] = fmaf(weight, two.y, out[2 * n + 1]);
                 }
@@ -108,7 +111,7 @@ __device__ __forceinline__ void write_together(const gen_mla_decode_params &p, c
         unsigned packed[4];
 #pragma unroll
         for (int n = 0; n < 4; n++)
-            packed[n] = pack2<element>(out[2 * n] * factor, out[2 * n + 1] * factor);
+            packed[n] = pack2<T>(out[2 * n] * factor, out[2 * n + 1] * factor);
         transpose_quad(packed);
         if (valid)
             st_global_v4_u32(at.o(p) + chunk * 8, packed);

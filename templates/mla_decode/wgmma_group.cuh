@@ -15,11 +15,11 @@
 namespace {
 
 // Where products find their operands: the tiles' address as a descriptor has it.
-struct group_operands {
+template <class S> struct group_operands {
     unsigned low;
     unsigned long long at_keys; // of queries and keys
 
-    __device__ __forceinline__ explicit group_operands(const block_state &b) : low(b.base >> 4 & 0x3fff) {}
+    __device__ __forceinline__ explicit group_operands(const block_state<S> &b) : low(b.base >> 4 & 0x3fff) {}
 
     // Called before a round, so that the address is uniform to the compiler, which then computes descriptors once a
     // warp, by one addition each. The first descriptor is made ahead of the wait for keys; behind it, every product up
@@ -47,25 +47,25 @@ __device__ __forceinline__ void arrive_warp(unsigned barrier)
 }
 
 // Waits for runs of a stage. A fence makes what threads copied, rather than TMA, visible to the tensor cores.
-template <int count>
-__device__ __forceinline__ void wait_runs(const block_state &b, int stage, int first, unsigned parity)
+template <int count, class S>
+__device__ __forceinline__ void wait_runs(const block_state<S> &b, int stage, int first, unsigned parity)
 {
 #pragma unroll
     for (int n = first; n < first + count; n++)
         mbarrier_wait(b.full(stage, n), parity);
-    if (gathers)
+    if (S::gathers)
         fence_proxy_async();
 }
 
 // Scores of the group's stage: issued run by run as keys arrive, or by halves where a fence comes with it.
-template <int group>
-__device__ __forceinline__ void start_scores(const block_state &b, const group_operands &at, unsigned parity,
+template <int group, class S>
+__device__ __forceinline__ void start_scores(const block_state<S> &b, const group_operands<S> &at, unsigned parity,
                                              float (&s)[32])
 {
 #pragma unroll
-    for (int position = 0; position < runs; position++) {
+    for (int position = 0; position < S::runs; position++) {
         const int n = run_at(group, position);
-        if (!gathers || position == latent_runs)
+        if (!S::gathers || position == latent_runs)
             wait_runs<1>(b, group, n, parity);
         else if (position % (latent_runs / 2) == 0)
             wait_runs<latent_runs / 2>(b, group, n, parity);
@@ -73,14 +73,15 @@ __device__ __forceinline__ void start_scores(const block_state &b, const group_o
 #pragma unroll
         for (int step = 0; step < (position == latent_runs ? 4 : 4 * run); step++) {
             const unsigned offset = (n * run + step / 4) * cell + step % 4 * 32;
-            wgmma_n64<element>(s, at.keys(offset), at.keys(stage_at(group) + offset), position + step > 0);
+            wgmma_n64<typename S::element>(s, at.keys(offset), at.keys(S::stage_at(group) + offset),
+                                           position + step > 0);
         }
     }
     wgmma_commit_group();
 }
 
 // Rows of the cache beyond the length must not even be multiplied by zero.
-template <int group> __device__ __forceinline__ void clear_rows(const block_state &b, int stage, int valid)
+template <int group, class S> __device__ __forceinline__ void clear_rows(const block_state<S> &b, int stage, int valid)
 {
     const int thread = threadIdx.x % 128;
     for (int i = thread; i < (rows - valid) * 32; i += 128) {
@@ -97,15 +98,16 @@ template <int group> __device__ __forceinline__ void clear_rows(const block_stat
 struct handover {
     unsigned fragments, neg_max, given; // of stage 0
 
-    __device__ __forceinline__ explicit handover(const block_state &b)
+    template <class S>
+    __device__ __forceinline__ explicit handover(const block_state<S> &b)
         : fragments(b.stage(0) + 8 * cell + threadIdx.x % 128 * 16), neg_max(b.neg_max() + threadIdx.x % 128 / 4 * 8),
           given(b.given(0))
     {
     }
 
     // Gives the probabilities of the group's stage, and what they are relative to, to the other group.
-    template <int group>
-    __device__ __forceinline__ void publish(const group_state &g, const unsigned (&packed)[16]) const
+    template <int group, class T>
+    __device__ __forceinline__ void publish(const group_state<T> &g, const unsigned (&packed)[16]) const
     {
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -117,8 +119,8 @@ struct handover {
 
     // Takes those of the other group's stage. Where they and the output are relative to different maxima, both are
     // rescaled to the greater one. No output may be in flight. `parity` is the tile's among those of the stage.
-    template <int other>
-    __device__ __forceinline__ void take(group_state &g, unsigned parity, unsigned (&packed)[16]) const
+    template <int other, class T>
+    __device__ __forceinline__ void take(group_state<T> &g, unsigned parity, unsigned (&packed)[16]) const
     {
         mbarrier_wait(given + other * 8, parity);
         unsigned x[2];
@@ -134,8 +136,8 @@ struct handover {
                                      theirs[1] == to[1] ? 1.f : exp2_fast(to[1] - theirs[1])};
 #pragma unroll
             for (int i = 0; i < 16; i++) {
-                const float2 two = to_float2<element>(packed[i]);
-                packed[i] = pack2<element>(two.x * factor[i % 2], two.y * factor[i % 2]);
+                const float2 two = to_float2<T>(packed[i]);
+                packed[i] = pack2<T>(two.x * factor[i % 2], two.y * factor[i % 2]);
             }
             g.rescale_to(to);
         }
@@ -143,24 +145,25 @@ struct handover {
 };
 
 // Issues the product of probabilities and the group's half of a stage's columns, added to the output.
-template <int group, int stage>
-__device__ __forceinline__ void start_values(group_state &g, const group_operands &at, const unsigned (&packed)[16])
+template <int group, int stage, class S, class T>
+__device__ __forceinline__ void start_values(group_state<T> &g, const group_operands<S> &at,
+                                             const unsigned (&packed)[16])
 {
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; step++) {
         const unsigned a[4] = {packed[4 * step], packed[4 * step + 1], packed[4 * step + 2], packed[4 * step + 3]};
-        wgmma_n256_mn<element>(g.o, a, at.values(stage_at(stage) + group * 4 * cell + step * 2048),
-                               g.started || step > 0);
+        wgmma_n256_mn<T>(g.o, a, at.values(S::stage_at(stage) + group * 4 * cell + step * 2048), g.started || step > 0);
     }
     wgmma_commit_group();
     g.started = true;
 }
 
 // Waits for them. The stage's half is free afterwards, but for the piece's last one: the output goes through it.
-template <int group, int stage> __device__ __forceinline__ void finish_values(const block_state &b, bool last)
+template <int group, int stage, class S>
+__device__ __forceinline__ void finish_values(const block_state<S> &b, bool last)
 {
-    if (!gathers && stage != group)
+    if (!S::gathers && stage != group)
         fence_proxy_async(); // the probabilities were read as threads do; what overwrites them is TMA
     wgmma_wait_group<0>();
     if (!last)

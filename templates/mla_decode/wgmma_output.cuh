@@ -12,8 +12,8 @@ namespace {
 
 // Puts the output of the warp's 16 rows, 16 bits a column, into its part of the half of a stage that the group read last,
 // which is as large: cells of 64 columns, chunks of 16 bytes swizzled as TMA does it, against bank conflicts.
-template <class T>
-__device__ __forceinline__ void stage_cell(const group_state &g, unsigned to, int n, const float (&factor)[2])
+template <class To, class T>
+__device__ __forceinline__ void stage_cell(const group_state<T> &g, unsigned to, int n, const float (&factor)[2])
 {
     // Of four matrices of 8 x 8, lanes from 8 i on hold where the rows of matrix i go: rows + 8 (i % 2), chunk + i / 2.
     const int lane = threadIdx.x % 32;
@@ -24,21 +24,23 @@ __device__ __forceinline__ void stage_cell(const group_state &g, unsigned to, in
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float *const o = &g.o[32 * n + 4 * (chunk + i / 2) + 2 * (i % 2)];
-            x[i] = pack2<T>(o[0] * factor[i % 2], o[1] * factor[i % 2]);
+            x[i] = pack2<To>(o[0] * factor[i % 2], o[1] * factor[i % 2]);
         }
         stmatrix_x4(row + ((chunk ^ swizzle) << 4), x);
     }
 }
 
-__device__ __forceinline__ void stage_output(const group_state &g, unsigned to, const float (&factor)[2])
+template <class T>
+__device__ __forceinline__ void stage_output(const group_state<T> &g, unsigned to, const float (&factor)[2])
 {
 #pragma unroll
     for (int n = 0; n < 4; n++)
-        stage_cell<element>(g, to, n, factor);
+        stage_cell<T>(g, to, n, factor);
 }
 
 // The same of a partial result; the cells' exponents, a byte each, come back.
-__device__ __forceinline__ void stage_partial(const group_state &g, unsigned to, const float (&factor)[2],
+template <class T>
+__device__ __forceinline__ void stage_partial(const group_state<T> &g, unsigned to, const float (&factor)[2],
                                               unsigned (&exponents)[2])
 {
     float most[4][2]; // all of them at once, for it is a chain of latencies
@@ -72,8 +74,10 @@ __device__ __forceinline__ void stage_partial(const group_state &g, unsigned to,
 
 // Writes the rows' output and log-sum-exp, or the piece's part of them. `stage` is the one whose half the group read last
 // and still holds. A piece without tiles has none, and its output is zeros.
-__device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const block_state &b, const block_piece &w,
-                                           const group_state &g, int group, int stage, const float (&sum)[2])
+template <class S, class T>
+__device__ __forceinline__ void write_rows(const gen_mla_decode_params &p, const block_state<S> &b,
+                                           const block_piece &w, const group_state<T> &g, int group, int stage,
+                                           const float (&sum)[2])
 {
     const int lane = threadIdx.x % 32, first = uniform(threadIdx.x % 128 / 32 * 16); // of the warp's 16 rows
     const int count = min(w.num_rows - first, 16);

@@ -26,7 +26,7 @@ struct gathered_rows {
     }
 };
 
-__device__ void produce(const gen_mla_decode_params &p, const block_state &b)
+template <class S> __device__ void produce(const gen_mla_decode_params &p, const block_state<S> &b)
 {
     const int line = threadIdx.x % 128 / 8, chunk = threadIdx.x % 8;
     const unsigned to = line * 128 + ((chunk ^ line % 8) << 4); // 16 rows further it is the same chunk
@@ -40,7 +40,7 @@ __device__ void produce(const gen_mla_decode_params &p, const block_state &b)
         mbarrier_wait(b.q_empty(), (pieces & 1) ^ 1);
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            copy_query(p, w, 16 * k + line, chunk, b.base + k * 2048 + to);
+            copy_query<S>(p, w, 16 * k + line, chunk, b.base + k * 2048 + to);
         cp_async_mbarrier_arrive(b.q_full());
         pieces++;
         for (int i = 0; i < w.tiles; i++, t++) {
@@ -54,14 +54,14 @@ __device__ void produce(const gen_mla_decode_params &p, const block_state &b)
                 const long long page = valid[k] ? next.page[k] : 0;
                 ckv[k] = static_cast<const unsigned short *>(p.ckv) + page * p.ckv_page_stride +
                          next.row[k] * p.ckv_row_stride + chunk * 8;
-                if (rope)
+                if (S::rope)
                     kpe[k] = static_cast<const unsigned short *>(p.kpe) + page * p.kpe_page_stride +
                              next.row[k] * p.kpe_row_stride + chunk * 8;
             }
             if (i + 1 < w.tiles)
                 next.find(p, pages, (w.piece.first + i + 1) * rows, w.piece.kv_len); // loaded a tile ahead
 #pragma unroll
-            for (int position = 0; position < runs; position++) {
+            for (int position = 0; position < S::runs; position++) {
                 const bool rotary = position == latent_runs;
                 const int n = run_at(s, position);
                 if (position == 0)

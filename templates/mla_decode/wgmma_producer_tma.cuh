@@ -22,7 +22,7 @@ __device__ __forceinline__ void pass_output()
 
 // A warp for each stage issues the TMA loads of the stage's tiles, so that neither stage waits for the other's room.
 // Lane l looks up the rows of the tile's l-th box, a page or a part of one; one lane issues all.
-__device__ void produce_tiles(const gen_mla_decode_params &p, const block_state &b, int s)
+template <class S> __device__ void produce_tiles(const gen_mla_decode_params &p, const block_state<S> &b, int s)
 {
     const int lane = threadIdx.x % 32;
     const tensor_map *const ckv = reinterpret_cast<const tensor_map *>(p.ckv_map);
@@ -52,7 +52,7 @@ __device__ void produce_tiles(const gen_mla_decode_params &p, const block_state 
             if (later < end)
                 next = pages.find(p, later); // a tile of the stage ahead
 #pragma unroll
-            for (int position = 0; position < runs; position++) {
+            for (int position = 0; position < S::runs; position++) {
                 const bool rotary = position == latent_runs;
                 const int n = run_at(s, position);
                 if (position == 0)
@@ -82,7 +82,7 @@ __device__ void produce_tiles(const gen_mla_decode_params &p, const block_state 
             }
             const int ahead = min(boxes, (w.piece.kv_len - tile_row - 2 * rows + box_rows - 1) >> box_shift);
             // To L2, so that its place in shared memory stays empty for less long.
-            if (tiles_ahead > 0 && i + 2 < w.tiles)
+            if (S::tiles_ahead > 0 && i + 2 < w.tiles)
 #pragma unroll 1
                 for (int box = 0; box < ahead; box++) {
                     const int ahead_page = __shfl_sync(0xffffffffu, next.page, box),
@@ -91,20 +91,20 @@ __device__ void produce_tiles(const gen_mla_decode_params &p, const block_state 
 #pragma unroll 1
                         for (int n = 0; n < 8; n += boxes == 1 ? run : 1)
                             tensor_prefetch_4d(ckv, 0, ahead_row, n, ahead_page);
-                        if (rope)
+                        if (S::rope)
                             tensor_prefetch_4d(kpe, 0, ahead_row, 0, ahead_page);
                     }
                 }
         }
         t += w.tiles;
-        if (cluster_blocks > 1)
+        if (S::cluster_blocks > 1)
             pass_output();
     }
 }
 
 // The other two warps bring the queries of a piece, zeros where the tile has no row: a thread 16 bytes of each cell of every
 // eighth row, so that it looks for eight rows and not for all.
-__device__ void produce_queries(const gen_mla_decode_params &p, const block_state &b)
+template <class S> __device__ void produce_queries(const gen_mla_decode_params &p, const block_state<S> &b)
 {
     const int line = threadIdx.x % 64 / 8, chunk = threadIdx.x % 8;
     const unsigned to = b.base + line * 128 + ((chunk ^ line) << 4); // 8 rows further it is the same chunk
@@ -112,14 +112,14 @@ __device__ void produce_queries(const gen_mla_decode_params &p, const block_stat
     block_piece w;
     unsigned pieces = 0;
     while (next_piece(p, b, walk, w)) {
-        if (cluster_blocks == 1)
+        if (S::cluster_blocks == 1)
             mbarrier_wait(b.q_empty(), (pieces & 1) ^ 1);
 #pragma unroll 1
         for (int k = 0; k < 8; k++)
-            copy_query(p, w, 8 * k + line, chunk, to + k * 1024);
+            copy_query<S>(p, w, 8 * k + line, chunk, to + k * 1024);
         cp_async_mbarrier_arrive(b.q_full());
         pieces++;
-        if (cluster_blocks > 1) // other blocks read there, too
+        if (S::cluster_blocks > 1) // other blocks read there, too
             pass_output();
     }
     cp_async_wait_group<0>();

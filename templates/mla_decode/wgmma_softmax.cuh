@@ -1,5 +1,4 @@
-// The Hopper kernel of mla_decode: scores to probabilities, relative to a maximum that moves only where it must. The template
-// says before: element.
+// The Hopper kernel of mla_decode: scores to probabilities, relative to a maximum that moves only where it must.
 #pragma once
 
 #include "mla_decode/rows.cuh"
@@ -12,7 +11,8 @@ namespace {
 constexpr float threshold = 8.f;
 constexpr float most_sum = 8192.f; // of 16 probabilities: above it, one is more than 2^threshold
 
-struct group_state {
+// `T`: of what products take.
+template <class T> struct group_state {
     float o[128]; // rows row and row + 8 of the warp's 16, columns 256 group + 8 (i / 4) + 2 (lane % 4) + i % 2
     // -M, plus infinity as long as there is none: a first score's probability is then infinite or no number.
     float neg_max[2];
@@ -51,6 +51,7 @@ struct group_state {
 };
 
 // Probabilities of scores relative to M as fragments, and what the thread has of the rows' sums of them.
+template <class T>
 __device__ __forceinline__ void exponentiate(const float (&s)[32], const float (&neg_max)[2], float scale,
                                              unsigned (&packed)[16], float (&sum)[2])
 {
@@ -61,7 +62,7 @@ __device__ __forceinline__ void exponentiate(const float (&s)[32], const float (
                     b = exp2_fast(fmaf(s[2 * i + 1], scale, neg_max[h]));
         // Before their rounding: M is not always the maximum, so that may be rounded, too.
         sum[h] = i < 2 ? a + b : sum[h] + (a + b);
-        packed[i] = pack2<element>(a, b);
+        packed[i] = pack2<T>(a, b);
     }
 }
 
@@ -84,7 +85,8 @@ __device__ __forceinline__ void move_maximum(float (&neg_max)[2], const float (&
 }
 
 // Moves M, and the output with it; `neg_max` is what is added to scaled scores then, and every sum is below `most`.
-__device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[32], float (&neg_max)[2],
+template <class T>
+__device__ __forceinline__ void follow_maximum(group_state<T> &g, const float (&s)[32], float (&neg_max)[2],
                                                unsigned &most)
 {
     float to[2] = {g.neg_max[0], g.neg_max[1]};
@@ -99,8 +101,8 @@ __device__ __forceinline__ void follow_maximum(group_state &g, const float (&s)[
 // Turns scores into probabilities relative to M. The probabilities' sums show whether M must move, so nearly always no
 // maximum is computed. With `inner` there is an M already, and the usual path has one branch; else it is tested first
 // whether there is one. No output may be in flight, because it is rescaled with M.
-template <bool inner>
-__device__ __forceinline__ void softmax(group_state &g, const float (&s)[32], unsigned (&packed)[16])
+template <bool inner, class T>
+__device__ __forceinline__ void softmax(group_state<T> &g, const float (&s)[32], unsigned (&packed)[16])
 {
     float neg_max[2] = {g.neg_max[0], g.neg_max[1]}, sum[2];
     unsigned most = __float_as_uint(most_sum); // sums are not negative; what is no number is above as bits
@@ -109,7 +111,7 @@ __device__ __forceinline__ void softmax(group_state &g, const float (&s)[32], un
     for (;; moves = true) {
         if (!inner && moves)
             follow_maximum(g, s, neg_max, most);
-        exponentiate(s, neg_max, g.scale, packed, sum);
+        exponentiate<T>(s, neg_max, g.scale, packed, sum);
         if (!__any_sync(0xffffffffu, __float_as_uint(sum[0]) > most || __float_as_uint(sum[1]) > most))
             break;
         if (inner)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Compiles expanded kernels (attngen expand) for the emulation: one <symbol>.so a kernel.
 #   compile.sh LIBEMUL TEMPLATES OUTPUT SOURCE.cu...
-# Objects are kept under OUTPUT/cache by the content of everything that goes into them. CXX names the compiler, CXXFLAGS
-# adds options (-g -O0 -fsanitize=address). Exit status 77: there is no C++ compiler.
+# Objects are kept in EMUL_CACHE (OUTPUT/cache), which several outputs may share, by the content of everything that goes into
+# them. CXX names the compiler, CXXFLAGS adds options (-g -O0 -fsanitize=address). Exit status 77: there is no C++ compiler.
 set -eu
 engine=$(cd "$(dirname "$1")" && pwd)/$(basename "$1") templates=$2 output=$3
 shift 3
@@ -10,16 +10,18 @@ here=$(cd "$(dirname "$0")" && pwd)
 beside=$(cd "$(dirname "$1")" && pwd) # sources may include what stands beside them
 cxx=${CXX:-c++}
 command -v "$cxx" >/dev/null || { echo "compile.sh: no C++ compiler '$cxx'; CXX names another" >&2; exit 77; }
-mkdir -p "$output/cache" "$output/source"
+cache=${EMUL_CACHE:-$output/cache}
+mkdir -p "$cache" "$output/source"
+cache=$(cd "$cache" && pwd)
 "$here/rewrite.py" "$templates" "$output/source" "$@"
 # A GPU contracts a * b + c as well, and knows no aliasing rules; what is not initialised holds a pattern.
 flags="-std=c++17 -O2 -march=native -ffp-contract=fast -fno-math-errno -fno-strict-aliasing -fno-exceptions -fPIC
--shared -fvisibility=hidden -w -I$here -I$here/include -I$output/source -I$beside ${CXXFLAGS:-}"
+-shared -fvisibility=hidden -w -I$here -I$here/include ${CXXFLAGS:-}"
 case $("$cxx" --version) in
 *clang*) ;;
 *) flags="$flags -fno-gnu-unique -fno-extern-tls-init" ;;
 esac
-probe="$output/cache/probe.$$"
+probe="$cache/probe.$$"
 echo 'int x;' >"$probe.cpp"
 for flag in -ftrivial-auto-var-init=pattern; do
     "$cxx" -Werror $flag -c -o /dev/null "$probe.cpp" 2>/dev/null && flags="$flags $flag"
@@ -41,7 +43,7 @@ compile_one() {
     symbol=$(echo "$head" | sed -n 's/.* __global__ .*[ )]\([A-Za-z_][A-Za-z_0-9]*\)(.*/\1/p')
     [ -n "$symbol" ] || { echo "compile.sh: $1 has no line that begins with extern \"C\" __global__" >&2; return 1; }
     key=$({ echo "$common"; cat "$source"; } | sha256sum | cut -c 1-32)
-    object=$output/cache/$key.so
+    object=$cache/$key.so
     if [ ! -f "$object" ]; then
         cc=$(echo "$name" | sed -n 's/.*__[a-z]*_*\([0-9]*\)a\{0,1\}_.*/\1/p')
         ring=$(sed -n 's/.*extern __shared__ *\(__align__(\([0-9]*\))\)* .* \([A-Za-z_][A-Za-z_0-9]*\)\[\];.*/EMUL_RING(\3, \2)/p' "$source" |
@@ -59,12 +61,12 @@ compile_one() {
             echo "${ring:-EMUL_NO_RING}"
             echo "EMUL_KERNEL($symbol)"
         } >"$object.$$.cpp"
-        "$cxx" $flags -D__CUDA_ARCH__="${cc:-90}0" -o "$object.$$" "$object.$$.cpp" "$engine" -Wl,-rpath,"$(dirname "$engine")" ||
+        "$cxx" $flags -I"$output/source" -I"$beside" -D__CUDA_ARCH__="${cc:-90}0" -o "$object.$$" "$object.$$.cpp" "$engine" -Wl,-rpath,"$(dirname "$engine")" ||
             { echo "compile.sh: $name does not compile; $object.$$.cpp includes it" >&2; return 1; }
         rm -f "$object.$$.cpp"
         mv "$object.$$" "$object"
     fi
-    ln -sf "cache/$key.so" "$output/$symbol.so"
+    ln -sf "$object" "$output/$symbol.so"
 }
 
 for source in "$@"; do

@@ -52,6 +52,7 @@ out=$(cd "$out" && pwd)
 rm -rf "$out/expanded" "$out"/*.log "$out"/*.status
 templates=$(cd "$templates" && pwd)
 verified='' others='' build_only=$only
+[ -z "$families" ] || families=$families,index32 # plans of problems with index=int64 begin with it
 for family in $(echo "$families" | tr , ' '); do
     found=''
     for glob in $globs; do

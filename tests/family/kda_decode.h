@@ -2,7 +2,7 @@
 #ifndef TEST_FAMILY_KDA_DECODE_H
 #define TEST_FAMILY_KDA_DECODE_H
 
-#include "families/kda_decode/kda_decode.h"
+#include "families/kda/decode.h"
 #include "test.h"
 
 #include <string.h>

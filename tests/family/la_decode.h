@@ -2,6 +2,7 @@
 #ifndef TEST_FAMILY_LA_DECODE_H
 #define TEST_FAMILY_LA_DECODE_H
 
+#include "family/occupancy.h"
 #include "families/la_decode/la_decode.h"
 #include "h200.h"
 #include "test.h"
@@ -29,7 +30,7 @@ static inline gen_la_decode_problem la_problem(int32_t batch, int32_t num_qk_hea
 static inline struct gen__facts variant_of(int32_t blocks, int32_t persistent,
                                            int32_t inflight_bytes)
 {
-    return (struct gen__facts){
+    struct gen__facts facts = {
         .index = 17,
         .threads = 128,
         .registers = 32,
@@ -38,6 +39,8 @@ static inline struct gen__facts variant_of(int32_t blocks, int32_t persistent,
                  [LA_DECODE_PERSISTENT] = persistent,
                  [LA_DECODE_INFLIGHT_BYTES] = inflight_bytes,
                  [LA_DECODE_WARP_BYTES] = inflight_bytes / 4}}; /* one stage of four warps */
+    facts.occupancy = gen__occupancy(&facts);
+    return facts;
 }
 
 static inline gen_plan planned(gen_la_decode_problem p, const gen_device *device,

@@ -2,6 +2,7 @@
 #ifndef TEST_FAMILY_MLA_H
 #define TEST_FAMILY_MLA_H
 
+#include "family/occupancy.h"
 #include "families/mla_decode/mla_decode.h"
 #include "families/mla_merge/mla_merge.h"
 #include "fixture.h"
@@ -31,23 +32,27 @@ static inline gen_mla_decode_problem mla_problem(int32_t batch, int32_t num_head
 /* The Hopper kernel: a block an SM. */
 static inline struct gen__facts mla_wgmma(void)
 {
-    return (struct gen__facts){.index = 5,
-                               .threads = 384,
-                               .shared_dynamic = 224 * 1024,
-                               .registers = 168,
-                               .cluster = 1,
-                               .fact = {64, 64, 2, 1, 1, 1, 1}};
+    struct gen__facts variant = {.index = 5,
+                                 .threads = 384,
+                                 .shared_dynamic = 224 * 1024,
+                                 .registers = 168,
+                                 .cluster = 1,
+                                 .fact = {64, 64, 2, 1, 1, 1, 1}};
+    variant.occupancy = gen__occupancy(&variant);
+    return variant;
 }
 
 /* A portable one of 16 rows, two blocks an SM. */
 static inline struct gen__facts mla_mma(void)
 {
-    return (struct gen__facts){.index = 6,
-                               .threads = 256,
-                               .shared_dynamic = 100 * 1024,
-                               .registers = 128,
-                               .cluster = 1,
-                               .fact = {16, 32, 2, 1, 0, 0, 0}};
+    struct gen__facts variant = {.index = 6,
+                                 .threads = 256,
+                                 .shared_dynamic = 100 * 1024,
+                                 .registers = 128,
+                                 .cluster = 1,
+                                 .fact = {16, 32, 2, 1, 0, 0, 0}};
+    variant.occupancy = gen__occupancy(&variant);
+    return variant;
 }
 
 static inline gen_plan mla_planned(gen_mla_decode_problem p, const struct gen__facts *variant)

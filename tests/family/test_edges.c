@@ -4,7 +4,7 @@
  * number that is wrong, whatever the others are.
  */
 #include "families/attn_fwd/attn_fwd.h"
-#include "families/kda_decode/kda_decode.h"
+#include "families/kda/decode.h"
 #include "families/la_decode/la_decode.h"
 #include "families/mla_decode/mla_decode.h"
 #include "test.h"

@@ -103,51 +103,77 @@ static const struct gen__part *part_at(const struct gen__part *parts, uint32_t c
     return NULL;
 }
 
+/* The families of a plan's launches, 0 for our own. */
+static const uint32_t staged[] = {
+    0,
+    GEN_KDA_CHUNK_H,
+    GEN_KDA_BWD_DAV,
+    GEN_KDA_BWD_DHU,
+    GEN_KDA_BWD_WY,
+    GEN_KDA_BWD_INTRA,
+    GEN_KDA_GATE_BWD,
+    GEN_KDA_QK_BWD,
+};
+static const uint32_t fused[] = {
+    0, GEN_KDA_CHUNK_H, GEN_KDA_BWD_DHU, GEN_KDA_BWD_GRAD, 0, GEN_KDA_QK_BWD /* of groups */
+};
+
+static void stage_of(const gen_kda_bwd_problem *p, const struct gen__part *part,
+                     uint32_t family_tag)
+{
+    const gen_kda_stage_problem *stage =
+        (const gen_kda_stage_problem *)(const void *)&part->problem;
+    const bool raw = family_tag == GEN_KDA_QK_BWD || family_tag == GEN_KDA_BWD_GRAD;
+    assert_int_equal(stage->base.family, family_tag);
+    assert_memory_equal(&stage->batch, &p->batch, KDA_BETA_DTYPE * sizeof(int32_t));
+    assert_int_equal(stage->safe_gate, p->safe_gate);
+    /* Those that make gradients of raw betas alone read them. */
+    assert_int_equal(stage->beta_dtype, raw ? GEN_DTYPE_FP16 : GEN_DTYPE_FP32);
+}
+
+/* Those of a problem, which are `count` of the list; bytes of the workspace are returned. */
+static uint64_t check_launches(const gen_kda_bwd_problem *p, const gen_device *device,
+                               const uint32_t *list, uint32_t count)
+{
+    struct gen__part parts[GEN_PLAN_MAX_LAUNCHES];
+    gen_plan plan = {0};
+    uint32_t own = 0;
+    family->plan(&p->base, device, &variant, &plan);
+    assert_int_equal(plan.num_launches, count);
+    const uint32_t num_parts = family->parts(&p->base, device, &variant, &plan, parts);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t tag = p->keep && list[i] == GEN_KDA_CHUNK_H ? 0 : list[i];
+        const struct gen__part *part = part_at(parts, num_parts, i);
+        const uint32_t blocks = list == fused && i == 4 ? 6 * 64 / 32 : 54; /* 9 chunks, 6 heads */
+        assert_int_equal(tag == 0, part == NULL);
+        assert_int_equal(plan.launch[i].grid[0], tag ? 0 : blocks);
+        own += !tag;
+        if (part)
+            stage_of(p, part, tag);
+    }
+    assert_int_equal(num_parts + own, count);
+    return plan.workspace_bytes;
+}
+
 static void launches(void **state)
 {
     (void)state;
-    static const uint32_t stages[KDA_BWD_NUM_LAUNCHES] = {
-        0,
-        GEN_KDA_GATE,
-        GEN_KDA_CHUNK_INTRA,
-        GEN_KDA_CHUNK_H,
-        GEN_KDA_BWD_DAV,
-        GEN_KDA_BWD_DHU,
-        GEN_KDA_BWD_WY,
-        GEN_KDA_BWD_INTRA,
-        GEN_KDA_GATE_BWD,
-        GEN_KDA_QK_BWD,
-    };
-    uint64_t bytes[2];
-    for (int32_t keep = 0; keep < 2; keep++) {
-        gen_kda_bwd_problem p = problem(3, 130, 3, 6);
-        struct gen__part parts[GEN_PLAN_MAX_LAUNCHES];
-        gen_plan plan = {0};
-        p.keep = keep;
-        p.beta_dtype = GEN_DTYPE_FP16;
-        family->plan(&p.base, &h200, &variant, &plan);
-        assert_int_equal(plan.num_launches, KDA_BWD_NUM_LAUNCHES);
-        const uint32_t count = family->parts(&p.base, &h200, &variant, &plan, parts);
-        assert_int_equal(count, KDA_BWD_NUM_LAUNCHES - 1 - keep);
-        for (uint32_t i = 0; i < KDA_BWD_NUM_LAUNCHES; i++) {
-            const bool own = i == 0 || (keep && i == KDA_BWD_LAUNCH_STATES);
-            const struct gen__part *part = part_at(parts, count, i);
-            assert_int_equal(own, part == NULL);
-            assert_int_equal(plan.launch[i].grid[0], own ? 54 : 0); /* 9 chunks of 6 heads */
-            if (own)
-                continue;
-            const gen_kda_stage_problem *stage =
-                (const gen_kda_stage_problem *)(const void *)&part->problem;
-            assert_int_equal(stage->base.family, stages[i]);
-            assert_memory_equal(&stage->batch, &p.batch, KDA_BETA_DTYPE * sizeof(int32_t));
-            assert_int_equal(stage->safe_gate, 1);
-            /* The last stage alone reads raw betas. */
-            assert_int_equal(stage->beta_dtype,
-                             stages[i] == GEN_KDA_QK_BWD ? GEN_DTYPE_FP16 : GEN_DTYPE_FP32);
+    gen_device older = h200;
+    older.compute_capability = 80;
+    for (int32_t safe = 0; safe < 2; safe++)
+        for (int32_t groups = 1; groups < 3; groups++) {
+            gen_kda_bwd_problem p = problem(3, 130, 6 / groups, 6);
+            const uint32_t *list = safe ? fused : staged;
+            const uint32_t count = safe ? 4 + (uint32_t)groups : 8;
+            p.safe_gate = safe;
+            p.beta_dtype = GEN_DTYPE_FP16;
+            const uint64_t bytes = check_launches(&p, &h200, list, count);
+            const uint64_t others = check_launches(&p, &older, staged, 8);
+            assert_true(safe ? bytes < others : bytes == others);
+            p.keep = 1;
+            assert_int_equal(bytes - check_launches(&p, &h200, list, count),
+                             9 * 6 * 64 * 64 * 2); /* states */
         }
-        bytes[keep] = plan.workspace_bytes;
-    }
-    assert_int_equal(bytes[0] - bytes[1], 9 * 6 * 64 * 64 * 2); /* states */
 }
 
 static void launches_without_tokens(void **state)
@@ -418,13 +444,14 @@ static void stages_accept_what_they_get(void **state)
     (void)state;
     static _Alignas(256) unsigned char memory[1 << 23];
     _Alignas(GEN__PARAMS_ALIGNMENT) unsigned char out[GEN__MAX_PARAMS];
-    for (int32_t keep = 0; keep < 2; keep++)
+    for (int32_t keep = 0; keep < 4; keep++)
         for (int form = 0; form < 16; form++) {
-            gen_plan plan = plan_of(keep);
+            gen_plan plan = plan_of(keep % 2);
             gen_kda_bwd_args a = good_args();
+            plan.dims[KDA_BWD_FUSED] = keep / 2;
             assert_true(gen__kda_bwd_workspace(plan.dims) <= sizeof memory);
-            plan.num_launches = KDA_BWD_NUM_LAUNCHES;
-            a.states = keep ? x.q : NULL;
+            plan.num_launches = gen__kda_bwd_num_launches(plan.dims);
+            a.states = keep % 2 ? x.q : NULL;
             a.qk_l2norm = form & 1;
             a.beta_form = form & 2 ? GEN_KDA_BETA_SIGMOID : GEN_KDA_BETA_GIVEN;
             a.gate_form = form & 4 ? GEN_KDA_GATE_SOFTPLUS : GEN_KDA_GATE_GIVEN;
@@ -437,7 +464,7 @@ static void stages_accept_what_they_get(void **state)
                 a.d_A_log = a.d_dt_bias = a.d_initial_state = NULL;
                 a.initial_state = a.d_final_state = NULL;
             }
-            for (uint32_t launch = 0; launch < KDA_BWD_NUM_LAUNCHES; launch++)
+            for (uint32_t launch = 0; launch < plan.num_launches; launch++)
                 if (family->params(&plan, launch, &a.base, memory, out))
                     fail_msg("form %d, launch %u: %s", form, launch, gen_last_error());
         }

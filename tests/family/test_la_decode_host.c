@@ -155,10 +155,13 @@ static void persistent_blocks_fill_the_gpu(void **state)
     device.num_sms = 78;
     assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 78 * 16);
     facts.shared_dynamic = 48 * 1024; /* 4 to an SM */
+    facts.occupancy = gen__occupancy(&facts);
     assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 78 * 4);
     facts.shared_static = 16 * 1024; /* 3 */
+    facts.occupancy = gen__occupancy(&facts);
     assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 78 * 3);
     facts.registers = 255; /* 2 */
+    facts.occupancy = gen__occupancy(&facts);
     assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 78 * 2);
     device.num_sms = 0; /* unknown: a block for each slice is right too */
     assert_int_equal(planned(large, &device, &facts).launch[0].grid[0], 256 * 64 * 2);

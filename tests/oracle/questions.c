@@ -133,6 +133,8 @@ static void change_problem(struct random *random, struct question *question)
     for (uint32_t i = 0; i < family->num_fields; i++) {
         const struct gen__field *field = &family->fields[i];
         const uint32_t percent = field->values ? 8 : 30;
+        if (field->values == gen__index_names)
+            continue; /* younger than the answers, whose lists have 32 bits */
         if (chance(random, percent))
             change_field(random, field, &question->problem.base);
     }

@@ -81,7 +81,7 @@ static void by_table(void **state)
     has("deterministic\n");
     has("batch-invariant\n");
     has("serial launch\n");
-    has("at most 4 MiB of workspace\n");
+    has("limit     4 MiB of workspace\n");
     has("rule      measured on this class of GPU: sm90_132sm (sm90_132sm), row tiles=8, 1.00 "
         "octaves away\n");
     has("*       40.000 measured  line_bf16_d64__sm90a_a\n");

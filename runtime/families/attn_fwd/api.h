@@ -52,8 +52,9 @@ typedef struct gen_attn_fwd_problem {
     int32_t right_window; /* keys from i' on, i' among them: likewise; with causal 0 or 1 */
     int32_t varlen;       /* 1: requests lie one behind the other, as cu_seqlens say */
     int32_t softcap;      /* 1: the argument softcap is used */
-    int32_t o_dtype; /* of o, where dtype has 8 bits: GEN_DTYPE_BF16 (0) or GEN_DTYPE_FP16. Else
-                        o has dtype, and this is that or 0 */
+    int32_t o_dtype;     /* of o, where dtype has 8 bits: GEN_DTYPE_BF16 (0) or GEN_DTYPE_FP16. Else
+                            o has dtype, and this is that or 0 */
+    int32_t index_dtype; /* enum gen_index_dtype: of cu_seqlens_q and cu_seqlens_k */
 } gen_attn_fwd_problem;
 
 /*
@@ -78,14 +79,16 @@ typedef struct gen_attn_fwd_args {
     int64_t v_batch_stride, v_row_stride, v_head_stride;
     int64_t o_batch_stride, o_row_stride, o_head_stride;
     int64_t lse_batch_stride, lse_head_stride; /* any; 0: packed */
-    int32_t total_q, total_k; /* varlen: rows of q and of k, v in all, at least those that
-                                 cu_seqlens name; 0 to 2^31 - 1. Else ignored */
-    float scale;              /* > 0; 1/sqrt(head_dim) in most models */
-    float softcap;            /* > 0 where the problem has a softcap, else 0 */
-    const float *q_descale;   /* [batch, num_kv_heads], finite and > 0: what q's elements are
-                                 multiplied by. NULL: 1, and always so where dtype has 16 bits */
-    const float *k_descale;   /* the same of k */
-    const float *v_descale;   /* the same of v, of any sign */
+    int32_t total_q, total_k;       /* varlen: rows of q and of k, v in all, at least those that
+                                       cu_seqlens name; 0 to 2^31 - 1. Else ignored */
+    float scale;                    /* > 0; 1/sqrt(head_dim) in most models */
+    float softcap;                  /* > 0 where the problem has a softcap, else 0 */
+    const float *q_descale;         /* [batch, num_kv_heads], finite and > 0: what q's elements are
+                                       multiplied by. NULL: 1, and always so where dtype has 16 bits */
+    const float *k_descale;         /* the same of k */
+    const float *v_descale;         /* the same of v, of any sign */
+    const int64_t *cu_seqlens_q_64; /* cu_seqlens_q of 64 bits, in place of it; 8-byte aligned */
+    const int64_t *cu_seqlens_k_64; /* cu_seqlens_k of 64 bits, in place of it; 8-byte aligned */
 } gen_attn_fwd_args;
 
 #endif /* GEN_ATTN_FWD_H */

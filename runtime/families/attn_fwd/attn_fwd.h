@@ -51,7 +51,7 @@ enum attn_fwd_dim {
     ATTN_FWD_SHORT_UNITS,
     ATTN_FWD_NUM_DIMS
 };
-_Static_assert(ATTN_FWD_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(ATTN_FWD_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* The tensors in the order of tensors(). */
 enum attn_fwd_tensor {

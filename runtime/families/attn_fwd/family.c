@@ -3,7 +3,7 @@
  * of a launch. The estimate of its time is in estimate.c, the arguments are in
  * launch.c, what the tuner and the tests need in inputs.c.
  */
-#include "families/common/arguments.h"
+#include "family/arguments.h"
 #include "families/attn_fwd/attn_fwd.h"
 
 #include "family/occupancy.h"
@@ -58,6 +58,7 @@ static const struct gen__field fields[] = {
     {FIELD(varlen), flag_names, 2, 0},
     {FIELD(softcap), flag_names, 2, 0},
     {FIELD(o_dtype), dtype_names, 2, GEN_DTYPE_BF16},
+    GEN__INDEX_FIELD(gen_attn_fwd_problem),
 };
 #undef FIELD
 
@@ -325,6 +326,7 @@ const struct gen__family gen__family_attn_fwd = {
     .tag = GEN_ATTN_FWD,
     .problem_size = sizeof(gen_attn_fwd_problem),
     .args_size = sizeof(gen_attn_fwd_args),
+    GEN__TWO_INDICES(attn_fwd, cu_seqlens_q, cu_seqlens_k),
     .params_size = sizeof(struct gen_attn_fwd_params),
     .required = required,
     .num_required = sizeof required / sizeof *required,

@@ -2,7 +2,7 @@
  * The arguments of attn_fwd and the parameters of its launch: what is allowed,
  * where things lie, and the tensor maps of queries, keys and values.
  */
-#include "families/common/arguments.h"
+#include "family/arguments.h"
 #include "families/attn_fwd/attn_fwd.h"
 #include "families/common/tensor_map.h"
 
@@ -393,9 +393,9 @@ enum gen_status gen__attn_fwd_params(const gen_plan *plan, uint32_t launch, cons
 /* ---- what is read and written -------------------------------------------- */
 
 /* Rows of a tensor and heads of them, of each request unless these lie one behind the other. */
-static void tell(struct gen__extent *e, bool written, const char *name, const void *at,
-                 const int32_t *dims, const struct gen_attn_strides *s, int64_t rows, int64_t heads,
-                 int64_t width, int64_t element)
+static inline __attribute__((always_inline)) void
+tell(struct gen__extent *e, bool written, const char *name, const void *at, const int32_t *dims,
+     const struct gen_attn_strides *s, int64_t rows, int64_t heads, int64_t width, int64_t element)
 {
     gen__extent(e, written, name, at, width * element);
     gen__extent_repeat(e, rows, gen__stride_bytes(s->row, element));

@@ -6,7 +6,7 @@
 #ifndef GEN_FAMILIES_KDA_CHUNK_H
 #define GEN_FAMILIES_KDA_CHUNK_H
 
-#include "families/common/arguments.h"
+#include "family/arguments.h"
 #include "families/kda_inter/api.h"
 #include "families/kda_intra/api.h"
 #include "families/kda_scan/api.h"
@@ -33,7 +33,7 @@ enum kda_dim {
     KDA_SEGMENT_CHUNKS = KDA_NUM_DIMS,
     KDA_ALL_DIMS
 };
-_Static_assert(KDA_ALL_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(KDA_ALL_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 extern const struct gen__axis gen__kda_required[];
 enum { KDA_NUM_REQUIRED = 2, KDA_INTRA_NUM_REQUIRED = 3 /* and safe_gate */ };
@@ -338,6 +338,8 @@ enum gen_status gen__kda_check_cu_seqlens(const char *family, const int32_t *dim
 /* The host's copy, NULL or not, says what the device's will be. */
 enum gen_status gen__kda_check_lengths(const char *family, const int32_t *dims, const int32_t *cu);
 
+/* Forms and numbers alone. */
+enum gen_status gen__kda_check_numbers(const char *family, const gen_kda_intra_args *a);
 /* kda_intra: inputs and numbers; and the kernel's parameters. */
 enum gen_status gen__kda_check_intra(const char *family, const int32_t *dims,
                                      const gen_kda_intra_args *a);

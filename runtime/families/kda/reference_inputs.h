@@ -55,8 +55,10 @@ static inline void gen__kda_normalize(double *x, int64_t d)
         x[i] /= sqrt(sum);
 }
 
-static inline void gen__kda_token(const int32_t *dims, const gen_kda_intra_args *a, int64_t token,
-                                  int64_t head, struct gen__kda_token *t)
+/* `scalar`: g and dt_bias have a number a head, which is that of all channels. */
+static inline void gen__kda_token_of(const int32_t *dims, const gen_kda_intra_args *a,
+                                     int64_t token, int64_t head, bool scalar,
+                                     struct gen__kda_token *t)
 {
     const bool fp16 = dims[KDA_DTYPE] == GEN_DTYPE_FP16;
     const bool g32 = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32;
@@ -65,15 +67,17 @@ static inline void gen__kda_token(const int32_t *dims, const gen_kda_intra_args 
     const int64_t q_at = token * (a->q_stride ? a->q_stride : qk_heads * d) + qk_head * d;
     const int64_t k_at = token * (a->k_stride ? a->k_stride : qk_heads * d) + qk_head * d;
     const int64_t v_at = token * (a->v_stride ? a->v_stride : heads * d) + head * d;
-    const int64_t g_at = token * (a->g_stride ? a->g_stride : heads * d) + head * d;
+    const int64_t gates = scalar ? 1 : d;
+    const int64_t g_at = token * (a->g_stride ? a->g_stride : heads * gates) + head * gates;
     const int64_t beta_at = token * (a->beta_stride ? a->beta_stride : heads) + head;
     const double rate = a->A_log ? exp((double)a->A_log[head]) : 1.0;
     for (int64_t i = 0; i < d; i++) {
-        const double bias = a->dt_bias ? (double)a->dt_bias[head * d + i] : 0.0;
+        const int64_t gate = scalar ? 0 : i;
+        const double bias = a->dt_bias ? (double)a->dt_bias[head * gates + gate] : 0.0;
         t->q[i] = gen__kda_load(false, fp16, a->q, q_at + i);
         t->k[i] = gen__kda_load(false, fp16, a->k, k_at + i);
-        t->v[i] = gen__kda_load(false, fp16, a->v, v_at + i);
-        t->g[i] = gen__kda_gate(a, gen__kda_load(g32, fp16, a->g, g_at + i) + bias, rate);
+        t->v[i] = a->v ? gen__kda_load(false, fp16, a->v, v_at + i) : 0.0;
+        t->g[i] = gen__kda_gate(a, gen__kda_load(g32, fp16, a->g, g_at + gate) + bias, rate);
     }
     if (a->qk_l2norm) {
         gen__kda_normalize(t->q, d);
@@ -84,6 +88,12 @@ static inline void gen__kda_token(const int32_t *dims, const gen_kda_intra_args 
         t->beta = gen__kda_sigmoid(t->beta);
     if (a->beta_form == GEN_KDA_BETA_TWO_SIGMOID)
         t->beta *= 2.0;
+}
+
+static inline void gen__kda_token(const int32_t *dims, const gen_kda_intra_args *a, int64_t token,
+                                  int64_t head, struct gen__kda_token *t)
+{
+    gen__kda_token_of(dims, a, token, head, false, t);
 }
 
 #endif /* GEN_REFERENCE_KDA_INPUTS_H */

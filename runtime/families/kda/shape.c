@@ -263,7 +263,7 @@ static enum gen_status check_intra_pointers(const char *family, const int32_t *d
     return gen__kda_check_cu_seqlens(family, dims, a->cu_seqlens);
 }
 
-static enum gen_status check_intra_numbers(const char *family, const gen_kda_intra_args *a)
+enum gen_status gen__kda_check_numbers(const char *family, const gen_kda_intra_args *a)
 {
     if (!isfinite(a->scale))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: scale = %g; allowed: a finite number",
@@ -301,7 +301,7 @@ enum gen_status gen__kda_check_intra(const char *family, const int32_t *dims,
 {
     const int64_t qk = width(dims, KDA_QK_HEADS), v = width(dims, KDA_V_HEADS);
     enum gen_status status;
-    if ((status = check_intra_numbers(family, a)) != GEN_OK ||
+    if ((status = gen__kda_check_numbers(family, a)) != GEN_OK ||
         (status = check_intra_pointers(family, dims, a)) != GEN_OK ||
         (status = gen__kda_check_stride(family, "q_stride", dims, a->q_stride, 8, qk)) != GEN_OK ||
         (status = gen__kda_check_stride(family, "k_stride", dims, a->k_stride, 8, qk)) != GEN_OK ||

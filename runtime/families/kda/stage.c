@@ -14,6 +14,7 @@ const char *const gen__kda_stage_coords[] = {"tiles"};
 
 const struct gen__field gen__kda_stage_fields[KDA_STAGE_NUM_FIELDS] = {
     GEN__KDA_FIELDS(gen_kda_stage_problem),
+    GEN__INDEX_FIELD(gen_kda_stage_problem),
 };
 GEN__KDA_FIELDS_ARE_DIMS(gen_kda_stage_problem);
 

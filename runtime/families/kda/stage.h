@@ -41,14 +41,14 @@ enum gen_status gen__kda_chunk_intra_reference(const gen_plan *plan, const gen_a
 enum gen_status gen__kda_chunk_intra_exact(const gen_plan *plan, const gen_args *args,
                                            double *const *exact);
 
-enum { KDA_STAGE_NUM_FIELDS = 10 };
+enum { KDA_STAGE_NUM_FIELDS = 11 };
 extern const struct gen__field gen__kda_stage_fields[];
 extern const char *const gen__kda_stage_coords[]; /* one: tiles */
 #define KDA_STAGE_RESULTS "kda_stages"            /* the result file of them all */
 
 /* What their gen__family have in common, but for kda_chunk_h's coordinates. */
 #define GEN__KDA_STAGE(family_tag, name_)                                                  \
-    GEN__KDA_FAMILY(family_tag, name_),                                                    \
+    GEN__KDA_FAMILY(family_tag, name_), GEN__ONE_INDEX(name_, cu_seqlens),                 \
         .params_size = sizeof(struct gen_##name_##_params), .facts = KDA_STAGE_FACTS,      \
         .coords = gen__kda_stage_coords, .num_coords = 1, .fields = gen__kda_stage_fields, \
         .num_fields = KDA_STAGE_NUM_FIELDS, .results = KDA_STAGE_RESULTS

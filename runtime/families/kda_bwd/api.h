@@ -46,6 +46,7 @@ typedef struct gen_kda_bwd_problem {
     int32_t beta_dtype;   /* of beta and d_beta: dtype or GEN_DTYPE_FP32 */
     int32_t safe_gate;    /* 1: no activated gate is below -5; 0: any gates, slower */
     int32_t keep;         /* 1: `states` are there; 0: they are computed once more */
+    int32_t index_dtype;  /* enum gen_index_dtype: of cu_seqlens */
 } gen_kda_bwd_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned, but where
@@ -80,12 +81,13 @@ typedef struct gen_kda_bwd_args {
     float *d_initial_state; /* as initial_state, which may be NULL; NULL: not wanted */
     /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, d_o_stride;
-    float scale;          /* of the output; head_dim^-0.5 is usual */
-    float lower_bound;    /* of the gate, -5 <= lower_bound < 0; -5 is usual */
-    int32_t gate_form;    /* enum gen_kda_gate_form; x = g + dt_bias */
-    int32_t beta_form;    /* enum gen_kda_beta_form */
-    int32_t qk_l2norm;    /* 1: q and k are divided by sqrt(sum of squares + 1e-6) first */
-    int32_t state_layout; /* enum gen_kda_state_layout, of all states */
+    float scale;                  /* of the output; head_dim^-0.5 is usual */
+    float lower_bound;            /* of the gate, -5 <= lower_bound < 0; -5 is usual */
+    int32_t gate_form;            /* enum gen_kda_gate_form; x = g + dt_bias */
+    int32_t beta_form;            /* enum gen_kda_beta_form */
+    int32_t qk_l2norm;            /* 1: q and k are divided by sqrt(sum of squares + 1e-6) first */
+    int32_t state_layout;         /* enum gen_kda_state_layout, of all states */
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_bwd_args;
 
 #endif /* GEN_KDA_BWD_H */

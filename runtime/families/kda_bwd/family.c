@@ -1,6 +1,7 @@
 /*
- * Kimi Delta Attention, the backward pass, on the host: a plan of ten launches, nine of them
- * stages' (stages.c), with what they hand each other in the workspace.
+ * Kimi Delta Attention, the backward pass, on the host: a plan of launches, most of them stages'
+ * (stages.c), with what they hand each other in the workspace. Where kda_bwd_grad has a kernel it
+ * makes all gradients at once; elsewhere four stages do.
  */
 #include "families/kda_bwd/kda_bwd.h"
 
@@ -12,6 +13,7 @@ static const char family[] = "kda_bwd";
 static const struct gen__field fields[] = {
     GEN__KDA_FIELDS(gen_kda_bwd_problem),
     {GEN__KDA_FIELD(gen_kda_bwd_problem, keep), NULL, 0, 0},
+    GEN__INDEX_FIELD(gen_kda_bwd_problem),
 };
 GEN__KDA_FIELDS_ARE_DIMS(gen_kda_bwd_problem);
 _Static_assert(offsetof(gen_kda_bwd_problem, batch) == offsetof(gen_kda_stage_problem, batch) &&
@@ -21,8 +23,9 @@ _Static_assert(offsetof(gen_kda_bwd_problem, batch) == offsetof(gen_kda_stage_pr
 /* No problem is empty: without tokens, too, sums are written. */
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    const enum gen_status status = gen__kda_stage_check(family, base, 0, key);
-    const int32_t keep = gen__kda_bwd_dims(base)[KDA_BWD_KEEP];
+    const int32_t *dims = gen__kda_bwd_dims(base), keep = dims[KDA_BWD_KEEP];
+    const enum gen_status status =
+        gen__kda_stage_check(family, base, (uint32_t)dims[KDA_SAFE_GATE], key);
     if (status)
         return status;
     if (keep != 0 && keep != 1)
@@ -31,10 +34,19 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
+/* kda_bwd_grad is for gates within -5, on compute capability 9.0. */
+static bool is_fused(const int32_t *dims, const gen_device *device)
+{
+    return dims[KDA_SAFE_GATE] && device && device->compute_capability == 90;
+}
+
 /* Bytes that all launches move: of a token's channel of a value head, and of a query head; of its
  * rows of 64 scores; and of the K x V elements of a chunk's states, h and d_h, each written and
  * read once. Beside them betas do not count. */
-enum { V_CHANNEL = 116, QK_CHANNEL = 28, SCORES = 24, STATES = 4 * 2 };
+static const struct bytes {
+    int v_channel, qk_channel, scores;
+} staged_bytes = {112, 24, 24}, fused_bytes = {60, 12, 4}, fused_groups_bytes = {76, 16, 4};
+enum { STATES = 4 * 2 };
 
 /* All variants are for the same. */
 static float predict(const gen_problem *base, const gen_device *device,
@@ -42,16 +54,21 @@ static float predict(const gen_problem *base, const gen_device *device,
 {
     int32_t usual[KDA_NUM_DIMS];
     const int32_t *dims = gen__kda_usual(base, gen__kda_bwd_dims(base), usual);
+    const bool fused = is_fused(dims, device), groups = dims[KDA_QK_HEADS] != dims[KDA_V_HEADS];
+    const struct bytes *x = !fused ? &staged_bytes : groups ? &fused_groups_bytes : &fused_bytes;
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS],
-                 tokens = (double)gen__kda_tokens(dims);
-    const double head = V_CHANNEL * d + SCORES * KDA_CHUNK + STATES * d * d / KDA_CHUNK;
-    const double bytes = tokens * (heads * head + dims[KDA_QK_HEADS] * QK_CHANNEL * d);
+                 tokens = (double)gen__kda_tokens(dims),
+                 launches = !fused   ? 8
+                            : groups ? 6
+                                     : 5;
+    const double head = x->v_channel * d + x->scores * KDA_CHUNK + STATES * d * d / KDA_CHUNK;
+    const double bytes = tokens * (heads * head + dims[KDA_QK_HEADS] * x->qk_channel * d);
     (void)variant;
-    return KDA_BWD_NUM_LAUNCHES * gen__kda_stage_us(device, bytes / KDA_BWD_NUM_LAUNCHES);
+    return (float)launches * gen__kda_stage_us(device, bytes / launches);
 }
 
 /* Our own, at a place of the plan. */
-static gen_plan_launch own_launch(const int32_t *dims, uint32_t flags, uint32_t shared,
+static gen_plan_launch own_launch(const int32_t *dims, uint32_t flags,
                                   const struct gen__facts *variant)
 {
     const int64_t tiles = gen__kda_slots(dims) * dims[KDA_V_HEADS];
@@ -59,7 +76,7 @@ static gen_plan_launch own_launch(const int32_t *dims, uint32_t flags, uint32_t 
         .variant = variant->index,
         .grid = {tiles ? (uint32_t)tiles : 64, 1, 1},
         .threads = (uint16_t)variant->threads,
-        .shared = shared,
+        .shared = tiles ? variant->shared_dynamic : 0,
         .dependent = !(flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_STAGE_DEPENDENT],
     };
 }
@@ -67,27 +84,32 @@ static gen_plan_launch own_launch(const int32_t *dims, uint32_t flags, uint32_t 
 static void plan(const gen_problem *base, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan)
 {
-    const int32_t *dims = gen__kda_bwd_dims(base);
-    (void)device;
-    memcpy(plan->dims, dims, KDA_BWD_NUM_DIMS * sizeof *dims);
+    int32_t *const dims = plan->dims;
+    memcpy(dims, gen__kda_bwd_dims(base), KDA_BWD_FUSED * sizeof *dims);
+    dims[KDA_BWD_FUSED] = is_fused(dims, device);
     plan->num_launches = 1;
     if (!variant)
         return;
-    plan->launch[KDA_BWD_LAUNCH_PREPARE] = own_launch(dims, base->flags, 0, variant);
+    plan->launch[0] = own_launch(dims, base->flags, variant);
     if (!gen__kda_slots(dims))
         return;
-    plan->num_launches = KDA_BWD_NUM_LAUNCHES;
+    plan->num_launches = gen__kda_bwd_num_launches(dims);
     plan->workspace_bytes = gen__kda_bwd_workspace(dims);
-    if (dims[KDA_BWD_KEEP])
-        plan->launch[KDA_BWD_LAUNCH_STATES] =
-            own_launch(dims, base->flags, variant->shared_dynamic, variant);
+    for (uint32_t launch = 1; launch < plan->num_launches; launch++) {
+        if (gen__kda_bwd_stage(dims, launch))
+            continue;
+        plan->launch[launch] = own_launch(dims, base->flags, variant);
+        if (gen__kda_bwd_kind(dims, launch) == KDA_BWD_LAUNCH_SUMS)
+            plan->launch[launch].grid[0] =
+                (uint32_t)(gen__kda_v_width(dims) / KDA_BWD_SUM_CHANNELS);
+    }
 }
 
 static uint32_t parts(const gen_problem *base, const gen_device *device,
                       const struct gen__facts *variant, const gen_plan *plan,
                       struct gen__part parts[GEN_PLAN_MAX_LAUNCHES])
 {
-    const int32_t *dims = gen__kda_bwd_dims(base);
+    const int32_t *dims = plan->dims;
     uint32_t count = 0;
     (void)device, (void)variant;
     _Static_assert(sizeof(gen_kda_stage_problem) <= sizeof parts->problem, "a part holds it");
@@ -101,15 +123,16 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
             (gen_problem){sizeof(gen_kda_stage_problem), stage->tag, base->flags, 0};
         int32_t *const to = part->problem.fields + offsetof(gen_kda_stage_problem, batch) / 4;
         memcpy(to, dims, KDA_NUM_DIMS * sizeof *to);
-        if (launch != KDA_BWD_LAUNCH_QK_BWD)
+        if (!gen__kda_bwd_takes_betas(gen__kda_bwd_kind(dims, launch)))
             to[KDA_BETA_DTYPE] = GEN_DTYPE_FP32; /* as the first launch leaves it */
+        part->problem.fields[offsetof(gen_kda_stage_problem, index_dtype) / 4] = GEN_INDEX_INT32;
     }
     return count;
 }
 
 static const uint32_t part_families[] = {
-    GEN_KDA_GATE,   GEN_KDA_CHUNK_INTRA, GEN_KDA_CHUNK_H,  GEN_KDA_BWD_DAV, GEN_KDA_BWD_DHU,
-    GEN_KDA_BWD_WY, GEN_KDA_BWD_INTRA,   GEN_KDA_GATE_BWD, GEN_KDA_QK_BWD,
+    GEN_KDA_CHUNK_H,   GEN_KDA_BWD_DAV,  GEN_KDA_BWD_DHU, GEN_KDA_BWD_WY,
+    GEN_KDA_BWD_INTRA, GEN_KDA_GATE_BWD, GEN_KDA_QK_BWD,  GEN_KDA_BWD_GRAD,
 };
 
 /* ---- arguments --------------------------------------------------------- */
@@ -195,8 +218,9 @@ static enum gen_status check_plan(const gen_plan *plan)
     const enum gen_status status = gen__kda_check_dims(family, dims);
     if (status)
         return status;
-    if ((keep == 0 || keep == 1) &&
-        (plan->num_launches == 1 || plan->num_launches == KDA_BWD_NUM_LAUNCHES))
+    const int32_t fused = dims[KDA_BWD_FUSED];
+    if ((keep == 0 || keep == 1) && (fused == 0 || fused == 1) &&
+        (plan->num_launches == 1 || plan->num_launches == gen__kda_bwd_num_launches(dims)))
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,
                      "%s: the plan's launches are not what gen_select() writes", family);
@@ -219,8 +243,6 @@ static enum gen_status check_args(const gen_plan *plan, const gen_kda_bwd_args *
 /* Parameters of any launch. */
 union any_params {
     struct gen_kda_bwd_params own;
-    struct gen_kda_gate_params gate;
-    struct gen_kda_chunk_intra_params chunk_intra;
     struct gen_kda_chunk_h_params chunk_h;
     struct gen_kda_bwd_dav_params dav;
     struct gen_kda_bwd_dhu_params dhu;
@@ -228,6 +250,7 @@ union any_params {
     struct gen_kda_bwd_intra_params intra;
     struct gen_kda_gate_bwd_params gate_bwd;
     struct gen_kda_qk_bwd_params qk_bwd;
+    struct gen_kda_bwd_grad_params grad;
 };
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
@@ -284,9 +307,10 @@ const struct gen__family gen__family_kda_bwd = {
     .tag = GEN_KDA_BWD,
     .problem_size = sizeof(gen_kda_bwd_problem),
     .args_size = sizeof(gen_kda_bwd_args),
+    GEN__ONE_INDEX(kda_bwd, cu_seqlens),
     .params_size = sizeof(union any_params),
     .required = gen__kda_required,
-    .num_required = KDA_NUM_REQUIRED,
+    .num_required = KDA_INTRA_NUM_REQUIRED,
     .facts = KDA_STAGE_FACTS,
     .coords = coords,
     .num_coords = 1,

@@ -9,13 +9,14 @@
 #include "families/kda_bwd/api.h"
 #include "families/kda_bwd_dav/api.h"
 #include "families/kda_bwd_dhu/api.h"
+#include "families/kda_bwd_grad/api.h"
 #include "families/kda_bwd_intra/api.h"
 #include "families/kda_bwd_wy/api.h"
 #include "families/kda_chunk_h/api.h"
-#include "families/kda_gate/api.h"
 #include "families/kda_gate_bwd/api.h"
 #include "families/kda_qk_bwd/api.h"
 #include "kda_bwd/args.h"
+#include "kda_bwd_grad/args.h"
 #include "kda_bwd_intra/args.h"
 #include "kda_gate_bwd/args.h"
 #include "kda_qk_bwd/args.h"
@@ -23,27 +24,35 @@
 #include "kda_bwd_dhu/args.h"
 #include "kda_bwd_wy/args.h"
 #include "kda_chunk_h/args.h"
-#include "kda_gate/args.h"
 
-/* gen_plan.dims: those of stages, and `keep`. */
-enum { KDA_BWD_KEEP = KDA_NUM_DIMS, KDA_BWD_NUM_DIMS };
-_Static_assert(KDA_BWD_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+/* gen_plan.dims: those of stages, `keep`, and whether one launch makes all gradients. */
+enum { KDA_BWD_KEEP = KDA_NUM_DIMS, KDA_BWD_FUSED, KDA_BWD_NUM_DIMS };
+_Static_assert(KDA_BWD_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
-/* Launches of a plan with tokens, in order. */
+/* What launches of plans with tokens are. */
 enum kda_bwd_launch {
     KDA_BWD_LAUNCH_PREPARE, /* our own */
-    KDA_BWD_LAUNCH_GATE,
-    KDA_BWD_LAUNCH_CHUNK_INTRA,
-    KDA_BWD_LAUNCH_STATES, /* kda_chunk_h's; with `keep` our own */
+    KDA_BWD_LAUNCH_STATES,  /* kda_chunk_h's; with `keep` our own */
     KDA_BWD_LAUNCH_DAV,
     KDA_BWD_LAUNCH_DHU,
     KDA_BWD_LAUNCH_WY,
     KDA_BWD_LAUNCH_INTRA,
     KDA_BWD_LAUNCH_GATE_BWD,
     KDA_BWD_LAUNCH_QK_BWD,
-    KDA_BWD_NUM_LAUNCHES
+    KDA_BWD_LAUNCH_GRAD, /* the last four at once, but for sums over groups and tokens */
+    KDA_BWD_LAUNCH_SUMS, /* our own */
+    KDA_BWD_NUM_KINDS
 };
-_Static_assert(KDA_BWD_NUM_LAUNCHES <= GEN_PLAN_MAX_LAUNCHES, "a plan holds the launches");
+
+enum { KDA_BWD_SUM_CHANNELS = 32 }; /* of a block of the last */
+
+/* Launches of a plan with tokens, and what each is: the first eight kinds in their order, or those
+ * of a plan with KDA_BWD_LAUNCH_GRAD. */
+uint32_t gen__kda_bwd_num_launches(const int32_t *dims);
+enum kda_bwd_launch gen__kda_bwd_kind(const int32_t *dims, uint32_t launch);
+
+/* Whether a launch's betas are raw; the others' are activated, in fp32. */
+bool gen__kda_bwd_takes_betas(enum kda_bwd_launch kind);
 
 /* The family that a launch is left to; NULL: our own. */
 const struct gen__family *gen__kda_bwd_stage(const int32_t *dims, uint32_t launch);

@@ -4,16 +4,34 @@
  */
 #include "families/kda_bwd/kda_bwd.h"
 
-extern const struct gen__family gen__family_kda_gate, gen__family_kda_chunk_intra,
-    gen__family_kda_chunk_h, gen__family_kda_bwd_dav, gen__family_kda_bwd_dhu,
-    gen__family_kda_bwd_wy, gen__family_kda_bwd_intra, gen__family_kda_gate_bwd,
-    gen__family_kda_qk_bwd;
+extern const struct gen__family gen__family_kda_chunk_h, gen__family_kda_bwd_dav,
+    gen__family_kda_bwd_dhu, gen__family_kda_bwd_wy, gen__family_kda_bwd_intra,
+    gen__family_kda_gate_bwd, gen__family_kda_qk_bwd, gen__family_kda_bwd_grad;
+
+static bool grouped(const int32_t *dims)
+{
+    return dims[KDA_V_HEADS] != dims[KDA_QK_HEADS];
+}
+
+uint32_t gen__kda_bwd_num_launches(const int32_t *dims)
+{
+    if (dims[KDA_BWD_FUSED])
+        return grouped(dims) ? 6 : 5;
+    return KDA_BWD_LAUNCH_QK_BWD + 1;
+}
+
+enum kda_bwd_launch gen__kda_bwd_kind(const int32_t *dims, uint32_t launch)
+{
+    static const enum kda_bwd_launch fused[] = {
+        KDA_BWD_LAUNCH_PREPARE, KDA_BWD_LAUNCH_STATES, KDA_BWD_LAUNCH_DHU,
+        KDA_BWD_LAUNCH_GRAD,    KDA_BWD_LAUNCH_SUMS,   KDA_BWD_LAUNCH_QK_BWD,
+    };
+    return dims[KDA_BWD_FUSED] ? fused[launch] : (enum kda_bwd_launch)launch;
+}
 
 const struct gen__family *gen__kda_bwd_stage(const int32_t *dims, uint32_t launch)
 {
-    static const struct gen__family *const stages[KDA_BWD_NUM_LAUNCHES] = {
-        [KDA_BWD_LAUNCH_GATE] = &gen__family_kda_gate,
-        [KDA_BWD_LAUNCH_CHUNK_INTRA] = &gen__family_kda_chunk_intra,
+    static const struct gen__family *const stages[KDA_BWD_NUM_KINDS] = {
         [KDA_BWD_LAUNCH_STATES] = &gen__family_kda_chunk_h,
         [KDA_BWD_LAUNCH_DAV] = &gen__family_kda_bwd_dav,
         [KDA_BWD_LAUNCH_DHU] = &gen__family_kda_bwd_dhu,
@@ -21,17 +39,21 @@ const struct gen__family *gen__kda_bwd_stage(const int32_t *dims, uint32_t launc
         [KDA_BWD_LAUNCH_INTRA] = &gen__family_kda_bwd_intra,
         [KDA_BWD_LAUNCH_GATE_BWD] = &gen__family_kda_gate_bwd,
         [KDA_BWD_LAUNCH_QK_BWD] = &gen__family_kda_qk_bwd,
+        [KDA_BWD_LAUNCH_GRAD] = &gen__family_kda_bwd_grad,
     };
-    return launch == KDA_BWD_LAUNCH_STATES && dims[KDA_BWD_KEEP] ? NULL : stages[launch];
+    const enum kda_bwd_launch kind = gen__kda_bwd_kind(dims, launch);
+    return kind == KDA_BWD_LAUNCH_STATES && dims[KDA_BWD_KEEP] ? NULL : stages[kind];
 }
 
 /* ---- the workspace ----------------------------------------------------- */
 
 /* Offsets in bytes, each of a multiple of 256. d_q lies over w and qg, and d_k over kg and u, which
- * no launch reads any more when kda_bwd_wy writes them; kda_bwd_dav's d_v over u. */
+ * no launch reads any more when kda_bwd_wy or kda_bwd_grad writes them; kda_bwd_dav's d_v over u.
+ * With kda_bwd_grad normalized q and k, gradients of scores, A and cumulated gates and activated
+ * betas are in no memory. */
 struct workspace {
-    uint64_t beta, q, k, gk, w, qg, kg, u, v_new, d_v_new, h, d_h, a_qk, a_kk, d_a_qk, d_a_kk, d_g,
-        d_beta, partials, size;
+    uint64_t beta, q, k, gk, w, qg, kg, u, v_new, d_v, d_v_new, d_o, h, d_h, a_qk, a_kk, d_a_qk,
+        d_a_kk, d_g, d_beta, partials, size;
 };
 
 static uint64_t take(uint64_t *end, uint64_t bytes)
@@ -47,25 +69,28 @@ static struct workspace workspace_of(const int32_t *dims)
     const uint64_t rows = tokens * (uint64_t)dims[KDA_V_HEADS], d = (uint64_t)dims[KDA_HEAD_DIM];
     const uint64_t qk = tokens * (uint64_t)gen__kda_qk_width(dims);
     const uint64_t states = slots * (uint64_t)dims[KDA_V_HEADS] * d * d;
+    const bool fused = dims[KDA_BWD_FUSED], wide = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32;
     struct workspace w = {0};
-    w.beta = take(&w.size, rows * 4);
-    w.q = take(&w.size, qk * 2);
-    w.k = take(&w.size, qk * 2);
+    w.beta = take(&w.size, fused ? 0 : rows * 4);
+    w.q = take(&w.size, fused ? 0 : qk * 2);
+    w.k = take(&w.size, fused ? 0 : qk * 2);
     w.gk = take(&w.size, rows * d * 4);
     w.w = take(&w.size, rows * d * 2);
     w.qg = take(&w.size, rows * d * 2);
     w.kg = take(&w.size, rows * d * 2);
     w.u = take(&w.size, rows * d * 2);
+    w.d_v = fused ? take(&w.size, rows * d * 2) : w.u;
+    w.d_o = take(&w.size, fused && wide ? rows * d * 2 : 0);
     w.v_new = take(&w.size, rows * d * 2);
     w.d_v_new = take(&w.size, rows * d * 2);
     w.h = take(&w.size, dims[KDA_BWD_KEEP] ? 0 : states * 2);
     w.d_h = take(&w.size, states * 2);
-    w.a_qk = take(&w.size, rows * KDA_CHUNK * 2);
+    w.a_qk = take(&w.size, fused ? 0 : rows * KDA_CHUNK * 2);
     w.a_kk = take(&w.size, rows * KDA_CHUNK * 2);
-    w.d_a_qk = take(&w.size, rows * KDA_CHUNK * 4);
-    w.d_a_kk = take(&w.size, rows * KDA_CHUNK * 4);
-    w.d_g = take(&w.size, rows * d * 4);
-    w.d_beta = take(&w.size, rows * 4);
+    w.d_a_qk = take(&w.size, fused ? 0 : rows * KDA_CHUNK * 4);
+    w.d_a_kk = take(&w.size, fused ? 0 : rows * KDA_CHUNK * 4);
+    w.d_g = take(&w.size, fused ? 0 : rows * d * 4);
+    w.d_beta = take(&w.size, fused ? 0 : rows * 4);
     w.partials = take(
         &w.size, (uint64_t)GEN_KDA_GATE_BWD_PARTIALS(slots, dims[KDA_V_HEADS], dims[KDA_HEAD_DIM]));
     return w;
@@ -111,57 +136,15 @@ static struct call call_of(const int32_t *dims, const gen_kda_bwd_args *a, char 
     c.q = a->qk_l2norm || !packed(a->q_stride, qk) ? place(&c, c.at.q) : a->q;
     c.k = a->qk_l2norm || !packed(a->k_stride, qk) ? place(&c, c.at.k) : a->k;
     /* Rows that are apart are packed into outputs which are written later: kda_bwd_wy reads all of
-     * a chunk's v before it writes d_v, and kda_gate_bwd comes behind all that read d_o. */
+     * a chunk's v before it writes d_v, and kda_gate_bwd comes behind all that read d_o.
+     * kda_bwd_grad has read a chunk's when it writes them, in the same place where gates have 16
+     * bits. */
+    const bool wide = dims[KDA_BWD_FUSED] && dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32;
     c.v = packed(a->v_stride, v) ? a->v : a->d_v;
-    c.d_o = packed(a->d_o_stride, v) ? a->d_o : a->d_g;
+    c.d_o = packed(a->d_o_stride, v) ? a->d_o : wide ? place(&c, c.at.d_o) : a->d_g;
     c.h = dims[KDA_BWD_KEEP] ? a->states : place(&c, c.at.h);
     c.num_chunks = (int32_t)(dims[KDA_BWD_KEEP] ? gen__kda_all_chunks(dims) : gen__kda_slots(dims));
     return c;
-}
-
-static gen_kda_gate_args gate_args(const struct call *c)
-{
-    const gen_kda_bwd_args *a = c->a;
-    gen_kda_gate_args gate = {
-        .base = {sizeof gate, GEN_KDA_GATE},
-        .g = a->g,
-        .A_log = a->A_log,
-        .dt_bias = a->dt_bias,
-        .cu_seqlens = a->cu_seqlens,
-        .gk = floats(c, c->at.gk),
-        .g_stride = a->g_stride,
-        .lower_bound = a->lower_bound,
-        .gate_form = a->gate_form,
-    };
-    if (a->qk_l2norm) {
-        gate.q = a->q;
-        gate.k = a->k;
-        gate.q_stride = a->q_stride;
-        gate.k_stride = a->k_stride;
-        gate.q_norm = place(c, c->at.q);
-        gate.k_norm = place(c, c->at.k);
-    }
-    return gate;
-}
-
-static gen_kda_chunk_intra_args chunk_intra_args(const struct call *c)
-{
-    return (gen_kda_chunk_intra_args){
-        .base = {sizeof(gen_kda_chunk_intra_args), GEN_KDA_CHUNK_INTRA},
-        .q = c->q,
-        .k = c->k,
-        .v = c->v,
-        .gk = floats(c, c->at.gk),
-        .beta = place(c, c->at.beta),
-        .cu_seqlens = c->a->cu_seqlens,
-        .a_qk = place(c, c->at.a_qk),
-        .a_kk = place(c, c->at.a_kk),
-        .w = place(c, c->at.w),
-        .u = place(c, c->at.u),
-        .kg = place(c, c->at.kg),
-        .qg = place(c, c->at.qg),
-        .scale = c->a->scale,
-    };
 }
 
 static gen_kda_chunk_h_args chunk_h_args(const struct call *c)
@@ -190,7 +173,7 @@ static gen_kda_bwd_dav_args dav_args(const struct call *c)
         .a_qk = place(c, c->at.a_qk),
         .cu_seqlens = c->a->cu_seqlens,
         .d_a_qk = floats(c, c->at.d_a_qk),
-        .d_v = place(c, c->at.u),
+        .d_v = place(c, c->at.d_v),
         .scale = c->a->scale,
     };
 }
@@ -203,7 +186,7 @@ static gen_kda_bwd_dhu_args dhu_args(const struct call *c)
         .kg = place(c, c->at.kg),
         .w = place(c, c->at.w),
         .d_o = c->d_o,
-        .d_v = place(c, c->at.u),
+        .d_v = place(c, c->at.d_v),
         .gk = floats(c, c->at.gk),
         .d_final_state = c->a->d_final_state,
         .cu_seqlens = c->a->cu_seqlens,
@@ -294,7 +277,7 @@ static gen_kda_gate_bwd_args gate_bwd_args(const struct call *c)
 static gen_kda_qk_bwd_args qk_bwd_args(const struct call *c)
 {
     const gen_kda_bwd_args *a = c->a;
-    const bool given = a->beta_form == GEN_KDA_BETA_GIVEN;
+    const bool fused = c->dims[KDA_BWD_FUSED], given = fused || a->beta_form == GEN_KDA_BETA_GIVEN;
     return (gen_kda_qk_bwd_args){
         .base = {sizeof(gen_kda_qk_bwd_args), GEN_KDA_QK_BWD},
         .q = a->qk_l2norm ? a->q : NULL,
@@ -302,24 +285,73 @@ static gen_kda_qk_bwd_args qk_bwd_args(const struct call *c)
         .beta = given ? NULL : a->beta,
         .d_q_heads = floats(c, c->at.w),
         .d_k_heads = floats(c, c->at.kg),
-        .d_beta_heads = floats(c, c->at.d_beta),
+        .d_beta_heads = fused ? NULL : floats(c, c->at.d_beta),
         .cu_seqlens = a->cu_seqlens,
         .d_q = a->d_q,
         .d_k = a->d_k,
-        .d_beta = a->d_beta,
+        .d_beta = fused ? NULL : a->d_beta,
         .q_stride = a->qk_l2norm ? a->q_stride : 0,
         .k_stride = a->qk_l2norm ? a->k_stride : 0,
         .beta_stride = given ? 0 : a->beta_stride,
         .qk_l2norm = a->qk_l2norm,
-        .beta_form = a->beta_form,
+        .beta_form = given ? GEN_KDA_BETA_GIVEN : a->beta_form,
     };
 }
 
-/* The stages' betas are activated, and fp32; but the last one's, which is raw. */
-static void stage_plan(const int32_t *dims, uint32_t launch, gen_plan *plan)
+/* The heads' gradients of a group are added by kda_qk_bwd. */
+static gen_kda_bwd_grad_args grad_args(const struct call *c)
+{
+    const gen_kda_bwd_args *a = c->a;
+    const bool heads = grouped(c->dims), given = a->gate_form == GEN_KDA_GATE_GIVEN;
+    return (gen_kda_bwd_grad_args){
+        .base = {sizeof(gen_kda_bwd_grad_args), GEN_KDA_BWD_GRAD},
+        .q = a->q,
+        .k = a->k,
+        .v = c->v,
+        .v_new = place(c, c->at.v_new),
+        .gk = floats(c, c->at.gk),
+        .g = given ? NULL : a->g,
+        .A_log = a->A_log,
+        .dt_bias = a->dt_bias,
+        .beta = a->beta,
+        .a_kk = place(c, c->at.a_kk),
+        .h = c->h,
+        .d_o = c->d_o,
+        .d_h = place(c, c->at.d_h),
+        .d_v_new = place(c, c->at.d_v_new),
+        .cu_seqlens = a->cu_seqlens,
+        .d_q = heads ? NULL : a->d_q,
+        .d_k = heads ? NULL : a->d_k,
+        .d_q_heads = heads ? floats(c, c->at.w) : NULL,
+        .d_k_heads = heads ? floats(c, c->at.kg) : NULL,
+        .d_v = a->d_v,
+        .d_g = a->d_g,
+        .d_beta = a->d_beta,
+        .partials = a->d_A_log || a->d_dt_bias ? floats(c, c->at.partials) : NULL,
+        .q_stride = a->q_stride,
+        .k_stride = a->k_stride,
+        .g_stride = given ? 0 : a->g_stride,
+        .beta_stride = a->beta_stride,
+        .scale = a->scale,
+        .lower_bound = a->lower_bound,
+        .gate_form = a->gate_form,
+        .beta_form = a->beta_form,
+        .qk_l2norm = a->qk_l2norm,
+        .num_chunks = c->num_chunks,
+        .state_layout = a->state_layout,
+    };
+}
+
+bool gen__kda_bwd_takes_betas(enum kda_bwd_launch kind)
+{
+    return kind == KDA_BWD_LAUNCH_QK_BWD || kind == KDA_BWD_LAUNCH_GRAD;
+}
+
+/* The stages' betas are activated, and fp32; but for those that take raw ones. */
+static void stage_plan(const int32_t *dims, enum kda_bwd_launch kind, gen_plan *plan)
 {
     memcpy(plan->dims, dims, KDA_NUM_DIMS * sizeof *dims);
-    if (launch != KDA_BWD_LAUNCH_QK_BWD)
+    if (!gen__kda_bwd_takes_betas(kind))
         plan->dims[KDA_BETA_DTYPE] = GEN_DTYPE_FP32;
 }
 
@@ -330,8 +362,6 @@ enum gen_status gen__kda_bwd_stage_params(const struct gen__family *stage, const
     const struct call c = call_of(dims, a, workspace);
     union {
         gen_args base;
-        gen_kda_gate_args gate;
-        gen_kda_chunk_intra_args chunk_intra;
         gen_kda_chunk_h_args chunk_h;
         gen_kda_bwd_dav_args dav;
         gen_kda_bwd_dhu_args dhu;
@@ -339,16 +369,12 @@ enum gen_status gen__kda_bwd_stage_params(const struct gen__family *stage, const
         gen_kda_bwd_intra_args intra;
         gen_kda_gate_bwd_args gate_bwd;
         gen_kda_qk_bwd_args qk_bwd;
+        gen_kda_bwd_grad_args grad;
     } args;
     gen_plan plan; /* a stage's params() reads the dims alone */
-    stage_plan(dims, launch, &plan);
-    switch ((enum kda_bwd_launch)launch) {
-    case KDA_BWD_LAUNCH_GATE:
-        args.gate = gate_args(&c);
-        break;
-    case KDA_BWD_LAUNCH_CHUNK_INTRA:
-        args.chunk_intra = chunk_intra_args(&c);
-        break;
+    const enum kda_bwd_launch kind = gen__kda_bwd_kind(dims, launch);
+    stage_plan(dims, kind, &plan);
+    switch (kind) {
     case KDA_BWD_LAUNCH_STATES:
         args.chunk_h = chunk_h_args(&c);
         break;
@@ -367,59 +393,104 @@ enum gen_status gen__kda_bwd_stage_params(const struct gen__family *stage, const
     case KDA_BWD_LAUNCH_GATE_BWD:
         args.gate_bwd = gate_bwd_args(&c);
         break;
+    case KDA_BWD_LAUNCH_GRAD:
+        args.grad = grad_args(&c);
+        break;
     default:
         args.qk_bwd = qk_bwd_args(&c);
         break;
     }
-    return stage->params(&plan, 0, &args.base, NULL, out);
+    const enum gen_status status = stage->params(&plan, 0, &args.base, NULL, out);
+    /* With d_v of the first launch it reads nothing of the launch before it. */
+    if (!status && out && kind == KDA_BWD_LAUNCH_DHU && dims[KDA_BWD_FUSED])
+        ((struct gen_kda_bwd_dhu_params *)out)->beside = 1;
+    return status;
 }
 
 /* ---- our own launches --------------------------------------------------- */
 
-static struct gen_kda_bwd_rows rows_of(const void *from, const void *packed_rows, int64_t stride)
+static struct gen_kda_bwd_rows rows_of(const void *from, const void *to, int64_t stride,
+                                       int64_t width)
 {
     /* The caller's own rows, or the workspace's or an output's. */
     union {
         const void *from;
         void *to;
-    } rows = {packed_rows};
-    return (struct gen_kda_bwd_rows){from, packed_rows == from ? NULL : rows.to, stride};
+    } rows = {to};
+    return (struct gen_kda_bwd_rows){from, to == from ? NULL : rows.to, stride ? stride : width};
+}
+
+/* What the forward pass has inside chunks. */
+static void prepare_params(const struct call *c, struct gen_kda_bwd_params *k)
+{
+    const gen_kda_bwd_args *a = c->a;
+    const int64_t qk = gen__kda_qk_width(c->dims), v = gen__kda_v_width(c->dims);
+    const bool fused = c->dims[KDA_BWD_FUSED]; /* takes q, k and beta as they are, too */
+    k->q = rows_of(a->q, fused ? a->q : c->q, a->q_stride, qk);
+    k->k = rows_of(a->k, fused ? a->k : c->k, a->k_stride, qk);
+    k->v = rows_of(a->v, c->v, a->v_stride, v);
+    k->d_o = rows_of(a->d_o, c->d_o, a->d_o_stride, v);
+    k->g = a->g;
+    k->beta = a->beta;
+    k->A_log = a->A_log;
+    k->dt_bias = a->dt_bias;
+    k->gk = floats(c, c->at.gk);
+    k->beta_out = fused ? NULL : floats(c, c->at.beta);
+    k->a_qk = fused ? NULL : place(c, c->at.a_qk);
+    k->d_v = fused ? place(c, c->at.d_v) : NULL;
+    k->a_kk = place(c, c->at.a_kk);
+    k->kg = place(c, c->at.kg);
+    k->qg = place(c, c->at.qg);
+    k->g_stride = a->g_stride ? a->g_stride : v;
+    k->beta_stride = a->beta_stride ? a->beta_stride : c->dims[KDA_V_HEADS];
+    k->scale = a->scale;
+    k->lower_bound = a->lower_bound;
+    k->gate = a->gate_form;
+    k->gate_fp32 = c->dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32;
+    k->beta_fp32 = c->dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32;
+    k->beta_activation = a->beta_form;
+    k->l2_norm = a->qk_l2norm;
+}
+
+static void no_tokens_params(const int32_t *dims, const gen_kda_bwd_args *a,
+                             struct gen_kda_bwd_params *k)
+{
+    k->task = KDA_BWD_NO_TOKENS;
+    k->d_final_state = a->d_final_state;
+    k->d_initial_state = a->d_initial_state;
+    k->d_A_log = a->d_A_log;
+    k->d_dt_bias = a->d_dt_bias;
+    k->state_count = dims[KDA_BATCH] * gen__kda_v_width(dims) * dims[KDA_HEAD_DIM];
 }
 
 void gen__kda_bwd_own_params(const int32_t *dims, uint32_t launch, const gen_kda_bwd_args *a,
                              char *workspace, struct gen_kda_bwd_params *out)
 {
-    const int64_t d = dims[KDA_HEAD_DIM];
+    static const int tasks[KDA_BWD_NUM_KINDS] = {[KDA_BWD_LAUNCH_PREPARE] = KDA_BWD_PREPARE,
+                                                 [KDA_BWD_LAUNCH_STATES] = KDA_BWD_VALUES,
+                                                 [KDA_BWD_LAUNCH_SUMS] = KDA_BWD_SUMS};
     struct gen_kda_bwd_params k = {
         .shape = gen__kda_stage_shape(dims, a->cu_seqlens, dims[KDA_V_HEADS]),
-        .task = launch == KDA_BWD_LAUNCH_PREPARE ? KDA_BWD_PREPARE : KDA_BWD_VALUES,
+        .task = tasks[gen__kda_bwd_kind(dims, launch)],
         .state_vk = a->state_layout == GEN_KDA_STATE_VK,
-        .beta_fp32 = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32,
-        .beta_activation = a->beta_form,
     };
-    if (!gen__kda_slots(dims)) {
-        k.task = KDA_BWD_NO_TOKENS;
-        k.d_final_state = a->d_final_state;
-        k.d_initial_state = a->d_initial_state;
-        k.d_A_log = a->d_A_log;
-        k.d_dt_bias = a->d_dt_bias;
-        k.state_count = (int64_t)dims[KDA_BATCH] * dims[KDA_V_HEADS] * d * d;
-    } else {
+    if (gen__kda_slots(dims)) {
         const struct call c = call_of(dims, a, workspace);
-        if (!a->qk_l2norm) { /* else kda_gate packs them */
-            k.q = rows_of(a->q, c.q, a->q_stride);
-            k.k = rows_of(a->k, c.k, a->k_stride);
-        }
-        k.v = rows_of(a->v, c.v, a->v_stride);
-        k.d_o = rows_of(a->d_o, c.d_o, a->d_o_stride);
-        k.beta = a->beta;
-        k.beta_out = floats(&c, c.at.beta);
-        k.beta_stride = a->beta_stride ? a->beta_stride : dims[KDA_V_HEADS];
         k.w = place(&c, c.at.w);
         k.u = place(&c, c.at.u);
         k.h = c.h;
         k.v_new = place(&c, c.at.v_new);
         k.num_chunks = c.num_chunks;
+        if (k.task == KDA_BWD_PREPARE)
+            prepare_params(&c, &k);
+        if (k.task == KDA_BWD_SUMS) {
+            k.partials = a->d_A_log || a->d_dt_bias ? floats(&c, c.at.partials) : NULL;
+            k.d_A_log = a->d_A_log;
+            k.d_dt_bias = a->d_dt_bias;
+            k.num_slots = (int32_t)gen__kda_slots(dims);
+        }
+    } else {
+        no_tokens_params(dims, a, &k);
     }
     *out = k;
 }

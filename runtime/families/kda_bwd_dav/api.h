@@ -35,6 +35,7 @@ typedef struct gen_kda_bwd_dav_args {
     int64_t d_o_stride;
     float scale; /* of the forward pass; head_dim^-0.5 is usual */
     int32_t pad;
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_bwd_dav_args;
 
 #endif /* GEN_KDA_BWD_DAV_H */

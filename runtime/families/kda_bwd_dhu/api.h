@@ -42,6 +42,7 @@ typedef struct gen_kda_bwd_dhu_args {
                        kda_chunk_h */
     int32_t state_layout; /* enum gen_kda_state_layout, of all states */
     int32_t pad;
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_bwd_dhu_args;
 
 #endif /* GEN_KDA_BWD_DHU_H */

@@ -48,6 +48,7 @@ typedef struct gen_kda_bwd_intra_args {
     float *d_k;                 /* the same */
     float *d_beta;              /* [tokens, num_v_heads], 4-byte aligned */
     float *d_g;                 /* [tokens, num_v_heads, head_dim] */
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_bwd_intra_args;
 
 #endif /* GEN_KDA_BWD_INTRA_H */

@@ -301,6 +301,7 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_bwd_wy = {
     GEN__KDA_FAMILY(GEN_KDA_BWD_WY, kda_bwd_wy),
+    GEN__ONE_INDEX(kda_bwd_wy, cu_seqlens),
     .facts = "dependent,wgmma",
     .coords = gen__kda_stage_coords,
     .num_coords = 1,

@@ -37,6 +37,7 @@ typedef struct gen_kda_chunk_h_args {
                                    / 64 + batch, or, without num_tokens, all */
     int32_t state_layout;       /* enum gen_kda_state_layout, of h and both states: [K, V], or
                                    [V, K] */
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_chunk_h_args;
 
 #endif /* GEN_KDA_CHUNK_H_H */

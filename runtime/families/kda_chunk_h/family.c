@@ -233,6 +233,7 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
 
 const struct gen__family gen__family_kda_chunk_h = {
     GEN__KDA_FAMILY(GEN_KDA_CHUNK_H, kda_chunk_h),
+    GEN__ONE_INDEX(kda_chunk_h, cu_seqlens),
     .params_size = sizeof(struct gen_kda_chunk_h_params),
     .extents = extents,
     .num_required = KDA_NUM_REQUIRED,

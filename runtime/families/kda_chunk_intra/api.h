@@ -30,7 +30,7 @@
 enum gen_kda_chunk_intra_tag { GEN_KDA_CHUNK_INTRA = 0x4b444349 /* "KDCI" */ };
 
 /* The problem of all five stages: base.family tells which. A stage reads the fields that its
- * tensors hang on; the others have to be right all the same. With as many chunks as batch *
+ * tensors depend on; the others have to be right all the same. With as many chunks as batch *
  * ceil(seq_len / 64), or num_tokens / 64 + batch, chunks * (num_v_heads + 2 * num_qk_heads) is
  * at most 2^31 - 1. */
 typedef struct gen_kda_stage_problem {
@@ -42,10 +42,11 @@ typedef struct gen_kda_stage_problem {
     int32_t num_qk_heads; /* 1 to 65536 */
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536 */
     int32_t head_dim;     /* K = V: 64 or 128 */
-    int32_t dtype;      /* of q, k, v and all that is not fp32: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
-    int32_t gate_dtype; /* of kda_gate's g: dtype or GEN_DTYPE_FP32 */
-    int32_t beta_dtype; /* of beta: dtype or GEN_DTYPE_FP32 */
-    int32_t safe_gate;  /* 1: no gate is below -5; 0: any gates, kda_chunk_intra is slower */
+    int32_t dtype;       /* of q, k, v and all that is not fp32: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
+    int32_t gate_dtype;  /* of kda_gate's g: dtype or GEN_DTYPE_FP32 */
+    int32_t beta_dtype;  /* of beta: dtype or GEN_DTYPE_FP32 */
+    int32_t safe_gate;   /* 1: no gate is below -5; 0: any gates, kda_chunk_intra is slower */
+    int32_t index_dtype; /* enum gen_index_dtype: of cu_seqlens */
 } gen_kda_stage_problem;
 
 typedef gen_kda_stage_problem gen_kda_chunk_intra_problem;
@@ -72,6 +73,7 @@ typedef struct gen_kda_chunk_intra_args {
     int64_t q_stride, k_stride, v_stride, beta_stride;
     float scale; /* of the output; head_dim^-0.5 is usual */
     int32_t pad;
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_chunk_intra_args;
 
 #endif /* GEN_KDA_CHUNK_INTRA_H */

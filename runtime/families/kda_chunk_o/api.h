@@ -33,6 +33,7 @@ typedef struct gen_kda_chunk_o_args {
                              batch, or, without num_tokens, all */
     int32_t state_layout; /* enum gen_kda_state_layout, of h: [K, V], or [V, K] */
     int32_t pad;
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_chunk_o_args;
 
 #endif /* GEN_KDA_CHUNK_O_H */

@@ -41,8 +41,9 @@ typedef struct gen_kda_gate_args {
     float *k_rstd;             /* the same of k */
     /* Distance between tokens in elements, a multiple of 8; 0: packed. */
     int64_t g_stride, q_stride, k_stride;
-    float lower_bound; /* of the gate, -5 <= lower_bound < 0; -5 is usual */
-    int32_t gate_form; /* enum gen_kda_gate_form; x = g + dt_bias */
+    float lower_bound;            /* of the gate, -5 <= lower_bound < 0; -5 is usual */
+    int32_t gate_form;            /* enum gen_kda_gate_form; x = g + dt_bias */
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_gate_args;
 
 #endif /* GEN_KDA_GATE_H */

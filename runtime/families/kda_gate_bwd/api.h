@@ -55,6 +55,7 @@ typedef struct gen_kda_gate_bwd_args {
     int32_t gate_form;  /* enum gen_kda_gate_form */
     int32_t suffix_sum; /* 1: d_gk is to be summed over a chunk's rows; 0: it was */
     int32_t pad;
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_gate_bwd_args;
 
 #endif /* GEN_KDA_GATE_BWD_H */

@@ -43,6 +43,7 @@ typedef struct gen_kda_prefill_problem {
      * 65535 segments (num_tokens / 64 + batch) / segment_chunks + batch; -1: whole; 0: as is
      * estimated to take the least time, whole with GEN_BATCH_INVARIANT */
     int32_t segment_chunks;
+    int32_t index_dtype; /* enum gen_index_dtype: of cu_seqlens */
 } gen_kda_prefill_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned, but where
@@ -69,12 +70,13 @@ typedef struct gen_kda_prefill_args {
                                    much room it takes; NULL: not wanted */
     /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
-    float scale;          /* of the output; head_dim^-0.5 is usual */
-    float lower_bound;    /* of the gate, -5 <= lower_bound < 0; -5 is usual */
-    int32_t gate_form;    /* enum gen_kda_gate_form; x = g + dt_bias */
-    int32_t beta_form;    /* enum gen_kda_beta_form */
-    int32_t qk_l2norm;    /* 1: q and k are divided by sqrt(sum of squares + 1e-6) first */
-    int32_t state_layout; /* enum gen_kda_state_layout */
+    float scale;                  /* of the output; head_dim^-0.5 is usual */
+    float lower_bound;            /* of the gate, -5 <= lower_bound < 0; -5 is usual */
+    int32_t gate_form;            /* enum gen_kda_gate_form; x = g + dt_bias */
+    int32_t beta_form;            /* enum gen_kda_beta_form */
+    int32_t qk_l2norm;            /* 1: q and k are divided by sqrt(sum of squares + 1e-6) first */
+    int32_t state_layout;         /* enum gen_kda_state_layout */
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_prefill_args;
 
 #endif /* GEN_KDA_PREFILL_H */

@@ -3,7 +3,7 @@
  * and the recurrence between chunks, with the operands between them in the workspace;
  * and kda_scan's between these where sequences are cut into segments.
  */
-#include "families/kda_prefill/kda_prefill.h"
+#include "families/kda/prefill.h"
 
 #include "family/occupancy.h"
 
@@ -12,30 +12,39 @@
 #include <string.h>
 
 static const char family[] = "kda_prefill";
-static const char *const coords[] = {"states", "seq_len"};
+const char *const gen__kda_prefill_coords[] = {"states", "seq_len"};
 
-static const struct gen__field fields[] = {
+const struct gen__field gen__kda_prefill_fields[] = {
     GEN__KDA_FIELDS(gen_kda_prefill_problem),
     {GEN__KDA_FIELD(gen_kda_prefill_problem, segment_chunks), NULL, 0, 0},
+    GEN__INDEX_FIELD(gen_kda_prefill_problem),
 };
+_Static_assert(sizeof gen__kda_prefill_fields / sizeof *gen__kda_prefill_fields ==
+                   KDA_PREFILL_NUM_FIELDS,
+               "the header counts them for other families");
 GEN__KDA_FIELDS_ARE_DIMS(gen_kda_prefill_problem);
+
+static const char *name_of(const gen_problem *base)
+{
+    return gen__kda_prefill_scalar(base->family) ? "gdn_prefill" : family;
+}
 
 __attribute__((noinline)) static enum gen_status check_wanted(const gen_problem *base)
 {
     const int32_t wanted = gen__kda_prefill_wanted(base);
     if (wanted < -1 || wanted > KDA_MAX_SEGMENT_CHUNKS)
-        return gen__invalid(family, "segment_chunks", wanted,
+        return gen__invalid(name_of(base), "segment_chunks", wanted,
                             "-1 (none), 0 (as estimated), 1 to 16777216");
     int32_t dims[KDA_ALL_DIMS];
     memcpy(dims, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *dims);
     dims[KDA_SEGMENT_CHUNKS] = wanted;
-    return wanted > 0 ? gen__kda_check_segments(family, dims) : GEN_OK;
+    return wanted > 0 ? gen__kda_check_segments(name_of(base), dims) : GEN_OK;
 }
 
-static enum gen_status check(const gen_problem *base, struct gen__key *key)
+enum gen_status gen__kda_prefill_check(const gen_problem *base, struct gen__key *key)
 {
     const int32_t *dims = gen__kda_prefill_dims(base);
-    enum gen_status status = gen__kda_check(family, dims, 0, key);
+    enum gen_status status = gen__kda_check(name_of(base), dims, 0, key);
     if (!status && gen__kda_prefill_wanted(base))
         status = check_wanted(base);
     if (status)
@@ -55,11 +64,11 @@ static bool holds_all(const gen_problem *base, const int32_t *dims, int32_t segm
     return gen__kda_chunks(gen__kda_longest(dims)) <= segment;
 }
 
-/* Chunks of a segment, 0 where no sequence is cut; *us, where `us` is not NULL, gets the time of
- * what is behind kda_intra. As estimated, the cut depends on the batch; so a batch-invariant choice
- * is whole sequences. `dims`: of the problem that choices are made for. */
-static int32_t cut(const gen_problem *base, const int32_t *dims, const gen_device *device,
-                   const struct gen__facts *variant, float *us)
+/* Of both families. Chunks of a segment, 0 where no sequence is cut; *us, where `us` is not NULL,
+ * gets the time of what is behind kda_intra. As estimated, the cut depends on the batch; so a
+ * batch-invariant choice is whole sequences. `dims`: of the problem that choices are made for. */
+int32_t gen__kda_prefill_cut(const gen_problem *base, const int32_t *dims, const gen_device *device,
+                             const struct gen__facts *variant, float *us)
 {
     const int32_t wanted = gen__kda_prefill_wanted(base);
     if (!wanted && !(base->flags & GEN_BATCH_INVARIANT))
@@ -80,7 +89,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const struct gen__facts small = {
         .threads = 256, .registers = 128, .occupancy = {101 << 10, {2, 2, 2, 2}}};
     float us;
-    cut(base, dims, device, variant, &us);
+    gen__kda_prefill_cut(base, dims, device, variant, &us);
     return gen__kda_intra_us(dims, device, &small) + us;
 }
 
@@ -130,7 +139,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (tokens) {
         int32_t usual[KDA_NUM_DIMS];
         const int32_t *for_all = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
-        dims[KDA_SEGMENT_CHUNKS] = cut(base, for_all, device, variant, NULL);
+        dims[KDA_SEGMENT_CHUNKS] = gen__kda_prefill_cut(base, for_all, device, variant, NULL);
     }
     if (dims[KDA_SEGMENT_CHUNKS] && too_much(base, dims))
         dims[KDA_SEGMENT_CHUNKS] = 0;
@@ -223,12 +232,10 @@ static gen_kda_intra_args intra_args(const int32_t *dims, const gen_kda_prefill_
     return intra;
 }
 
-static gen_kda_inter_args inter_args(const int32_t *dims, const gen_kda_prefill_args *a,
-                                     const char *workspace)
+gen_kda_inter_args gen__kda_prefill_inter(const gen_kda_prefill_args *a)
 {
-    const struct workspace w = workspace_of(dims);
-    gen_kda_inter_args inter = {
-        .base = {sizeof inter, GEN_KDA_INTER},
+    return (gen_kda_inter_args){
+        .base = {sizeof(gen_kda_inter_args), GEN_KDA_INTER},
         .cu_seqlens = a->cu_seqlens,
         .initial_state = a->initial_state,
         .final_state = a->final_state,
@@ -237,6 +244,13 @@ static gen_kda_inter_args inter_args(const int32_t *dims, const gen_kda_prefill_
         .o_stride = a->o_stride,
         .state_layout = a->state_layout,
     };
+}
+
+static gen_kda_inter_args inter_args(const int32_t *dims, const gen_kda_prefill_args *a,
+                                     const char *workspace)
+{
+    const struct workspace w = workspace_of(dims);
+    gen_kda_inter_args inter = gen__kda_prefill_inter(a);
     if (workspace) {
         inter.w = workspace + w.w;
         inter.u = workspace + w.u;
@@ -267,22 +281,22 @@ static gen_kda_scan_args scan_args(const int32_t *dims, const gen_kda_prefill_ar
     };
 }
 
-static enum gen_status check_plan(const gen_plan *plan)
+enum gen_status gen__kda_prefill_check_plan(const char *name, const gen_plan *plan)
 {
     const int32_t *dims = plan->dims;
-    const enum gen_status status = gen__kda_check_dims(family, dims);
+    const enum gen_status status = gen__kda_check_dims(name, dims);
     if (status)
         return status;
     const bool cut = dims[KDA_SEGMENT_CHUNKS] != 0;
-    if ((plan->num_launches == 3) == cut && (!cut || !gen__kda_check_segments(family, dims)))
+    if ((plan->num_launches == 3) == cut && (!cut || !gen__kda_check_segments(name, dims)))
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,
-                     "%s: the plan's segments are not what gen_select() writes", family);
+                     "%s: the plan's segments are not what gen_select() writes", name);
 }
 
 static enum gen_status check_args(const gen_plan *plan, const gen_kda_prefill_args *a)
 {
-    enum gen_status status = check_plan(plan);
+    enum gen_status status = gen__kda_prefill_check_plan(family, plan);
     if (status)
         return status;
     const gen_kda_intra_args intra = intra_args(plan->dims, a, NULL);
@@ -344,23 +358,24 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     return GEN_OK;
 }
 
-static uint32_t extents(const int32_t *dims, const gen_args *base,
-                        struct gen__extent list[GEN__MAX_EXTENTS])
+uint32_t gen__kda_prefill_extents(const int32_t *dims, const gen_args *base,
+                                  struct gen__extent list[GEN__MAX_EXTENTS])
 {
     const gen_kda_prefill_args *a = (const gen_kda_prefill_args *)base;
     const int64_t tokens = gen__kda_tokens(dims), heads = dims[KDA_V_HEADS];
     const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d * 2, v = heads * d;
     const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const int64_t gates = gen__kda_prefill_gates(dims, a->base.family);
     const int64_t states = dims[KDA_BATCH] * v * d * 4;
     gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
     gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
     gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, gen__stride_bytes(a->v_stride, 2));
-    gen__reads_rows(&list[3], "g", a->g, v * g, tokens, gen__stride_bytes(a->g_stride, g));
+    gen__reads_rows(&list[3], "g", a->g, gates * g, tokens, gen__stride_bytes(a->g_stride, g));
     gen__reads_rows(&list[4], "beta", a->beta, heads * beta, tokens,
                     gen__stride_bytes(a->beta_stride, beta));
     gen__reads(&list[5], "A_log", a->A_log, heads * 4);
-    gen__reads(&list[6], "dt_bias", a->dt_bias, v * 4);
+    gen__reads(&list[6], "dt_bias", a->dt_bias, gates * 4);
     gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
     gen__reads(&list[8], "initial_state", a->initial_state, states);
     gen__writes(&list[9], "final_state", a->final_state, states);
@@ -375,18 +390,19 @@ const struct gen__family gen__family_kda_prefill = {
     .tag = GEN_KDA_PREFILL,
     .problem_size = sizeof(gen_kda_prefill_problem),
     .args_size = sizeof(gen_kda_prefill_args),
+    GEN__ONE_INDEX(kda_prefill, cu_seqlens),
     .params_size = sizeof(union any_params),
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
-    .coords = coords,
-    .num_coords = sizeof coords / sizeof *coords,
+    .coords = gen__kda_prefill_coords,
+    .num_coords = KDA_PREFILL_NUM_COORDS,
     .max_distance = GEN__ANY_DISTANCE,
-    .fields = fields,
-    .num_fields = sizeof fields / sizeof *fields,
+    .fields = gen__kda_prefill_fields,
+    .num_fields = KDA_PREFILL_NUM_FIELDS,
     .grid_steps = gen__kda_grid,
     .set_counts = gen__kda_prefill_set_counts,
-    .check = check,
+    .check = gen__kda_prefill_check,
     .fits = gen__fits_always,
     .predict = predict,
     .plan = plan,
@@ -394,7 +410,7 @@ const struct gen__family gen__family_kda_prefill = {
     .part_families = part_families,
     .num_part_families = sizeof part_families / sizeof *part_families,
     .params = params,
-    .extents = extents,
+    .extents = gen__kda_prefill_extents,
     .reference = gen__kda_prefill_reference,
     .exact = gen__kda_prefill_exact,
     .tensors = gen__kda_prefill_tensors,

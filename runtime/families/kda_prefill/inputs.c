@@ -2,7 +2,7 @@
  * Kimi Delta Attention, prefill, for the tuner, the verifier and the tests: tensors,
  * other ways to pass a problem, bytes and operations.
  */
-#include "families/kda_prefill/kda_prefill.h"
+#include "families/kda/prefill.h"
 #include "reference/data.h"
 
 #include <inttypes.h>
@@ -39,16 +39,17 @@ uint32_t gen__kda_prefill_tensors(const gen_problem *base,
     const int64_t d = dims[KDA_HEAD_DIM], qk = tokens * dims[KDA_QK_HEADS] * d;
     const int64_t v = tokens * heads * d, states = dims[KDA_BATCH] * heads * d * d;
     const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
+    const int64_t gates = gen__kda_prefill_gates(dims, base->family);
     const enum gen_dtype g = (enum gen_dtype)dims[KDA_GATE_DTYPE];
     const enum gen_dtype beta = (enum gen_dtype)dims[KDA_BETA_DTYPE];
     const struct gen__tensor list[KDA_PREFILL_NUM_TENSORS] = {
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
         {TENSOR(k, dtype, GEN__IN, GEN__FILL_NORMAL, 1, qk), .cold = true},
         {TENSOR(v, dtype, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
-        {TENSOR(g, g, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
+        {TENSOR(g, g, GEN__IN, GEN__FILL_NORMAL, 1, tokens * gates), .cold = true},
         {TENSOR(beta, beta, GEN__IN, GEN__FILL_UNIFORM, 1, tokens * heads), .cold = true},
         {TENSOR(A_log, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads)},
-        {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads * d)},
+        {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1, gates)},
         {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
         {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
         {TENSOR(final_state, fp32, GEN__OUT, GEN__FILL_POISON, 0, states),
@@ -68,9 +69,10 @@ void gen__kda_prefill_default_args(const gen_problem *base, gen_args *args)
     gen_kda_prefill_args *a = (gen_kda_prefill_args *)args;
     memset(a, 0, sizeof *a);
     a->base.size = sizeof *a;
-    a->base.family = GEN_KDA_PREFILL;
+    a->base.family = base->family;
     a->scale = 1.0f / sqrtf((float)gen__kda_prefill_dims(base)[KDA_HEAD_DIM]);
-    a->gate_form = GEN_KDA_GATE_LOWER_BOUND;
+    a->gate_form =
+        gen__kda_prefill_scalar(base->family) ? GEN_KDA_GATE_SOFTPLUS : GEN_KDA_GATE_LOWER_BOUND;
     a->lower_bound = -5.0f;
     a->qk_l2norm = 1;
     a->state_layout = GEN_KDA_STATE_KV;
@@ -117,9 +119,10 @@ void gen__kda_prefill_cost(const gen_problem *base, double *bytes, double *flops
     const double tiles = (double)gen__kda_all_chunks(dims) * heads;
     const double g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const double beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const double gates = (double)gen__kda_prefill_gates(dims, base->family);
     /* Inputs and outputs alone. */
     *bytes = (double)gen__kda_tokens(dims) *
-                 (dims[KDA_QK_HEADS] * 4 * d + heads * (d * (4 + g) + beta)) +
+                 (dims[KDA_QK_HEADS] * 4 * d + heads * (d * 4 + beta) + gates * g) +
              8 * dims[KDA_BATCH] * heads * d * d;
     *flops = tiles * (10 * 256 * d * 2 * 4 + 2 * 64 * 64 * 16 + 3 * 2 * KDA_CHUNK * d * d +
                       2 * KDA_CHUNK * KDA_CHUNK * d);
@@ -175,6 +178,10 @@ static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen
     t[KDA_PREFILL_G].count = s.g_count;
     t[KDA_PREFILL_BETA].count = s.beta_count;
     t[KDA_PREFILL_O].count = s.o_count;
+    if (gen__kda_prefill_scalar(a->base.family)) { /* as beta, but for a type of its own */
+        a->g_stride = s.beta;
+        t[KDA_PREFILL_G].count = s.beta_count;
+    }
 }
 
 /* Keys, gates and steps on which small errors add up or terms cancel. */
@@ -251,6 +258,7 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
         return true;
     case FORM_BARE: /* no norm, no A_log, no bias: keys small enough */
         a->qk_l2norm = 0;
+        a->gate_form = GEN_KDA_GATE_LOWER_BOUND;
         a->lower_bound = -0.25f;
         t[KDA_PREFILL_K].amount = 0.1;
         t[KDA_PREFILL_A_LOG].count = t[KDA_PREFILL_DT_BIAS].count = 0;

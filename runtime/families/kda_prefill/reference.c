@@ -2,7 +2,7 @@
  * Kimi Delta Attention in plain C, token by token, in double: what the chunked
  * kernels are compared with. kda_prefill/args.h has the maths.
  */
-#include "families/kda_prefill/api.h"
+#include "families/kda/prefill.h"
 #include "families/kda/reference_inputs.h"
 
 #include <stdlib.h>
@@ -86,6 +86,7 @@ static void run(const int32_t *dims, const gen_kda_prefill_args *a, int64_t n, i
                 int64_t head, struct state *x, double *const *exact)
 {
     const gen_kda_intra_args inputs = inputs_of(a);
+    const bool scalar = gen__kda_prefill_scalar(a->base.family);
     const struct gen__kda_sequence s = gen__kda_sequence(dims, a->cu_seqlens, n);
     const int64_t d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS], state = n * heads + head;
     const int64_t o_stride = a->o_stride ? a->o_stride : heads * d;
@@ -97,7 +98,7 @@ static void run(const int32_t *dims, const gen_kda_prefill_args *a, int64_t n, i
         const int64_t at = (s.first + i) * o_stride + head * d;
         if (i % KDA_CHUNK == 0)
             store_state(dims, a, before + i / KDA_CHUNK, head, x, exact[KDA_PREFILL_STATES]);
-        gen__kda_token(dims, &inputs, s.first + i, head, &x->token);
+        gen__kda_token_of(dims, &inputs, s.first + i, head, scalar, &x->token);
         step(x, d, (double)a->scale);
         for (int64_t v = 0; v < d; v++) {
             gen__kda_store(dims[KDA_DTYPE] == GEN_DTYPE_FP16, a->o, at + v, x->o[v]);
@@ -117,7 +118,8 @@ enum gen_status gen__kda_prefill_exact(const gen_plan *plan, const gen_args *bas
     const int32_t *dims = plan->dims;
     struct state *x = malloc(sizeof *x);
     if (!x)
-        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "kda_prefill: no %zu bytes for a state",
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "%s: no %zu bytes for a state",
+                         gen__kda_prefill_scalar(base->family) ? "gdn_prefill" : "kda_prefill",
                          sizeof *x);
     int64_t before = 0;
     for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {

@@ -44,8 +44,9 @@ typedef struct gen_kda_qk_bwd_args {
     void *d_beta;              /* [tokens, num_v_heads], of beta's type; NULL: not wanted */
     /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
     int64_t q_stride, k_stride, beta_stride, d_q_stride, d_k_stride, d_beta_stride;
-    int32_t qk_l2norm; /* 1: q and k were divided by their L2 norms */
-    int32_t beta_form; /* enum gen_kda_beta_form */
+    int32_t qk_l2norm;            /* 1: q and k were divided by their L2 norms */
+    int32_t beta_form;            /* enum gen_kda_beta_form */
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_qk_bwd_args;
 
 #endif /* GEN_KDA_QK_BWD_H */

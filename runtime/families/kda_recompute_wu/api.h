@@ -33,6 +33,7 @@ typedef struct gen_kda_recompute_wu_args {
     void *qg;                  /* [tokens, num_v_heads, head_dim]; NULL: not wanted */
     /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
     int64_t q_stride, k_stride, v_stride, beta_stride;
+    const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
 } gen_kda_recompute_wu_args;
 
 #endif /* GEN_KDA_RECOMPUTE_WU_H */

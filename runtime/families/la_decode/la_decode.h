@@ -31,7 +31,7 @@ enum la_decode_dim {
     LA_DECODE_LAYOUT,
     LA_DECODE_NUM_DIMS
 };
-_Static_assert(LA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(LA_DECODE_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* The tensors in the order of tensors(). */
 enum la_decode_tensor {

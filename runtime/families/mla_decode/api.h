@@ -37,20 +37,21 @@ enum gen_mla_cache {
 };
 
 typedef struct gen_mla_decode_problem {
-    gen_problem base;   /* size, GEN_MLA_DECODE, flags */
-    int32_t batch;      /* requests, up to 2^24; 0 is legal and launches nothing */
-    int32_t num_heads;  /* on this device: 1 to 128 */
-    int32_t q_len;      /* query tokens of a request, the most of any: 1 to 1024, and times batch
-                           at most 2^31 - 1 */
-    int32_t kv_len;     /* cache rows of a request, the mean: 0 to max_kv_len, what selection
-                           goes by. The lengths themselves are read on the device */
-    int32_t max_kv_len; /* the most of any request, 1 to 2^24, and times batch at most 2^35;
-                           longer lengths are cut to it */
-    int32_t page_size;  /* rows of a page: 1 to 65536 */
-    int32_t rope_dim;   /* 64, or 0: no rotary part */
-    int32_t dtype;      /* of q_nope, q_pe, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
-    int32_t cache;      /* enum gen_mla_cache */
-    int32_t causal;     /* 0 or 1 */
+    gen_problem base;    /* size, GEN_MLA_DECODE, flags */
+    int32_t batch;       /* requests, up to 2^24; 0 is legal and launches nothing */
+    int32_t num_heads;   /* on this device: 1 to 128 */
+    int32_t q_len;       /* query tokens of a request, the most of any: 1 to 1024, and times batch
+                            at most 2^31 - 1 */
+    int32_t kv_len;      /* cache rows of a request, the mean: 0 to max_kv_len, what selection
+                            goes by. The lengths themselves are read on the device */
+    int32_t max_kv_len;  /* the most of any request, 1 to 2^24, and times batch at most 2^35;
+                            longer lengths are cut to it */
+    int32_t page_size;   /* rows of a page: 1 to 65536 */
+    int32_t rope_dim;    /* 64, or 0: no rotary part */
+    int32_t dtype;       /* of q_nope, q_pe, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
+    int32_t cache;       /* enum gen_mla_cache */
+    int32_t causal;      /* 0 or 1 */
+    int32_t index_dtype; /* enum gen_index_dtype: of page_indptr and q_indptr */
 } gen_mla_decode_problem;
 
 /*
@@ -84,12 +85,14 @@ typedef struct gen_mla_decode_args {
     int64_t kpe_page_stride, kpe_row_stride;
     int64_t o_token_stride, o_head_stride;
     int64_t lse_token_stride, lse_head_stride; /* any; 0: packed */
-    int64_t page_table_stride;  /* entries, with page_indptr NULL: at least those of a request of
-                                   max_kv_len, ceil(max_kv_len / page_size); 0: so many */
-    int32_t num_pages;          /* >= 1 */
-    int32_t lse_base_2;         /* 1: lse in base 2; 0: natural */
-    float scale;                /* of the logits; 1/sqrt(192) for DeepSeek's models */
-    float ckv_scale, kpe_scale; /* e4m3: value = scale * element; else ignored */
+    int64_t page_table_stride;     /* entries, with page_indptr NULL: at least those of a request of
+                                      max_kv_len, ceil(max_kv_len / page_size); 0: so many */
+    int32_t num_pages;             /* >= 1 */
+    int32_t lse_base_2;            /* 1: lse in base 2; 0: natural */
+    float scale;                   /* of the logits; 1/sqrt(192) for DeepSeek's models */
+    float ckv_scale, kpe_scale;    /* e4m3: value = scale * element; else ignored */
+    const int64_t *page_indptr_64; /* page_indptr of 64 bits, in place of it; 8-byte aligned */
+    const int64_t *q_indptr_64;    /* q_indptr of 64 bits, in place of it; 8-byte aligned */
 } gen_mla_decode_args;
 
 #endif /* GEN_MLA_DECODE_H */

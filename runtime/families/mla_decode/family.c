@@ -48,6 +48,7 @@ static const struct gen__field fields[] = {
     {FIELD(dtype), dtype_names, 2, GEN_DTYPE_BF16},
     {FIELD(cache), cache_names, 2, GEN_MLA_CACHE_SAME},
     {FIELD(causal), flag_names, 2, 0},
+    GEN__INDEX_FIELD(gen_mla_decode_problem),
 };
 #undef FIELD
 
@@ -296,6 +297,7 @@ const struct gen__family gen__family_mla_decode = {
     .tag = GEN_MLA_DECODE,
     .problem_size = sizeof(gen_mla_decode_problem),
     .args_size = sizeof(gen_mla_decode_args),
+    GEN__TWO_INDICES(mla_decode, page_indptr, q_indptr),
     .params_size = sizeof(struct gen_mla_decode_params),
     .required = required,
     .num_required = sizeof required / sizeof *required,

@@ -25,7 +25,7 @@ static const float ckv_scale = 0.45f, kpe_scale = 0.35f;
 
 /* All kv_len where that is the greatest; else from 0 to max_kv_len with about that
  * mean, the first and the second request at the ends. The same for every fill: the
- * cache's size and the problem's cost hang on it. */
+ * cache's size and the problem's cost depend on it. */
 static int32_t length_of(const gen_mla_decode_problem *p, int64_t b)
 {
     if (p->kv_len == p->max_kv_len || p->batch == 1)

@@ -106,14 +106,12 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_mla_decode_
 
 static enum gen_status check_strides(const int32_t *dims, const gen_mla_decode_args *a)
 {
-    const int64_t tokens = gen__mla_most(most_tokens(dims, a));
-    const int64_t heads = gen__mla_most(dims[MLA_DECODE_NUM_HEADS]);
-    const int64_t pages = gen__mla_most(a->num_pages);
-    const int64_t rows = gen__mla_most(dims[MLA_DECODE_PAGE_SIZE]);
+    const int64_t tokens = most_tokens(dims, a), heads = dims[MLA_DECODE_NUM_HEADS];
+    const int64_t pages = a->num_pages, rows = dims[MLA_DECODE_PAGE_SIZE];
     const int64_t cache_unit = is_e4m3(dims) ? 16 : 8;
     const struct {
         const char *name;
-        int64_t stride, unit, width, most;
+        int64_t stride, unit, width, count;
         bool unused;
     } list[] = {
         {"q_nope_token_stride", a->q_nope_token_stride, 8, MLA_LATENT, tokens, false},
@@ -126,14 +124,14 @@ static enum gen_status check_strides(const int32_t *dims, const gen_mla_decode_a
         {"kpe_row_stride", a->kpe_row_stride, cache_unit, MLA_ROPE, rows, !has_rope(dims)},
         {"o_token_stride", a->o_token_stride, 8, MLA_LATENT, tokens, false},
         {"o_head_stride", a->o_head_stride, 8, MLA_LATENT, heads, false},
-        {"page_table_stride", a->page_table_stride, 1, most_pages(dims),
-         gen__mla_most(dims[MLA_DECODE_BATCH]), a->page_indptr != NULL},
+        {"page_table_stride", a->page_table_stride, 1, most_pages(dims), dims[MLA_DECODE_BATCH],
+         a->page_indptr != NULL},
     };
     enum gen_status status = GEN_OK;
     for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
         if (!list[i].unused)
             status = gen__mla_check_stride(family, list[i].name, list[i].stride, list[i].unit,
-                                           list[i].width, list[i].most);
+                                           list[i].width, list[i].count);
     if (!status)
         status =
             gen__mla_check_free_stride(family, "lse_token_stride", a->lse_token_stride, tokens);
@@ -232,7 +230,9 @@ static enum gen_status encode_maps(const int32_t *dims, const gen_mla_decode_arg
         is_e4m3(dims) ? GEN_DTYPE_E4M3 : (enum gen_dtype)dims[MLA_DECODE_DTYPE];
     status = encode_map(driver, "ckv", dtype, a->ckv, MLA_LATENT, s->ckv_row, s->ckv_page, dims,
                         a->num_pages, k->ckv_map);
-    if (!status && has_rope(dims))
+    if (!has_rope(dims))
+        memset(k->kpe_map, 0, sizeof k->kpe_map);
+    else if (!status)
         status = encode_map(driver, "kpe", dtype, a->kpe, MLA_ROPE, s->kpe_row, s->kpe_page, dims,
                             a->num_pages, k->kpe_map);
     return status;
@@ -289,48 +289,51 @@ static enum gen_status main_params(const int32_t *dims, const gen_mla_decode_arg
 {
     const struct gen__mla_workspace w = gen__mla_decode_workspace(dims);
     const bool cut = dims[MLA_DECODE_NUM_RECORDS] > 0;
-    *k = (struct gen_mla_decode_params){
-        .q_nope = a->q_nope,
-        .q_pe = has_rope(dims) ? a->q_pe : NULL,
-        .ckv = a->ckv,
-        .kpe = has_rope(dims) ? a->kpe : NULL,
-        .o = a->o,
-        .lse = a->lse,
-        .kv_len = a->kv_len,
-        .page_indices = a->page_indices,
-        .page_indptr = a->page_indptr,
-        .q_indptr = a->q_indptr,
-        .partial = cut ? (uint16_t *)(void *)(workspace + w.partial) : NULL,
-        .partial_rows =
-            cut ? (struct gen_mla_partial_row *)(void *)(workspace + w.partial_rows) : NULL,
-        .records = cut ? (struct gen_mla_record *)(void *)(workspace + w.records) : NULL,
-        .q_nope_token_stride = s->q_nope_token,
-        .q_nope_head_stride = s->q_nope_head,
-        .q_pe_token_stride = s->q_pe_token,
-        .q_pe_head_stride = s->q_pe_head,
-        .ckv_page_stride = s->ckv_page,
-        .ckv_row_stride = s->ckv_row,
-        .kpe_page_stride = s->kpe_page,
-        .kpe_row_stride = s->kpe_row,
-        .o_token_stride = s->o_token,
-        .o_head_stride = s->o_head,
-        .lse_token_stride = s->lse_token,
-        .lse_head_stride = s->lse_head,
-        .page_table_stride = s->page_table,
-        .schedule = schedule_of(dims),
-        .num_heads = dims[MLA_DECODE_NUM_HEADS],
-        .q_len = dims[MLA_DECODE_Q_LEN],
-        .causal = dims[MLA_DECODE_CAUSAL],
-        .lse_base_2 = a->lse_base_2,
-        .page_size = dims[MLA_DECODE_PAGE_SIZE],
-        .num_pages = a->num_pages,
-        .map_rows = dims[MLA_DECODE_MAP_ROWS],
-        .scale_log2 = scale_log2_of(dims, a),
-        .kpe_factor = kpe_factor_of(dims, a),
-        .out_scale = is_e4m3(dims) ? a->ckv_scale : 1.0f,
-    };
+    /* One by one: an initializer clears all of it before, the maps too. */
+    k->q_nope = a->q_nope;
+    k->q_pe = has_rope(dims) ? a->q_pe : NULL;
+    k->ckv = a->ckv;
+    k->kpe = has_rope(dims) ? a->kpe : NULL;
+    k->o = a->o;
+    k->lse = a->lse;
+    k->kv_len = a->kv_len;
+    k->page_indices = a->page_indices;
+    k->page_indptr = a->page_indptr;
+    k->q_indptr = a->q_indptr;
+    k->partial = cut ? (uint16_t *)(void *)(workspace + w.partial) : NULL;
+    k->partial_rows =
+        cut ? (struct gen_mla_partial_row *)(void *)(workspace + w.partial_rows) : NULL;
+    k->records = cut ? (struct gen_mla_record *)(void *)(workspace + w.records) : NULL;
+    k->q_nope_token_stride = s->q_nope_token;
+    k->q_nope_head_stride = s->q_nope_head;
+    k->q_pe_token_stride = s->q_pe_token;
+    k->q_pe_head_stride = s->q_pe_head;
+    k->ckv_page_stride = s->ckv_page;
+    k->ckv_row_stride = s->ckv_row;
+    k->kpe_page_stride = s->kpe_page;
+    k->kpe_row_stride = s->kpe_row;
+    k->o_token_stride = s->o_token;
+    k->o_head_stride = s->o_head;
+    k->lse_token_stride = s->lse_token;
+    k->lse_head_stride = s->lse_head;
+    k->page_table_stride = s->page_table;
+    k->schedule = schedule_of(dims);
+    k->num_heads = dims[MLA_DECODE_NUM_HEADS];
+    k->q_len = dims[MLA_DECODE_Q_LEN];
+    k->causal = dims[MLA_DECODE_CAUSAL];
+    k->lse_base_2 = a->lse_base_2;
+    k->page_size = dims[MLA_DECODE_PAGE_SIZE];
+    k->num_pages = a->num_pages;
+    k->map_rows = dims[MLA_DECODE_MAP_ROWS];
+    k->scale_log2 = scale_log2_of(dims, a);
+    k->kpe_factor = kpe_factor_of(dims, a);
+    k->out_scale = is_e4m3(dims) ? a->ckv_scale : 1.0f;
     set_divisors(dims, k);
-    return dims[MLA_DECODE_MAP_ROWS] ? encode_maps(dims, a, s, k) : GEN_OK;
+    if (dims[MLA_DECODE_MAP_ROWS])
+        return encode_maps(dims, a, s, k);
+    memset(k->ckv_map, 0, sizeof k->ckv_map);
+    memset(k->kpe_map, 0, sizeof k->kpe_map);
+    return GEN_OK;
 }
 
 /* Of the main launch's workspace, where partial results are in units of an e4m3
@@ -395,9 +398,9 @@ enum gen_status gen__mla_decode_params(const gen_plan *plan, uint32_t launch, co
 
 /* ---- what is read and written -------------------------------------------- */
 
-static void tell(struct gen__extent *e, bool written, const char *name, const void *at,
-                 int64_t outer, int64_t outer_stride, int64_t inner, int64_t inner_stride,
-                 int64_t width)
+static inline __attribute__((always_inline)) void
+tell(struct gen__extent *e, bool written, const char *name, const void *at, int64_t outer,
+     int64_t outer_stride, int64_t inner, int64_t inner_stride, int64_t width)
 {
     gen__extent(e, written, name, at, width);
     gen__extent_repeat(e, inner, inner_stride);

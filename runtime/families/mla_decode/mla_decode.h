@@ -16,8 +16,8 @@ enum mla_decode_fact {
     MLA_DECODE_Q_ROWS,     /* packed rows of a block */
     MLA_DECODE_KV_ROWS,    /* cache rows of a tile */
     MLA_DECODE_STAGES,     /* tiles in shared memory */
-    MLA_DECODE_SHARD,      /* 1: the scores of a tile are shared out */
-    MLA_DECODE_TENSOR_MAP, /* 1: the copy engine brings boxes of pages' rows */
+    MLA_DECODE_SHARD,      /* 1: the warps partition the scores of a tile */
+    MLA_DECODE_TENSOR_MAP, /* 1: TMA loads boxes of pages' rows */
     MLA_DECODE_DEPENDENT,  /* 1: waits on the device for the kernel before it */
     MLA_DECODE_WGMMA,      /* 1: by the tensor cores' instructions of warp groups */
     MLA_DECODE_NUM_FACTS
@@ -50,7 +50,7 @@ enum mla_decode_dim {
     MLA_DECODE_NUM_SLOTS,
     MLA_DECODE_NUM_DIMS
 };
-_Static_assert(MLA_DECODE_NUM_DIMS <= GEN_PLAN_MAX_DIMS, "a plan holds the dims");
+_Static_assert(MLA_DECODE_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* The launches of a plan. */
 enum { MLA_DECODE_MAIN, MLA_DECODE_MERGE };

@@ -218,8 +218,7 @@ static enum gen_status check_scalars(const gen_mla_merge_args *a)
 /* Any token that 31 bits count: requests are the records' affair. */
 static enum gen_status check_strides(const int32_t *dims, const gen_mla_merge_args *a)
 {
-    const int64_t tokens = gen__mla_most(INT64_C(1) << 31);
-    const int64_t heads = gen__mla_most(dims[MLA_MERGE_NUM_HEADS]);
+    const int64_t tokens = INT64_C(1) << 31, heads = dims[MLA_MERGE_NUM_HEADS];
     enum gen_status status;
     if ((status = gen__mla_check_stride(family, "o_token_stride", a->o_token_stride, 8, MLA_LATENT,
                                         tokens)) != GEN_OK ||

@@ -1,11 +1,13 @@
 /*
- * What the host files of kda_prefill share: the launches, and what the tuner, the
- * verifier and the tests need (inputs.c).
+ * What the host files of kda_prefill and gdn_prefill share: choices that go by the shape, and what
+ * the tuner, the verifier and the tests need (inputs.c). Both are one operator with gates of
+ * different shapes; the tag of a problem or of its arguments says which one it is.
  */
 #ifndef GEN_FAMILIES_KDA_PREFILL_H
 #define GEN_FAMILIES_KDA_PREFILL_H
 
 #include "families/kda/segments.h"
+#include "families/gdn_prefill/api.h"
 #include "families/kda_prefill/api.h"
 
 /* The problem's fields, which are the dims. */
@@ -21,6 +23,32 @@ static inline int32_t gen__kda_prefill_wanted(const gen_problem *base)
     return ((const gen_kda_prefill_problem *)base)->segment_chunks;
 }
 
+/* A gate is a number a token and head, not one a channel. */
+static inline bool gen__kda_prefill_scalar(uint32_t tag)
+{
+    return tag == GEN_GDN_PREFILL;
+}
+
+/* Gates of a token; numbers of dt_bias, too. */
+static inline int64_t gen__kda_prefill_gates(const int32_t *dims, uint32_t tag)
+{
+    const int64_t heads = dims[KDA_V_HEADS];
+    return gen__kda_prefill_scalar(tag) ? heads : heads * dims[KDA_HEAD_DIM];
+}
+
+/* family.c */
+enum { KDA_PREFILL_NUM_FIELDS = 12, KDA_PREFILL_NUM_COORDS = 2 };
+extern const struct gen__field gen__kda_prefill_fields[KDA_PREFILL_NUM_FIELDS];
+extern const char *const gen__kda_prefill_coords[KDA_PREFILL_NUM_COORDS];
+enum gen_status gen__kda_prefill_check(const gen_problem *base, struct gen__key *key);
+int32_t gen__kda_prefill_cut(const gen_problem *base, const int32_t *dims, const gen_device *device,
+                             const struct gen__facts *variant, float *us);
+enum gen_status gen__kda_prefill_check_plan(const char *family, const gen_plan *plan);
+gen_kda_inter_args gen__kda_prefill_inter(const gen_kda_prefill_args *a);
+uint32_t gen__kda_prefill_extents(const int32_t *dims, const gen_args *base,
+                                  struct gen__extent list[GEN__MAX_EXTENTS]);
+
+/* inputs.c */
 uint32_t gen__kda_prefill_tensors(const gen_problem *base,
                                   struct gen__tensor tensors[GEN__MAX_TENSORS]);
 void gen__kda_prefill_default_args(const gen_problem *base, gen_args *args);

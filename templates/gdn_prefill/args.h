@@ -1,0 +1,26 @@
+/* What the kernels of gdn_prefill take, in both of their phases; runtime/families/gdn_prefill/api.h has
+ * the operator. */
+#ifndef GEN_GDN_PREFILL_ARGS_H
+#define GEN_GDN_PREFILL_ARGS_H
+
+#include "gdn_intra/args.h"
+#include "kda_inter/args.h"
+
+struct gen_gdn_prefill_params {
+    /* As the recurrence of KDA has it, but w is gdn_intra's x, decay its factors; u, qg, kg are not
+     * there. */
+    struct gen_kda_inter_params inter;
+    const void *q, *k, *v;
+    long long q_stride, k_stride, v_stride; /* elements */
+    unsigned group_mul, group_shift;        /* / group: value head -> query head */
+    int scan;                               /* 1: what segments do to states, as kda_scan; 0: the recurrence */
+    int pad;
+};
+
+#ifdef __cplusplus
+static_assert(sizeof(struct gen_gdn_prefill_params) == 224, "same on both sides");
+#elif !defined(__CUDACC_RTC__)
+_Static_assert(sizeof(struct gen_gdn_prefill_params) == 224, "same on both sides");
+#endif
+
+#endif /* GEN_GDN_PREFILL_ARGS_H */

@@ -1,0 +1,29 @@
+-- Gated DeltaNet, prefill: the launches that are its own, the recurrence between chunks and, of the same kernel, what segments
+-- do to states. The first one, gdn_intra, is a part. The space is kda_inter's, but with wgmma there are always two groups that
+-- compute and one that loads operands, since q, k and v are read where they lie; where a block has 64 columns of V, the second
+-- group is idle in the recurrence, and in the scan there is work for both.
+local space = include("kda/space.lua")
+local own = space.family("gdn_prefill")
+
+local function threads(v)
+  return v.kernel == "wgmma" and 384 or 128
+end
+
+-- Registers allow a block an SM, so stages cost nothing.
+own.legal = function(v, arch)
+  local why = space.legal(v, arch)
+  if why == true and v.kernel == "wgmma" and v.groups == 1 and v.stages < 3 then return "two stages wait for their loads" end
+  return why
+end
+
+own.plan = function(v, arch)
+  return {
+    threads = threads(v),
+    shared = space.shared(v),
+    cluster = 1,
+    max_registers = math.min(255, 65536 // threads(v) // 8 * 8),
+    facts = { groups = v.groups, wgmma = v.kernel == "wgmma" and 1 or 0, dependent = arch.cc >= 90 and 1 or 0 },
+  }
+end
+
+return family(own)

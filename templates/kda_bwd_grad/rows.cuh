@@ -1,0 +1,291 @@
+// What kda_bwd_grad does row by row, 32 lanes to a row: the operands of the products, and gradients of raw q and k
+// (kda_bwd_grad.cu.in).
+#pragma once
+
+#include "kda/backward.cuh"
+#include "kda_bwd_grad/layout.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+
+namespace kda_grad {
+
+constexpr float half_bound = 54.1010640f; // 15 / 2 gates of -5 in base 2
+
+// A warp's rows of q, k and the cumulated gates, on their way to registers. Rows beyond the chunk's are its last one.
+template <class T, int head_dim> struct row_inputs {
+    using L = layout<head_dim>;
+    lane_row<L::channels> q[L::own], k[L::own];
+    float gates[L::own][L::channels], anchor[L::channels];
+    float beta; // of row i in lane i, 0 beyond the chunk's
+
+    __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
+    {
+        const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, last = b.chunk.rows - 1;
+        const long long token = b.chunk.first, stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
+        const int qk = b.qk_head * head_dim + lane * L::channels;
+        const float *gk = p.gk + token * stride + b.head * head_dim + lane * L::channels;
+        const unsigned short *q_rows = static_cast<const unsigned short *>(p.q.x) + token * p.q.stride + qk,
+                             *k_rows = static_cast<const unsigned short *>(p.k.x) + token * p.k.stride + qk;
+        load_row_floats(gk + min(first / 16 * 16, last) * stride, anchor);
+        const int begin = min(first, last);
+        gk += begin * stride, q_rows += begin * p.q.stride, k_rows += begin * p.k.stride;
+#pragma unroll
+        for (int i = 0; i < L::own; i++) {
+            load_row_floats(gk, gates[i]);
+            q[i] = load_row<L::channels>(q_rows);
+            k[i] = load_row<L::channels>(k_rows);
+            if (first + i < last)
+                gk += stride, q_rows += p.q.stride, k_rows += p.k.stride;
+        }
+        beta = 0.f;
+        if (lane < L::own && first + lane <= last)
+            beta = beta_of(p.beta_form, load_beta(p, b, first + lane));
+    }
+
+    // Raw.
+    static __device__ __forceinline__ float load_beta(const gen_kda_bwd_grad_params &p, const block_work &b, int row)
+    {
+        const long long at = static_cast<long long>(b.chunk.first + row) * p.beta_stride + b.head;
+        return p.beta_fp32 ? ld_global(static_cast<const float *>(p.beta) + at)
+                           : to_float<T>(ld_global(static_cast<const unsigned short *>(p.beta) + at));
+    }
+};
+
+// The warp's rows of q and k as the forward pass has them, and what they were multiplied by: of row i in lanes from
+// i * 16 / own on, of k's 16 lanes later.
+template <int own, int channels> struct unit_rows {
+    lane_row<channels> q[own], k[own];
+    float factor;
+};
+
+// What the forward pass makes of the rows, rounded as there; zeros beyond the chunk's.
+template <class T, int head_dim>
+__device__ __forceinline__ void normalize_rows(const row_inputs<T, head_dim> &in, bool norm, int valid,
+                                               unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &y)
+{
+    using L = layout<head_dim>;
+    constexpr int own = L::own, channels = L::channels;
+    const int first = threadIdx.x / 32 * own;
+    float sum[2 * own];
+#pragma unroll
+    for (int i = 0; i < 2 * own; i++) {
+        float x[channels];
+        unpack<T>(i < own ? in.q[i] : in.k[i - own], x);
+        sum[i] = 0.f;
+#pragma unroll
+        for (int c = 0; c < channels; c++)
+            sum[i] = fmaf(x[c], x[c], sum[i]);
+    }
+    reduce_rows<2 * own, 32>(sum); // of number i in lanes from i * 32 / (2 * own) on
+    y.factor = norm ? rsqrt_fast(sum[0] + 1e-6f) : 1.f;
+#pragma unroll
+    for (int i = 0; i < 2 * own; i++) {
+        const float factor = __shfl_sync(0xffffffffu, y.factor, i * (16 / own));
+        float x[channels];
+        unpack<T>(i < own ? in.q[i] : in.k[i - own], x);
+#pragma unroll
+        for (int c = 0; c < channels; c++)
+            x[c] *= first + i % own < valid ? factor : 0.f;
+        (i < own ? y.q[i] : y.k[i - own]) = pack<T>(x);
+    }
+}
+
+template <int channels> __device__ __forceinline__ void store_lane(unsigned to, const lane_row<channels> &x)
+{
+    if constexpr (channels == 4)
+        st_shared_v2_u32(to, x.word[0], x.word[1]);
+    else
+        st_shared_u32(to, x.word[0]);
+}
+
+// Vectors that a chunk's 16 rows share: their anchor, and what takes a sum there from the anchor before.
+template <int head_dim, int channels>
+__device__ __forceinline__ void store_vectors(const block_work &b, const float *gk, long long stride,
+                                              const float (&anchor)[channels])
+{
+    using L = layout<head_dim>;
+    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own, block = first / 16;
+    const unsigned to = b.base + L::anchors + lane * channels * 4;
+    float x[channels];
+    if (first % 16)
+        return;
+    load_row_floats(gk + (block ? min(16 * block - 16, b.chunk.rows - 1) : b.chunk.rows - 1) * stride, x);
+#pragma unroll
+    for (int c = 0; c < channels; c++) {
+        st_shared_f32(to + block * L::vector + c * 4, anchor[c]);
+        if (block)
+            st_shared_f32(to + (L::moves - L::anchors) + (block - 1) * L::vector + c * 4,
+                          exp2_fast(anchor[c] - (x[c] - half_bound)));
+        else
+            st_shared_f32(to + (L::last_gate - L::anchors) + c * 4, x[c]);
+    }
+}
+
+// q+, b+ and k-, gates, betas and the vectors of the chunk.
+template <class T, int head_dim>
+__device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, const block_work &b,
+                                              const row_inputs<T, head_dim> &in,
+                                              const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit)
+{
+    using L = layout<head_dim>;
+    constexpr int channels = L::channels;
+    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own;
+    const unsigned to = b.base + ((lane_offset<channels>(first / 8 * 8) + first % 8 * 128) ^ first % 8 * 16),
+                   gates_to =
+                       floats_at<head_dim>(b.base + L::gates, first, lane * channels / 8) + lane * channels % 8 * 4;
+    const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
+    float anchor[channels];
+#pragma unroll
+    for (int c = 0; c < channels; c++)
+        anchor[c] = in.anchor[c] - half_bound;
+    store_vectors<head_dim>(b, p.gk + b.chunk.first * stride + b.head * head_dim + lane * channels, stride, anchor);
+    if (lane < L::own)
+        st_shared_f32(b.base + L::betas + (first + lane) * 4, in.beta);
+#pragma unroll
+    for (int i = 0; i < L::own; i++) {
+        const float beta = __shfl_sync(0xffffffffu, in.beta, i);
+        float x[channels], y[channels], z[channels];
+        unpack<T>(unit.q[i], x);
+        unpack<T>(unit.k[i], y);
+#pragma unroll
+        for (int c = 0; c < channels; c++) {
+            const float away = in.gates[i][c] - anchor[c], e = exp2_fast(away);
+            x[c] *= e;
+            z[c] = y[c] * exp2_fast(-away);
+            y[c] *= beta * e;
+        }
+        store_lane<channels>((to ^ i * 16) + i * 128 + L::q_rows, pack<bf16>(x));
+        store_lane<channels>((to ^ i * 16) + i * 128 + L::b_rows, pack<bf16>(y));
+        store_lane<channels>((to ^ i * 16) + i * 128 + L::k_columns, pack<bf16>(z));
+        if constexpr (channels == 4)
+            st_shared_v4_f32((gates_to ^ i % 4 * 32) + i * L::vector,
+                             make_float4(in.gates[i][0], in.gates[i][1], in.gates[i][2], in.gates[i][3]));
+        else
+            st_shared_v2_f32((gates_to ^ i % 4 * 32) + i * L::vector, in.gates[i][0], in.gates[i][1]);
+    }
+}
+
+template <int channels> __device__ __forceinline__ void load_lane(unsigned at, float (&x)[channels])
+{
+    if constexpr (channels == 4) {
+        const float4 all = ld_shared_v4_f32(at);
+        x[0] = all.x, x[1] = all.y, x[2] = all.z, x[3] = all.w;
+    } else {
+        const float2 both = ld_shared_v2_f32(at);
+        x[0] = both.x, x[1] = both.y;
+    }
+}
+
+// Rows of q's or k's gradient, and what P's diagonal adds: it times the other one's row.
+template <class T, int head_dim>
+__device__ __forceinline__ void
+load_gradients(const block_work &b, int plane,
+               const lane_row<layout<head_dim>::channels> (&other)[layout<head_dim>::own],
+               float (&d)[layout<head_dim>::own][layout<head_dim>::channels])
+{
+    using L = layout<head_dim>;
+    constexpr int channels = L::channels;
+    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own;
+    const unsigned from = floats_at<head_dim>(b.base + plane, first, lane * channels / 8) + lane * channels % 8 * 4,
+                   diagonal = b.base + L::diagonal + first * 4;
+#pragma unroll
+    for (int i = 0; i < L::own; i++) {
+        float x[channels];
+        const float on_diagonal = ld_shared_f32(diagonal + i * 4);
+        load_lane<channels>((from ^ i % 4 * 32) + i * L::vector, d[i]);
+        unpack<T>(other[i], x);
+#pragma unroll
+        for (int c = 0; c < channels; c++)
+            d[i][c] = fmaf(on_diagonal, x[c], d[i][c]);
+    }
+}
+
+// Through the norm, whose results are y; `factors`: lanes from there on have them.
+template <class T, int own, int channels>
+__device__ __forceinline__ void through_norm(const lane_row<channels> (&y)[own], float factor, int factors,
+                                             float (&d)[own][channels])
+{
+    float along[own];
+#pragma unroll
+    for (int i = 0; i < own; i++) {
+        float x[channels];
+        unpack<T>(y[i], x);
+        along[i] = 0.f;
+#pragma unroll
+        for (int c = 0; c < channels; c++)
+            along[i] = fmaf(x[c], d[i][c], along[i]);
+    }
+    sum_warp_all(along);
+#pragma unroll
+    for (int i = 0; i < own; i++) {
+        const float mine = __shfl_sync(0xffffffffu, factor, factors + i * (16 / own));
+        float x[channels];
+        unpack<T>(y[i], x);
+#pragma unroll
+        for (int c = 0; c < channels; c++)
+            d[i][c] = mine * fmaf(-along[i], x[c], d[i][c]);
+    }
+}
+
+template <class T, int head_dim>
+__device__ __forceinline__ void store_gradients(const gen_kda_bwd_grad_params &p, const gen_kda_bwd_grad_rows &r,
+                                                const block_work &b,
+                                                const float (&d)[layout<head_dim>::own][layout<head_dim>::channels])
+{
+    using L = layout<head_dim>;
+    constexpr int channels = L::channels;
+    const int first = threadIdx.x / 32 * L::own;
+    const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim,
+                    to = (b.chunk.first + first) * stride + b.head * head_dim + threadIdx.x % 32 * channels;
+#pragma unroll
+    for (int i = 0; i < L::own; i++)
+        if (first + i < b.chunk.rows) {
+            if (r.d_x)
+                store_row(static_cast<unsigned short *>(r.d_x) + to + i * stride, pack<T>(d[i]));
+            else if constexpr (channels == 4)
+                st_global_v4_f32<false>(r.d_heads + to + i * stride, make_float4(d[i][0], d[i][1], d[i][2], d[i][3]));
+            else
+                st_global_v2_f32(r.d_heads + to + i * stride, d[i][0], d[i][1]);
+        }
+}
+
+// Gradients of raw q and k; or, where value heads' are still to be added, of what the norm makes of them.
+template <class T, int head_dim>
+__device__ __forceinline__ void store_rows(const gen_kda_bwd_grad_params &p, const block_work &b,
+                                           const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit)
+{
+    using L = layout<head_dim>;
+    const bool norm = p.qk_l2norm && p.q.d_x;
+    float d[L::own][L::channels];
+    load_gradients<T, head_dim>(b, L::d_q, unit.k, d);
+    if (norm)
+        through_norm<T>(unit.q, unit.factor, 0, d);
+    store_gradients<T, head_dim>(p, p.q, b, d);
+    load_gradients<T, head_dim>(b, L::d_k, unit.q, d);
+    if (norm)
+        through_norm<T>(unit.k, unit.factor, 16, d);
+    store_gradients<T, head_dim>(p, p.k, b, d);
+}
+
+// Betas' gradients, of sums that the groups of columns have left.
+template <class T, int head_dim>
+__device__ __forceinline__ void store_betas(const gen_kda_bwd_grad_params &p, const block_work &b)
+{
+    using L = layout<head_dim>;
+    const int row = threadIdx.x;
+    if (row >= b.chunk.rows)
+        return;
+    float d = 0.f;
+#pragma unroll
+    for (int i = 0; i < L::groups; i++)
+        d += ld_shared_f32(b.base + L::beta_sums + (i * rows + row) * 4);
+    d = beta_back(p.beta_form, row_inputs<T, head_dim>::load_beta(p, b, row), d);
+    const long long to = static_cast<long long>(b.chunk.first + row) * p.shape.num_v_heads + b.head;
+    if (p.beta_fp32)
+        static_cast<float *>(p.d_beta)[to] = d;
+    else
+        static_cast<unsigned short *>(p.d_beta)[to] = from_float<T>(d);
+}
+
+} // namespace kda_grad
