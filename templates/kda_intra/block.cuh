@@ -100,8 +100,8 @@ template <class S> struct chunk_work {
     unsigned base; // shared address
     kda_chunk chunk;
     int head;
-    long long record; // slot and head
-    unsigned alike;   // warps of which rows_alike() says 1; 8 bits on, 2
+    long long record;   // slot and head
+    unsigned alike = 0; // warps of which rows_alike() says 1; 8 bits on, 2
 };
 
 // The warp's rows of q, k or v, or zeros, to the place of the operand that is made of them.
@@ -213,6 +213,14 @@ template <class S> __device__ __forceinline__ bool unusual_row(unsigned base, bo
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * S::own + lane % 8;
     return S::element::is_bf16 && lane / 8 == lane % 4 &&
            !usual_row(wanted ? 1.f : r.square, ld_shared_f32(base + S::betas + row * 4));
+}
+
+// Both, of a kernel that does not ask whether keys are alike.
+template <class S> __device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, float &k)
+{
+    const row_lengths r = lengths_of_rows<S>(base, wanted);
+    q = r.q, k = r.k;
+    return unusual_row<S>(base, wanted, r);
 }
 
 // Whether each two of the warp's keys have a cosine of some 1/4.
