@@ -28,12 +28,15 @@ struct gen_kda_intra_params {
     float scale, lower_bound;
     int gate; /* 0: with a lower bound; 1: softplus; 2: given */
     int gate_fp32, beta_activation, beta_fp32, l2_norm;
+    /* For kda_prefill, else 0. In a chunk whose keys are alike A_qk and kg are times `fold`, w and u times `unfold`, which is
+     * 1 / fold, so their products stay as they are; [1] where most cosines of keys and queries are at most 0.8. */
+    float fold[2], unfold[2];
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_kda_intra_params) == 224, "same on both sides");
+static_assert(sizeof(struct gen_kda_intra_params) == 240, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_kda_intra_params) == 224, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_intra_params) == 240, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_INTRA_ARGS_H */

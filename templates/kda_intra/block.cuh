@@ -32,8 +32,9 @@ template <class A> struct shape : scores_layout<A::head_dim> {
     static_assert(own == 8, "two warps to 16 rows");
 
     static constexpr int sums = layout::diagonals; // of gates, by warp and channel, before diagonal blocks come there
-    // fp32, in row 0 above the diagonal: not 0 where the chunk takes the wide form.
-    static constexpr int wide_flag = layout::lower + 7 * 16;
+    // 16 words in row 0 above the diagonal. One that is not 0 makes the chunk take the wide form: what rows_alike() says of each warp's
+    // rows, and one for rows that are not usual.
+    static constexpr int wide_flags = layout::lower + 4 * 16, wide_flag = wide_flags + 12 * 4;
     // Diagonal blocks of unbounded gates are computed element by element, of q and k as they came and of the gates' sums.
     static constexpr int norm_factors = layout::bytes;        // of q, of k
     static constexpr int gates = norm_factors + 2 * rows * 4; // fp32 [64][head_dim]
@@ -99,7 +100,8 @@ template <class S> struct chunk_work {
     unsigned base; // shared address
     kda_chunk chunk;
     int head;
-    long long record; // slot and head
+    long long record;   // slot and head
+    unsigned alike = 0; // warps of which rows_alike() says 1; 8 bits on, 2
 };
 
 // The warp's rows of q, k or v, or zeros, to the place of the operand that is made of them.
@@ -162,10 +164,30 @@ __device__ __forceinline__ float load_beta(const gen_kda_intra_params &p, const 
                        : to_float<typename S::element>(ld_global(static_cast<const unsigned short *>(p.beta) + at));
 }
 
-// 1 / |row| of the warp's rows of q and k, that of row i in lane 4 i + i / 2: the diagonals of q q' and k k'. Returns true in a lane
-// whose row is not usual.
-template <class S> __device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, float &k)
+// What multiplies A_qk and kg of a warp's rows, and their w and u.
+template <class S>
+__device__ __forceinline__ float fold_of(const gen_kda_intra_params &p, const chunk_work<S> &b, int warp)
 {
+    return b.alike >> warp & 1 ? p.fold[0] : b.alike >> (8 + warp) & 1 ? p.fold[1] : 1.f;
+}
+
+template <class S>
+__device__ __forceinline__ float unfold_of(const gen_kda_intra_params &p, const chunk_work<S> &b, int warp)
+{
+    return b.alike >> warp & 1 ? p.unfold[0] : b.alike >> (8 + warp) & 1 ? p.unfold[1] : 1.f;
+}
+
+// Of the warp's rows. Lane 4 i + i / 2 has what is row i's.
+struct row_lengths {
+    float q, k;         // 1 / |row|, or 1
+    float square;       // |k|^2
+    float kk[2], kq[2]; // k_i . k_j, k_i . q_j, j = 2 (lane % 4) + {0, 1}, i = lane / 4
+};
+
+// Of the diagonals of q q' and k k'.
+template <class S> __device__ __forceinline__ row_lengths lengths_of_rows(unsigned base, bool wanted)
+{
+    row_lengths r;
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * S::own + lane % 8;
     const unsigned from = base + (lane / 8 % 2 ? S::k_in : S::q_in); // of the four matrices: q, k, and the next chunks'
     float qq[4] = {}, kk[4] = {};
@@ -177,11 +199,53 @@ template <class S> __device__ __forceinline__ bool norms(unsigned base, bool wan
         mma_m16n8k16<typename S::element>(kk, x, x[1], x[3]);
     }
     const bool odd = lane / 4 % 2;
-    q = wanted ? rsqrt_fast((odd ? qq[1] : qq[0]) + 1e-6f) : 1.f;
-    const float square = odd ? kk[3] : kk[2];
-    k = wanted ? rsqrt_fast(square + 1e-6f) : 1.f;
+    r.q = wanted ? rsqrt_fast((odd ? qq[1] : qq[0]) + 1e-6f) : 1.f;
+    r.square = odd ? kk[3] : kk[2];
+    r.k = wanted ? rsqrt_fast(r.square + 1e-6f) : 1.f;
+    r.kk[0] = kk[2], r.kk[1] = kk[3];
+    r.kq[0] = qq[2], r.kq[1] = qq[3];
+    return r;
+}
+
+// True in a lane whose row is not usual.
+template <class S> __device__ __forceinline__ bool unusual_row(unsigned base, bool wanted, const row_lengths &r)
+{
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * S::own + lane % 8;
     return S::element::is_bf16 && lane / 8 == lane % 4 &&
-           !usual_row(wanted ? 1.f : square, ld_shared_f32(base + S::betas + row * 4));
+           !usual_row(wanted ? 1.f : r.square, ld_shared_f32(base + S::betas + row * 4));
+}
+
+// Both, of a kernel that does not ask whether keys are alike.
+template <class S> __device__ __forceinline__ bool norms(unsigned base, bool wanted, float &q, float &k)
+{
+    const row_lengths r = lengths_of_rows<S>(base, wanted);
+    q = r.q, k = r.k;
+    return unusual_row<S>(base, wanted, r);
+}
+
+// Whether each two of the warp's keys have a cosine of some 1/4.
+__device__ __forceinline__ bool keys_alike(const row_lengths &r)
+{
+    const int lane = threadIdx.x % 32;
+    const float least = 0.25f * __shfl_sync(0xffffffffu, r.square, lane / 4 * 4 + lane / 8);
+    return __all_sync(0xffffffffu, (r.kk[0] > least) & (r.kk[1] > least));
+}
+
+// Of such keys: 1 if no channel decays below a half from the warp's first row to its last, 2 if most cosines of keys and queries
+// are at most 0.8 besides, else 0.
+template <int own, int channels>
+__device__ __forceinline__ int rows_alike(const row_lengths &r, const float (&g)[own][channels])
+{
+    const int lane = threadIdx.x % 32, column = lane % 4 * 2;
+    float least = 0.f;
+#pragma unroll
+    for (int c = 0; c < channels; c++)
+        least = fminf(least, g[own - 1][c] - g[0][c]);
+    const float most = 0.8f / __shfl_sync(0xffffffffu, r.k, lane / 4 * 4 + lane / 8);
+    const float x = r.kq[0] * __shfl_sync(0xffffffffu, r.q, 4 * column + column / 2);
+    const float y = r.kq[1] * __shfl_sync(0xffffffffu, r.q, 4 * column + 4 + column / 2);
+    const unsigned small = __ballot_sync(0xffffffffu, fmaxf(fabsf(x), fabsf(y)) <= most);
+    return !__all_sync(0xffffffffu, least >= -1.f) ? 0 : __popc(small) < 20 ? 1 : 2;
 }
 
 } // namespace kda_intra

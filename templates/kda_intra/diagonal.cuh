@@ -22,7 +22,7 @@ __device__ __forceinline__ lane_row<channels> load_lane(unsigned base, int row, 
 }
 
 // A warp's columns of a diagonal block, every other one: 2^(G_i - G_j) of each element by itself, at most 1.
-template <class S>
+template <bool wide, class S>
 __device__ __forceinline__ void exact_diagonal(const gen_kda_intra_params &p, const chunk_work<S> &b, int r, int first)
 {
     const int lane = threadIdx.x % 32;
@@ -34,6 +34,7 @@ __device__ __forceinline__ void exact_diagonal(const gen_kda_intra_params &p, co
         unpack<typename S::element>(load_lane<S::channels>(b.base + S::k_in, j, chunk, byte % 16), k_j);
         load_shared_floats(from + j * S::head_dim * 4, g_j);
         const float k_norm = ld_shared_f32(b.base + S::norm_factors + (rows + j) * 4);
+        const float scale = wide ? p.scale * fold_of(p, b, j / 8) : p.scale;
 #pragma unroll 1
         for (int i = 16 * r; i < 16 * r + 16; i++) {
             float q_i[S::channels], k_i[S::channels], g_i[S::channels], aq = 0.f, ak = 0.f;
@@ -52,7 +53,7 @@ __device__ __forceinline__ void exact_diagonal(const gen_kda_intra_params &p, co
                     aq += __shfl_xor_sync(0xffffffffu, aq, distance);
                     ak += __shfl_xor_sync(0xffffffffu, ak, distance);
                 }
-                aq *= k_norm * ld_shared_f32(b.base + S::norm_factors + i * 4) * p.scale;
+                aq *= k_norm * ld_shared_f32(b.base + S::norm_factors + i * 4) * scale;
                 ak *= k_norm * ld_shared_f32(b.base + S::norm_factors + (rows + i) * 4) *
                       ld_shared_f32(b.base + S::betas + i * 4);
             }

@@ -48,8 +48,10 @@ template <bool wide, class S> __device__ __forceinline__ void invert_diagonal(co
 #pragma unroll
         for (int i = 0; i < 8; i++)
             word[i] = pack2<factor<wide>>(x[2 * i], x[2 * i + 1]);
+    else if (wide && b.alike == 0)
+        pack_column<typename S::element, false>(x, beta, word);
     else
-        pack_column<typename S::element, S::element::is_bf16 && !wide>(x, beta, word);
+        pack_column<typename S::element, S::element::is_bf16>(x, beta, word);
     const unsigned to = b.base + (lane < 16 ? S::lower : S::inverse);
     st_shared_v4_u32(chunk_at(to, 16 * r + column, 2 * r), word[0], word[1], word[2], word[3]);
     st_shared_v4_u32(chunk_at(to, 16 * r + column, 2 * r + 1), word[4], word[5], word[6], word[7]);
@@ -88,8 +90,37 @@ template <bool wide, int c, class S> __device__ __forceinline__ void invert_colu
     }
 }
 
-// A warp has 16 columns of w and 16 rows of u'.
+// Rounds x and gives what that takes from it to the next number, up to a 64th of that one.
+template <class T> __device__ __forceinline__ void round_and_carry(float &x, float &carry)
+{
+    const float most = fabsf(x) * 0x1p-6f, sum = x + fminf(fmaxf(carry, -most), most);
+    x = to_float<T>(from_float<T>(sum));
+    carry = sum - x;
+}
+
+// w and u of a chunk whose keys are alike: their roundings, and later v_new's, enter the state and the scores' product with nearly the
+// same weights. So they had better cancel, each with the one eight tokens on. Elsewhere that would only add them to each other.
 template <class S>
+__device__ __forceinline__ void carry_roundings(const gen_kda_intra_params &p, const chunk_work<S> &b,
+                                                float (&w)[4][2][4], float (&u)[4][2][4])
+{
+    using T = typename S::element;
+    float w_carry[4] = {}, u_carry[4] = {}; // of two columns twice; of two rows of u' twice
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                u[r][n][i] *= unfold_of(p, b, 2 * r + n);
+                w[r][n][i] *= unfold_of(p, b, 2 * r + i / 2);
+                round_and_carry<T>(u[r][n][i], u_carry[i]);
+                round_and_carry<T>(w[r][n][i], w_carry[2 * n + i % 2]);
+            }
+}
+
+// A warp has 16 columns of w and 16 rows of u'.
+template <bool wide, class S>
 __device__ __forceinline__ void multiply_inverse(const gen_kda_intra_params &p, const chunk_work<S> &b)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -110,6 +141,8 @@ __device__ __forceinline__ void multiply_inverse(const gen_kda_intra_params &p, 
             mma_m16n8k16<typename S::element>(w[r][1], left, k[2], k[3]);
         }
     }
+    if (wide && b.alike)
+        carry_roundings(p, b, w, u);
     unsigned short *const to =
         static_cast<unsigned short *>(p.u) + b.record * (rows * S::head_dim) + (warp * 4 * 32 + lane) * 8;
 #pragma unroll

@@ -110,15 +110,16 @@ __device__ __forceinline__ void exchange_sums(const gen_kda_intra_params &p, con
             p.decay[b.record * S::head_dim + lane * S::channels + c] = factor[c];
 }
 
-// Operands of the scores to shared memory; qg and kg are done; what w is made of stays in kb. Returns what norms() does.
+// Operands of the scores to shared memory; qg and kg are done; what w is made of stays in kb. Returns true in a lane
+// whose row is not usual.
 template <class S>
 __device__ __forceinline__ bool make_operands(const gen_kda_intra_params &p, const chunk_work<S> &b,
                                               const float (&g)[S::own][S::channels], const gate_sums<S> &s,
                                               lane_row<S::channels> (&kb)[S::own])
 {
     const unsigned offset = lane_offset<S::channels>(threadIdx.x / 32 * S::own);
-    float q_norms, k_norms;
-    const bool unusual = norms<S>(b.base, p.l2_norm != 0, q_norms, k_norms);
+    const row_lengths lengths = lengths_of_rows<S>(b.base, p.l2_norm != 0);
+    const bool unusual = unusual_row<S>(b.base, p.l2_norm != 0, lengths);
     __syncwarp(); // a lane that is ahead overwrites what others read
     float before[S::channels], behind[S::channels], q_before[S::channels];
 #pragma unroll
@@ -127,12 +128,22 @@ __device__ __forceinline__ bool make_operands(const gen_kda_intra_params &p, con
         behind[c] = exp2_fast(s.behind[c]);
         q_before[c] = before[c] * p.scale;
     }
+    // The rows' kg, at once; what else goes with it, in the wide form.
+    if (S::element::is_bf16 && keys_alike(lengths) && p.fold[0] != 0.f) {
+        const int alike = rows_alike(lengths, g);
+        const float fold = alike == 0 ? 1.f : alike == 1 ? p.fold[0] : p.fold[1];
+#pragma unroll
+        for (int c = 0; c < S::channels; c++)
+            behind[c] *= fold;
+        if (threadIdx.x % 32 == 0)
+            st_shared_u32(b.base + S::wide_flags + threadIdx.x / 32 * 4, alike);
+    }
     unsigned short *const qg = static_cast<unsigned short *>(p.qg) + b.record * (rows * S::head_dim);
     unsigned short *const kg = static_cast<unsigned short *>(p.kg) + b.record * (rows * S::head_dim);
 #pragma unroll
     for (int i = 0; i < S::own; i++) {
-        const float q_norm = __shfl_sync(0xffffffffu, q_norms, 4 * i + i / 2),
-                    k_norm = __shfl_sync(0xffffffffu, k_norms, 4 * i + i / 2);
+        const float q_norm = __shfl_sync(0xffffffffu, lengths.q, 4 * i + i / 2),
+                    k_norm = __shfl_sync(0xffffffffu, lengths.k, 4 * i + i / 2);
         float q[S::channels], k[S::channels], x[S::channels];
         unpack<typename S::element>(load_tile_row<S::channels>(b.base + S::q_in, offset, i), q);
         unpack<typename S::element>(load_tile_row<S::channels>(b.base + S::k_in, offset, i), k);
@@ -160,8 +171,8 @@ __device__ __forceinline__ bool make_operands(const gen_kda_intra_params &p, con
             const int row = threadIdx.x / 32 * S::own + i, lane = threadIdx.x % 32;
             store_shared_floats(b.base + S::gates + (row * S::head_dim + lane * S::channels) * 4, g[i]);
             if (lane == 4 * i + i / 2) {
-                st_shared_f32(b.base + S::norm_factors + row * 4, q_norms);
-                st_shared_f32(b.base + S::norm_factors + (rows + row) * 4, k_norms);
+                st_shared_f32(b.base + S::norm_factors + row * 4, lengths.q);
+                st_shared_f32(b.base + S::norm_factors + (rows + row) * 4, lengths.k);
             }
         }
     }

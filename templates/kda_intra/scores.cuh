@@ -27,7 +27,8 @@ __device__ __forceinline__ void score_block(const gen_kda_intra_params &p, const
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             const int j = column + 8 * n;
-            const float x = j <= i ? aq[n][2 * h] * p.scale : 0.f, y = j + 1 <= i ? aq[n][2 * h + 1] * p.scale : 0.f;
+            const float scale = wide ? p.scale * fold_of(p, b, 2 * s + n) : p.scale;
+            const float x = j <= i ? aq[n][2 * h] * scale : 0.f, y = j + 1 <= i ? aq[n][2 * h + 1] * scale : 0.f;
             st_shared_u32(chunk_at(b.base + S::scores, i, j / 8) + j % 8 * 2, pack2<typename S::element>(x, y));
             if (r == s) {
                 st_shared_f32(diagonal + ((j % 16) * 16 + i % 16) * 4, j < i ? ak[n][2 * h] * beta : 0.f);

@@ -99,7 +99,7 @@ static void fill_triangle(const int32_t *dims, uint64_t seed, int64_t first, int
             const int64_t j = at % KDA_CHUNK, place = (first + i) * heads * KDA_CHUNK + at;
             double x = 0.2 * (gen__scatter(seed + 1, place) - 0.5);
             if (j > i)
-                x = non_finite && !unit ? (double)NAN : 0.0;
+                x = non_finite ? (double)NAN : 0.0;
             else if (j == i && unit)
                 x = 1.0;
             matrix[place] = fp16 ? gen__fp16_from_double(x) : gen__bf16_from_double(x);
@@ -113,7 +113,8 @@ static void fill_chunk(const int32_t *dims, const struct gen__fill_options *opti
     if (in->gk)
         fill_gates(dims, options->seed, first, count, in->gk);
     if (in->a_kk)
-        fill_triangle(dims, options->seed, first, count, true, options->non_finite, in->a_kk);
+        fill_triangle(dims, options->seed, first, count, true, options->non_finite && in->a_kk_open,
+                      in->a_kk);
     if (in->a_qk)
         fill_triangle(dims, options->seed, first, count, false, options->non_finite, in->a_qk);
 }

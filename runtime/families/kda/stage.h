@@ -177,9 +177,10 @@ static inline int64_t gen__kda_v_width(const int32_t *dims)
 struct gen__kda_stage_inputs {
     const struct gen__tensor *cu_tensor; /* of cu_seqlens */
     int32_t *cu_seqlens;
-    float *gk;  /* cumulated gates of all kinds, from hardly any decay to the bound */
-    void *a_kk; /* unit lower triangular */
-    void *a_qk; /* lower triangular; with non_finite NaN above the diagonal */
+    float *gk;      /* cumulated gates of all kinds, from hardly any decay to the bound */
+    void *a_kk;     /* unit lower triangular */
+    bool a_kk_open; /* with non_finite NaN above the diagonal, as it is never read there */
+    void *a_qk;     /* lower triangular; with non_finite NaN above the diagonal */
 };
 void gen__kda_stage_fill(const int32_t *dims, const struct gen__fill_options *options,
                          const struct gen__kda_stage_inputs *inputs);

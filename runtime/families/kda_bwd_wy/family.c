@@ -211,7 +211,8 @@ static enum gen_status fill(const gen_problem *base, const gen_args *args,
     const struct gen__kda_stage_inputs inputs = {.cu_tensor = &list[CU_SEQLENS],
                                                  .cu_seqlens = data[CU_SEQLENS],
                                                  .gk = data[GK],
-                                                 .a_kk = data[A_KK]};
+                                                 .a_kk = data[A_KK],
+                                                 .a_kk_open = true};
     (void)args;
     gen__kda_stage_fill(gen__kda_stage_dims(base), options, &inputs);
     return GEN_OK;

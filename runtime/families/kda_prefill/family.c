@@ -322,6 +322,21 @@ static void last_params(const int32_t *dims, const gen_kda_prefill_args *a, char
     k->segment_chunks = dims[KDA_SEGMENT_CHUNKS];
 }
 
+/* Where keys and queries are alike, all of A_qk is nearly `scale` times one cosine. Rounding takes
+ * least from what is just below a power of 2: one is what `scale` becomes, or 5/4 of one where
+ * cosines are at most 4/5. */
+static void fold_scale(struct gen_kda_intra_params *k)
+{
+    int exponent;
+    const float fraction = frexpf(fabsf(k->scale), &exponent);
+    if (!(fraction >= 0.5f && fraction < 1.0f) || exponent < -60 || exponent > 60)
+        return;
+    k->fold[0] = 1.0f / fraction;
+    k->fold[1] = 1.25f / fraction;
+    k->unfold[0] = fraction;
+    k->unfold[1] = fraction / 1.25f;
+}
+
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
                               void *workspace, void *out)
 {
@@ -335,6 +350,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     } else if (launch == 0) {
         const gen_kda_intra_args intra = intra_args(dims, a, workspace);
         gen__kda_intra_params(dims, &intra, out);
+        fold_scale(out);
     } else {
         const gen_kda_scan_args scan = scan_args(dims, a, workspace);
         gen__kda_scan_params(dims, &scan, out);
