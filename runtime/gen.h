@@ -80,10 +80,7 @@ enum gen_dtype {
  * may stand in the arguments whose names end in _64, on the device as the others: a plan begins
  * with a launch that writes them into the workspace as 32 bits, numbers that those do not hold as
  * the nearest that they do. Nothing is read back. */
-enum gen_index_dtype {
-    GEN_INDEX_INT32 = 0,
-    GEN_INDEX_INT64 = 1
-};
+enum gen_index_dtype { GEN_INDEX_INT32 = 0, GEN_INDEX_INT64 = 1 };
 
 /* The CUDA driver's stream handle, named without its header. */
 struct CUstream_st;
