@@ -47,7 +47,7 @@ float gen__gdn_intra_us(const int32_t *dims, const gen_device *device,
                         const struct gen__facts *variant)
 {
     const float tiles = (float)gen__kda_all_chunks(dims) * (float)dims[KDA_V_HEADS];
-    const float group = (float)(dims[KDA_V_HEADS] / dims[KDA_QK_HEADS]);
+    const float group = (float)dims[KDA_V_HEADS] / (float)dims[KDA_QK_HEADS];
     const float bytes = KDA_CHUNK * (4.0f * (float)dims[KDA_HEAD_DIM] / group + 280.0f);
     const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
