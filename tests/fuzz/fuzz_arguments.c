@@ -51,6 +51,8 @@ static void draw_problem(struct input *input, const struct gen__family *family,
 static size_t size_of(enum gen_dtype dtype)
 {
     switch (dtype) {
+    case GEN_DTYPE_INT64:
+        return 8;
     case GEN_DTYPE_FP32:
     case GEN_DTYPE_INT32:
         return 4;
@@ -82,7 +84,7 @@ static void *new_tensor(struct input *input, const struct gen__tensor *tensor)
     if (posix_memalign(&data, 64, size))
         abort();
     memset(data, 0, size);
-    if (tensor->dtype == GEN_DTYPE_INT32)
+    if (tensor->dtype == GEN_DTYPE_INT32 || tensor->dtype == GEN_DTYPE_INT64)
         input_take(input, data, size < 256 ? size : 256);
     return data;
 }
@@ -105,7 +107,7 @@ static void run(struct input *input, const struct gen__family *family, const gen
         return;
     uint64_t bytes = plan->workspace_bytes;
     for (uint32_t t = 0; t < count; t++)
-        bytes += tensors[t].count > MOST_BYTES ? MOST_BYTES : tensors[t].count * 4;
+        bytes += tensors[t].count > MOST_BYTES ? MOST_BYTES : tensors[t].count * 8;
     if (bytes > MOST_BYTES || has_trusted(tensors, count))
         return;
     for (uint32_t t = 0; t < count; t++) {
