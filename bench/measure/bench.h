@@ -18,6 +18,7 @@ struct bench_options {
     struct option_list peers;   /* files of peers' times */
     struct option_list columns; /* NAME=GLOB */
     bool picked;                /* columns: what selection takes, too */
+    bool keep;                  /* cases: rows of cases that are not measured stay */
     long check_mib;             /* problems up to this size are verified */
     long rest_ms;               /* cases, columns: idle time before a sample */
     long count;                 /* regret: problems */

@@ -1,5 +1,6 @@
 /* The shape files' problems: device time, bandwidth, error, speedups. */
 #include "measure/bench.h"
+#include "measure/keep.h"
 #include "measure/peer_file.h"
 #include "peers/inplace_copy.h"
 #include "common/problems.h"
@@ -13,6 +14,7 @@
 #define ROUNDS 11
 #define WINDOW_US 4000
 #define LEAST_LAUNCHES 20
+#define COLUMNS "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n"
 
 static const char method[] =
     "ms and peer_ms: median over 11 graph replays (5 with --quick) of at least 20 launches, or as "
@@ -246,8 +248,8 @@ __attribute__((noreturn)) static void refuse_part(const char *file)
     for (uint32_t i = 0; i < gen__num_families; i++)
         if (strcmp(results_of(gen__families[i]), file) == 0)
             text_add(&names, " --families %s", gen__families[i]->name);
-    die(1, "%s.csv holds several families, not all of which are selected; allowed:%s", file,
-        names.data);
+    die(1, "%s.csv holds several families, not all of which are selected; allowed:%s, or --keep",
+        file, names.data);
 }
 
 /* Dies where a file would lose the rows of a family that was not asked for. */
@@ -270,7 +272,7 @@ static bool bench_file(struct bench_options *o, const struct gen__family *const 
                        struct inplace_copy *peer, const struct peer_list *peers)
 {
     const char *name = results_of(family[0]);
-    struct text text = {0}, rows = {0};
+    struct text text = {0}, rows = {0}, kept = {0};
     bool ok = true;
     bench_header(&text, o, method);
     for (uint32_t i = 0; i < n; i++)
@@ -282,12 +284,15 @@ static bool bench_file(struct bench_options *o, const struct gen__family *const 
         o->left_out = 0;
         ok = false;
     }
-    text_add(&text, "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n");
+    if (o->keep)
+        bench_keep(o, name, COLUMNS, &rows, &text, &kept);
+    text_add(&text, COLUMNS "%s", kept.length ? kept.data : "");
     if (rows.length) {
         text_add(&text, "%s", rows.data);
         bench_write(o, name, &text);
     }
     text_free(&text);
+    text_free(&kept);
     text_free(&rows);
     return ok;
 }
@@ -312,7 +317,8 @@ int bench_cases(struct bench_options *o)
         if (bad)
             die(1, "%s: %s", o->peers.item[i], bad < 0 ? "cannot be read" : "malformed lines");
     }
-    check_whole_files(family, n);
+    if (!o->keep)
+        check_whole_files(family, n);
     session_open_library(&o->session);
     session_open_gpu(&o->session);
     if (inplace_copy_open(&peer, &o->session.gpu) != GEN_OK)

@@ -135,6 +135,9 @@ int main(int argc, char **argv)
          "columns: a kind of variants; may be repeated"},
         {"--picked", OPTION_FLAG, &options.picked, NULL,
          "columns: one more, of what selection picks"},
+        {"--keep", OPTION_FLAG, &options.keep, NULL,
+         "cases: rows of cases that this run does not measure stay in the file, and its head says "
+         "whose they are"},
         {"--check-mib", OPTION_INT, &options.check_mib, "N",
          "cases: problems up to N MiB are compared with the reference (default 2048)"},
         {"--rest", OPTION_INT, &options.rest_ms, "MS",
@@ -161,6 +164,8 @@ int main(int argc, char **argv)
         die(1, "one job at a time, found '%s' and '%s'", words[0], words[1]);
     if (options.count < 1)
         die(1, "--count takes a number from 1");
+    if (options.keep && strcmp(job, "cases") != 0)
+        die(1, "--keep is for the job cases, found '%s'", job);
     if (profile)
         return bench_profile(&options, profile);
     if (strcmp(job, "cases") == 0)

@@ -184,6 +184,21 @@ printf 'peer\tcase\tms\terr\nfla-graph\tB1-H64-K64-V64-vk\t1\t1e-3\nfla-eager\tB
 check 0 "wrote" "$bin/attngen-bench" cases --families la_decode --quick --cases 'B1-H64-K64*' --check-mib 0 --results "$scratch/results" --peer-file "$scratch/peers.tsv"
 [ "$(grep -c '^B1-H64-K64-V64-vk,.*,\(inplace-copy\|fla-graph\|fla-eager\),' "$scratch/results/sm90_132sm/la_decode.csv")" = 3 ] ||
     { echo "FAILED: a row for each peer"; failed=1; }
+# --keep: rows of cases that are not measured stay, with a note of whose they are; another GPU's file is refused.
+kept=$scratch/kept/sm90_132sm/la_decode.csv
+mkdir -p "$scratch/kept/sm90_132sm"
+sed 's/^B1-H64-K64-V64-vk,/B9-H9-K9-V9-vk,/' "$scratch/results/sm90_132sm/la_decode.csv" >"$kept"
+keep() { "$bin/attngen-bench" cases --families la_decode --quick --cases 'B1-H64-K64-V64-vk' --check-mib 0 --keep --results "$scratch/kept"; }
+check 0 "wrote" keep
+for row in '# kept: [1-9][0-9]* rows of cases that this run did not measure, as they were: commit -, 20..-..-..' 'B9-H9-K9-V9-vk,..*' 'B1-H64-K64-V64-vk,..*'; do
+    grep -qx "$row" "$kept" || { echo "FAILED: la_decode.csv has no line '$row'"; failed=1; }
+done
+before=$(grep -c '^B' "$kept")
+check 0 "wrote" keep
+[ "$(grep -c '^B' "$kept")" = "$before" ] || { echo "FAILED: a case that is measured again has two rows"; failed=1; }
+sed -i 's/^# gpu: .*/# gpu: NVIDIA H100 (sm90_132sm)/' "$kept"
+check 1 "is of NVIDIA H100 .sm90_132sm., this GPU is NVIDIA H200 .*; --keep takes a file of the same one" keep
+check 1 "^attngen-bench: --keep is for the job cases, found 'regret'" "$bin/attngen-bench" regret --keep
 check 1 "la_decode: out of time, [1-9][0-9]* cases are not measured" "$bin/attngen-bench" cases --families la_decode --quick --seconds 1e-9 --results "$scratch/late"
 [ ! -e "$scratch/late" ] || { echo "nothing was measured, and something was written"; failed=1; }
 check 1 "la_decode: out of time, 3 problems are not measured" "$bin/attngen-bench" regret --families la_decode --quick --count 3 --seconds 1e-9 --results "$scratch/late"
