@@ -18,7 +18,7 @@
 --   symbol  cutlass  the kernel's symbol begins with cutlass_: ptxas orders the instructions of such kernels by other rules, which
 --                    are not documented and may change. The same source, verified like any other variant; only rows of a tuning table
 --                    choose it
---   probs   e4m3  of 8 bits and width 64: probabilities of 8 bits with totals in fp32, as width 128 has them, where that width's own are fp16. Less
+--   probs   mixed of 8 bits and width 64: probabilities of 8 bits with totals in fp32, as width 128 has them, where that width's own are fp16. Less
 --                 exact, and less power: only rows of a tuning table choose it, for long launches
 local CONTROL = 1024 -- barriers
 
@@ -158,7 +158,7 @@ return family {
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers", "dyn", "twin" } },
     { name = "symbol", values = { "own", "cutlass" }, unspelled = "own" },
-    { name = "probs", values = { "own", "e4m3" }, tag = "p", unspelled = "own" },
+    { name = "probs", values = { "own", "mixed" }, tag = "p", unspelled = "own" },
   },
   legal = function(v, arch)
     if v.kernel == "wgmma" then return wgmma_legal(v, arch) end

@@ -1,4 +1,4 @@
-// The Hopper kernel of attn_fwd for 8 bits of width 64 with probabilities of 8 bits (probs = e4m3): a block of keys goes in two halves, since
+// The Hopper kernel of attn_fwd for 8 bits of width 64 with probabilities of 8 bits (probs = mixed): a block of keys goes in two halves, since
 // exponentials take longer than products, so that the products of one run while the other is exponentiated.
 //
 // e4m3 costs an output of mean 0 an error of 0.026. One half in six has its probabilities and values as fp16, exact beside e4m3, which
