@@ -18,8 +18,8 @@
 --   symbol  cutlass  the kernel's symbol begins with cutlass_: ptxas orders the instructions of such kernels by other rules, which
 --                    are not documented and may change. The same source, verified like any other variant; only rows of a tuning table
 --                    choose it
---   probs   mixed of 8 bits and width 64: probabilities of 8 bits with totals in fp32, as width 128 has them, where that width's own are fp16. Less
---                 exact, and less power: only rows of a tuning table choose it, for long launches
+--   probs   mixed of 8 bits: probabilities of 8 bits with totals in fp32, but for one key in six, which is of fp16. Of width 64, where all are
+--                 fp16 else: less exact, and less power, for long launches. Only rows of a tuning table choose it
 local CONTROL = 1024 -- barriers
 
 local function is_fp8(v)
@@ -35,7 +35,7 @@ end
 -- Of 8-bit probabilities a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its
 -- registers is in shared memory.
 local function register_totals(v)
-  return v.head_dim == 64 and 16 or 60
+  return v.head_dim == 64 and 20 or v.probs == "mixed" and 56 or 60
 end
 
 local function is_half(v) -- values become fp16
@@ -52,15 +52,15 @@ local function raw_stages(v) -- of 8 bits: blocks of values as they come
   return is_half(v) and 2 or v.stages
 end
 
-local function wide_bytes(v) -- of 8-bit probabilities and width 64: half a block's values as fp16
-  return v.head_dim == 64 and v.n // 2 * v.head_dim * 2 or 0
+local function wide_keys(v) -- of a block: those whose values are fp16, too
+  return v.probs == "mixed" and 64 or 0
 end
 
 local function tile_bytes(v, places) -- of 8 bits values twice: as they come, and as products take them, of width 64 as fp16 with sixteen rows of ones
-                                   -- or 64 of them (wide_bytes)
+                                   -- or 64 of them (wide_keys)
   if is_fp8(v) and v.kernel == "wgmma" then
     local ready = v.n * v.head_dim * (is_half(v) and 2 or 1)
-    return (places * v.m + (v.stages + raw_stages(v)) * v.n) * v.head_dim + v.stages * ready + (is_half(v) and 16 * 128 or wide_bytes(v))
+    return (places * v.m + (v.stages + raw_stages(v)) * v.n) * v.head_dim + v.stages * ready + (is_half(v) and 16 * 128 or wide_keys(v) * v.head_dim * 2)
   end
   return (places * v.m + 2 * v.stages * v.n) * v.head_dim * 2 -- mma: 8-bit types become fp16
 end
@@ -133,8 +133,8 @@ local function wgmma_legal(v, arch)
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
-  if v.probs ~= "own" and (not is_fp8(v) or v.head_dim ~= 64 or v.mask == "any" or v.blocks == "pers") then
-    return "probabilities of 8 bits where the usual ones are fp16 and long launches pay for it: 8 bits, width 64"
+  if v.probs ~= "own" and (not is_fp8(v) or v.mask == "any" or v.blocks == "pers") then
+    return "probabilities of two types: 8 bits, where blocks of keys go by whole rounds"
   end
   local published = v.dtype == "e4m3" or v.dtype == "fp16" and v.mask == "full" -- some of 8 bits gain, of 16 bits none (docs/perf/attn_fwd.md)
   if v.symbol ~= "own" and (not published or v.head_dim > 128 or v.mask == "any" or v.blocks == "one" or v.blocks == "pers") then
@@ -198,7 +198,7 @@ return family {
       Q_PLACES = q_places(v),
       V_STAGES = raw_stages(v),
       REGISTER_TOTALS = register_totals(v),
-      WIDE_BYTES = wide_bytes(v),
+      WIDE_KEYS = wide_keys(v),
       STAGED = staged(v) and "true" or "false",
       ORDER = ({ one = "one", pers = "static", dyn = "dynamic", twin = "twin" })[v.blocks],
       TWIN = v.blocks == "twin",

@@ -1,60 +1,14 @@
 // The Hopper kernel of attn_fwd for 8 bits of width 64 with probabilities of 8 bits (probs = mixed): a block of keys goes in two halves, since
-// exponentials take longer than products, so that the products of one run while the other is exponentiated.
-//
-// e4m3 costs an output of mean 0 an error of 0.026. One half in six has its probabilities and values as fp16, exact beside e4m3, which
-// takes a twelfth of the error for half a percent more of the tensor cores' time: 0.024, not above FlashAttention-3's. It is the first half of
-// stage 0 in rounds of the ring, where the stage is known when the kernel is compiled.
+// exponentials take longer than products, so that the products of one run while the other is exponentiated. The first half of stage 0 is that
+// of fp16 (fp8_wide.cuh).
 #pragma once
 
 #include "attn_fwd/fp8_totals.cuh"
-#include "attn_fwd/fp8_transpose.cuh"
-#include "lib/fp8.cuh"
-#include "lib/half.cuh"
-#include "lib/ptx/ldst.cuh"
+#include "attn_fwd/fp8_wide.cuh"
 
 namespace {
 
-static_assert(parts == 2 && dim == 64 && part == 64 && wide_bytes == part * dim * 2, "what is written below");
-
-// ---- the warps that prepare values ----
-
-// The first 64 rows of 64 values as rows of fp16, both swizzled; columns in the order of transposed ones: of sixteen the even ones come first. A
-// lane takes sixteen.
-__device__ __forceinline__ void prepare_wide(unsigned raw, unsigned to, int warp)
-{
-    const int lane = threadIdx.x % 32, chunk = lane % 4;
-#pragma unroll 1
-    for (int first = warp * 8; first < part; first += preparers * 8) {
-        const int row = first + lane / 4;
-        const float4 x = ld_shared_v4_f32(raw + row * 64 + ((chunk ^ row / 2 % 4) << 4));
-        const unsigned a = __float_as_uint(x.x), b = __float_as_uint(x.y), c = __float_as_uint(x.z),
-                       d = __float_as_uint(x.w);
-        const unsigned from[4] = {__byte_perm(a, b, 0x6420), __byte_perm(c, d, 0x6420), __byte_perm(a, b, 0x7531),
-                                  __byte_perm(c, d, 0x7531)};
-        unsigned y[8];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            fp8_to_fp16<element>(from[i], y[2 * i], y[2 * i + 1]);
-        const unsigned target = to + row * 128 + ((2 * chunk ^ row % 8) << 4);
-        st_shared_v4_u32(target, y[0], y[1], y[2], y[3]);
-        st_shared_v4_u32(target ^ 16, y[4], y[5], y[6], y[7]);
-    }
-}
-
-template <bool clears>
-__device__ __forceinline__ void prepare_block(const block_state &b, int raw, int ready, int valid, int warp)
-{
-    transpose_block<clears>(b.v(raw), b.ready(ready), valid, warp);
-    if (ready == 0)
-        prepare_wide(b.v(raw), b.wide(), warp);
-}
-
-// ---- consumer warpgroups ----
-
-// Probabilities as fp16 beside those of attn_e4m3, which they are summed with.
-struct attn_wide_e4m3 : attn_16_bits<fp16> {
-    static constexpr float most_sum = attn_e4m3::most_sum, offset = attn_e4m3::offset;
-};
+static_assert(parts == 2 && part == wide_keys, "a half is of one type");
 
 // The second half's scores to probabilities, while products are under way that the output takes part in: it is rescaled once they are complete.
 __device__ __forceinline__ void exponentiate_second(group_state &g, float scale)
@@ -98,10 +52,12 @@ __device__ __forceinline__ void do_inner_block(const block_state &b, group_state
     wgmma_wait_group<0>();
     wgmma_fence_registers(g.s[1]);
     wgmma_fence();
-    if constexpr (wide)
-        start_wide_values(g.o, x, b.wide_low(), g.has_sums());
-    else
+    if constexpr (wide) {
+        issue_wide_values(g.o, x, b.wide_low(), g.has_sums());
+        wgmma_commit_group();
+    } else {
         start_values(g.o, g.packed[0], b.ready_low(at), true);
+    }
     start_scores(g.s[0], q, b.k_low(next));
     release(b.c->k_empty[at]);
     const float before[2] = {g.r.neg_max[0], g.r.neg_max[1]};
