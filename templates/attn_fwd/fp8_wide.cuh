@@ -34,8 +34,7 @@ __device__ __forceinline__ void prepare_wide(unsigned raw, unsigned to, int warp
 #pragma unroll
         for (int i = 0; i < 4; i++)
             fp8_to_fp16<element>(from[i], y[2 * i], y[2 * i + 1]);
-        const unsigned target =
-            to + chunk / 4 * (wide_keys * 128) + row * 128 + ((2 * (chunk % 4) ^ row % 8) << 4);
+        const unsigned target = to + chunk / 4 * (wide_keys * 128) + row * 128 + ((2 * (chunk % 4) ^ row % 8) << 4);
         st_shared_v4_u32(target, y[0], y[1], y[2], y[3]);
         st_shared_v4_u32(target ^ 16, y[4], y[5], y[6], y[7]);
     }
