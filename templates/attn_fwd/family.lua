@@ -164,7 +164,7 @@ return family {
     if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
     return mma_legal(v, arch)
   end,
-  facts = { "q_rows", "kv_rows", "wgmma", "persistent", "dependent", "dynamic", "by_row" },
+  facts = { "q_rows", "kv_rows", "wgmma", "persistent", "dependent", "dynamic", "renamed" },
   coords = { "heads", "q_len", "kv_len" },
   plan = function(v, arch)
     local wgmma = v.kernel == "wgmma"
@@ -181,7 +181,7 @@ return family {
         persistent = v.blocks ~= "one" and 1 or 0,
         dynamic = v.blocks == "dyn" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
-        by_row = (v.symbol ~= "own" or v.probs ~= "own") and 1 or 0, -- only a row of a table chooses it
+        renamed = (v.symbol ~= "own" or v.probs ~= "own") and 1 or 0, -- only a row of a table chooses it
       },
     }
   end,

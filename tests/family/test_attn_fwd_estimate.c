@@ -144,7 +144,7 @@ static void other_symbols_are_not_estimated_faster(void **state)
     const gen_attn_fwd_problem p = attn_problem();
     const struct gen__facts own = attn_asking();
     struct gen__facts renamed = own;
-    renamed.fact[ATTN_FWD_BY_ROW] = 1;
+    renamed.fact[ATTN_FWD_RENAMED] = 1;
     assert_true(family->predict(&p.base, &h200, &renamed) > family->predict(&p.base, &h200, &own));
 }
 

@@ -173,7 +173,7 @@ static int32_t draw_fact(const char *name, size_t length, bool plain)
         {"dependent", {1, 1, 0, 0}},
         {"persistent", {0, 1, 0, 1}},
         {"dynamic", {0, 1, 0, 0}},
-        {"by_row", {0, 0, 0, 1}},
+        {"renamed", {0, 0, 0, 1}},
         {"blocks", {1, 2, 4, 8}},
         {"token_bytes", {0, 512, 0, 1024}},
         {"thread_bytes", {64, 128, 256, 32}},

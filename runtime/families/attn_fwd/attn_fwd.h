@@ -17,10 +17,10 @@ enum attn_fwd_fact {
     ATTN_FWD_PERSISTENT, /* 1: blocks have several tiles */
     ATTN_FWD_DEPENDENT,  /* 1: waits on the device for the kernel before it */
     ATTN_FWD_DYNAMIC,    /* 1: which ones they ask for, with a word of workspace */
-    ATTN_FWD_BY_ROW,     /* 1: only a row of a table chooses it (family.lua: symbol, probs) */
+    ATTN_FWD_RENAMED,    /* 1: only a row of a table chooses it (family.lua: symbol, probs) */
     ATTN_FWD_NUM_FACTS
 };
-#define ATTN_FWD_FACTS "q_rows,kv_rows,wgmma,persistent,dependent,dynamic,by_row"
+#define ATTN_FWD_FACTS "q_rows,kv_rows,wgmma,persistent,dependent,dynamic,renamed"
 
 /* The values of the required key `mask`. */
 enum { ATTN_FWD_MASK_FULL, ATTN_FWD_MASK_CAUSAL, ATTN_FWD_MASK_ANY, ATTN_FWD_NUM_MASKS };

@@ -60,9 +60,9 @@ static const float static_part = 0.199f;
 /* Of the time of long launches, where the board's power decides: blocks that run all the time do
  * worse there. */
 static const float long_persistent = 1.025f;
-/* The same source under a symbol that ptxas knows, or probabilities of 8 bits in place of fp16: a
- * table may choose it, the estimate does not. */
-static const float by_row_part = 1.02f;
+/* The same source under a symbol that ptxas knows, or mixed probabilities: a table may choose it, the
+ * estimate does not. */
+static const float renamed_part = 1.02f;
 
 static enum order order_of(const struct gen__facts *variant)
 {
@@ -247,5 +247,5 @@ float gen__attn_fwd_predict(const gen_attn_fwd_problem *p, const gen_device *dev
     us += share > longest_us ? share : longest_us;
     if (order != ORDER_ONE && us > long_us(p))
         us *= long_persistent;
-    return variant->fact[ATTN_FWD_BY_ROW] ? by_row_part * us : us;
+    return variant->fact[ATTN_FWD_RENAMED] ? renamed_part * us : us;
 }
