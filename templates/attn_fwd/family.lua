@@ -137,7 +137,7 @@ local function wgmma_legal(v, arch)
     return "probabilities of two types: 8 bits, where blocks of keys go by whole rounds"
   end
   local published = v.dtype == "e4m3" or v.dtype == "fp16" and v.mask == "full" -- some of 8 bits gain, of 16 bits none (docs/perf/attn_fwd.md)
-  if v.symbol ~= "own" and (not published or v.head_dim > 128 or v.mask == "any" or v.blocks == "one" or v.blocks == "pers") then
+  if v.symbol ~= "own" and (not published or v.head_dim > 128 or v.mask == "any" or v.blocks == "pers" or v.blocks == "one" and v.probs == "own") then
     return "other symbols where they gain, and of 16 bits where they were seen not to"
   end
   return true

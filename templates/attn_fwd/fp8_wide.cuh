@@ -22,7 +22,7 @@ __device__ __forceinline__ void prepare_wide(unsigned raw, unsigned to, int warp
 {
     constexpr int chunks = dim / 16, at_once = 32 / chunks; // of a row; rows
     const int lane = threadIdx.x % 32, chunk = lane % chunks;
-#pragma unroll 1
+#pragma unroll 3
     for (int first = warp * at_once; first < wide_keys; first += preparers * at_once) {
         const int row = first + lane / chunks;
         const float4 x = ld_shared_v4_f32(raw + row * pitch + ((chunk ^ (pitch == 128 ? row % 8 : row / 2 % 4)) << 4));
