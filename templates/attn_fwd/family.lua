@@ -18,8 +18,8 @@
 --   symbol  cutlass  the kernel's symbol begins with cutlass_: ptxas orders the instructions of such kernels by other rules, which
 --                    are not documented and may change. The same source, verified like any other variant; only rows of a tuning table
 --                    choose it
---   probs   mixed of 8 bits: probabilities of 8 bits with totals in fp32, but for one key in six, which is of fp16. Of width 64, where all are
---                 fp16 else: less exact, and less power, for long launches. Only rows of a tuning table choose it
+--   probs   mixed of 8 bits and width 64, where all are fp16 else: probabilities of 8 bits with totals in fp32, as width 128 has them, but for one
+--                 key in six, which is of fp16. Less exact, and less power, for long launches. Only rows of a tuning table choose it
 local CONTROL = 1024 -- barriers
 
 local function is_fp8(v)
@@ -35,7 +35,7 @@ end
 -- Of 8-bit probabilities a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its
 -- registers is in shared memory.
 local function register_totals(v)
-  return v.head_dim == 64 and 20 or v.probs == "mixed" and 56 or 60
+  return v.head_dim == 64 and 20 or 60
 end
 
 local function is_half(v) -- values become fp16
@@ -133,11 +133,11 @@ local function wgmma_legal(v, arch)
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
-  if v.probs ~= "own" and (not is_fp8(v) or v.mask == "any" or v.blocks == "pers") then
-    return "probabilities of two types: 8 bits, where blocks of keys go by whole rounds"
+  if v.probs ~= "own" and (not is_fp8(v) or v.head_dim ~= 64 or v.mask == "any" or v.blocks == "pers") then
+    return "probabilities of two types: 8 bits, width 64, where blocks of keys go by whole rounds; of width 128 they take 2 to 3 % longer"
   end
   local published = v.dtype == "e4m3" or v.dtype == "fp16" and v.mask == "full" -- some of 8 bits gain, of 16 bits none (docs/perf/attn_fwd.md)
-  if v.symbol ~= "own" and (not published or v.head_dim > 128 or v.mask == "any" or v.blocks == "pers" or v.blocks == "one" and v.probs == "own") then
+  if v.symbol ~= "own" and (not published or v.head_dim > 128 or v.mask == "any" or v.blocks == "one" or v.blocks == "pers") then
     return "other symbols where they gain, and of 16 bits where they were seen not to"
   end
   return true

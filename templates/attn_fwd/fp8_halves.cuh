@@ -10,10 +10,10 @@ namespace {
 
 static_assert(parts == 2 && part == wide_keys, "a half is of one type");
 
-// A half's scores to probabilities, while products are under way that the output takes part in: it is rescaled once they are complete.
-__device__ __forceinline__ void exponentiate_beside(group_state &g, int which, float scale)
+// The second half's scores to probabilities, while products are under way that the output takes part in: it is rescaled once they are complete.
+__device__ __forceinline__ void exponentiate_second(group_state &g, float scale)
 {
-    attn_softmax<attn_e4m3>(g.r, g.s[which], scale, g.packed[which], false, false, [](const float(&)[2]) {});
+    attn_softmax<attn_e4m3>(g.r, g.s[1], scale, g.packed[1], false, false, [](const float(&)[2]) {});
 }
 
 // What the output may have to be multiplied by, where M was moved from offset - `before`.
@@ -29,7 +29,7 @@ __device__ __forceinline__ void follow_reference(const block_state &b, group_sta
 }
 
 // A block that is neither the tile's first nor its last and that no mask cuts, in stage `at`: the first half's scores are there, the
-// second one's are issued, and so are, but in stage 0, the values of the block before.
+// second one's are issued.
 template <int at>
 __device__ __forceinline__ void do_inner_block(const block_state &b, group_state &g, group_queries &q, float scale,
                                                unsigned phase)
@@ -37,7 +37,6 @@ __device__ __forceinline__ void do_inner_block(const block_state &b, group_state
     constexpr int next = (at + 1) % stages;
     constexpr bool wide = at == 0;
     const unsigned next_phase = next ? phase : phase ^ 1;
-    const float at_first[2] = {g.r.neg_max[0], g.r.neg_max[1]};
     unsigned x[part / 4];
     const bool v_arrived = attn_arrived(b.c->ready_full[at], phase),
                k_arrived = attn_arrived(b.c->k_full[next], next_phase);
@@ -45,18 +44,13 @@ __device__ __forceinline__ void do_inner_block(const block_state &b, group_state
         attn_softmax<attn_wide_e4m3>(g.r, g.s[0], scale, x, false, false,
                                      [&](const float(&factor)[2]) { g.scale_output(factor, b.totals()); });
     else
-        exponentiate_beside(g, 0, scale);
+        exponentiate(b, g, 0, scale, false);
     if (!(v_arrived & k_arrived)) {
         mbarrier_wait(shared_address(&b.c->ready_full[at]), phase);
         mbarrier_wait(shared_address(&b.c->k_full[next]), next_phase);
     }
     wgmma_wait_group<0>();
     wgmma_fence_registers(g.s[1]);
-    if constexpr (at > 0) {
-        wgmma_fence_registers(g.o);
-        release(b.c->ready_empty[at - 1]);
-        follow_reference(b, g, at_first);
-    }
     wgmma_fence();
     if constexpr (wide) {
         issue_wide_values(g.o, x, b.wide_low(), g.has_sums());
@@ -67,7 +61,7 @@ __device__ __forceinline__ void do_inner_block(const block_state &b, group_state
     start_scores(g.s[0], q, b.k_low(next));
     release(b.c->k_empty[at]);
     const float before[2] = {g.r.neg_max[0], g.r.neg_max[1]};
-    exponentiate_beside(g, 1, scale);
+    exponentiate_second(g, scale);
     wgmma_wait_group<0>();
     wgmma_fence_registers(g.o);
     wgmma_fence_registers(g.s[0]);
@@ -75,11 +69,9 @@ __device__ __forceinline__ void do_inner_block(const block_state &b, group_state
     wgmma_fence();
     start_values(g.o, g.packed[1], b.ready_low(at), true, 1);
     start_scores(g.s[1], q, b.k_low(next), 1);
-    if constexpr (at + 1 == stages) { // else they run on into the next block
-        wgmma_wait_group<1>();
-        wgmma_fence_registers(g.o);
-        release(b.c->ready_empty[at]);
-    }
+    wgmma_wait_group<1>();
+    wgmma_fence_registers(g.o);
+    release(b.c->ready_empty[at]);
 }
 
 __device__ void consume(const gen_attn_fwd_params &p, const block_state &b, int group)
@@ -149,7 +141,7 @@ __device__ void consume(const gen_attn_fwd_params &p, const block_state &b, int 
             // The second half, while those run.
             mask_scores(p, w, g.s[1], j * keys + part);
             const float before[2] = {g.r.neg_max[0], g.r.neg_max[1]};
-            exponentiate_beside(g, 1, softmax_scale(p, w));
+            exponentiate_second(g, softmax_scale(p, w));
             wgmma_wait_group<0>();
             wgmma_fence_registers(g.o);
             wgmma_fence_registers(g.s[0]);
