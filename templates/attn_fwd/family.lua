@@ -18,6 +18,8 @@
 --   symbol  cutlass  the kernel's symbol begins with cutlass_: ptxas orders the instructions of such kernels by other rules, which
 --                    are not documented and may change. The same source, verified like any other variant; only rows of a tuning table
 --                    choose it
+--   probs   mixed of 8 bits and width 64, where all are fp16 else: probabilities of 8 bits with totals in fp32, as width 128 has them, but for one
+--                 key in six, which is of fp16. Less exact, and less power, for long launches. Only rows of a tuning table choose it
 local CONTROL = 1024 -- barriers
 
 local function is_fp8(v)
@@ -30,9 +32,15 @@ local function staged(v) -- the output goes by way of shared memory
   return v.kernel == "wgmma" and v.head_dim < 256
 end
 
--- Of 8 bits and width 128 a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its
+-- Of 8-bit probabilities a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its
 -- registers is in shared memory.
-local register_totals = 60
+local function register_totals(v)
+  return v.head_dim == 64 and 20 or 60
+end
+
+local function is_half(v) -- values become fp16
+  return v.head_dim == 64 and v.probs == "own"
+end
 
 local function output_bytes(v) -- of 8 bits 64 columns at once, in the place of totals; of 16 bits in the place of queries that stay in shared memory
   if not staged(v) or (v.queries == "shared" and not is_fp8(v)) then return 0 end
@@ -41,13 +49,18 @@ local function output_bytes(v) -- of 8 bits 64 columns at once, in the place of 
 end
 
 local function raw_stages(v) -- of 8 bits: blocks of values as they come
-  return v.head_dim == 64 and 2 or v.stages
+  return is_half(v) and 2 or v.stages
+end
+
+local function wide_keys(v) -- of a block: those whose values are fp16, too
+  return v.probs == "mixed" and 64 or 0
 end
 
 local function tile_bytes(v, places) -- of 8 bits values twice: as they come, and as products take them, of width 64 as fp16 with sixteen rows of ones
+                                   -- or 64 of them (wide_keys)
   if is_fp8(v) and v.kernel == "wgmma" then
-    local ready = v.n * v.head_dim * (v.head_dim == 64 and 2 or 1)
-    return (places * v.m + (v.stages + raw_stages(v)) * v.n) * v.head_dim + v.stages * ready + (v.head_dim == 64 and 16 * 128 or 0)
+    local ready = v.n * v.head_dim * (is_half(v) and 2 or 1)
+    return (places * v.m + (v.stages + raw_stages(v)) * v.n) * v.head_dim + v.stages * ready + (is_half(v) and 16 * 128 or wide_keys(v) * v.head_dim * 2)
   end
   return (places * v.m + 2 * v.stages * v.n) * v.head_dim * 2 -- mma: 8-bit types become fp16
 end
@@ -72,6 +85,7 @@ local function mma_legal(v, arch)
   if v.queries ~= (v.head_dim == 256 and "shared" or "regs") then return "a warp has registers for queries up to width 128" end
   if v.blocks ~= "one" then return "blocks are small: several run on an SM, and the next begins as one ends" end
   if v.symbol ~= "own" then return "other symbols of warp groups' kernels" end
+  if v.probs ~= "own" then return "probabilities of 8 bits: warp groups' kernels" end
   return true
 end
 
@@ -119,6 +133,9 @@ local function wgmma_legal(v, arch)
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
+  if v.probs ~= "own" and (not is_fp8(v) or v.head_dim ~= 64 or v.mask == "any" or v.blocks == "pers") then
+    return "probabilities of two types: 8 bits, width 64, where blocks of keys go by whole rounds; of width 128 they take 2 to 3 % longer"
+  end
   local published = v.dtype == "e4m3" or v.dtype == "fp16" and v.mask == "full" -- some of 8 bits gain, of 16 bits none (docs/perf/attn_fwd.md)
   if v.symbol ~= "own" and (not published or v.head_dim > 128 or v.mask == "any" or v.blocks == "one" or v.blocks == "pers") then
     return "other symbols where they gain, and of 16 bits where they were seen not to"
@@ -141,6 +158,7 @@ return family {
     { name = "queries", values = { "shared", "regs" }, tag = "q" },
     { name = "blocks", values = { "one", "pers", "dyn", "twin" } },
     { name = "symbol", values = { "own", "cutlass" }, unspelled = "own" },
+    { name = "probs", values = { "own", "mixed" }, tag = "p", unspelled = "own" },
   },
   legal = function(v, arch)
     if v.kernel == "wgmma" then return wgmma_legal(v, arch) end
@@ -163,13 +181,13 @@ return family {
         persistent = v.blocks ~= "one" and 1 or 0,
         dynamic = v.blocks == "dyn" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
-        renamed = v.symbol ~= "own" and 1 or 0,
+        renamed = (v.symbol ~= "own" or v.probs ~= "own") and 1 or 0, -- only a row of a table chooses it
       },
     }
   end,
   symbol = function(v) return v.symbol == "own" and "" or v.symbol .. "_" end,
   template = function(v)
-    local half = is_fp8(v) and v.kernel == "wgmma" and v.head_dim == 64
+    local half = is_fp8(v) and v.kernel == "wgmma" and is_half(v)
     return "attn_fwd_" .. (is_fp8(v) and "fp8_" or "") .. (half and "half_" or "") .. v.kernel .. ".cu.in"
   end,
   constants = function(v, arch)
@@ -179,7 +197,8 @@ return family {
       PRODUCER_REGISTERS = v.m == 192 and 32 or is_fp8(v) and 40 or 24, -- of 8 bits it prepares values, too
       Q_PLACES = q_places(v),
       V_STAGES = raw_stages(v),
-      REGISTER_TOTALS = register_totals,
+      REGISTER_TOTALS = register_totals(v),
+      WIDE_KEYS = wide_keys(v),
       STAGED = staged(v) and "true" or "false",
       ORDER = ({ one = "one", pers = "static", dyn = "dynamic", twin = "twin" })[v.blocks],
       TWIN = v.blocks == "twin",

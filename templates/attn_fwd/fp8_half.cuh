@@ -16,9 +16,11 @@ namespace {
 
 // A row of 64 values of 8 bits becomes a row of 64 of fp16, both swizzled. A lane takes sixteen; of eight lanes neither what is read nor what is
 // written lies in the same bank.
-template <bool clears> __device__ __forceinline__ void prepare_block(unsigned raw, unsigned to, int valid, int warp)
+template <bool clears>
+__device__ __forceinline__ void prepare_block(const block_state &b, int raw_stage, int ready_stage, int valid, int warp)
 {
     static_assert(dim == 64 && keys % 8 == 0, "eight rows a warp");
+    const unsigned raw = b.v(raw_stage), to = b.ready(ready_stage);
     const int lane = threadIdx.x % 32, chunk = lane % 4;
 #pragma unroll(clears ? 1 : 2)
     for (int first = warp * 8; first < keys; first += preparers * 8) {

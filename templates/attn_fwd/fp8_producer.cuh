@@ -80,9 +80,10 @@ __device__ void produce(const gen_attn_fwd_params &p, const block_state &b)
 
 // ---- the warps that prepare values ----
 
-// A block of values as the products take them, in shared memory at `to`, from the block as it came, at `raw`: this warp's part. Keys from
+// A block of values as the products take them, in stage `ready`, from the block as it came, in stage `raw`: this warp's part. Keys from
 // `valid` on become zeros where `clears` says so.
-template <bool clears> __device__ __forceinline__ void prepare_block(unsigned raw, unsigned to, int valid, int warp);
+template <bool clears>
+__device__ __forceinline__ void prepare_block(const block_state &b, int raw, int ready, int valid, int warp);
 
 __device__ void prepare_values(const gen_attn_fwd_params &p, const block_state &b, int warp)
 {
@@ -102,9 +103,9 @@ __device__ void prepare_values(const gen_attn_fwd_params &p, const block_state &
             mbarrier_wait(shared_address(&b.c->v_full[raw.place()]), raw.phase());
             mbarrier_wait(shared_address(&b.c->ready_empty[ready.place()]), ready.phase() ^ 1);
             if (mask == mask_any && valid < keys)
-                prepare_block<true>(b.v(raw.place()), b.ready(ready.place()), valid, warp);
+                prepare_block<true>(b, raw.place(), ready.place(), valid, warp);
             else
-                prepare_block<false>(b.v(raw.place()), b.ready(ready.place()), valid, warp);
+                prepare_block<false>(b, raw.place(), ready.place(), valid, warp);
             fence_proxy_async();
             __syncwarp();
             release(b.c->ready_full[ready.place()]);

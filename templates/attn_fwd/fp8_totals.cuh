@@ -1,4 +1,4 @@
-// The Hopper kernel of attn_fwd for 8 bits of width 128: a consumer warpgroup's sums, with totals in fp32. The template gives shapes and types.
+// The Hopper kernel of attn_fwd for 8 bits of 8-bit probabilities: a consumer warpgroup's sums, with totals in fp32. The template gives shapes and types.
 #pragma once
 
 #include "attn_fwd/fp8_group.cuh"
@@ -14,11 +14,11 @@ constexpr int most_blocks = 640 / keys,
                   most_blocks - stages + 1; // a round of the ring may come behind blocks that were not promoted
 
 struct group_state {
-    float s[keys / 2]; // scores of the block at work
-    float o[dim / 2];  // sums of the last `blocks` blocks; of no meaning where these are none
+    float s[parts][part / 2]; // scores of the block at work
+    float o[dim / 2];         // sums of the last `blocks` blocks; of no meaning where these are none
     float total
         [register_totals]; // of all blocks before, if any were promoted; those of o[register_totals] and behind are in shared memory
-    unsigned packed[keys / 8]; // probabilities
+    unsigned packed[parts][part / 8]; // probabilities
     attn_rows_state r;
     int blocks;
     bool promoted;
@@ -109,11 +109,39 @@ __device__ __forceinline__ void finish_tile(const gen_attn_fwd_params &p, const 
     release(b.c->published.empty[w.slot]);
 }
 
-// The block's scores to probabilities. `first`: of the tile's blocks.
-__device__ __forceinline__ void exponentiate(const block_state &b, group_state &g, float scale, bool first)
+// The scores of the block's part `which` to probabilities. `first`: of the tile's parts.
+__device__ __forceinline__ void exponentiate(const block_state &b, group_state &g, int which, float scale, bool first)
 {
-    attn_softmax<attn_e4m3>(g.r, g.s, scale, g.packed, first, first,
+    attn_softmax<attn_e4m3>(g.r, g.s[which], scale, g.packed[which], first, first,
                             [&](const float(&factor)[2]) { g.scale_output(factor, b.totals()); });
+}
+
+// A block that is neither the tile's first nor its last and that no mask cuts, in stage `at`; the kernel has it.
+template <int at>
+__device__ __forceinline__ void do_inner_block(const block_state &b, group_state &g, group_queries &q, float scale,
+                                               unsigned phase);
+
+// A round of the ring, from stage 0 on.
+template <int at = 0>
+__device__ __forceinline__ void do_round(const block_state &b, group_state &g, group_queries &q, float scale,
+                                         unsigned phase)
+{
+    do_inner_block<at>(b, g, q, scale, phase);
+    if constexpr (at + 1 < stages)
+        do_round<at + 1>(b, g, q, scale, phase);
+}
+
+// Whole rounds, where there are any.
+__device__ __forceinline__ void do_rounds(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
+                                          group_state &g, group_queries &q, unsigned &block, int &j)
+{
+    if (block % stages || cuts(p, w.kv_len, w.edge, j * keys, keys))
+        return;
+#pragma unroll 1
+    for (; j - w.first >= stages; j -= stages, block += stages) {
+        do_round(b, g, q, softmax_scale(p, w), block / stages & 1);
+        g.end_blocks(stages, j - w.first - stages + 1, b.totals());
+    }
 }
 
 } // namespace

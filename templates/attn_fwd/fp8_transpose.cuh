@@ -8,7 +8,7 @@ namespace {
 
 // Values are transposed in units of 32 keys and 16 columns. A warp has every third sixteen of columns and of them all keys, so
 // that the rest of an address is known when the kernel is compiled.
-template <bool clears> __device__ __forceinline__ void prepare_block(unsigned raw, unsigned to, int valid, int warp)
+template <bool clears> __device__ __forceinline__ void transpose_block(unsigned raw, unsigned to, int valid, int warp)
 {
     constexpr int units = keys / 32; // of them so many at once, so that they wait together, as there are registers for
     constexpr int at_once = clears ? 1 : groups == 2 ? 4 : 2;

@@ -17,7 +17,7 @@ enum attn_fwd_fact {
     ATTN_FWD_PERSISTENT, /* 1: blocks have several tiles */
     ATTN_FWD_DEPENDENT,  /* 1: waits on the device for the kernel before it */
     ATTN_FWD_DYNAMIC,    /* 1: which ones they ask for, with a word of workspace */
-    ATTN_FWD_RENAMED,    /* 1: its symbol has a prefix that ptxas knows */
+    ATTN_FWD_RENAMED,    /* 1: only a row of a table chooses it (family.lua: symbol, probs) */
     ATTN_FWD_NUM_FACTS
 };
 #define ATTN_FWD_FACTS "q_rows,kv_rows,wgmma,persistent,dependent,dynamic,renamed"

@@ -60,7 +60,8 @@ static const float static_part = 0.199f;
 /* Of the time of long launches, where the board's power decides: blocks that run all the time do
  * worse there. */
 static const float long_persistent = 1.025f;
-/* The same source under a symbol that ptxas knows: a table may choose it, the estimate does not. */
+/* The same source under a symbol that ptxas knows, or mixed probabilities: a table may choose it,
+ * the estimate does not. */
 static const float renamed_part = 1.02f;
 
 static enum order order_of(const struct gen__facts *variant)

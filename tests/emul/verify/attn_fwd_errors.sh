@@ -1,20 +1,38 @@
 #!/bin/sh
-# Errors of 8-bit attention over thousands of keys by the kernels' own code on the CPU: not above those that bench/results has from a GPU, on the
-# same inputs. The verifier's tolerances have room for other inputs, which hides what a change of rounding costs.
+# Errors of 8-bit attention over thousands of keys by the kernels' own code on the CPU, on the inputs that bench/results has errors of from a GPU.
+# The verifier's tolerances have room for other inputs, which hides what a change of rounding costs.
 #   attn_fwd_errors.sh BUILD OUT
 # Exit status 77: there is no C++ compiler.
 set -eu
 emul=$(cd "$(dirname "$0")/.." && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
-build=$1 out=$2 recorded=$root/bench/results/sm90_132sm/numerics.csv status=0
-for width in 128 64; do
-    work=$out/d$width
+build=$1 out=$2 status=0
+# Width, the end of the variant's name, case, the error that may not be passed but by half a percent and 10^-5, for the order of sums is not the
+# same. All were measured on an H200. The mixed kernels may not be above FlashAttention-3, which has 0.0246 at 4,096 keys and 0.0248 at 16,384.
+bars='128 one N4096-ones 1.9977e-03
+128 one N4096-mean1 3.9052e-03
+128 one N4096-normal 2.5708e-02
+128 one N16384-normal 2.6331e-02
+64 one N4096-ones 0
+64 one N4096-mean1 1.8043e-03
+64 one N4096-normal 1.6742e-03
+64 one N16384-normal 1.6896e-03
+64 one_pmixed N4096-ones 1.8450e-03
+64 one_pmixed N4096-mean1 3.8433e-03
+64 one_pmixed N4096-normal 2.3587e-02
+64 one_pmixed N16384-normal 2.3096e-02'
+bars_of() { echo "$bars" | awk -v w="$1" -v k="$2" '$1 == w && $2 == k { print $3, $4 }'; }
+for kernel in 128:one 64:one 64:one_pmixed; do
+    width=${kernel%:*} kind=${kernel#*:}
+    work=$out/d${width}_$kind
     mkdir -p "$work"
     echo 'batch=1 num_q_heads=1 q_len=64 kv_len=64' >"$work/verify.txt"
-    grep -E "^e4m3-D$width-N(4096-(ones|mean1|normal)|16384-normal):" "$root/bench/shapes/attn_fwd_numerics.txt" |
-        sed 's/ @every//' >"$work/hard.txt"
+    for case in $(bars_of "$width" "$kind" | cut -d' ' -f1); do
+        grep "^e4m3-D$width-$case:" "$root/bench/shapes/attn_fwd_numerics.txt" | sed 's/ @every//'
+    done >"$work/hard.txt"
+    [ "$(wc -l <"$work/hard.txt")" = 4 ] || { echo "attn_fwd_numerics.txt lacks cases of width $width"; exit 1; }
     code=0
     "$emul/emulate.sh" -b "$build" -o "$work" -f attn_fwd -m eager,ahead -l "$work/verify.txt" \
-        "attn_fwd_e4m3_d${width}_full__sm90a_wgmma_*_one" >"$work/emulate.log" 2>&1 || code=$?
+        "attn_fwd_e4m3_d${width}_full__sm90a_wgmma_*_$kind" >"$work/emulate.log" 2>&1 || code=$?
     if [ $code != 0 ]; then
         cat "$work/emulate.log"
         exit $code
@@ -23,14 +41,12 @@ for width in 128 64; do
     GEN_LIBCUDA=$build/lib/libsim_cuda.so SIM_KERNELS=$work/kernels SIM_CC=90 SIM_SMS=2 EMUL_MODE=eager,ahead \
         "$build/libexec/attngen/attngen-bench" numerics --product "$work/emul.fatbin" --families attn_fwd --list "$work/hard.txt" \
         --results "$work/results" >"$work/numerics.log" 2>&1 || { cat "$work/numerics.log"; exit 1; }
-    [ "$(grep -c _wgmma_ "$work/numerics.log")" = "$(wc -l <"$work/hard.txt")" ] || { cat "$work/numerics.log"; exit 1; }
-    for name in $(cut -d: -f1 "$work/hard.txt"); do
-        here=$(cat "$work"/results/*/numerics.csv | awk -F, -v n="$name" '$2 == n { print $3 }')
-        gpu=$(awk -F, -v n="$name" '$2 == n { print $3 }' "$recorded")
-        echo "$name: $here, on a GPU $gpu"
-        # Half a percent and 10^-5: the order of sums is not the same.
-        awk -v a="${here:-none}" -v b="${gpu:-none}" 'BEGIN { exit !(a != "none" && b != "none" && a + 0 <= b * 1.005 + 1e-5) }' ||
-            status=1
-    done
+    [ "$(grep -c "_wgmma_.*_$kind\$" "$work/numerics.log")" = 4 ] || { cat "$work/numerics.log"; exit 1; }
+    bars_of "$width" "$kind" >"$work/bars"
+    while read -r case bar; do
+        here=$(cat "$work"/results/*/numerics.csv | awk -F, -v n="e4m3-D$width-$case" '$2 == n { print $3 }')
+        echo "width $width, $kind, $case: $here, allowed $bar"
+        awk -v a="${here:-none}" -v b="$bar" 'BEGIN { exit !(a != "none" && a + 0 <= b * 1.005 + 1e-5) }' || status=1
+    done <"$work/bars"
 done
 exit $status
