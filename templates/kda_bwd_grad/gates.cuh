@@ -16,9 +16,10 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
     static constexpr int own = 8, pairs = head_dim / 2, parts = L::threads / pairs;
     static_assert(own * parts == rows, "all rows");
     unsigned raw[own][fp32 ? 2 : 1];
+    int thread;
 
-    static __device__ __forceinline__ int part() { return threadIdx.x / pairs; }
-    static __device__ __forceinline__ int column() { return threadIdx.x % pairs * 2; }
+    __device__ __forceinline__ int part() const { return thread / pairs; }
+    __device__ __forceinline__ int column() const { return thread % pairs * 2; }
 
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
     {
@@ -47,13 +48,13 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             return to_float2<T>(raw[i][0]);
     }
 
-    static __device__ __forceinline__ unsigned vector_at(const block_work &b, int vectors, int number)
+    __device__ __forceinline__ unsigned vector_at(const block_work &b, int vectors, int number) const
     {
         return b.base + vectors + number * L::vector + column() * 4;
     }
 
     // What a chunk's last row has besides, in all of its sums: of the state behind it and of its keys.
-    static __device__ __forceinline__ float2 last_row(const block_work &b)
+    __device__ __forceinline__ float2 last_row(const block_work &b) const
     {
         float2 states = make_float2(0.f, 0.f), keys = make_float2(0.f, 0.f);
         const float2 last = ld_shared_v2_f32(vector_at(b, L::last_gate, 0));
@@ -68,7 +69,7 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
     }
 
     // Sums of the part's rows and its later ones; those of all of its rows are left for the earlier parts.
-    static __device__ __forceinline__ void begin(const block_work &b, float2 (&d)[own])
+    __device__ __forceinline__ void begin(const block_work &b, float2 (&d)[own]) const
     {
         float2 sum = make_float2(0.f, 0.f);
 #pragma unroll
@@ -82,7 +83,7 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
     }
 
     // With all later rows', behind a barrier.
-    static __device__ __forceinline__ void finish(const block_work &b, float2 more, float2 (&d)[own])
+    __device__ __forceinline__ void finish(const block_work &b, float2 more, float2 (&d)[own]) const
     {
 #pragma unroll
         for (int i = parts - 1; i; i--)
@@ -138,24 +139,10 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             }
         st_shared_v2_f32(vector_at(b, L::state_sums, part()), sum.x, sum.y);
         log_sum = sum_warp(log_sum);
-        if (threadIdx.x % 32 == 0)
-            st_shared_f32(b.base + L::log_sums + threadIdx.x / 32 * 4, log_sum);
+        if (thread % 32 == 0)
+            st_shared_f32(b.base + L::log_sums + thread / 32 * 4, log_sum);
     }
 };
-
-// All of that, behind a barrier; `last` is last_row().
-template <class T, int head_dim, bool fp32>
-__device__ __forceinline__ void put_gates(const gen_kda_bwd_grad_params &p, const block_work &b, float2 last)
-{
-    using rows_of = gate_rows<T, head_dim, fp32>;
-    rows_of raw;
-    float2 d[rows_of::own];
-    raw.load(p, b);
-    rows_of::begin(b, d);
-    __syncthreads();
-    rows_of::finish(b, last, d);
-    raw.store(p, b, d);
-}
 
 // Where sums over a chunk's rows go.
 template <int head_dim>

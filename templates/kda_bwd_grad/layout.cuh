@@ -81,12 +81,17 @@ struct warp_place {
 };
 
 // What a stage computes anew: between stages registers are for accumulators, and addresses are not worth them.
-__device__ __forceinline__ warp_place place_again()
+__device__ __forceinline__ int thread_again()
 {
     unsigned thread = threadIdx.x;
     opaque(thread);
-    const int warp = uniform(static_cast<int>(thread / 32));
-    return {warp % 4, warp / 4, static_cast<int>(thread % 32)};
+    return static_cast<int>(thread);
+}
+
+__device__ __forceinline__ warp_place place_again()
+{
+    const int thread = thread_again(), warp = uniform(thread / 32);
+    return {warp % 4, warp / 4, thread % 32};
 }
 
 __device__ __forceinline__ block_work again(block_work b)

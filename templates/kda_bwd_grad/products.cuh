@@ -29,13 +29,13 @@ __device__ __forceinline__ const unsigned short *state_of(const gen_kda_bwd_grad
            (static_cast<long long>(number) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
 }
 
-template <int head_dim> __device__ __forceinline__ void load_state(unsigned to, const unsigned short *from)
+template <int head_dim> __device__ __forceinline__ void load_state(unsigned to, const unsigned short *from, int thread)
 {
     using L = layout<head_dim>;
 #pragma unroll
     for (int i = 0; i < head_dim / 64; i++)
         copy_rows<head_dim, L::own>(to + i * L::tile, from ? from + i * 64 * head_dim : nullptr, head_dim,
-                                    threadIdx.x / 32 * L::own, from ? rows : 0);
+                                    thread / 32 * L::own, from ? rows : 0, thread % 32);
 }
 
 // All of a chunk that products take as it is.
@@ -43,18 +43,18 @@ template <int head_dim>
 __device__ __forceinline__ void load_chunk(const gen_kda_bwd_grad_params &p, const block_work &b)
 {
     using L = layout<head_dim>;
-    const int first = threadIdx.x / 32 * L::own, valid = b.chunk.rows;
+    const int thread = thread_again(), first = thread / 32 * L::own, valid = b.chunk.rows;
     const long long heads = p.shape.num_v_heads, row = b.chunk.first * heads + b.head;
     const void *const tiles[] = {p.d_v_new, p.v_new, p.d_o};
 #pragma unroll
     for (int i = 0; i < 3; i++)
         copy_rows<head_dim, L::own>(b.base + L::grads + i * L::tile,
                                     static_cast<const unsigned short *>(tiles[i]) + row * head_dim, heads * head_dim,
-                                    first, valid);
+                                    first, valid, thread % 32);
     copy_rows<rows, L::own>(b.base + L::inverse, static_cast<const unsigned short *>(p.a_kk) + row * rows, heads * rows,
-                            first, valid);
-    load_state<head_dim>(b.base + L::d_state, state_of<head_dim>(p, b, p.d_h));
-    load_state<head_dim>(b.base + L::states, state_of<head_dim>(p, b, p.h));
+                            first, valid, thread % 32);
+    load_state<head_dim>(b.base + L::d_state, state_of<head_dim>(p, b, p.d_h), thread);
+    load_state<head_dim>(b.base + L::states, state_of<head_dim>(p, b, p.h), thread);
     cp_async_commit_group();
 }
 

@@ -21,21 +21,23 @@ template <class T, int head_dim> struct row_inputs {
 
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
     {
-        const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own, last = b.chunk.rows - 1;
+        const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, last = b.chunk.rows - 1;
         const long long token = b.chunk.first, stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
         const int qk = b.qk_head * head_dim + lane * L::channels;
-        const float *const gk = p.gk + token * stride + b.head * head_dim + lane * L::channels;
-        const unsigned short *const q_rows = static_cast<const unsigned short *>(p.q.x) + token * p.q.stride + qk,
-                                    *const k_rows =
-                                        static_cast<const unsigned short *>(p.k.x) + token * p.k.stride + qk;
+        const float *gk = p.gk + token * stride + b.head * head_dim + lane * L::channels;
+        const unsigned short *q_rows = static_cast<const unsigned short *>(p.q.x) + token * p.q.stride + qk,
+                             *k_rows = static_cast<const unsigned short *>(p.k.x) + token * p.k.stride + qk;
+        load_row_floats(gk + min(first / 16 * 16, last) * stride, anchor);
+        const int begin = min(first, last);
+        gk += begin * stride, q_rows += begin * p.q.stride, k_rows += begin * p.k.stride;
 #pragma unroll
         for (int i = 0; i < L::own; i++) {
-            const int row = min(first + i, last);
-            load_row_floats(gk + row * stride, gates[i]);
-            q[i] = load_row<L::channels>(q_rows + row * p.q.stride);
-            k[i] = load_row<L::channels>(k_rows + row * p.k.stride);
+            load_row_floats(gk, gates[i]);
+            q[i] = load_row<L::channels>(q_rows);
+            k[i] = load_row<L::channels>(k_rows);
+            if (first + i < last)
+                gk += stride, q_rows += p.q.stride, k_rows += p.k.stride;
         }
-        load_row_floats(gk + min(first / 16 * 16, last) * stride, anchor);
         beta = 0.f;
         if (lane < L::own && first + lane <= last)
             beta = beta_of(p.beta_form, load_beta(p, b, first + lane));
@@ -65,25 +67,27 @@ __device__ __forceinline__ void normalize_rows(const row_inputs<T, head_dim> &in
     using L = layout<head_dim>;
     constexpr int own = L::own, channels = L::channels;
     const int first = threadIdx.x / 32 * own;
-    float x[2 * own][channels], sum[2 * own];
+    float sum[2 * own];
 #pragma unroll
     for (int i = 0; i < 2 * own; i++) {
-        unpack<T>(i < own ? in.q[i] : in.k[i - own], x[i]);
+        float x[channels];
+        unpack<T>(i < own ? in.q[i] : in.k[i - own], x);
         sum[i] = 0.f;
 #pragma unroll
         for (int c = 0; c < channels; c++)
-            sum[i] = fmaf(x[i][c], x[i][c], sum[i]);
+            sum[i] = fmaf(x[c], x[c], sum[i]);
     }
     reduce_rows<2 * own, 32>(sum); // of number i in lanes from i * 32 / (2 * own) on
-    const float factor = norm ? rsqrt_fast(sum[0] + 1e-6f) : 1.f;
-    y.factor = factor;
+    y.factor = norm ? rsqrt_fast(sum[0] + 1e-6f) : 1.f;
 #pragma unroll
     for (int i = 0; i < 2 * own; i++) {
-        const float mine = __shfl_sync(0xffffffffu, factor, i * (16 / own));
+        const float factor = __shfl_sync(0xffffffffu, y.factor, i * (16 / own));
+        float x[channels];
+        unpack<T>(i < own ? in.q[i] : in.k[i - own], x);
 #pragma unroll
         for (int c = 0; c < channels; c++)
-            x[i][c] *= first + i % own < valid ? mine : 0.f;
-        (i < own ? y.q[i] : y.k[i - own]) = pack<T>(x[i]);
+            x[c] *= first + i % own < valid ? factor : 0.f;
+        (i < own ? y.q[i] : y.k[i - own]) = pack<T>(x);
     }
 }
 

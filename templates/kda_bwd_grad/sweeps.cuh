@@ -61,12 +61,14 @@ template <int distance> __device__ __forceinline__ void add_rows(float (&x)[8], 
     }
 }
 
-// Columns' state share, relative to the block's anchor, and its sums times k- over the block's rows.
+// d is columns' state share, relative to the gates of the chunk's last row. Of it, relative to the block's anchor, sums
+// times k- over the block's rows are left; it itself becomes relative to the last block's anchor.
 template <int head_dim>
 __device__ __forceinline__ void begin_columns(const block_work &b, const warp_place &at, float (&d)[4][4])
 {
     using L = layout<head_dim>;
-    const column_vector anchor(b.base + L::anchors + at.block * L::vector, at), last(b.base + L::last_gate, at);
+    const column_vector anchor(b.base + L::anchors + at.block * L::vector, at), last(b.base + L::last_gate, at),
+        last_anchor(b.base + L::anchors + 3 * L::vector, at);
     const unsigned own = at.right(b.base) + at.block * 2048;
     float sum[8];
 #pragma unroll
@@ -76,13 +78,14 @@ __device__ __forceinline__ void begin_columns(const block_work &b, const warp_pl
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int n = 2 * pair + i;
-            const float move[2] = {exp2_fast(last.x[n].x - anchor.x[n].x), exp2_fast(last.x[n].y - anchor.x[n].y)};
             const float2 upper = to_float2<bf16>(k[2 * i]), lower = to_float2<bf16>(k[2 * i + 1]);
+            sum[2 * n] = exp2_fast(last.x[n].x - anchor.x[n].x) * fmaf(upper.x, d[n][0], lower.x * d[n][2]);
+            sum[2 * n + 1] = exp2_fast(last.x[n].y - anchor.x[n].y) * fmaf(upper.y, d[n][1], lower.y * d[n][3]);
+            const float move[2] = {exp2_fast(last.x[n].x - last_anchor.x[n].x),
+                                   exp2_fast(last.x[n].y - last_anchor.x[n].y)};
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 d[n][e] *= move[e % 2];
-            sum[2 * n] = fmaf(upper.x, d[n][0], lower.x * d[n][2]);
-            sum[2 * n + 1] = fmaf(upper.y, d[n][1], lower.y * d[n][3]);
         }
     }
     add_rows<16>(sum, at.lane);
@@ -92,30 +95,24 @@ __device__ __forceinline__ void begin_columns(const block_work &b, const warp_pl
                   sum[0]);
 }
 
-// d gets the blocks of rows behind and at the warp's own, in descending order, added.
+// d gets the blocks of rows behind and at the warp's own, in descending order, added, and is relative to the block's anchor.
 template <int head_dim>
 __device__ __forceinline__ void sum_columns(const block_work &b, const warp_place &at, float (&d)[4][4])
 {
     using L = layout<head_dim>;
     const unsigned from = at.transposed(b.base), right_from = at.right(b.base);
-    float sum[4][4] = {};
 #pragma unroll 1
     for (int s = 3; s >= at.block; s--) {
         unsigned left[4], right[2][4];
         if (s < 3)
-            column_vector(b.base + L::moves + s * L::vector, at).scale(sum);
+            column_vector(b.base + L::moves + s * L::vector, at).scale(d);
         ldmatrix_x4_trans(left, from + s * 2048 + L::d_qk);
         load_right(right, right_from + s * 2048 + L::q_rows);
-        multiply(sum, left, right);
+        multiply(d, left, right);
         ldmatrix_x4_trans(left, from + s * 2048 + L::d_kk);
         load_right(right, right_from + s * 2048 + L::b_rows);
-        multiply(sum, left, right);
+        multiply(d, left, right);
     }
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            d[n][i] += sum[n][i];
 }
 
 // Rows' sums of keys' share, [0], and of queries', [1]: with the state's, which is relative to the chunk's begin, and those
