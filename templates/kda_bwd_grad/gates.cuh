@@ -10,6 +10,24 @@
 
 namespace kda_grad {
 
+// gate_back(), with what all elements of a head have in common made once.
+template <int form> struct gate_slope {
+    float lower_bound, rate, exponent, factor;
+
+    __device__ __forceinline__ gate_slope(float bound, float a)
+        : lower_bound(bound), rate(a), exponent(log2_e * a), factor(bound * a)
+    {
+    }
+    __device__ __forceinline__ float back(float x, float &dy) const
+    {
+        if constexpr (form != GEN_KDA_GATE_LOWER_BOUND)
+            return gate_back(form, lower_bound, rate, x, dy);
+        const float e = exp2_fast(-fabsf(exponent * x)), s = rcp_fast(1.f + e);
+        dy *= factor * (e * s) * s;
+        return dy * x;
+    }
+};
+
 // `fp32`: of raw gates.
 template <class T, int head_dim, bool fp32> struct gate_rows {
     using L = layout<head_dim>;
@@ -96,46 +114,56 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             d[i].x += more.x, d[i].y += more.y;
     }
 
-    // Through an activation; d's sum over the rows, and what A_log takes of them, are added.
+    // Through an activation, of rows that there are; d's sum over the rows, and what A_log takes of them, are added.
     template <int form>
     __device__ __forceinline__ void activate(const gen_kda_bwd_grad_params &p, const block_work &b, float2 (&d)[own],
                                              float2 &sum, float &log_sum) const
     {
-        const int channel = b.head * head_dim + column(), valid = b.chunk.rows - own * part();
+        const int channel = b.head * head_dim + column();
         const float rate = p.A_log ? exp2_fast(log2_e * ld_global(p.A_log + b.head)) : 1.f;
         float2 bias = make_float2(0.f, 0.f);
-        if (p.dt_bias)
-            bias = make_float2(ld_global(p.dt_bias + channel), ld_global(p.dt_bias + channel + 1));
+        if (p.dt_bias) {
+            const uint2 both = ld_global_v2_u32(p.dt_bias + channel);
+            bias = make_float2(__uint_as_float(both.x), __uint_as_float(both.y));
+        }
+        const gate_slope<form> slope(p.lower_bound, rate);
 #pragma unroll
         for (int i = 0; i < own; i++) {
             const float2 x = gate(i);
-            const float share = gate_back(form, p.lower_bound, rate, x.x + bias.x, d[i].x) +
-                                gate_back(form, p.lower_bound, rate, x.y + bias.y, d[i].y);
-            log_sum += i < valid ? share : 0.f;
-            sum.x += i < valid ? d[i].x : 0.f;
-            sum.y += i < valid ? d[i].y : 0.f;
+            log_sum += slope.back(x.x + bias.x, d[i].x) + slope.back(x.y + bias.y, d[i].y);
+            sum.x += d[i].x;
+            sum.y += d[i].y;
         }
     }
 
     // Stored; sums over the part's rows are left in shared memory.
     __device__ __forceinline__ void store(const gen_kda_bwd_grad_params &p, const block_work &b, float2 (&d)[own]) const
     {
-        const int first = own * part();
-        const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim,
-                        at = (b.chunk.first + first) * stride + b.head * head_dim + column();
+        const int first = own * part(), valid = b.chunk.rows - first;
+        constexpr int size = fp32 ? 4 : 2;
+        const unsigned stride = p.shape.num_v_heads * (head_dim * size); // bytes
+        char *const to = static_cast<char *>(p.d_g) +
+                         (static_cast<long long>(b.chunk.first + first) * p.shape.num_v_heads + b.head) * (head_dim * size) +
+                         column() * size;
         float2 sum = make_float2(0.f, 0.f);
         float log_sum = 0.f;
+        if (b.chunk.rows < rows) // what is beyond adds nothing
+#pragma unroll
+            for (int i = 0; i < own; i++)
+                if (i >= valid)
+                    d[i] = make_float2(0.f, 0.f);
         if (p.gate == GEN_KDA_GATE_LOWER_BOUND)
             activate<GEN_KDA_GATE_LOWER_BOUND>(p, b, d, sum, log_sum);
         else if (p.gate == GEN_KDA_GATE_SOFTPLUS)
             activate<GEN_KDA_GATE_SOFTPLUS>(p, b, d, sum, log_sum);
 #pragma unroll
         for (int i = 0; i < own; i++)
-            if (first + i < b.chunk.rows) {
+            if (i < valid) {
+                char *const row = to + i * static_cast<unsigned long long>(stride);
                 if constexpr (fp32)
-                    st_global_v2_f32(static_cast<float *>(p.d_g) + at + i * stride, d[i].x, d[i].y);
+                    st_global_v2_f32(reinterpret_cast<float *>(row), d[i].x, d[i].y);
                 else
-                    st_global_u32(static_cast<unsigned short *>(p.d_g) + at + i * stride, pack2<T>(d[i].x, d[i].y));
+                    st_global_u32(row, pack2<T>(d[i].x, d[i].y));
             }
         st_shared_v2_f32(vector_at(b, L::state_sums, part()), sum.x, sum.y);
         log_sum = sum_warp(log_sum);

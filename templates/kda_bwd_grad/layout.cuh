@@ -85,7 +85,7 @@ __device__ __forceinline__ int thread_again()
 {
     unsigned thread = threadIdx.x;
     opaque(thread);
-    return static_cast<int>(thread);
+    return static_cast<int>(thread % 1024); // not negative, as the compiler sees then
 }
 
 __device__ __forceinline__ warp_place place_again()
@@ -107,16 +107,6 @@ __device__ __forceinline__ block_work again(block_work b)
 template <int head_dim> __device__ __forceinline__ unsigned floats_at(unsigned base, int row, int octet)
 {
     return base + row * head_dim * 4 + (octet ^ row % 4) * 32;
-}
-
-// Sums of `count` numbers over all lanes, to all lanes.
-template <int count> __device__ __forceinline__ void sum_warp_all(float (&x)[count])
-{
-    reduce_rows<count, 32>(x);
-    const float mine = x[0];
-#pragma unroll
-    for (int i = 0; i < count; i++)
-        x[i] = __shfl_sync(0xffffffffu, mine, i * (32 / count));
 }
 
 // The n-th chunk of a value head.

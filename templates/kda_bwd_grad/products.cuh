@@ -16,45 +16,81 @@ namespace kda_grad {
 
 // ---- loads ----
 
-// The chunk's state in a tensor of them; null: it counts as zeros.
+// The state that begins at `at` in a tensor of them, or zeros.
 template <int head_dim>
-__device__ __forceinline__ const unsigned short *state_of(const gen_kda_bwd_grad_params &p, const block_work &b,
-                                                          const void *states)
-{
-    const int number = kda_chunk_number(p.shape.sequences, b.slot);
-    // Sums of wrong lengths can be negative.
-    if (static_cast<unsigned>(number) >= static_cast<unsigned>(p.num_chunks))
-        return nullptr;
-    return static_cast<const unsigned short *>(states) +
-           (static_cast<long long>(number) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
-}
-
-template <int head_dim> __device__ __forceinline__ void load_state(unsigned to, const unsigned short *from, int thread)
+__device__ __forceinline__ void load_state(unsigned to, const unsigned short *states, long long at, bool there,
+                                           int thread)
 {
     using L = layout<head_dim>;
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < head_dim / 64; i++)
-        copy_rows<head_dim, L::own>(to + i * L::tile, from ? from + i * 64 * head_dim : nullptr, head_dim,
-                                    thread / 32 * L::own, from ? rows : 0, thread % 32);
+        copy_rows<head_dim, L::own>(to + i * L::tile, there ? states + at + i * 64 * head_dim : states, head_dim,
+                                    thread / 32 * L::own, there ? rows : 0, thread % 32);
 }
 
-// All of a chunk that products take as it is.
+// All of a chunk that products take as it is: `full`, where it has all rows and both states, by addresses of which each is
+// one of three and a constant.
+template <int head_dim>
+__device__ __forceinline__ void copy_full_chunk(const gen_kda_bwd_grad_params &p, const block_work &b, int number)
+{
+    using L = layout<head_dim>;
+    constexpr int chunks = head_dim / 8, at_once = 32 / chunks; // of a row; rows, whose next ones have one bit more
+    static_assert(L::own == 2 * at_once, "two copies of each tile");
+    const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, row = first + lane / chunks,
+              heads = p.shape.num_v_heads;
+    const unsigned to[2] = {chunk_at(b.base, row, lane % chunks),
+                            (chunk_at(b.base, row, lane % chunks) ^ at_once * 16) + at_once * 128};
+    const long long token_head = static_cast<long long>(b.chunk.first + row) * heads + b.head;
+    const long long at = token_head * (head_dim * 2) + lane % chunks * 16;
+    const unsigned next = heads * (at_once * head_dim * 2);
+    const char *const tiles[] = {static_cast<const char *>(p.d_v_new) + at, static_cast<const char *>(p.v_new) + at,
+                                 static_cast<const char *>(p.d_o) + at};
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            cp_async_16_or_zero(to[half] + L::grads + i * L::tile, tiles[i] + half * static_cast<long long>(next), true);
+    const long long state = (static_cast<long long>(number) * heads + b.head) * L::state + row * (head_dim * 2) +
+                            lane % chunks * 16;
+    const char *const states[] = {static_cast<const char *>(p.d_h) + state, static_cast<const char *>(p.h) + state};
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int rows_of = 0; rows_of < head_dim; rows_of += rows)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                cp_async_16_or_zero(to[half] + L::d_state + i * L::state + rows_of / rows * L::tile,
+                                    states[i] + (rows_of + half * at_once) * (head_dim * 2), true);
+    copy_rows<rows, L::own>(b.base + L::inverse,
+                            static_cast<const unsigned short *>(p.a_kk) +
+                                (static_cast<long long>(b.chunk.first) * heads + b.head) * rows,
+                            static_cast<long long>(heads) * rows, first, rows, lane);
+}
+
 template <int head_dim>
 __device__ __forceinline__ void load_chunk(const gen_kda_bwd_grad_params &p, const block_work &b)
 {
     using L = layout<head_dim>;
-    const int thread = thread_again(), first = thread / 32 * L::own, valid = b.chunk.rows;
-    const long long heads = p.shape.num_v_heads, row = b.chunk.first * heads + b.head;
-    const void *const tiles[] = {p.d_v_new, p.v_new, p.d_o};
-#pragma unroll
-    for (int i = 0; i < 3; i++)
-        copy_rows<head_dim, L::own>(b.base + L::grads + i * L::tile,
-                                    static_cast<const unsigned short *>(tiles[i]) + row * head_dim, heads * head_dim,
-                                    first, valid, thread % 32);
-    copy_rows<rows, L::own>(b.base + L::inverse, static_cast<const unsigned short *>(p.a_kk) + row * rows, heads * rows,
-                            first, valid, thread % 32);
-    load_state<head_dim>(b.base + L::d_state, state_of<head_dim>(p, b, p.d_h), thread);
-    load_state<head_dim>(b.base + L::states, state_of<head_dim>(p, b, p.h), thread);
+    const int number = kda_chunk_number(p.shape.sequences, b.slot);
+    // Sums of wrong lengths can be negative.
+    const bool has_states = static_cast<unsigned>(number) < static_cast<unsigned>(p.num_chunks);
+    if (b.chunk.rows == rows && has_states) {
+        copy_full_chunk<head_dim>(p, b, number);
+    } else {
+        const int thread = thread_again(), first = thread / 32 * L::own, valid = b.chunk.rows;
+        const long long heads = p.shape.num_v_heads, row = b.chunk.first * heads + b.head;
+#pragma unroll 1
+        for (int i = 0; i < 3; i++)
+            copy_rows<head_dim, L::own>(
+                b.base + L::grads + i * L::tile,
+                static_cast<const unsigned short *>(i == 0 ? p.d_v_new : i == 1 ? p.v_new : p.d_o) + row * head_dim,
+                heads * head_dim, first, valid, thread % 32);
+        copy_rows<rows, L::own>(b.base + L::inverse, static_cast<const unsigned short *>(p.a_kk) + row * rows,
+                                heads * rows, first, valid, thread % 32);
+        const long long state = (number * heads + b.head) * (head_dim * head_dim);
+        load_state<head_dim>(b.base + L::d_state, static_cast<const unsigned short *>(p.d_h), state, has_states, thread);
+        load_state<head_dim>(b.base + L::states, static_cast<const unsigned short *>(p.h), state, has_states, thread);
+    }
     cp_async_commit_group();
 }
 
@@ -101,20 +137,19 @@ __device__ __forceinline__ void times_inverse(const block_work &b, const warp_pl
 {
     using L = layout<head_dim>;
     const unsigned from = at.transposed(b.base), right_from = at.right(b.base);
+#pragma unroll 1
+    for (int s = 3; s >= at.block; s--) {
+        unsigned left[4], right[2][4];
+        ldmatrix_x4_trans(left, from + L::inverse + s * 2048);
+        if (s == at.block)
+            upper_half(left);
 #pragma unroll
-    for (int s = 0; s < 4; s++)
-        if (s >= at.block) {
-            unsigned left[4], right[2][4];
-            ldmatrix_x4_trans(left, from + L::inverse + s * 2048);
-            if (s == at.block)
-                upper_half(left);
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                ldmatrix_x4_trans(right[n], (right_from ^ n * 32) + L::grads + s * 2048);
-                mma_m16n8k16<T>(d[2 * n], left, right[n][0], right[n][1]);
-                mma_m16n8k16<T>(d[2 * n + 1], left, right[n][2], right[n][3]);
-            }
+        for (int n = 0; n < 2; n++) {
+            ldmatrix_x4_trans(right[n], (right_from ^ n * 32) + L::grads + s * 2048);
+            mma_m16n8k16<T>(d[2 * n], left, right[n][0], right[n][1]);
+            mma_m16n8k16<T>(d[2 * n + 1], left, right[n][2], right[n][3]);
         }
+    }
 }
 
 // d_r = A_kk' d_v_new goes to where d_v_new is, and d_v to memory; rows' sums of d_r v begin beta's gradient.
@@ -168,7 +203,7 @@ __device__ __forceinline__ void make_scores(const block_work &b, unsigned left, 
                                             int number)
 {
     using L = layout<head_dim>;
-    const int lane = threadIdx.x % 32;
+    const int lane = thread_again() % 32;
 #pragma unroll 1
     for (; number < 10; number += L::warps) {
         const int r = (number >= 1) + (number >= 3) + (number >= 6), s = number - r * (r + 1) / 2;
@@ -253,7 +288,7 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
     constexpr int cells = head_dim / 64;
     float d[8] = {};
     if constexpr (vk) { // a warp has 64 columns of a part
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp / cells;
+        const int thread = thread_again(), warp = thread / 32, lane = thread % 32, part = warp / cells;
         if (part >= 4)
             return;
 #pragma unroll
@@ -273,7 +308,7 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
             st_shared_v4_f32(to + 16, make_float4(d[4], d[5], d[6], d[7]));
         }
     } else {
-        const int row = threadIdx.x % head_dim, part = threadIdx.x / head_dim;
+        const int thread = thread_again(), row = thread % head_dim, part = thread / head_dim;
         const unsigned at = chunk_at(b.base + row / 64 * L::tile, row % 64, part * (head_dim / 32));
 #pragma unroll
         for (int i = 0; i < head_dim / 32; i++)
@@ -289,7 +324,7 @@ __device__ __forceinline__ void times_states(const gen_kda_bwd_grad_params &p, c
                                              const warp_place &at, float (&columns)[1][4][4], float (&sums)[2][4][4])
 {
     using L = layout<head_dim>;
-    const int warp = threadIdx.x / 32;
+    const int warp = uniform(thread_again() / 32);
     times_state<T, head_dim, vk, 1>(columns, b.base, {L::values}, L::d_state, at);
     sum_states<T, head_dim, vk>(b);
     __syncthreads(); // d_r is there

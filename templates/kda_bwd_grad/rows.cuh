@@ -23,7 +23,8 @@ template <class T, int head_dim> struct row_inputs {
     {
         const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, last = b.chunk.rows - 1;
         const long long token = b.chunk.first, stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
-        const int qk = b.qk_head * head_dim + lane * L::channels;
+        const int qk_head = quotient(b.head, p.shape.group_mul, p.shape.group_shift),
+                  qk = qk_head * head_dim + lane * L::channels;
         const float *gk = p.gk + token * stride + b.head * head_dim + lane * L::channels;
         const unsigned short *q_rows = static_cast<const unsigned short *>(p.q.x) + token * p.q.stride + qk,
                              *k_rows = static_cast<const unsigned short *>(p.k.x) + token * p.k.stride + qk;
@@ -66,7 +67,7 @@ __device__ __forceinline__ void normalize_rows(const row_inputs<T, head_dim> &in
 {
     using L = layout<head_dim>;
     constexpr int own = L::own, channels = L::channels;
-    const int first = threadIdx.x / 32 * own;
+    const int first = thread_again() / 32 * own;
     float sum[2 * own];
 #pragma unroll
     for (int i = 0; i < 2 * own; i++) {
@@ -105,7 +106,7 @@ __device__ __forceinline__ void store_vectors(const block_work &b, const float *
                                               const float (&anchor)[channels])
 {
     using L = layout<head_dim>;
-    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own, block = first / 16;
+    const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, block = first / 16;
     const unsigned to = b.base + L::anchors + lane * channels * 4;
     float x[channels];
     if (first % 16)
@@ -130,7 +131,7 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, 
 {
     using L = layout<head_dim>;
     constexpr int channels = L::channels;
-    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own;
+    const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own;
     const unsigned to = b.base + ((lane_offset<channels>(first / 8 * 8) + first % 8 * 128) ^ first % 8 * 16),
                    gates_to =
                        floats_at<head_dim>(b.base + L::gates, first, lane * channels / 8) + lane * channels % 8 * 4;
@@ -177,54 +178,61 @@ template <int channels> __device__ __forceinline__ void load_lane(unsigned at, f
     }
 }
 
-// Rows of q's or k's gradient, and what P's diagonal adds: it times the other one's row.
+// Rows of q's and k's gradients, and what P's diagonal adds: it times the other one's row.
 template <class T, int head_dim>
 __device__ __forceinline__ void
-load_gradients(const block_work &b, int plane,
-               const lane_row<layout<head_dim>::channels> (&other)[layout<head_dim>::own],
-               float (&d)[layout<head_dim>::own][layout<head_dim>::channels])
+load_gradients(const block_work &b, const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit,
+               float (&q)[layout<head_dim>::own][layout<head_dim>::channels],
+               float (&k)[layout<head_dim>::own][layout<head_dim>::channels])
 {
     using L = layout<head_dim>;
     constexpr int channels = L::channels;
-    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own;
-    const unsigned from = floats_at<head_dim>(b.base + plane, first, lane * channels / 8) + lane * channels % 8 * 4,
-                   diagonal = b.base + L::diagonal + first * 4;
+    const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own;
+    const unsigned from = floats_at<head_dim>(b.base, first, lane * channels / 8) + lane * channels % 8 * 4;
 #pragma unroll
     for (int i = 0; i < L::own; i++) {
-        float x[channels];
-        const float on_diagonal = ld_shared_f32(diagonal + i * 4);
-        load_lane<channels>((from ^ i % 4 * 32) + i * L::vector, d[i]);
-        unpack<T>(other[i], x);
+        float x[channels], y[channels];
+        const float on_diagonal = ld_shared_f32(b.base + L::diagonal + first * 4 + i * 4);
+        load_lane<channels>((from ^ i % 4 * 32) + L::d_q + i * L::vector, q[i]);
+        load_lane<channels>((from ^ i % 4 * 32) + L::d_k + i * L::vector, k[i]);
+        unpack<T>(unit.q[i], x);
+        unpack<T>(unit.k[i], y);
 #pragma unroll
-        for (int c = 0; c < channels; c++)
-            d[i][c] = fmaf(on_diagonal, x[c], d[i][c]);
+        for (int c = 0; c < channels; c++) {
+            q[i][c] = fmaf(on_diagonal, y[c], q[i][c]);
+            k[i][c] = fmaf(on_diagonal, x[c], k[i][c]);
+        }
     }
 }
 
-// Through the norm, whose results are y; `factors`: lanes from there on have them.
+// Through the norm.
 template <class T, int own, int channels>
-__device__ __forceinline__ void through_norm(const lane_row<channels> (&y)[own], float factor, int factors,
-                                             float (&d)[own][channels])
+__device__ __forceinline__ void through_norm(const unit_rows<own, channels> &unit, float (&q)[own][channels],
+                                             float (&k)[own][channels])
 {
-    float along[own];
+    float along[2 * own];
 #pragma unroll
-    for (int i = 0; i < own; i++) {
+    for (int i = 0; i < 2 * own; i++) {
         float x[channels];
-        unpack<T>(y[i], x);
+        unpack<T>(i < own ? unit.q[i] : unit.k[i - own], x);
         along[i] = 0.f;
 #pragma unroll
         for (int c = 0; c < channels; c++)
-            along[i] = fmaf(x[c], d[i][c], along[i]);
+            along[i] = fmaf(x[c], i < own ? q[i][c] : k[i - own][c], along[i]);
     }
-    sum_warp_all(along);
+    reduce_rows<2 * own, 32>(along); // where unit.factor has the row's factor, too
+    const float mine = unit.factor * along[0];
 #pragma unroll
-    for (int i = 0; i < own; i++) {
-        const float mine = __shfl_sync(0xffffffffu, factor, factors + i * (16 / own));
+    for (int i = 0; i < 2 * own; i++) {
+        const float factor = __shfl_sync(0xffffffffu, unit.factor, i * (16 / own)),
+                    less = __shfl_sync(0xffffffffu, mine, i * (16 / own));
         float x[channels];
-        unpack<T>(y[i], x);
+        unpack<T>(i < own ? unit.q[i] : unit.k[i - own], x);
 #pragma unroll
-        for (int c = 0; c < channels; c++)
-            d[i][c] = mine * fmaf(-along[i], x[c], d[i][c]);
+        for (int c = 0; c < channels; c++) {
+            float &d = i < own ? q[i][c] : k[i - own][c];
+            d = fmaf(-less, x[c], factor * d);
+        }
     }
 }
 
@@ -235,18 +243,26 @@ __device__ __forceinline__ void store_gradients(const gen_kda_bwd_grad_params &p
 {
     using L = layout<head_dim>;
     constexpr int channels = L::channels;
-    const int first = threadIdx.x / 32 * L::own;
-    const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim,
-                    to = (b.chunk.first + first) * stride + b.head * head_dim + threadIdx.x % 32 * channels;
+    const int thread = thread_again(), first = thread / 32 * L::own, valid = b.chunk.rows - first;
+    const long long at = (static_cast<long long>(b.chunk.first + first) * p.shape.num_v_heads + b.head) * head_dim +
+                         thread % 32 * channels;
+    const unsigned long long stride = static_cast<unsigned>(p.shape.num_v_heads) * static_cast<unsigned>(head_dim * 2);
+    if (r.d_x) {
+        char *const to = static_cast<char *>(r.d_x) + at * 2;
+#pragma unroll
+        for (int i = 0; i < L::own; i++)
+            if (i < valid)
+                store_row(to + i * stride, pack<T>(d[i]));
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < L::own; i++)
-        if (first + i < b.chunk.rows) {
-            if (r.d_x)
-                store_row(static_cast<unsigned short *>(r.d_x) + to + i * stride, pack<T>(d[i]));
-            else if constexpr (channels == 4)
-                st_global_v4_f32<false>(r.d_heads + to + i * stride, make_float4(d[i][0], d[i][1], d[i][2], d[i][3]));
+        if (i < valid) {
+            float *const to = reinterpret_cast<float *>(reinterpret_cast<char *>(r.d_heads + at) + i * 2 * stride);
+            if constexpr (channels == 4)
+                st_global_v4_f32<false>(to, make_float4(d[i][0], d[i][1], d[i][2], d[i][3]));
             else
-                st_global_v2_f32(r.d_heads + to + i * stride, d[i][0], d[i][1]);
+                st_global_v2_f32(to, d[i][0], d[i][1]);
         }
 }
 
@@ -256,16 +272,12 @@ __device__ __forceinline__ void store_rows(const gen_kda_bwd_grad_params &p, con
                                            const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit)
 {
     using L = layout<head_dim>;
-    const bool norm = p.qk_l2norm && p.q.d_x;
-    float d[L::own][L::channels];
-    load_gradients<T, head_dim>(b, L::d_q, unit.k, d);
-    if (norm)
-        through_norm<T>(unit.q, unit.factor, 0, d);
-    store_gradients<T, head_dim>(p, p.q, b, d);
-    load_gradients<T, head_dim>(b, L::d_k, unit.q, d);
-    if (norm)
-        through_norm<T>(unit.k, unit.factor, 16, d);
-    store_gradients<T, head_dim>(p, p.k, b, d);
+    float q[L::own][L::channels], k[L::own][L::channels];
+    load_gradients<T, head_dim>(b, unit, q, k);
+    if (p.qk_l2norm && p.q.d_x)
+        through_norm<T>(unit, q, k);
+    store_gradients<T, head_dim>(p, p.q, b, q);
+    store_gradients<T, head_dim>(p, p.k, b, k);
 }
 
 // Betas' gradients, of sums that the groups of columns have left.
@@ -273,7 +285,7 @@ template <class T, int head_dim>
 __device__ __forceinline__ void store_betas(const gen_kda_bwd_grad_params &p, const block_work &b)
 {
     using L = layout<head_dim>;
-    const int row = threadIdx.x;
+    const int row = thread_again();
     if (row >= b.chunk.rows)
         return;
     float d = 0.f;
