@@ -34,6 +34,8 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
     static constexpr int own = 8, pairs = head_dim / 2, parts = L::threads / pairs;
     static_assert(own * parts == rows, "all rows");
     unsigned raw[own][fp32 ? 2 : 1];
+    float2 bias;
+    float rate;
     int thread;
 
     __device__ __forceinline__ int part() const { return thread / pairs; }
@@ -45,6 +47,13 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             static_cast<long long>(b.chunk.first + own * part()) * p.g_stride + b.head * head_dim + column();
         const char *const from = static_cast<const char *>(p.g) + at * (fp32 ? 4 : 2);
         const bool here = p.gate != GEN_KDA_GATE_GIVEN;
+        rate = 1.f, bias = make_float2(0.f, 0.f);
+        if (here && p.A_log)
+            rate = exp2_fast(log2_e * ld_global(p.A_log + b.head));
+        if (here && p.dt_bias) {
+            const uint2 both = ld_global_v2_u32(p.dt_bias + b.head * head_dim + column());
+            bias = make_float2(__uint_as_float(both.x), __uint_as_float(both.y));
+        }
 #pragma unroll
         for (int i = 0; i < own; i++) {
             const bool valid = here && own * part() + i < b.chunk.rows;
@@ -116,16 +125,9 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
 
     // Through an activation, of rows that there are; d's sum over the rows, and what A_log takes of them, are added.
     template <int form>
-    __device__ __forceinline__ void activate(const gen_kda_bwd_grad_params &p, const block_work &b, float2 (&d)[own],
-                                             float2 &sum, float &log_sum) const
+    __device__ __forceinline__ void activate(const gen_kda_bwd_grad_params &p, float2 (&d)[own], float2 &sum,
+                                             float &log_sum) const
     {
-        const int channel = b.head * head_dim + column();
-        const float rate = p.A_log ? exp2_fast(log2_e * ld_global(p.A_log + b.head)) : 1.f;
-        float2 bias = make_float2(0.f, 0.f);
-        if (p.dt_bias) {
-            const uint2 both = ld_global_v2_u32(p.dt_bias + channel);
-            bias = make_float2(__uint_as_float(both.x), __uint_as_float(both.y));
-        }
         const gate_slope<form> slope(p.lower_bound, rate);
 #pragma unroll
         for (int i = 0; i < own; i++) {
@@ -153,9 +155,9 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
                 if (i >= valid)
                     d[i] = make_float2(0.f, 0.f);
         if (p.gate == GEN_KDA_GATE_LOWER_BOUND)
-            activate<GEN_KDA_GATE_LOWER_BOUND>(p, b, d, sum, log_sum);
+            activate<GEN_KDA_GATE_LOWER_BOUND>(p, d, sum, log_sum);
         else if (p.gate == GEN_KDA_GATE_SOFTPLUS)
-            activate<GEN_KDA_GATE_SOFTPLUS>(p, b, d, sum, log_sum);
+            activate<GEN_KDA_GATE_SOFTPLUS>(p, d, sum, log_sum);
 #pragma unroll
         for (int i = 0; i < own; i++)
             if (i < valid) {

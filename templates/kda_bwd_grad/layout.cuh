@@ -41,7 +41,8 @@ template <int head_dim> struct layout {
     static constexpr int key_sums = state_sums + 4 * vector; // of k d_k, of each block of 16 rows
     // Of rows.
     static constexpr int betas = key_sums + 4 * vector;
-    static constexpr int diagonal = betas + rows * 4;              // of P
+    static constexpr int raw_betas = betas + rows * 4;
+    static constexpr int diagonal = raw_betas + rows * 4;          // of P
     static constexpr int beta_sums = diagonal + rows * 4;          // of each group of columns
     static constexpr int log_sums = beta_sums + groups * rows * 4; // of each warp
     static constexpr int end = log_sums + 64;

@@ -9,8 +9,10 @@
 #include "lib/half.cuh"
 #include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh" // fence_proxy_async
 #include "lib/ptx/mma.cuh"
 #include "lib/ptx/sync.cuh"
+#include "lib/ptx/wgmma.cuh"
 
 namespace kda_grad {
 
@@ -235,26 +237,19 @@ __device__ __forceinline__ void make_scores(const block_work &b, unsigned left, 
 
 // ---- states ----
 
-// d = left state', of `count` left operands: the warp's 16 rows, and its columns of K.
-template <class T, int head_dim, bool vk, int count>
+// d = left state', of `count` left operands: the warp's 16 rows, and its columns of K. The state is V x K.
+template <class T, int head_dim, int count>
 __device__ __forceinline__ void times_state(float (&d)[count][4][4], unsigned base, const int (&left)[count], int state,
                                             const warp_place &at)
 {
     using L = layout<head_dim>;
-    const unsigned left_at = at.left(base);
-    // Rows of V (vk), or of K.
-    const unsigned right_at = vk ? at.right(base)
-                                 : swizzled<128>(base + at.group / 2 * L::tile,
-                                                 at.group % 2 * 32 + at.lane / 16 * 8 + at.lane % 8, at.lane / 8 % 2);
+    const unsigned left_at = at.left(base), right_at = at.right(base);
 #pragma unroll
     for (int k = 0; k < head_dim / 16; k++) {
         unsigned right[2][4];
 #pragma unroll
         for (int n = 0; n < 2; n++)
-            if constexpr (vk) // matrices in the other form's order
-                ldmatrix_x4_trans(right[n], (right_at ^ n * 32) + state + k / 4 * L::tile + k % 4 * 2048);
-            else
-                ldmatrix_x4(right[n], (right_at ^ k % 4 * 32) + state + k / 4 * cell + n * 2048);
+            ldmatrix_x4_trans(right[n], (right_at ^ n * 32) + state + k / 4 * L::tile + k % 4 * 2048);
 #pragma unroll
         for (int i = 0; i < count; i++) {
             unsigned x[4];
@@ -264,6 +259,14 @@ __device__ __forceinline__ void times_state(float (&d)[count][4][4], unsigned ba
                 mma_m16n8k16<T>(d[i][n], x, right[n / 2][n % 2 * 2], right[n / 2][n % 2 * 2 + 1]);
         }
     }
+}
+
+// An accumulator of wgmma that is done.
+__device__ __forceinline__ void fence_sums(float (&d)[4][4])
+{
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        wgmma_fence_registers(d[n]);
 }
 
 // Products of 8 elements of both states.
@@ -318,19 +321,67 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
     }
 }
 
-// Products with both states, which begin the sums of columns, [0], and of rows: of d_k's share that has beta, and of d_q.
-template <class T, int head_dim, bool vk>
-__device__ __forceinline__ void times_states(const gen_kda_bwd_grad_params &p, const block_work &b,
-                                             const warp_place &at, float (&columns)[1][4][4], float (&sums)[2][4][4])
+// Both states' products begin the sums of columns, [0], and of rows: of d_k's share that has beta, and of d_q. Between them
+// come all other products of the chunk's tiles.
+//
+// Where states are V x K, by mma.sync.
+template <class T, int head_dim>
+__device__ __forceinline__ void multiply_tiles_vk(const gen_kda_bwd_grad_params &p, block_work b, const value_pairs &v,
+                                                  float (&columns)[1][4][4], float (&sums)[2][4][4])
 {
     using L = layout<head_dim>;
-    const int warp = uniform(thread_again() / 32);
-    times_state<T, head_dim, vk, 1>(columns, b.base, {L::values}, L::d_state, at);
-    sum_states<T, head_dim, vk>(b);
+    warp_place at = place_again();
+    make_values<T, head_dim>(p, b, at, v);
+    b = again(b), at = place_again();
+    times_state<T, head_dim, 1>(columns, b.base, {L::values}, L::d_state, at);
+    sum_states<T, head_dim, true>(b);
     __syncthreads(); // d_r is there
+    const int warp = 4 * at.group + at.block;
     make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp);
     make_scores<T, head_dim, false>(b, L::grads, L::values, -1.f, L::warps - 1 - warp);
-    times_state<T, head_dim, vk, 2>(sums, b.base, {L::grads, L::outputs}, L::states, at);
+    times_state<T, head_dim, 2>(sums, b.base, {L::grads, L::outputs}, L::states, at);
+}
+
+// The warp group's 32 columns of K of left state', begun.
+template <class T, int head_dim>
+__device__ __forceinline__ void begin_product(float (&d)[4][4], unsigned base, int left, int state, int group)
+{
+    using L = layout<head_dim>;
+    const unsigned long long x = wgmma_descriptor(base + left, 0, 1024),
+                             y = wgmma_descriptor(base + state + group / 2 * L::tile + group % 2 * 4096, 0, 1024);
+#pragma unroll
+    for (int k = 0; k < head_dim / 16; k++) {
+        const int step = (k / 4 * cell + k % 4 * 32) >> 4;
+        wgmma_n32<T>(d, x + step, y + step, k > 0);
+    }
+    wgmma_commit_group();
+}
+
+// Where they are K x V, by wgmma, while the others are made.
+template <class T, int head_dim>
+__device__ __forceinline__ void multiply_tiles(const gen_kda_bwd_grad_params &p, block_work b, const value_pairs &v,
+                                               float (&columns)[4][4], float (&sums)[2][4][4])
+{
+    using L = layout<head_dim>;
+    warp_place at = place_again();
+    wgmma_fence();
+    begin_product<T, head_dim>(columns, b.base, L::values, L::d_state, at.group);
+    begin_product<T, head_dim>(sums[1], b.base, L::outputs, L::states, at.group);
+    make_values<T, head_dim>(p, b, at, v);
+    fence_proxy_async(); // d_r is a left operand
+    b = again(b);
+    sum_states<T, head_dim, false>(b);
+    __syncthreads(); // it is there
+    b = again(b), at = place_again();
+    wgmma_fence();
+    begin_product<T, head_dim>(sums[0], b.base, L::grads, L::states, at.group);
+    const int warp = 4 * at.group + at.block;
+    make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp);
+    make_scores<T, head_dim, false>(b, L::grads, L::values, -1.f, L::warps - 1 - warp);
+    wgmma_wait_group<0>();
+    fence_sums(columns);
+    fence_sums(sums[0]);
+    fence_sums(sums[1]);
 }
 
 } // namespace kda_grad

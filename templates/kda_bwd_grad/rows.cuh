@@ -17,7 +17,7 @@ template <class T, int head_dim> struct row_inputs {
     using L = layout<head_dim>;
     lane_row<L::channels> q[L::own], k[L::own];
     float gates[L::own][L::channels], anchor[L::channels];
-    float beta; // of row i in lane i, 0 beyond the chunk's
+    float raw_beta, beta; // of row i in lane i, 0 beyond the chunk's
 
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
     {
@@ -39,9 +39,11 @@ template <class T, int head_dim> struct row_inputs {
             if (first + i < last)
                 gk += stride, q_rows += p.q.stride, k_rows += p.k.stride;
         }
-        beta = 0.f;
-        if (lane < L::own && first + lane <= last)
-            beta = beta_of(p.beta_form, load_beta(p, b, first + lane));
+        raw_beta = beta = 0.f;
+        if (lane < L::own && first + lane <= last) {
+            raw_beta = load_beta(p, b, first + lane);
+            beta = beta_of(p.beta_form, raw_beta);
+        }
     }
 
     // Raw.
@@ -141,8 +143,10 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, 
     for (int c = 0; c < channels; c++)
         anchor[c] = in.anchor[c] - half_bound;
     store_vectors<head_dim>(b, p.gk + b.chunk.first * stride + b.head * head_dim + lane * channels, stride, anchor);
-    if (lane < L::own)
+    if (lane < L::own) {
         st_shared_f32(b.base + L::betas + (first + lane) * 4, in.beta);
+        st_shared_f32(b.base + L::raw_betas + (first + lane) * 4, in.raw_beta);
+    }
 #pragma unroll
     for (int i = 0; i < L::own; i++) {
         const float beta = __shfl_sync(0xffffffffu, in.beta, i);
@@ -292,7 +296,7 @@ __device__ __forceinline__ void store_betas(const gen_kda_bwd_grad_params &p, co
 #pragma unroll
     for (int i = 0; i < L::groups; i++)
         d += ld_shared_f32(b.base + L::beta_sums + (i * rows + row) * 4);
-    d = beta_back(p.beta_form, row_inputs<T, head_dim>::load_beta(p, b, row), d);
+    d = beta_back(p.beta_form, ld_shared_f32(b.base + L::raw_betas + row * 4), d);
     const long long to = static_cast<long long>(b.chunk.first + row) * p.shape.num_v_heads + b.head;
     if (p.beta_fp32)
         static_cast<float *>(p.d_beta)[to] = d;
