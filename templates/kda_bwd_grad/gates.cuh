@@ -92,7 +92,7 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             states.x += x.x, states.y += x.y;
             keys.x += y.x, keys.y += y.y;
         }
-        return make_float2(fmaf(exp2_fast(last.x), states.x, keys.x), fmaf(exp2_fast(last.y), states.y, keys.y));
+        return make_float2(fmaf(last.x, states.x, keys.x), fmaf(last.y, states.y, keys.y));
     }
 
     // Sums of the part's rows and its later ones; those of all of its rows are left for the earlier parts.
@@ -167,7 +167,7 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
                 else
                     st_global_u32(row, pack2<T>(d[i].x, d[i].y));
             }
-        st_shared_v2_f32(vector_at(b, L::state_sums, part()), sum.x, sum.y);
+        st_shared_v2_f32(vector_at(b, L::gate_sums, part()), sum.x, sum.y);
         log_sum = sum_warp(log_sum);
         if (thread % 32 == 0)
             st_shared_f32(b.base + L::log_sums + thread / 32 * 4, log_sum);
@@ -192,7 +192,7 @@ __device__ __forceinline__ void store_partials(const gen_kda_bwd_grad_params &p,
     if (i < head_dim)
 #pragma unroll
         for (int part = 0; part < 8; part++)
-            sum += ld_shared_f32(b.base + L::state_sums + part * L::vector + i * 4);
+            sum += ld_shared_f32(b.base + L::gate_sums + part * L::vector + i * 4);
     else if (i == head_dim)
 #pragma unroll
         for (int w = 0; w < L::warps; w++)

@@ -102,7 +102,7 @@ template <int channels> __device__ __forceinline__ void store_lane(unsigned to, 
         st_shared_u32(to, x.word[0]);
 }
 
-// Vectors that a chunk's 16 rows share: their anchor, and what takes a sum there from the anchor before.
+// Vectors that a chunk's 16 rows share: their anchor, and what takes a sum there from the anchor before and from the last row.
 template <int head_dim, int channels>
 __device__ __forceinline__ void store_vectors(const block_work &b, const float *gk, long long stride,
                                               const float (&anchor)[channels])
@@ -110,18 +110,24 @@ __device__ __forceinline__ void store_vectors(const block_work &b, const float *
     using L = layout<head_dim>;
     const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, block = first / 16;
     const unsigned to = b.base + L::anchors + lane * channels * 4;
-    float x[channels];
+    float before[channels], last[channels];
     if (first % 16)
         return;
-    load_row_floats(gk + (block ? min(16 * block - 16, b.chunk.rows - 1) : b.chunk.rows - 1) * stride, x);
+    load_row_floats(gk + max(min(16 * block - 16, b.chunk.rows - 1), 0) * stride, before);
+    load_row_floats(gk + (b.chunk.rows - 1) * stride, last);
 #pragma unroll
     for (int c = 0; c < channels; c++) {
-        st_shared_f32(to + block * L::vector + c * 4, anchor[c]);
-        if (block)
-            st_shared_f32(to + (L::moves - L::anchors) + (block - 1) * L::vector + c * 4,
-                          exp2_fast(anchor[c] - (x[c] - half_bound)));
-        else
-            st_shared_f32(to + (L::last_gate - L::anchors) + c * 4, x[c]);
+        const unsigned column = to + c * 4;
+        st_shared_f32(column + block * L::vector, anchor[c]);
+        st_shared_f32(column + (block == 3 ? L::last_move : L::key_sums + block * L::vector) - L::anchors,
+                      exp2_fast(last[c] - anchor[c]));
+        if (block) {
+            st_shared_f32(column + (L::moves - L::anchors) + (block - 1) * L::vector,
+                          exp2_fast(anchor[c] - (before[c] - half_bound)));
+        } else {
+            st_shared_f32(column + (L::last_gate - L::anchors), exp2_fast(last[c]));
+            st_shared_f32(column + (L::first_move - L::anchors), exp2_fast(anchor[c]));
+        }
     }
 }
 
