@@ -59,8 +59,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     for name, default in (("tokens", 1024), ("heads", 8), ("v-heads", 8), ("dim", 128)):
         parser.add_argument("--" + name, type=int, default=default)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of inputs, comma-separated")
     options = parser.parse_args()
-    print(json.dumps({kind: errors(draw(options, **what)) for kind, what in KINDS.items()}))
+    print(json.dumps({kind: errors(draw(options, **KINDS[kind])) for kind in options.kinds.split(",")}))
 
 
 if __name__ == "__main__":

@@ -108,6 +108,8 @@ if __name__ == "__main__":
     parser.add_argument("attention", choices=ATTENTIONS)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--dim", type=int, default=64)
+    for name, default in (("dim", 64), ("heads", 2), ("v-heads", 4)):
+        parser.add_argument("--" + name, type=int, default=default)
     options = parser.parse_args()
-    print(json.dumps(losses(ATTENTIONS[options.attention], options.steps, options.device, dim=options.dim)))
+    print(json.dumps(losses(ATTENTIONS[options.attention], options.steps, options.device, dim=options.dim,
+                            heads=options.heads, v_heads=options.v_heads)))

@@ -194,29 +194,38 @@ __device__ __forceinline__ void unit_row(const lane_row<S::channels> &row, float
         x[c] *= factor;
 }
 
-// The warp's rows of what is stored: at the first of them, and from one to the next.
-template <class S> struct row_places {
-    unsigned short *qg, *kg, *q, *k; // q, k: null where nobody wants them
-    long long stride, qk_stride;
+// q and k normalized, for the stages that take them so: of a group the first head stores them.
+template <class S> __device__ __forceinline__ bool units_wanted(const gen_kda_bwd_params &p, const block_work &b)
+{
+    return (p.q.to || p.k.to) &&
+           (b.head == 0 || quotient(b.head - 1, p.shape.group_mul, p.shape.group_shift) < b.qk_head);
+}
 
-    __device__ __forceinline__ row_places(const gen_kda_bwd_params &p, const block_work &b)
-    {
-        const int lane = threadIdx.x % 32;
-        const long long token = b.chunk.first + threadIdx.x / 32 * S::own;
-        stride = static_cast<long long>(p.shape.num_v_heads) * S::head_dim;
-        qk_stride = static_cast<long long>(p.shape.num_qk_heads) * S::head_dim;
-        const long long at = token * stride + b.head * S::head_dim + lane * S::channels;
-        const long long qk = token * qk_stride + b.qk_head * S::head_dim + lane * S::channels;
-        const bool first = // of its group
-            b.head == 0 || quotient(b.head - 1, p.shape.group_mul, p.shape.group_shift) < b.qk_head;
-        qg = static_cast<unsigned short *>(p.qg) + at;
-        kg = static_cast<unsigned short *>(p.kg) + at;
-        q = first && p.q.to ? static_cast<unsigned short *>(p.q.to) + qk : nullptr;
-        k = first && p.k.to ? static_cast<unsigned short *>(p.k.to) + qk : nullptr;
+template <class S>
+__device__ __forceinline__ void store_unit(const gen_kda_bwd_params &p, const block_work &b, void *tensor, int row,
+                                           const float (&x)[S::channels])
+{
+    const long long at = (static_cast<long long>(b.chunk.first + row) * p.shape.num_qk_heads + b.qk_head) * S::head_dim +
+                         threadIdx.x % 32 * S::channels;
+    if (tensor)
+        store_row(static_cast<unsigned short *>(tensor) + at, pack<typename S::element>(x));
+}
+
+// All of the warp's.
+template <class S> __device__ __forceinline__ void store_units(const gen_kda_bwd_params &p, const block_work &b)
+{
+    const int first = threadIdx.x / 32 * S::own;
+#pragma unroll 1
+    for (int row = first; row < min(first + S::own, b.chunk.rows); row++) {
+        const float2 norm = ld_shared_v2_f32(b.base + S::norms + row * 8);
+        const unsigned offset = lane_offset<S::channels>(first);
+        float x[S::channels];
+        unit_row<S>(load_tile_row<S::channels>(b.base + S::q_rows, offset, row - first), norm.x, x);
+        store_unit<S>(p, b, p.q.to, row, x);
+        unit_row<S>(load_tile_row<S::channels>(b.base + S::k_rows, offset, row - first), norm.y, x);
+        store_unit<S>(p, b, p.k.to, row, x);
     }
-
-    __device__ __forceinline__ void next() { qg += stride, kg += stride; }
-};
+}
 
 // Operands of the scores to shared memory, over q and k as they came; q, k, qg and kg are done; what w is made of stays in kb.
 template <class S>
@@ -226,8 +235,13 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_params &p, const
     using element = typename S::element;
     const int first = threadIdx.x / 32 * S::own;
     const unsigned offset = lane_offset<S::channels>(first);
-    row_places<S> to(p, b);
-    const bool wanted = to.q || to.k;
+    const bool wanted = units_wanted<S>(p, b);
+    if (S::safe && wanted) // seldom, for kda_bwd_grad takes q and k as they are
+        store_units<S>(p, b);
+    const int heads = p.shape.num_v_heads;
+    const long long at =
+        (static_cast<long long>(b.chunk.first + first) * heads + b.head) * S::head_dim + threadIdx.x % 32 * S::channels;
+    unsigned short *qg = static_cast<unsigned short *>(p.qg) + at, *kg = static_cast<unsigned short *>(p.kg) + at;
     float before[S::channels], behind[S::channels];
 #pragma unroll
     for (int c = 0; c < S::channels; c++) {
@@ -235,17 +249,15 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_params &p, const
         behind[c] = exp2_fast(s.behind[c]);
     }
 #pragma unroll
-    for (int i = 0; i < S::own; i++, to.next()) {
+    for (int i = 0; i < S::own; i++, qg += heads * S::head_dim, kg += heads * S::head_dim) {
         const float2 norm = ld_shared_v2_f32(b.base + S::norms + (first + i) * 8);
         const bool exists = first + i < b.chunk.rows;
         float q[S::channels], k[S::channels], x[S::channels];
         unit_row<S>(load_tile_row<S::channels>(b.base + S::q_rows, offset, i), norm.x, q);
         unit_row<S>(load_tile_row<S::channels>(b.base + S::k_rows, offset, i), norm.y, k);
-        if (wanted && exists) {
-            if (to.q)
-                store_row(to.q + i * to.qk_stride, pack<element>(q));
-            if (to.k)
-                store_row(to.k + i * to.qk_stride, pack<element>(k));
+        if (!S::safe && wanted && exists) {
+            store_unit<S>(p, b, p.q.to, first + i, q);
+            store_unit<S>(p, b, p.k.to, first + i, k);
         }
 #pragma unroll
         for (int c = 0; c < S::channels; c++) {
@@ -266,8 +278,8 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_params &p, const
         }
         kb[i] = pack<element>(k);
         if (exists) {
-            store_row(to.qg, pack<element>(q));
-            store_row(to.kg, pack<element>(x));
+            store_row(qg, pack<element>(q));
+            store_row(kg, pack<element>(x));
         }
     }
 }
