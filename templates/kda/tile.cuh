@@ -161,11 +161,10 @@ __device__ __forceinline__ lane_row<channels> load_tile_row(unsigned base, unsig
 // `count` rows of a matrix whose rows are `stride` elements apart, from tile row `first` on, by one warp; zeros for rows
 // from `valid` on. `columns`: a row's elements.
 template <int columns, int count>
-__device__ __forceinline__ void copy_rows(unsigned to, const void *from, long long stride, int first, int valid,
-                                          int lane = threadIdx.x % 32)
+__device__ __forceinline__ void copy_rows(unsigned to, const void *from, long long stride, int first, int valid)
 {
     constexpr int chunks = columns / 8, at_once = 32 / chunks; // of a row; rows
-    const int row = first + lane / chunks;
+    const int lane = threadIdx.x % 32, row = first + lane / chunks;
     const unsigned short *x = static_cast<const unsigned short *>(from) + row * stride + lane % chunks * 8;
 #pragma unroll
     for (int i = 0; i < count; i += at_once, x += at_once * stride)

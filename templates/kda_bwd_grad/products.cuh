@@ -12,7 +12,7 @@
 #include "lib/ptx/mbarrier.cuh" // fence_proxy_async
 #include "lib/ptx/mma.cuh"
 #include "lib/ptx/sync.cuh"
-#include "lib/ptx/wgmma.cuh"
+#include "lib/ptx/wgmma_n32.cuh"
 
 namespace kda_grad {
 
@@ -21,13 +21,13 @@ namespace kda_grad {
 // The state that begins at `at` in a tensor of them, or zeros.
 template <int head_dim>
 __device__ __forceinline__ void load_state(unsigned to, const unsigned short *states, long long at, bool there,
-                                           int thread)
+                                           int first)
 {
     using L = layout<head_dim>;
 #pragma unroll 1
     for (int i = 0; i < head_dim / 64; i++)
         copy_rows<head_dim, L::own>(to + i * L::tile, there ? states + at + i * 64 * head_dim : states, head_dim,
-                                    thread / 32 * L::own, there ? rows : 0, thread % 32);
+                                    first, there ? rows : 0);
 }
 
 // All of a chunk that products take as it is: `full`, where it has all rows and both states, by addresses of which each is
@@ -63,10 +63,14 @@ __device__ __forceinline__ void copy_full_chunk(const gen_kda_bwd_grad_params &p
             for (int half = 0; half < 2; half++)
                 cp_async_16_or_zero(to[half] + L::d_state + i * L::state + rows_of / rows * L::tile,
                                     states[i] + (rows_of + half * at_once) * (head_dim * 2), true);
-    copy_rows<rows, L::own>(b.base + L::inverse,
-                            static_cast<const unsigned short *>(p.a_kk) +
-                                (static_cast<long long>(b.chunk.first) * heads + b.head) * rows,
-                            static_cast<long long>(heads) * rows, first, rows, lane);
+    // Of A_kk, rows of 128 bytes.
+    const int inverse_row = first + lane / 8;
+    const long long inverse = (static_cast<long long>(b.chunk.first + inverse_row) * heads + b.head) * 128 + lane % 8 * 16;
+    const char *const a_kk = static_cast<const char *>(p.a_kk) + inverse;
+    const unsigned inverse_to = chunk_at(b.base + L::inverse, inverse_row, lane % 8);
+    cp_async_16_or_zero(inverse_to, a_kk, true);
+    if constexpr (L::own == 8)
+        cp_async_16_or_zero((inverse_to ^ 64) + 512, a_kk + heads * static_cast<long long>(512), true);
 }
 
 template <int head_dim>
@@ -79,19 +83,19 @@ __device__ __forceinline__ void load_chunk(const gen_kda_bwd_grad_params &p, con
     if (b.chunk.rows == rows && has_states) {
         copy_full_chunk<head_dim>(p, b, number);
     } else {
-        const int thread = thread_again(), first = thread / 32 * L::own, valid = b.chunk.rows;
+        const int first = thread_again() / 32 * L::own, valid = b.chunk.rows;
         const long long heads = p.shape.num_v_heads, row = b.chunk.first * heads + b.head;
 #pragma unroll 1
         for (int i = 0; i < 3; i++)
             copy_rows<head_dim, L::own>(
                 b.base + L::grads + i * L::tile,
                 static_cast<const unsigned short *>(i == 0 ? p.d_v_new : i == 1 ? p.v_new : p.d_o) + row * head_dim,
-                heads * head_dim, first, valid, thread % 32);
+                heads * head_dim, first, valid);
         copy_rows<rows, L::own>(b.base + L::inverse, static_cast<const unsigned short *>(p.a_kk) + row * rows,
-                                heads * rows, first, valid, thread % 32);
+                                heads * rows, first, valid);
         const long long state = (number * heads + b.head) * (head_dim * head_dim);
-        load_state<head_dim>(b.base + L::d_state, static_cast<const unsigned short *>(p.d_h), state, has_states, thread);
-        load_state<head_dim>(b.base + L::states, static_cast<const unsigned short *>(p.h), state, has_states, thread);
+        load_state<head_dim>(b.base + L::d_state, static_cast<const unsigned short *>(p.d_h), state, has_states, first);
+        load_state<head_dim>(b.base + L::states, static_cast<const unsigned short *>(p.h), state, has_states, first);
     }
     cp_async_commit_group();
 }
@@ -261,14 +265,6 @@ __device__ __forceinline__ void times_state(float (&d)[count][4][4], unsigned ba
     }
 }
 
-// An accumulator of wgmma that is done.
-__device__ __forceinline__ void fence_sums(float (&d)[4][4])
-{
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        wgmma_fence_registers(d[n]);
-}
-
 // Products of 8 elements of both states.
 template <class T, int head_dim> __device__ __forceinline__ void multiply_states(unsigned at, float (&d)[8])
 {
@@ -379,9 +375,9 @@ __device__ __forceinline__ void multiply_tiles(const gen_kda_bwd_grad_params &p,
     make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp);
     make_scores<T, head_dim, false>(b, L::grads, L::values, -1.f, L::warps - 1 - warp);
     wgmma_wait_group<0>();
-    fence_sums(columns);
-    fence_sums(sums[0]);
-    fence_sums(sums[1]);
+    wgmma_fence_n32(columns);
+    wgmma_fence_n32(sums[0]);
+    wgmma_fence_n32(sums[1]);
 }
 
 } // namespace kda_grad

@@ -68,7 +68,6 @@ template <int registers> __device__ __forceinline__ void setmaxnreg_dec()
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-#define WGMMA_D32 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
 #define WGMMA_D64 "{" WGMMA_REGISTERS_64 "}"
 #define WGMMA_D128 "{" WGMMA_REGISTERS_128 "}"
 #define WGMMA_D256 "{" WGMMA_REGISTERS_256 "}"
@@ -77,30 +76,11 @@ template <int registers> __device__ __forceinline__ void setmaxnreg_dec()
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
         "+f"(d[i + 7])
 #define WGMMA_OUT32(i) WGMMA_OUT8(i), WGMMA_OUT8(i + 8), WGMMA_OUT8(i + 16), WGMMA_OUT8(i + 24)
-#define WGMMA_OUT4(x) "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
 #define WGMMA_OUT64 WGMMA_OUT32(0)
 #define WGMMA_OUT128 WGMMA_OUT32(0), WGMMA_OUT32(32)
 #define WGMMA_OUT256 WGMMA_OUT128, WGMMA_OUT32(64), WGMMA_OUT32(96)
 
 // ---- products of T, which the macros take by PTX's name ----
-
-// d (+)= a b, 64 x 32, d[i / 4][i % 4] in the place of d[i]: a and b K-major in shared memory.
-template <class T>
-__device__ __forceinline__ void wgmma_n32(float (&d)[4][4], unsigned long long a, unsigned long long b, bool accumulate)
-{
-#define WGMMA_PRODUCT(type)                                                                         \
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %18, 0;\n\t"                                 \
-                 "wgmma.mma_async.sync.aligned.m64n32k16.f32." #type "." #type " " WGMMA_D32        \
-                 ", %16, %17, p, 1, 1, 0, 0;\n\t}"                                                  \
-                 : WGMMA_OUT4(d[0]), WGMMA_OUT4(d[1]), WGMMA_OUT4(d[2]), WGMMA_OUT4(d[3])           \
-                 : "l"(a), "l"(b), "r"(accumulate ? 1 : 0)                                          \
-                 : "memory")
-    if constexpr (T::is_bf16)
-        WGMMA_PRODUCT(bf16);
-    else
-        WGMMA_PRODUCT(f16);
-#undef WGMMA_PRODUCT
-}
 
 // d (+)= a b, 64 x 64: a and b K-major in shared memory.
 template <class T>
