@@ -125,4 +125,21 @@ __device__ __forceinline__ block_work tile_at(const gen_kda_stage_shape &s, unsi
     return b;
 }
 
+// Whether the chunk's head is the first, or the last, of those that a block takes in turn.
+__device__ __forceinline__ bool first_of_unit(const gen_kda_bwd_grad_params &p, const block_work &b)
+{
+    return p.unit == 1 || b.head == quotient(b.head, p.shape.group_mul, p.shape.group_shift) * p.unit;
+}
+
+__device__ __forceinline__ bool last_of_unit(const gen_kda_bwd_grad_params &p, const block_work &b)
+{
+    return p.unit == 1 || b.head + 1 == (quotient(b.head, p.shape.group_mul, p.shape.group_shift) + 1) * p.unit;
+}
+
+// What a block does behind a tile: the unit's next one, or the first of another unit.
+__device__ __forceinline__ int tile_behind(const gen_kda_bwd_grad_params &p, int tile, const block_work &b)
+{
+    return last_of_unit(p, b) ? tile + 1 + (static_cast<int>(gridDim.x) - 1) * p.unit : tile + 1;
+}
+
 } // namespace kda_grad

@@ -254,10 +254,14 @@ __device__ __forceinline__ void store_gradients(const gen_kda_bwd_grad_params &p
     using L = layout<head_dim>;
     constexpr int channels = L::channels;
     const int thread = thread_again(), first = thread / 32 * L::own, valid = b.chunk.rows - first;
-    const long long at = (static_cast<long long>(b.chunk.first + first) * p.shape.num_v_heads + b.head) * head_dim +
-                         thread % 32 * channels;
-    const unsigned long long stride = static_cast<unsigned>(p.shape.num_v_heads) * static_cast<unsigned>(head_dim * 2);
-    if (r.d_x) {
+    // Rows of query heads, of which each has one value head or a group that is summed; or of value heads.
+    const bool sums = r.d_x;
+    const int heads = sums ? p.shape.num_qk_heads : p.shape.num_v_heads,
+              head = sums ? quotient(b.head, p.shape.group_mul, p.shape.group_shift) : b.head;
+    const long long at =
+        (static_cast<long long>(b.chunk.first + first) * heads + head) * head_dim + thread % 32 * channels;
+    const unsigned long long stride = static_cast<unsigned>(heads) * static_cast<unsigned>(head_dim * 2);
+    if (sums) {
         char *const to = static_cast<char *>(r.d_x) + at * 2;
 #pragma unroll
         for (int i = 0; i < L::own; i++)
@@ -276,6 +280,54 @@ __device__ __forceinline__ void store_gradients(const gen_kda_bwd_grad_params &p
         }
 }
 
+// What a group's heads have made of rows of q's and k's gradients, which passes from head to head through memory that the block
+// has to itself: each thread reads what it has written.
+template <int head_dim> struct group_sums {
+    using L = layout<head_dim>;
+    static constexpr int step = L::threads * L::channels; // from row to row
+
+    static __device__ __forceinline__ float *place(const gen_kda_bwd_grad_params &p)
+    {
+        return p.sums + static_cast<long long>(blockIdx.x) * (2 * L::own * step) + thread_again() * L::channels;
+    }
+    static __device__ __forceinline__ void add(const float *from, float (&x)[L::own][L::channels])
+    {
+        float more[L::own][L::channels];
+#pragma unroll
+        for (int i = 0; i < L::own; i++)
+            load_row_floats(from + i * step, more[i]);
+#pragma unroll
+        for (int i = 0; i < L::own; i++)
+#pragma unroll
+            for (int c = 0; c < L::channels; c++)
+                x[i][c] += more[i][c];
+    }
+    static __device__ __forceinline__ void store(float *to, const float (&x)[L::own][L::channels])
+    {
+#pragma unroll
+        for (int i = 0; i < L::own; i++)
+            if constexpr (L::channels == 4)
+                st_global_v4_f32<false>(to + i * step, make_float4(x[i][0], x[i][1], x[i][2], x[i][3]));
+            else
+                st_global_v2_f32(to + i * step, x[i][0], x[i][1]);
+    }
+    // With those of the group's earlier heads. Whether there is a later one, to which they go.
+    static __device__ __forceinline__ bool pass(const gen_kda_bwd_grad_params &p, const block_work &b,
+                                                float (&q)[L::own][L::channels], float (&k)[L::own][L::channels])
+    {
+        float *const at = place(p);
+        if (!first_of_unit(p, b)) {
+            add(at, q);
+            add(at + L::own * step, k);
+        }
+        if (last_of_unit(p, b))
+            return false;
+        store(at, q);
+        store(at + L::own * step, k);
+        return true;
+    }
+};
+
 // Gradients of raw q and k; or, where value heads' are still to be added, of what the norm makes of them.
 template <class T, int head_dim>
 __device__ __forceinline__ void store_rows(const gen_kda_bwd_grad_params &p, const block_work &b,
@@ -284,6 +336,8 @@ __device__ __forceinline__ void store_rows(const gen_kda_bwd_grad_params &p, con
     using L = layout<head_dim>;
     float q[L::own][L::channels], k[L::own][L::channels];
     load_gradients<T, head_dim>(b, unit, q, k);
+    if (p.sums && group_sums<head_dim>::pass(p, b, q, k))
+        return;
     if (p.qk_l2norm && p.q.d_x)
         through_norm<T>(unit, q, k);
     store_gradients<T, head_dim>(p, p.q, b, q);
