@@ -26,6 +26,9 @@ from fla_la_decode import eager_ms
 
 FAMILY, BOUND, DIM = "kda_bwd", forward_peer.BOUND, forward_peer.DIM
 NORM_STEP = 2048 * 32  # rows
+# Kernels are compiled for each number of heads, which takes 16 cores 30 s for one: these have four of them.
+CASES = ("B1-T8192-H64,B1-T4096-H64,B1-T8192-H64-keep,B1-T8192-H32,B1-T4096-H32,B1-T8192-H8,B1-T32768-H8,B2-T4096-HQK32-HV64,"
+         "varlen-skewed-N20-T16384-H64")
 INPUTS = ("q", "k", "v", "g", "beta", "A_log", "dt_bias", "initial_state")
 
 
@@ -162,8 +165,8 @@ def warm(torch, key):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cases", default="", help="only cases that one of these words names, or whose name contains it; in their "
-                        "order")
+    parser.add_argument("--cases", default=CASES, help="those that one of these words names, or whose name contains it, in their "
+                        "order; '' has all (default: nine cases)")
     parser.add_argument("--replays", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile; 0: none")
     parser.add_argument("--compile-seconds", type=float, default=1200, help="compile no longer than this")
