@@ -192,6 +192,7 @@ __device__ __forceinline__ void unit_row(const lane_row<S::channels> &row, float
 #pragma unroll
     for (int c = 0; c < S::channels; c++)
         x[c] *= factor;
+    unpack<typename S::element>(pack<typename S::element>(x), x);
 }
 
 // q and k normalized, for the stages that take them so: of a group the first head stores them.

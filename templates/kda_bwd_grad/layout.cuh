@@ -137,8 +137,9 @@ __device__ __forceinline__ bool last_of_unit(const gen_kda_bwd_grad_params &p, c
 }
 
 // What a block does behind a tile: the unit's next one, or the first of another unit.
-__device__ __forceinline__ int tile_behind(const gen_kda_bwd_grad_params &p, int tile, const block_work &b)
+__device__ __forceinline__ int tile_behind(const gen_kda_bwd_grad_params &p, const block_work &b)
 {
+    const int tile = b.slot * p.shape.num_v_heads + b.head;
     return last_of_unit(p, b) ? tile + 1 + (static_cast<int>(gridDim.x) - 1) * p.unit : tile + 1;
 }
 

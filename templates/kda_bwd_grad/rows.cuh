@@ -17,6 +17,7 @@ template <class T, int head_dim> struct row_inputs {
     using L = layout<head_dim>;
     lane_row<L::channels> q[L::own], k[L::own];
     float gates[L::own][L::channels], anchor[L::channels];
+    float before[L::channels], behind[L::channels]; // of store_vectors(): the anchor's before, and the chunk's last row's
     float raw_beta, beta; // of row i in lane i, 0 beyond the chunk's
 
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
@@ -29,6 +30,13 @@ template <class T, int head_dim> struct row_inputs {
         const unsigned short *q_rows = static_cast<const unsigned short *>(p.q.x) + token * p.q.stride + qk,
                              *k_rows = static_cast<const unsigned short *>(p.k.x) + token * p.k.stride + qk;
         load_row_floats(gk + min(first / 16 * 16, last) * stride, anchor);
+#pragma unroll
+        for (int c = 0; c < L::channels; c++)
+            before[c] = behind[c] = 0.f;
+        if (first % 16 == 0) {
+            load_row_floats(gk + max(min(first - 16, last), 0) * stride, before);
+            load_row_floats(gk + last * stride, behind);
+        }
         const int begin = min(first, last);
         gk += begin * stride, q_rows += begin * p.q.stride, k_rows += begin * p.k.stride;
 #pragma unroll
@@ -102,39 +110,42 @@ template <int channels> __device__ __forceinline__ void store_lane(unsigned to, 
         st_shared_u32(to, x.word[0]);
 }
 
+template <int channels> __device__ __forceinline__ void store_vector(unsigned to, const float (&x)[channels])
+{
+    if constexpr (channels == 4)
+        st_shared_v4_f32(to, make_float4(x[0], x[1], x[2], x[3]));
+    else
+        st_shared_v2_f32(to, x[0], x[1]);
+}
+
 // Vectors that a chunk's 16 rows share: their anchor, and what takes a sum there from the anchor before and from the last row.
-template <int head_dim, int channels>
-__device__ __forceinline__ void store_vectors(const block_work &b, const float *gk, long long stride,
-                                              const float (&anchor)[channels])
+template <class T, int head_dim>
+__device__ __forceinline__ void store_vectors(const block_work &b, const row_inputs<T, head_dim> &in,
+                                              const float (&anchor)[layout<head_dim>::channels])
 {
     using L = layout<head_dim>;
+    constexpr int channels = L::channels;
     const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, block = first / 16;
-    const unsigned to = b.base + L::anchors + lane * channels * 4;
-    float before[channels], last[channels];
+    const unsigned to = b.base + lane * channels * 4;
+    float x[channels], y[channels], z[channels];
     if (first % 16)
         return;
-    load_row_floats(gk + max(min(16 * block - 16, b.chunk.rows - 1), 0) * stride, before);
-    load_row_floats(gk + (b.chunk.rows - 1) * stride, last);
 #pragma unroll
     for (int c = 0; c < channels; c++) {
-        const unsigned column = to + c * 4;
-        st_shared_f32(column + block * L::vector, anchor[c]);
-        st_shared_f32(column + (block == 3 ? L::last_move : L::key_sums + block * L::vector) - L::anchors,
-                      exp2_fast(last[c] - anchor[c]));
-        if (block) {
-            st_shared_f32(column + (L::moves - L::anchors) + (block - 1) * L::vector,
-                          exp2_fast(anchor[c] - (before[c] - half_bound)));
-        } else {
-            st_shared_f32(column + (L::last_gate - L::anchors), exp2_fast(last[c]));
-            st_shared_f32(column + (L::first_move - L::anchors), exp2_fast(anchor[c]));
-        }
+        x[c] = exp2_fast(in.behind[c] - anchor[c]);
+        y[c] = exp2_fast(block ? anchor[c] - (in.before[c] - half_bound) : in.behind[c]);
+        z[c] = exp2_fast(anchor[c]);
     }
+    store_vector(to + L::anchors + block * L::vector, anchor);
+    store_vector(to + (block == 3 ? L::last_move : L::key_sums + block * L::vector), x);
+    store_vector(to + (block ? L::moves + (block - 1) * L::vector : L::last_gate), y);
+    if (block == 0)
+        store_vector(to + L::first_move, z);
 }
 
 // q+, b+ and k-, gates, betas and the vectors of the chunk.
 template <class T, int head_dim>
-__device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, const block_work &b,
-                                              const row_inputs<T, head_dim> &in,
+__device__ __forceinline__ void make_operands(const block_work &b, const row_inputs<T, head_dim> &in,
                                               const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit)
 {
     using L = layout<head_dim>;
@@ -143,12 +154,11 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, 
     const unsigned to = b.base + ((lane_offset<channels>(first / 8 * 8) + first % 8 * 128) ^ first % 8 * 16),
                    gates_to =
                        floats_at<head_dim>(b.base + L::gates, first, lane * channels / 8) + lane * channels % 8 * 4;
-    const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
     float anchor[channels];
 #pragma unroll
     for (int c = 0; c < channels; c++)
         anchor[c] = in.anchor[c] - half_bound;
-    store_vectors<head_dim>(b, p.gk + b.chunk.first * stride + b.head * head_dim + lane * channels, stride, anchor);
+    store_vectors<T, head_dim>(b, in, anchor);
     if (lane < L::own) {
         st_shared_f32(b.base + L::betas + (first + lane) * 4, in.beta);
         st_shared_f32(b.base + L::raw_betas + (first + lane) * 4, in.raw_beta);
@@ -169,11 +179,7 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, 
         store_lane<channels>((to ^ i * 16) + i * 128 + L::q_rows, pack<bf16>(x));
         store_lane<channels>((to ^ i * 16) + i * 128 + L::b_rows, pack<bf16>(y));
         store_lane<channels>((to ^ i * 16) + i * 128 + L::k_columns, pack<bf16>(z));
-        if constexpr (channels == 4)
-            st_shared_v4_f32((gates_to ^ i % 4 * 32) + i * L::vector,
-                             make_float4(in.gates[i][0], in.gates[i][1], in.gates[i][2], in.gates[i][3]));
-        else
-            st_shared_v2_f32((gates_to ^ i % 4 * 32) + i * L::vector, in.gates[i][0], in.gates[i][1]);
+        store_vector((gates_to ^ i % 4 * 32) + i * L::vector, in.gates[i]);
     }
 }
 

@@ -191,7 +191,7 @@ __device__ __forceinline__ void make_gradients(const block_work &b, const warp_p
                                                float (&sums)[2][4][4])
 {
     using L = layout<head_dim>;
-    const column_vector anchor(b.base + L::anchors + at.block * L::vector, at);
+    const unsigned anchors = b.base + L::anchors + at.block * L::vector + at.column() * 4;
     const float beta[2] = {ld_shared_f32(b.base + L::betas + at.row(0) * 4),
                            ld_shared_f32(b.base + L::betas + at.row(1) * 4)};
     const unsigned own = at.right(b.base) + at.block * 2048, gates_at = at.floats<head_dim>(b.base) + L::gates;
@@ -199,6 +199,7 @@ __device__ __forceinline__ void make_gradients(const block_work &b, const warp_p
 #pragma unroll
     for (int pair = 0; pair < 2; pair++) {
         unsigned q[4], bk[4], k[4];
+        const float2 anchor[2] = {ld_shared_v2_f32(anchors + pair * 64), ld_shared_v2_f32(anchors + pair * 64 + 32)};
         ldmatrix_x4(q, (own ^ pair * 32) + L::q_rows);
         ldmatrix_x4(bk, (own ^ pair * 32) + L::b_rows);
         ldmatrix_x4(k, (own ^ pair * 32) + L::k_columns);
@@ -211,8 +212,8 @@ __device__ __forceinline__ void make_gradients(const block_work &b, const warp_p
             float d_g[2];
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                const float up = exp2_fast((c ? gate.y : gate.x) - (c ? anchor.x[n].y : anchor.x[n].x));
-                const float down = exp2_fast((c ? anchor.x[n].y : anchor.x[n].x) - (c ? gate.y : gate.x));
+                const float up = exp2_fast((c ? gate.y : gate.x) - (c ? anchor[i / 2].y : anchor[i / 2].x));
+                const float down = exp2_fast((c ? anchor[i / 2].y : anchor[i / 2].x) - (c ? gate.y : gate.x));
                 float &key = sums[0][n][2 * h + c], &query = sums[1][n][2 * h + c];
                 const float column = columns[n][2 * h + c], kk = c ? k_minus.y : k_minus.x;
                 d_g[c] = fmaf(c ? q_plus.y : q_plus.x, query, fmaf(c ? b_plus.y : b_plus.x, key, -kk * column));
