@@ -101,6 +101,17 @@ def relative(a, b):
     return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
+def peak_mib(torch, problem, forward):
+    """What forward and backward allocate at most, gradients and outputs included."""
+    x = problem.sets[0]
+    problem.step(x, forward)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    problem.step(x, forward)
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
 class Train:
     """The file of --train: both passes of both, in one run."""
 
@@ -139,6 +150,8 @@ class Train:
         moved = sum(3 * x[n].nbytes for n in INPUTS) + 2 * x["d_o"].nbytes + 2 * x["d_final"].nbytes
         self.write(f"{name},kda_prefill+kda_bwd,{ours:.6f},{moved / ours / 1e6:.1f},,fla-graph,{theirs:.6f},{theirs / ours:.4f},"
                    f"{err:.3e},\n")
+        mib = [peak_mib(torch, problem, forward) for forward in (problem.our_forward, problem.fla_forward)]
+        self.write(f"# memory: {name}: both passes allocate {mib[0]:.0f} MiB, FLA's {mib[1]:.0f}, outputs and gradients included\n")
         print(f"{name:44s} both passes {ours * 1e3:9.2f} us, forward {alone * 1e3:9.2f}; fla {theirs * 1e3:9.2f} us, "
               f"{theirs / ours:.3f} times as long; err {err:.1e}", file=sys.stderr)
 
