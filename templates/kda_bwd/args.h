@@ -41,8 +41,7 @@ struct gen_kda_bwd_params {
     long long state_count; /* elements of all states */
     float scale, lower_bound;
     int num_chunks, state_vk, gate, gate_fp32, beta_fp32, beta_activation, l2_norm, task;
-    int num_slots;
-    int ahead; /* KDA_BWD_PREPARE: blocks that run at a time; what comes behind them is prefetched */
+    int num_slots, pad;
 };
 
 #ifdef __cplusplus

@@ -7,9 +7,7 @@
 #include "kda_bwd/rows.cuh"
 #include "kda_chunk_intra/inverse.cuh"
 #include "kda_chunk_intra/scores.cuh"
-#include "lib/divide.cuh"
 #include "lib/half.cuh"
-#include "lib/prefetch.cuh"
 #include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"
@@ -199,36 +197,6 @@ template <class S> __device__ __forceinline__ void multiply_outputs(unsigned sco
                           pack2<element>(d[r][i % 2][i / 2 * 2], d[r][i % 2][i / 2 * 2 + 1]));
 }
 
-// To L2, what the block that comes when this one and those beside it are done will load first. Of sequences of one length alone:
-// where the others' chunks lie takes a search.
-template <class S> __device__ __forceinline__ void prefetch_later(const gen_kda_bwd_params &p)
-{
-    const unsigned later = blockIdx.x + p.ahead;
-    if (p.shape.sequences.cu_seqlens || later >= gridDim.x)
-        return;
-    const int slot = quotient(later, p.shape.heads_mul, p.shape.heads_shift),
-              head = static_cast<int>(later) - slot * p.shape.num_v_heads,
-              qk_head = quotient(head, p.shape.group_mul, p.shape.group_shift);
-    const kda_chunk chunk = kda_chunk_at(p.shape.sequences, slot);
-    constexpr int lines = S::head_dim / 64; // of a row of 16-bit elements
-    const int row = threadIdx.x / 4, line = threadIdx.x % 4;
-    const long long token = chunk.first + row;
-    if (row >= chunk.rows)
-        return;
-    const int width = p.gate_fp32 ? 4 : 2;
-    if (line < lines * width / 2)
-        prefetch_global(static_cast<const char *>(p.g) + (token * p.g_stride + head * S::head_dim) * width + line * 128);
-    if (line % 2 < lines) {
-        const void *const from = line / 2 ? p.k.from : p.q.from;
-        const long long stride = line / 2 ? p.k.from_stride : p.q.from_stride;
-        prefetch_global(static_cast<const unsigned short *>(from) + token * stride + qk_head * S::head_dim +
-                        line % 2 * 64);
-        if (line / 2)
-            prefetch_global(static_cast<const unsigned short *>(p.v.from) + token * p.v.from_stride +
-                            head * S::head_dim + line % 2 * 64);
-    }
-}
-
 // ---- the chunk ----
 
 // Everything up to the operands of the scores. Returns whether the chunk takes the wide form of the inverse, which is for bf16 alone.
@@ -246,7 +214,6 @@ __device__ __forceinline__ bool begin_chunk(const gen_kda_bwd_params &p, const b
     load_gates<typename S::element>(p, (b.chunk.first + first) * p.g_stride + b.head * S::head_dim + lane * S::channels,
                                     b.chunk.rows - first, gates.g);
     beta = load_beta<S>(p, b);
-    prefetch_later<S>(p);
     activate_gates(p, b, gates);
     if (lane < S::own)
         st_shared_f32(b.base + S::betas + (first + lane) * 4, beta);

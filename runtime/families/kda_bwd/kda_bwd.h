@@ -45,10 +45,7 @@ enum kda_bwd_launch {
     KDA_BWD_NUM_KINDS
 };
 
-enum {
-    KDA_BWD_SUM_CHANNELS = 32, /* of a block of the last */
-    KDA_BWD_AHEAD = 2 * 132    /* blocks of the first that an H200 runs at a time */
-};
+enum { KDA_BWD_SUM_CHANNELS = 32 }; /* of a block of the last */
 
 /* Launches of a plan with tokens, and what each is: the first eight kinds in their order, or those
  * of a plan with KDA_BWD_LAUNCH_GRAD. */

@@ -476,7 +476,6 @@ void gen__kda_bwd_own_params(const int32_t *dims, uint32_t launch, const gen_kda
     struct gen_kda_bwd_params k = {
         .shape = gen__kda_stage_shape(dims, a->cu_seqlens, dims[KDA_V_HEADS]),
         .task = tasks[gen__kda_bwd_kind(dims, launch)],
-        .ahead = KDA_BWD_AHEAD,
         .state_vk = a->state_layout == GEN_KDA_STATE_VK,
     };
     if (gen__kda_slots(dims)) {
