@@ -206,8 +206,9 @@ template <class S>
 __device__ __forceinline__ void store_unit(const gen_kda_bwd_params &p, const block_work &b, void *tensor, int row,
                                            const float (&x)[S::channels])
 {
-    const long long at = (static_cast<long long>(b.chunk.first + row) * p.shape.num_qk_heads + b.qk_head) * S::head_dim +
-                         threadIdx.x % 32 * S::channels;
+    const long long at =
+        (static_cast<long long>(b.chunk.first + row) * p.shape.num_qk_heads + b.qk_head) * S::head_dim +
+        threadIdx.x % 32 * S::channels;
     if (tensor)
         store_row(static_cast<unsigned short *>(tensor) + at, pack<typename S::element>(x));
 }

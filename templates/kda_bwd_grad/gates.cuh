@@ -144,9 +144,10 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
         const int first = own * part(), valid = b.chunk.rows - first;
         constexpr int size = fp32 ? 4 : 2;
         const unsigned stride = p.shape.num_v_heads * (head_dim * size); // bytes
-        char *const to = static_cast<char *>(p.d_g) +
-                         (static_cast<long long>(b.chunk.first + first) * p.shape.num_v_heads + b.head) * (head_dim * size) +
-                         column() * size;
+        char *const to =
+            static_cast<char *>(p.d_g) +
+            (static_cast<long long>(b.chunk.first + first) * p.shape.num_v_heads + b.head) * (head_dim * size) +
+            column() * size;
         float2 sum = make_float2(0.f, 0.f);
         float log_sum = 0.f;
         if (b.chunk.rows < rows) // what is beyond adds nothing

@@ -26,22 +26,22 @@ template <int head_dim> struct layout {
     static constexpr int states = d_state + state; // h
     static constexpr int inverse = states + state; // A_kk
     // What is made of them.
-    static constexpr int d_qk = inverse + cell;     // d_v / P below the diagonal / d_q, fp32 / sums of d_g, of each part
-    static constexpr int d_kk = d_qk + cell;        // L
-    static constexpr int q_rows = d_kk + cell;      // q+
-    static constexpr int b_rows = q_rows + tile;    // b+
+    static constexpr int d_qk = inverse + cell;  // d_v / P below the diagonal / d_q, fp32 / sums of d_g, of each part
+    static constexpr int d_kk = d_qk + cell;     // L
+    static constexpr int q_rows = d_kk + cell;   // q+
+    static constexpr int b_rows = q_rows + tile; // b+
     static constexpr int k_columns = b_rows + tile; // k-
     static constexpr int gates = k_columns + tile;  // gk / d_g, before its sums
     static constexpr int gate_sums = d_qk, d_q = d_qk, d_k = d_q + 2 * tile;
     // Vectors of columns.
-    static constexpr int anchors = gates + 2 * tile;         // of each block of 16 rows / sums of rows, of each part
-    static constexpr int moves = anchors + 4 * vector;       // from one anchor to the next, the first not used
-    static constexpr int last_gate = moves + 3 * vector;     // 2^gk of the last row
-    static constexpr int state_sums = last_gate + vector;    // of h d_h, of each part of V
+    static constexpr int anchors = gates + 2 * tile;      // of each block of 16 rows / sums of rows, of each part
+    static constexpr int moves = anchors + 4 * vector;    // from one anchor to the next, the first not used
+    static constexpr int last_gate = moves + 3 * vector;  // 2^gk of the last row
+    static constexpr int state_sums = last_gate + vector; // of h d_h, of each part of V
     // 2^(gk of the last row - anchor) of the first three blocks / of k d_k, of each block of 16 rows
     static constexpr int key_sums = state_sums + 4 * vector;
-    static constexpr int last_move = key_sums + 4 * vector;   // the former of the last block
-    static constexpr int first_move = last_move + vector;     // 2^(the first block's anchor)
+    static constexpr int last_move = key_sums + 4 * vector; // the former of the last block
+    static constexpr int first_move = last_move + vector;   // 2^(the first block's anchor)
     // Of rows.
     static constexpr int betas = first_move + vector;
     static constexpr int raw_betas = betas + rows * 4;

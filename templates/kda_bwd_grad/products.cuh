@@ -26,8 +26,8 @@ __device__ __forceinline__ void load_state(unsigned to, const unsigned short *st
     using L = layout<head_dim>;
 #pragma unroll 1
     for (int i = 0; i < head_dim / 64; i++)
-        copy_rows<head_dim, L::own>(to + i * L::tile, there ? states + at + i * 64 * head_dim : states, head_dim,
-                                    first, there ? rows : 0);
+        copy_rows<head_dim, L::own>(to + i * L::tile, there ? states + at + i * 64 * head_dim : states, head_dim, first,
+                                    there ? rows : 0);
 }
 
 // All of a chunk that products take as it is: `full`, where it has all rows and both states, by addresses of which each is
@@ -51,9 +51,10 @@ __device__ __forceinline__ void copy_full_chunk(const gen_kda_bwd_grad_params &p
     for (int i = 0; i < 3; i++)
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            cp_async_16_or_zero(to[half] + L::grads + i * L::tile, tiles[i] + half * static_cast<long long>(next), true);
-    const long long state = (static_cast<long long>(number) * heads + b.head) * L::state + row * (head_dim * 2) +
-                            lane % chunks * 16;
+            cp_async_16_or_zero(to[half] + L::grads + i * L::tile, tiles[i] + half * static_cast<long long>(next),
+                                true);
+    const long long state =
+        (static_cast<long long>(number) * heads + b.head) * L::state + row * (head_dim * 2) + lane % chunks * 16;
     const char *const states[] = {static_cast<const char *>(p.d_h) + state, static_cast<const char *>(p.h) + state};
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -65,7 +66,8 @@ __device__ __forceinline__ void copy_full_chunk(const gen_kda_bwd_grad_params &p
                                     states[i] + (rows_of + half * at_once) * (head_dim * 2), true);
     // Of A_kk, rows of 128 bytes.
     const int inverse_row = first + lane / 8;
-    const long long inverse = (static_cast<long long>(b.chunk.first + inverse_row) * heads + b.head) * 128 + lane % 8 * 16;
+    const long long inverse =
+        (static_cast<long long>(b.chunk.first + inverse_row) * heads + b.head) * 128 + lane % 8 * 16;
     const char *const a_kk = static_cast<const char *>(p.a_kk) + inverse;
     const unsigned inverse_to = chunk_at(b.base + L::inverse, inverse_row, lane % 8);
     cp_async_16_or_zero(inverse_to, a_kk, true);
@@ -87,10 +89,12 @@ __device__ __forceinline__ void load_chunk(const gen_kda_bwd_grad_params &p, con
         const long long heads = p.shape.num_v_heads, row = b.chunk.first * heads + b.head;
 #pragma unroll 1
         for (int i = 0; i < 3; i++)
-            copy_rows<head_dim, L::own>(
-                b.base + L::grads + i * L::tile,
-                static_cast<const unsigned short *>(i == 0 ? p.d_v_new : i == 1 ? p.v_new : p.d_o) + row * head_dim,
-                heads * head_dim, first, valid);
+            copy_rows<head_dim, L::own>(b.base + L::grads + i * L::tile,
+                                        static_cast<const unsigned short *>(i == 0   ? p.d_v_new
+                                                                            : i == 1 ? p.v_new
+                                                                                     : p.d_o) +
+                                            row * head_dim,
+                                        heads * head_dim, first, valid);
         copy_rows<rows, L::own>(b.base + L::inverse, static_cast<const unsigned short *>(p.a_kk) + row * rows,
                                 heads * rows, first, valid);
         const long long state = (number * heads + b.head) * (head_dim * head_dim);

@@ -17,8 +17,9 @@ template <class T, int head_dim> struct row_inputs {
     using L = layout<head_dim>;
     lane_row<L::channels> q[L::own], k[L::own];
     float gates[L::own][L::channels], anchor[L::channels];
-    float before[L::channels], behind[L::channels]; // of store_vectors(): the anchor's before, and the chunk's last row's
-    float raw_beta, beta; // of row i in lane i, 0 beyond the chunk's
+    float before[L::channels],
+        behind[L::channels]; // of store_vectors(): the anchor's before, and the chunk's last row's
+    float raw_beta, beta;    // of row i in lane i, 0 beyond the chunk's
 
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
     {
@@ -196,10 +197,10 @@ template <int channels> __device__ __forceinline__ void load_lane(unsigned at, f
 
 // Rows of q's and k's gradients, and what P's diagonal adds: it times the other one's row.
 template <class T, int head_dim>
-__device__ __forceinline__ void
-load_gradients(const block_work &b, const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit,
-               float (&q)[layout<head_dim>::own][layout<head_dim>::channels],
-               float (&k)[layout<head_dim>::own][layout<head_dim>::channels])
+__device__ __forceinline__ void load_gradients(const block_work &b,
+                                               const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit,
+                                               float (&q)[layout<head_dim>::own][layout<head_dim>::channels],
+                                               float (&k)[layout<head_dim>::own][layout<head_dim>::channels])
 {
     using L = layout<head_dim>;
     constexpr int channels = L::channels;

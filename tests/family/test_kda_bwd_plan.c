@@ -186,7 +186,7 @@ static void launches_of_groups(void **state)
         uint32_t flags, launches;
     } cases[] = {
         {10, 1600, 0, 5}, /* 750 groups of 264 blocks at a time */
-        {5, 1600, 0, 6}, /* 375 */
+        {5, 1600, 0, 6},  /* 375 */
         {1, 64, 0, 6},
         {1, 64, GEN_BATCH_INVARIANT, 5},
     };
