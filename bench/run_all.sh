@@ -3,7 +3,7 @@
 #
 #   bench/run_all.sh [STEP...]
 #
-# Steps, in this order (default: all): verify sanitize tune tune-80 peers bench bench-80 columns numerics host regret python ncu report
+# Steps, in this order (default: all): verify sanitize tune tune-80 peers train bench bench-80 columns numerics host regret python ncu report
 #
 # PRODUCT   the product (default: attngen.fatbin in the build folder)
 # BIN       the programs attngen-* (default: libexec/attngen in the build folder)
@@ -38,11 +38,11 @@ for file in "$here"/peers/*_recorded.tsv; do
     [ "$to" -ef "$file" ] || cp "$file" "$to"
 done
 
-all="verify sanitize tune tune-80 peers bench bench-80 columns numerics host regret python ncu report"
+all="verify sanitize tune tune-80 peers train bench bench-80 columns numerics host regret python ncu report"
 steps=${*:-$all}
 for step in $steps; do
     case $step in
-    verify | sanitize | tune | tune-80 | peers | bench | bench-80 | columns | numerics | host | regret | python | ncu | report) ;;
+    verify | sanitize | tune | tune-80 | peers | train | bench | bench-80 | columns | numerics | host | regret | python | ncu | report) ;;
     *)
         echo "run_all.sh: unknown step '$step'; allowed: $all" >&2
         exit 1
@@ -79,6 +79,7 @@ sanitize() (
 peers() (
     bad=0
     for program in "$here"/peers/*.py; do
+        [ "$(basename "$program")" != fla_kda_bwd.py ] || continue # the step train
         file=$(basename "$program" .py)_peers.tsv
         rm -f "$file"
         if python3 "$program" $device >"$file.tmp"; then mv "$file.tmp" "$file"; else bad=1; fi
@@ -93,6 +94,13 @@ run() {
     tune) "$BIN/attngen-tune" $families --rest 20 --seconds "$seconds" --commit "$COMMIT" $device ;;
     tune-80) "$BIN/attngen-tune" --sms 80 $families --rest 20 --seconds "$seconds" --commit "$COMMIT" $device ;;
     peers) peers ;;
+    train)
+        # FLA's backward pass of KDA, which is a peer, and both passes beside it: kda_train.csv.
+        python3 -c 'import attngen, fla, torch' || { echo "run_all.sh: no Python with attngen, fla, torch" >&2; return 1; }
+        rm -f fla_kda_bwd_peers.tsv
+        ATTNGEN_PRODUCT_PATH=$PRODUCT python3 "$here/peers/fla_kda_bwd.py" $device --train "$results" --commit "$COMMIT" \
+            >fla_kda_bwd_peers.tsv.tmp && mv fla_kda_bwd_peers.tsv.tmp fla_kda_bwd_peers.tsv
+        ;;
     bench)
         from=
         for file in bench/peers/*_recorded.tsv *_peers.tsv; do

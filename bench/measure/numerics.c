@@ -173,7 +173,8 @@ double numerics_error(const struct verify_case *c, const struct verify_case *ref
     double worst = 0;
     for (uint32_t t = 0; t < c->buffers.num_tensors; t++) {
         const struct gen__tensor *tensor = &c->buffers.tensor[t];
-        if (tensor->role != GEN__IN && !tensor->view_of && tensor->count && !(tensor->absolute > 0))
+        if ((tensor->role == GEN__OUT || tensor->role == GEN__INOUT) && !tensor->view_of &&
+            tensor->count && !(tensor->absolute > 0))
             worst = fmax(worst, tensor_error(c, reference, t));
     }
     return worst;

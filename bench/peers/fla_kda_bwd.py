@@ -3,16 +3,16 @@
 
     python3 bench/peers/fla_kda_bwd.py > fla.tsv
     attngen bench cases --families kda_bwd --peer-file fla.tsv
-    python3 bench/peers/fla_kda_bwd.py --train bench/results/sm90_132sm/kda_train.csv
+    python3 bench/peers/fla_kda_bwd.py --train bench/results --commit ID > fla.tsv
 
 chunk_kda from raw inputs: gate with a lower bound of -5, L2 norm inside, beta in fp32, initial state given, final state asked
 for; gradients of all inputs. Rows `fla-graph` are device time: forward and backward captured in a CUDA graph, less the
 forward captured alone, medians over replays through inputs of more than twice the L2; rows `fla-eager` are wall time of
 back-to-back backward calls on kept forward passes. With `keep` FLA keeps its intermediates (disable_recompute).
 
---train writes forward and backward together, attngen.kda beside FLA's chunk_kda in the same run, both as graphs: it needs the
-package attngen. Errors are those of d_v and d_initial_state of attngen against FLA's. Needs torch, triton, fla-core and
-flash-linear-attention.
+--train DIR writes DIR/<class>/kda_train.csv besides: forward and backward together, attngen.kda (kda_prefill and kda_bwd) beside
+FLA's chunk_kda in the same run, both captured in CUDA graphs. It needs the package attngen. Needs torch, triton, fla-core
+and flash-linear-attention.
 """
 import argparse
 import os
@@ -26,6 +26,9 @@ from fla_la_decode import eager_ms
 
 FAMILY, BOUND, DIM = "kda_bwd", forward_peer.BOUND, forward_peer.DIM
 NORM_STEP = 2048 * 32  # rows
+# Kernels are compiled for each number of heads, which takes 16 cores 30 s for one: these have four of them.
+CASES = ("B1-T8192-H64,B1-T4096-H64,B1-T8192-H64-keep,B1-T8192-H32,B1-T4096-H32,B1-T8192-H8,B1-T32768-H8,B2-T4096-HQK32-HV64,"
+         "varlen-skewed-N20-T16384-H64")
 INPUTS = ("q", "k", "v", "g", "beta", "A_log", "dt_bias", "initial_state")
 
 
@@ -98,25 +101,57 @@ def relative(a, b):
     return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
+def peak_mib(torch, problem, forward):
+    """What forward and backward allocate at most, gradients and outputs included."""
+    x = problem.sets[0]
+    problem.step(x, forward)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    problem.step(x, forward)
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
 class Train:
     """The file of --train: both passes of both, in one run."""
 
-    def __init__(self, torch, path):
-        self.out = open(path, "w")
-        self.write(f"# gpu: {torch.cuda.get_device_name()}\n# forward and backward by graph replay; err: of attngen's d_v and "
-                   "d_initial_state against FLA's, the greater\n"
+    METHOD = ("ms and peer_ms: median over graph replays of forward and backward together, from raw inputs (bf16, gate with lower "
+              "bound and L2 norm inside, beta in fp32, initial state given, final state asked for) to gradients of all inputs, "
+              "through inputs of more than twice the L2; ours is attngen.kda, which launches kda_prefill and kda_bwd; gbps: bytes "
+              "of both passes' inputs and outputs, by ms; err: relative distance of our d_v and d_initial_state from the peer's, "
+              "the greater")
+
+    def __init__(self, torch, options):
+        import attngen
+        import fla
+        import triton
+
+        about = torch.cuda.get_device_properties(options.device)
+        name = f"sm{about.major}{about.minor}_{about.multi_processor_count}sm"
+        path = os.path.join(options.train, name, "kda_train.csv")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self.out, self.replays = open(path, "w"), options.replays
+        self.write(f"# gpu: {about.name} ({name})\n# torch {torch.__version__}, triton {triton.__version__}, attngen "
+                   f"{attngen.__version__}\n# commit: {options.commit}\n# date: {time.strftime('%Y-%m-%d')}\n"
+                   f"# command: bench/peers/fla_kda_bwd.py {' '.join(sys.argv[1:])}\n# method: {self.METHOD}\n"
+                   f"# peer: fla-graph: FLA {fla.__version__}'s chunk_kda in the same process, with its own kernels, as a graph, too\n"
                    "case,variant,ms,gbps,tflops,peer,peer_ms,speedup,err,peer_err\n")
 
     def write(self, text):
         self.out.write(text)
         self.out.flush()
 
-    def measure(self, torch, name, problem, theirs, replays):
-        ours, alone = times(torch, problem, problem.our_forward, replays)
+    def measure(self, torch, name, problem, theirs):
+        ours, alone = times(torch, problem, problem.our_forward, self.replays)
         x = problem.sets[0]
         pairs = zip(problem.step(x, problem.our_forward), problem.step(x, problem.fla_forward))
         err = max(relative(a, b) for i, (a, b) in enumerate(pairs) if INPUTS[i] in ("v", "initial_state"))
-        self.write(f"{name},attngen.kda,{ours:.6f},,,fla-graph,{theirs:.6f},{theirs / ours:.4f},{err:.3e},\n")
+        # Inputs three times, twice as such and once as gradients; o, its gradient, and the final state likewise.
+        moved = sum(3 * x[n].nbytes for n in INPUTS) + 2 * x["d_o"].nbytes + 2 * x["d_final"].nbytes
+        self.write(f"{name},kda_prefill+kda_bwd,{ours:.6f},{moved / ours / 1e6:.1f},,fla-graph,{theirs:.6f},{theirs / ours:.4f},"
+                   f"{err:.3e},\n")
+        mib = [peak_mib(torch, problem, forward) for forward in (problem.our_forward, problem.fla_forward)]
+        self.write(f"# memory: {name}: both passes allocate {mib[0]:.0f} MiB, FLA's {mib[1]:.0f}, outputs and gradients included\n")
         print(f"{name:44s} both passes {ours * 1e3:9.2f} us, forward {alone * 1e3:9.2f}; fla {theirs * 1e3:9.2f} us, "
               f"{theirs / ours:.3f} times as long; err {err:.1e}", file=sys.stderr)
 
@@ -143,7 +178,8 @@ def warm(torch, key):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cases", default="", help="only cases whose name contains one of these words, in their order")
+    parser.add_argument("--cases", default=CASES, help="those that one of these words names, or whose name contains it, in their "
+                        "order; '' has all (default: nine cases)")
     parser.add_argument("--replays", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile; 0: none")
     parser.add_argument("--compile-seconds", type=float, default=1200, help="compile no longer than this")
@@ -151,13 +187,17 @@ def arguments():
     parser.add_argument("--cache", metavar="FILE", help="Triton's cache as it was packed: restored where the file is there, and "
                         "packed after each case")
     parser.add_argument("--device", type=int, default=0, help="CUDA device (default 0)")
-    parser.add_argument("--train", metavar="FILE", help="write forward and backward together, beside attngen.kda")
+    parser.add_argument("--train", metavar="DIR", help="a folder of results: write forward and backward together, beside "
+                        "attngen.kda")
+    parser.add_argument("--commit", default="-", help="of the source, for the header of --train")
     parser.add_argument("--list", action="store_true", help="print the case names and measure nothing")
     return parser.parse_args()
 
 
 def chosen(words):
-    found = [case for word in words.split(",") for case in read_shapes() if word in case[0]]
+    cases, found = list(read_shapes()), []
+    for word in words.split(","):
+        found += [case for case in cases if case[0] == word] or [case for case in cases if word in case[0]]
     return list(dict.fromkeys(found))
 
 
@@ -169,7 +209,7 @@ def run_case(torch, case, options, train):
           f"# {name}: both passes {pair:.6f} ms, the forward {alone:.6f} ms", flush=True)
     print(f"{name:44s} fla {backward * 1e3:9.2f} us, eager {eager * 1e3:9.2f}", file=sys.stderr)
     if train:
-        train.measure(torch, name, problem, pair, options.replays)
+        train.measure(torch, name, problem, pair)
 
 
 def main():
@@ -197,7 +237,7 @@ def main():
         return
     fla_compile.keep_used()
     forward_peer.quick_tuning(lambda call, quantiles=None, **_: do_bench(call, warmup=3, rep=15, quantiles=quantiles))
-    train = Train(torch, options.train) if options.train else None
+    train = Train(torch, options) if options.train else None
     print(f"# fla {fla.__version__}, triton {triton.__version__}, torch {torch.__version__}, {torch.cuda.get_device_name()}")
     print("# device time of CUDA graphs (fla-graph), wall time of back-to-back calls (fla-eager); see fla_kda_bwd.py")
     print(f"peer\tcase\tms\terr\n# family: {FAMILY}")

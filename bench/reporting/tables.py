@@ -20,6 +20,7 @@ def provenance(header):
         out += ["Rows: " + "; ".join(header["rows"]) + ".", ""]
     if "method" in header:
         out += ["; ".join(header["method"]) + ".", ""]
+    out += [f"* Memory: {note}." for note in header.get("memory", [])] + [""] * ("memory" in header)
     return out + [f"* Peer {note}." for note in header.get("peer", [])] + [""] * ("peer" in header)
 
 

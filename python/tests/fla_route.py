@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""A plugin of pytest: turns attngen's backend on in FLA's own tests and reports what it served in each."""
+"""A plugin of pytest: turns attngen's backend on in FLA's own tests and reports what it served in each.
+
+What a test's process saw travels with the test's report, so pytest-xdist (-n) may run tests in several processes.
+"""
 
 import collections
 
 import pytest
 
 FUNCTIONS = ("chunk_kda_fwd_intra", "recompute_w_u_fwd", "chunk_gated_delta_rule_fwd_h", "chunk_gla_fwd_o_gk")
+# Where this is served whole, nobody asks for its stages.
+WHOLE = "chunk_kda"
 per_test = {}
 total = collections.Counter()
 
@@ -23,9 +28,15 @@ def pytest_runtest_call(item):
     before = collections.Counter(backend.served)
     backend.declined.clear()
     yield
-    served = backend.served - before
-    total.update(served)
-    per_test[item.nodeid] = (dict(served), dict(backend.declined))
+    item.user_properties.append(("attngen", (dict(backend.served - before), dict(backend.declined))))
+
+
+def pytest_runtest_logreport(report):
+    for name, value in report.user_properties:
+        if name == "attngen" and report.when == "call":
+            served, declined = value
+            total.update(served)
+            per_test[report.nodeid] = (served, declined)
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -39,7 +50,9 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_sessionfinish(session, exitstatus):
+    if hasattr(session.config, "workerinput"):  # of pytest-xdist: the process that started it judges
+        return
     missing = [name for name in FUNCTIONS if not total[name]]
-    if session.testscollected and missing and exitstatus == 0:
+    if per_test and missing and not total[WHOLE] and exitstatus == 0:
         print(f"fla_route: attngen served no call of {', '.join(missing)}: the route was not taken")
         session.exitstatus = 1

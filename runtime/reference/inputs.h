@@ -43,7 +43,8 @@ struct gen__fill_options {
     bool ordered;    /* slots and pages in ascending order, not shuffled */
 };
 
-enum gen__role { GEN__IN, GEN__OUT, GEN__INOUT };
+/* GEN__SCRATCH: written, and of no meaning when the launch is over. */
+enum gen__role { GEN__IN, GEN__OUT, GEN__INOUT, GEN__SCRATCH };
 
 /* A tensor argument: where its pointer stands in the argument struct, its
  * extent, and what a correct result is. Zero where nothing is said. */

@@ -26,7 +26,7 @@ __device__ __forceinline__ void load_unit(const gen_kda_bwd_rows &x, const block
     const long long at =
         (b.chunk.first + row) * x.from_stride + b.qk_head * S::head_dim + threadIdx.x % 32 * S::channels;
     const lane_row<S::channels> raw = load_row<S::channels>(static_cast<const unsigned short *>(x.from) + at);
-    unpack<typename S::element>(unit_row<S>(raw, ld_shared_f32(norm + row * 4)), to);
+    unit_row<S>(raw, ld_shared_f32(norm + row * 8), to);
 }
 
 // A warp's columns of a diagonal block, every other one: 2^(gk_i - gk_j) of each element by itself, at most 1. q, k and gates
@@ -42,7 +42,7 @@ __device__ __forceinline__ void exact_diagonal(const gen_kda_bwd_params &p, cons
 #pragma unroll 1
     for (int j = 16 * r + first; j < 16 * r + 16; j += 2) {
         float k_j[S::channels], g_j[S::channels];
-        load_unit<S>(p.k, b, min(j, last), norms + rows * 4, k_j);
+        load_unit<S>(p.k, b, min(j, last), norms + 4, k_j);
         load_row_floats(gk + min(j, last) * stride, g_j);
 #pragma unroll 1
         for (int i = 16 * r; i < 16 * r + 16; i++) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void exact_diagonal(const gen_kda_bwd_params &p, cons
             if (i >= j && i <= last) {
                 float q_i[S::channels], k_i[S::channels], g_i[S::channels];
                 load_unit<S>(p.q, b, i, norms, q_i);
-                load_unit<S>(p.k, b, i, norms + rows * 4, k_i);
+                load_unit<S>(p.k, b, i, norms + 4, k_i);
                 load_row_floats(gk + i * stride, g_i);
 #pragma unroll
                 for (int c = 0; c < S::channels; c++) {

@@ -4,6 +4,7 @@
 #include "kda/gates.cuh"
 #include "kda/scores.cuh"
 #include "kda_bwd/args.h"
+#include "lib/divide.cuh"
 #include "lib/half.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"
@@ -27,7 +28,7 @@ template <class A> struct shape : scores_layout<A::head_dim> {
     static constexpr int own = rows / (threads / 32);               // rows of a warp
     static constexpr int channels = head_dim / 32;                  // of a lane, of each of its rows
     static constexpr int sums = scores_layout<head_dim>::diagonals; // of gates, by warp and channel
-    static constexpr int norms = scores_layout<head_dim>::bytes;    // 1 / |row|, of q, of k
+    static constexpr int norms = scores_layout<head_dim>::bytes;    // 1 / |row| of q and k, side by side
     static constexpr int wide_flag = norms + 2 * rows * 4;          // fp32: not 0 where the inverse takes the wide form
     static constexpr int bytes = wide_flag + 16;
     static_assert(own == 8, "two warps to 16 rows");
@@ -48,6 +49,36 @@ template <class S> struct chunk_gates {
     float before[S::channels], here[S::channels], behind[S::channels];
 };
 
+// As sum_gates(), but that rows from `valid` on add nothing.
+template <class S>
+__device__ __forceinline__ void sum_existing_gates(const gen_kda_bwd_params &p, float rate, int valid,
+                                                   float (&bias)[S::channels], float (&g)[S::own][S::channels])
+{
+    if (p.gate == GEN_KDA_GATE_LOWER_BOUND) { // most often
+        const float slope = -log2_e * rate, bound = p.lower_bound * log2_e;
+#pragma unroll
+        for (int c = 0; c < S::channels; c++)
+            bias[c] *= slope;
+#pragma unroll
+        for (int i = 0; i < S::own; i++) {
+            const float factor = i < valid ? bound : 0.f;
+#pragma unroll
+            for (int c = 0; c < S::channels; c++) {
+                const float sigmoid = rcp_fast(1.f + exp2_fast(fmaf(g[i][c], slope, bias[c])));
+                g[i][c] = fmaf(factor, sigmoid, i ? g[i - 1][c] : 0.f);
+            }
+        }
+        return;
+    }
+    sum_gates(p, rate, bias, g);
+#pragma unroll
+    for (int i = 0; i < S::own; i++)
+        if (i >= valid)
+#pragma unroll
+            for (int c = 0; c < S::channels; c++)
+                g[i][c] = i ? g[i - 1][c] : 0.f;
+}
+
 // Gates become sums from the warp's first row on, the last of which others read.
 template <class S>
 __device__ __forceinline__ void activate_gates(const gen_kda_bwd_params &p, const block_work &b, chunk_gates<S> &s)
@@ -57,13 +88,7 @@ __device__ __forceinline__ void activate_gates(const gen_kda_bwd_params &p, cons
     const float rate = p.A_log ? exp2_fast(log2_e * ld_global(p.A_log + b.head)) : 1.f;
     if (p.dt_bias)
         load_row_floats(p.dt_bias + b.head * S::head_dim + lane * S::channels, bias);
-    sum_gates(p, rate, bias, s.g);
-#pragma unroll
-    for (int i = 0; i < S::own; i++)
-        if (i >= valid) // rows that do not exist add nothing
-#pragma unroll
-            for (int c = 0; c < S::channels; c++)
-                s.g[i][c] = i ? s.g[i - 1][c] : 0.f;
+    sum_existing_gates<S>(p, rate, valid, bias, s.g);
 #pragma unroll
     for (int c = 0; c < S::channels; c += 2)
         st_shared_v2_f32(b.base + S::sums + (warp * S::head_dim + lane * S::channels + c) * 4, s.g[S::own - 1][c],
@@ -74,7 +99,7 @@ __device__ __forceinline__ void activate_gates(const gen_kda_bwd_params &p, cons
 template <class S> __device__ __forceinline__ void exchange_sums(const block_work &b, chunk_gates<S> &s)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, block = warp / 2;
-    float middle[S::channels] = {};
+    float middle[S::channels] = {}, before_warp[S::channels] = {}; // of its 16 rows
 #pragma unroll
     for (int c = 0; c < S::channels; c++)
         s.before[c] = s.here[c] = s.behind[c] = 0.f;
@@ -89,10 +114,7 @@ template <class S> __device__ __forceinline__ void exchange_sums(const block_wor
             const float one[2] = {first.x, first.y}, both[2] = {first.x + second.x, first.y + second.y};
 #pragma unroll
             for (int n = 0; n < 2; n++) {
-                if (warp == 2 * r + 1)
-#pragma unroll
-                    for (int i = 0; i < S::own; i++)
-                        s.g[i][c + n] += one[n];
+                before_warp[c + n] = warp == 2 * r + 1 ? one[n] : before_warp[c + n];
                 s.before[c + n] += r < block ? both[n] : 0.f;
                 s.here[c + n] = r == block ? both[n] : s.here[c + n];
                 s.behind[c + n] += r > block ? both[n] : 0.f;
@@ -100,6 +122,11 @@ template <class S> __device__ __forceinline__ void exchange_sums(const block_wor
             }
         }
     }
+#pragma unroll
+    for (int i = 0; i < S::own; i++)
+#pragma unroll
+        for (int c = 0; c < S::channels; c++)
+            s.g[i][c] += before_warp[c];
     if (warp < 7)
 #pragma unroll
         for (int c = 0; c < S::channels; c += 2)
@@ -150,46 +177,57 @@ template <class S> __device__ __forceinline__ bool norms(unsigned base, bool wan
     const float q = odd ? qq[1] : qq[0], k = odd ? kk[3] : kk[2];
     const bool mine = lane / 8 == lane % 4;
     if (mine) {
-        const unsigned to = base + S::norms + (threadIdx.x / 32 * S::own + lane / 4) * 4;
-        st_shared_f32(to, wanted ? rsqrt_fast(q + 1e-6f) : 1.f);
-        st_shared_f32(to + rows * 4, wanted ? rsqrt_fast(k + 1e-6f) : 1.f);
+        st_shared_v2_f32(base + S::norms + (threadIdx.x / 32 * S::own + lane / 4) * 8,
+                         wanted ? rsqrt_fast(q + 1e-6f) : 1.f, wanted ? rsqrt_fast(k + 1e-6f) : 1.f);
     }
     __syncwarp(); // also: a lane that is ahead overwrites what others read
     return S::element::is_bf16 && mine && !usual_row(wanted ? 1.f : k, row_beta);
 }
 
-// As the forward pass has it: normalized, and rounded.
+// As the forward pass has it: normalized, not rounded.
 template <class S>
-__device__ __forceinline__ lane_row<S::channels> unit_row(const lane_row<S::channels> &row, float factor)
+__device__ __forceinline__ void unit_row(const lane_row<S::channels> &row, float factor, float (&x)[S::channels])
 {
-    float x[S::channels];
     unpack<typename S::element>(row, x);
 #pragma unroll
     for (int c = 0; c < S::channels; c++)
         x[c] *= factor;
-    return pack<typename S::element>(x);
+    unpack<typename S::element>(pack<typename S::element>(x), x);
 }
 
-// The warp's rows of what is stored: at the first of them, and from one to the next.
-template <class S> struct row_places {
-    unsigned short *qg, *kg, *q, *k; // q, k: null where nobody wants them
-    long long stride, qk_stride;
+// q and k normalized, for the stages that take them so: of a group the first head stores them.
+template <class S> __device__ __forceinline__ bool units_wanted(const gen_kda_bwd_params &p, const block_work &b)
+{
+    return (p.q.to || p.k.to) &&
+           (b.head == 0 || quotient(b.head - 1, p.shape.group_mul, p.shape.group_shift) < b.qk_head);
+}
 
-    __device__ __forceinline__ row_places(const gen_kda_bwd_params &p, const block_work &b)
-    {
-        const int lane = threadIdx.x % 32, heads = p.shape.num_v_heads, qk_heads = p.shape.num_qk_heads;
-        const long long token = b.chunk.first + threadIdx.x / 32 * S::own;
-        stride = static_cast<long long>(heads) * S::head_dim;
-        qk_stride = static_cast<long long>(qk_heads) * S::head_dim;
-        const long long at = token * stride + b.head * S::head_dim + lane * S::channels;
-        const long long qk = token * qk_stride + b.qk_head * S::head_dim + lane * S::channels;
-        const bool first = b.head == b.qk_head * (heads / qk_heads); // of its group
-        qg = static_cast<unsigned short *>(p.qg) + at;
-        kg = static_cast<unsigned short *>(p.kg) + at;
-        q = first && p.q.to ? static_cast<unsigned short *>(p.q.to) + qk : nullptr;
-        k = first && p.k.to ? static_cast<unsigned short *>(p.k.to) + qk : nullptr;
+template <class S>
+__device__ __forceinline__ void store_unit(const gen_kda_bwd_params &p, const block_work &b, void *tensor, int row,
+                                           const float (&x)[S::channels])
+{
+    const long long at =
+        (static_cast<long long>(b.chunk.first + row) * p.shape.num_qk_heads + b.qk_head) * S::head_dim +
+        threadIdx.x % 32 * S::channels;
+    if (tensor)
+        store_row(static_cast<unsigned short *>(tensor) + at, pack<typename S::element>(x));
+}
+
+// All of the warp's.
+template <class S> __device__ __forceinline__ void store_units(const gen_kda_bwd_params &p, const block_work &b)
+{
+    const int first = threadIdx.x / 32 * S::own;
+#pragma unroll 1
+    for (int row = first; row < min(first + S::own, b.chunk.rows); row++) {
+        const float2 norm = ld_shared_v2_f32(b.base + S::norms + row * 8);
+        const unsigned offset = lane_offset<S::channels>(first);
+        float x[S::channels];
+        unit_row<S>(load_tile_row<S::channels>(b.base + S::q_rows, offset, row - first), norm.x, x);
+        store_unit<S>(p, b, p.q.to, row, x);
+        unit_row<S>(load_tile_row<S::channels>(b.base + S::k_rows, offset, row - first), norm.y, x);
+        store_unit<S>(p, b, p.k.to, row, x);
     }
-};
+}
 
 // Operands of the scores to shared memory, over q and k as they came; q, k, qg and kg are done; what w is made of stays in kb.
 template <class S>
@@ -199,7 +237,13 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_params &p, const
     using element = typename S::element;
     const int first = threadIdx.x / 32 * S::own;
     const unsigned offset = lane_offset<S::channels>(first);
-    const row_places<S> to(p, b);
+    const bool wanted = units_wanted<S>(p, b);
+    if (S::safe && wanted) // seldom, for kda_bwd_grad takes q and k as they are
+        store_units<S>(p, b);
+    const int heads = p.shape.num_v_heads;
+    const long long at =
+        (static_cast<long long>(b.chunk.first + first) * heads + b.head) * S::head_dim + threadIdx.x % 32 * S::channels;
+    unsigned short *qg = static_cast<unsigned short *>(p.qg) + at, *kg = static_cast<unsigned short *>(p.kg) + at;
     float before[S::channels], behind[S::channels];
 #pragma unroll
     for (int c = 0; c < S::channels; c++) {
@@ -207,20 +251,16 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_params &p, const
         behind[c] = exp2_fast(s.behind[c]);
     }
 #pragma unroll
-    for (int i = 0; i < S::own; i++) {
-        const unsigned norm = b.base + S::norms + (first + i) * 4;
+    for (int i = 0; i < S::own; i++, qg += heads * S::head_dim, kg += heads * S::head_dim) {
+        const float2 norm = ld_shared_v2_f32(b.base + S::norms + (first + i) * 8);
         const bool exists = first + i < b.chunk.rows;
-        const lane_row<S::channels> unit_q =
-            unit_row<S>(load_tile_row<S::channels>(b.base + S::q_rows, offset, i), ld_shared_f32(norm));
-        const lane_row<S::channels> unit_k =
-            unit_row<S>(load_tile_row<S::channels>(b.base + S::k_rows, offset, i), ld_shared_f32(norm + rows * 4));
-        if (to.q && exists)
-            store_row(to.q + i * to.qk_stride, unit_q);
-        if (to.k && exists)
-            store_row(to.k + i * to.qk_stride, unit_k);
         float q[S::channels], k[S::channels], x[S::channels];
-        unpack<element>(unit_q, q);
-        unpack<element>(unit_k, k);
+        unit_row<S>(load_tile_row<S::channels>(b.base + S::q_rows, offset, i), norm.x, q);
+        unit_row<S>(load_tile_row<S::channels>(b.base + S::k_rows, offset, i), norm.y, k);
+        if (!S::safe && wanted && exists) {
+            store_unit<S>(p, b, p.q.to, first + i, q);
+            store_unit<S>(p, b, p.k.to, first + i, k);
+        }
 #pragma unroll
         for (int c = 0; c < S::channels; c++) {
             const float row = exp2_fast(s.g[i][c]);
@@ -240,8 +280,8 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_params &p, const
         }
         kb[i] = pack<element>(k);
         if (exists) {
-            store_row(to.qg + i * to.stride, pack<element>(q));
-            store_row(to.kg + i * to.stride, pack<element>(x));
+            store_row(qg, pack<element>(q));
+            store_row(kg, pack<element>(x));
         }
     }
 }

@@ -23,15 +23,18 @@ struct gen_kda_bwd_grad_params {
     const void *beta, *a_kk, *h, *d_o, *d_h, *d_v_new;
     void *d_v, *d_g, *d_beta;
     float *partials; /* [slots, num_v_heads, head_dim + 4]; NULL: not wanted */
+    float *sums;     /* [blocks, 2, 64, head_dim]: where a group's gradients of q and k pass from head to head; NULL: each
+                        value head is by itself */
     long long g_stride, beta_stride;
     float scale, lower_bound;
-    int num_tiles, num_chunks, state_vk, beta_fp32, beta_form, gate, gate_fp32, qk_l2norm;
+    int unit; /* heads that a block takes in turn: with sums a group's */
+    int num_tiles, num_chunks, state_vk, beta_fp32, beta_form, gate, gate_fp32, qk_l2norm, pad;
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_kda_bwd_grad_params) == sizeof(struct gen_kda_stage_shape) + 248, "same on both sides");
+static_assert(sizeof(struct gen_kda_bwd_grad_params) == sizeof(struct gen_kda_stage_shape) + 264, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_kda_bwd_grad_params) == sizeof(struct gen_kda_stage_shape) + 248, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_bwd_grad_params) == sizeof(struct gen_kda_stage_shape) + 264, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_BWD_GRAD_ARGS_H */

@@ -4,7 +4,7 @@
 local function shared(v)
   local tile, state = 64 * v.head_dim * 2, 2 * v.head_dim * v.head_dim
   -- d_v_new, v_new, d_o, both states, A_kk; scores; operands; gates; vectors, of rows and of columns
-  return 3 * tile + 2 * state + 8192 + 2 * 8192 + 3 * tile + 2 * tile + 16 * v.head_dim * 4 + (v.head_dim // 32 + 2) * 256 + 64
+  return 3 * tile + 2 * state + 8192 + 2 * 8192 + 3 * tile + 2 * tile + 18 * v.head_dim * 4 + (v.head_dim // 32 + 3) * 256 + 64
 end
 
 return family {

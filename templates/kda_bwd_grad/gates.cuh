@@ -10,15 +10,36 @@
 
 namespace kda_grad {
 
+// gate_back(), with what all elements of a head have in common made once.
+template <int form> struct gate_slope {
+    float lower_bound, rate, exponent, factor;
+
+    __device__ __forceinline__ gate_slope(float bound, float a)
+        : lower_bound(bound), rate(a), exponent(log2_e * a), factor(bound * a)
+    {
+    }
+    __device__ __forceinline__ float back(float x, float &dy) const
+    {
+        if constexpr (form != GEN_KDA_GATE_LOWER_BOUND)
+            return gate_back(form, lower_bound, rate, x, dy);
+        const float e = exp2_fast(-fabsf(exponent * x)), s = rcp_fast(1.f + e);
+        dy *= factor * (e * s) * s;
+        return dy * x;
+    }
+};
+
 // `fp32`: of raw gates.
 template <class T, int head_dim, bool fp32> struct gate_rows {
     using L = layout<head_dim>;
     static constexpr int own = 8, pairs = head_dim / 2, parts = L::threads / pairs;
     static_assert(own * parts == rows, "all rows");
     unsigned raw[own][fp32 ? 2 : 1];
+    float2 bias;
+    float rate;
+    int thread;
 
-    static __device__ __forceinline__ int part() { return threadIdx.x / pairs; }
-    static __device__ __forceinline__ int column() { return threadIdx.x % pairs * 2; }
+    __device__ __forceinline__ int part() const { return thread / pairs; }
+    __device__ __forceinline__ int column() const { return thread % pairs * 2; }
 
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
     {
@@ -26,6 +47,13 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             static_cast<long long>(b.chunk.first + own * part()) * p.g_stride + b.head * head_dim + column();
         const char *const from = static_cast<const char *>(p.g) + at * (fp32 ? 4 : 2);
         const bool here = p.gate != GEN_KDA_GATE_GIVEN;
+        rate = 1.f, bias = make_float2(0.f, 0.f);
+        if (here && p.A_log)
+            rate = exp2_fast(log2_e * ld_global(p.A_log + b.head));
+        if (here && p.dt_bias) {
+            const uint2 both = ld_global_v2_u32(p.dt_bias + b.head * head_dim + column());
+            bias = make_float2(__uint_as_float(both.x), __uint_as_float(both.y));
+        }
 #pragma unroll
         for (int i = 0; i < own; i++) {
             const bool valid = here && own * part() + i < b.chunk.rows;
@@ -47,13 +75,13 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             return to_float2<T>(raw[i][0]);
     }
 
-    static __device__ __forceinline__ unsigned vector_at(const block_work &b, int vectors, int number)
+    __device__ __forceinline__ unsigned vector_at(const block_work &b, int vectors, int number) const
     {
         return b.base + vectors + number * L::vector + column() * 4;
     }
 
     // What a chunk's last row has besides, in all of its sums: of the state behind it and of its keys.
-    static __device__ __forceinline__ float2 last_row(const block_work &b)
+    __device__ __forceinline__ float2 last_row(const block_work &b) const
     {
         float2 states = make_float2(0.f, 0.f), keys = make_float2(0.f, 0.f);
         const float2 last = ld_shared_v2_f32(vector_at(b, L::last_gate, 0));
@@ -64,11 +92,11 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             states.x += x.x, states.y += x.y;
             keys.x += y.x, keys.y += y.y;
         }
-        return make_float2(fmaf(exp2_fast(last.x), states.x, keys.x), fmaf(exp2_fast(last.y), states.y, keys.y));
+        return make_float2(fmaf(last.x, states.x, keys.x), fmaf(last.y, states.y, keys.y));
     }
 
     // Sums of the part's rows and its later ones; those of all of its rows are left for the earlier parts.
-    static __device__ __forceinline__ void begin(const block_work &b, float2 (&d)[own])
+    __device__ __forceinline__ void begin(const block_work &b, float2 (&d)[own]) const
     {
         float2 sum = make_float2(0.f, 0.f);
 #pragma unroll
@@ -82,7 +110,7 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
     }
 
     // With all later rows', behind a barrier.
-    static __device__ __forceinline__ void finish(const block_work &b, float2 more, float2 (&d)[own])
+    __device__ __forceinline__ void finish(const block_work &b, float2 more, float2 (&d)[own]) const
     {
 #pragma unroll
         for (int i = parts - 1; i; i--)
@@ -95,67 +123,57 @@ template <class T, int head_dim, bool fp32> struct gate_rows {
             d[i].x += more.x, d[i].y += more.y;
     }
 
-    // Through an activation; d's sum over the rows, and what A_log takes of them, are added.
+    // Through an activation, of rows that there are; d's sum over the rows, and what A_log takes of them, are added.
     template <int form>
-    __device__ __forceinline__ void activate(const gen_kda_bwd_grad_params &p, const block_work &b, float2 (&d)[own],
-                                             float2 &sum, float &log_sum) const
+    __device__ __forceinline__ void activate(const gen_kda_bwd_grad_params &p, float2 (&d)[own], float2 &sum,
+                                             float &log_sum) const
     {
-        const int channel = b.head * head_dim + column(), valid = b.chunk.rows - own * part();
-        const float rate = p.A_log ? exp2_fast(log2_e * ld_global(p.A_log + b.head)) : 1.f;
-        float2 bias = make_float2(0.f, 0.f);
-        if (p.dt_bias)
-            bias = make_float2(ld_global(p.dt_bias + channel), ld_global(p.dt_bias + channel + 1));
+        const gate_slope<form> slope(p.lower_bound, rate);
 #pragma unroll
         for (int i = 0; i < own; i++) {
             const float2 x = gate(i);
-            const float share = gate_back(form, p.lower_bound, rate, x.x + bias.x, d[i].x) +
-                                gate_back(form, p.lower_bound, rate, x.y + bias.y, d[i].y);
-            log_sum += i < valid ? share : 0.f;
-            sum.x += i < valid ? d[i].x : 0.f;
-            sum.y += i < valid ? d[i].y : 0.f;
+            log_sum += slope.back(x.x + bias.x, d[i].x) + slope.back(x.y + bias.y, d[i].y);
+            sum.x += d[i].x;
+            sum.y += d[i].y;
         }
     }
 
     // Stored; sums over the part's rows are left in shared memory.
     __device__ __forceinline__ void store(const gen_kda_bwd_grad_params &p, const block_work &b, float2 (&d)[own]) const
     {
-        const int first = own * part();
-        const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim,
-                        at = (b.chunk.first + first) * stride + b.head * head_dim + column();
+        const int first = own * part(), valid = b.chunk.rows - first;
+        constexpr int size = fp32 ? 4 : 2;
+        const unsigned stride = p.shape.num_v_heads * (head_dim * size); // bytes
+        char *const to =
+            static_cast<char *>(p.d_g) +
+            (static_cast<long long>(b.chunk.first + first) * p.shape.num_v_heads + b.head) * (head_dim * size) +
+            column() * size;
         float2 sum = make_float2(0.f, 0.f);
         float log_sum = 0.f;
+        if (b.chunk.rows < rows) // what is beyond adds nothing
+#pragma unroll
+            for (int i = 0; i < own; i++)
+                if (i >= valid)
+                    d[i] = make_float2(0.f, 0.f);
         if (p.gate == GEN_KDA_GATE_LOWER_BOUND)
-            activate<GEN_KDA_GATE_LOWER_BOUND>(p, b, d, sum, log_sum);
+            activate<GEN_KDA_GATE_LOWER_BOUND>(p, d, sum, log_sum);
         else if (p.gate == GEN_KDA_GATE_SOFTPLUS)
-            activate<GEN_KDA_GATE_SOFTPLUS>(p, b, d, sum, log_sum);
+            activate<GEN_KDA_GATE_SOFTPLUS>(p, d, sum, log_sum);
 #pragma unroll
         for (int i = 0; i < own; i++)
-            if (first + i < b.chunk.rows) {
+            if (i < valid) {
+                char *const row = to + i * static_cast<unsigned long long>(stride);
                 if constexpr (fp32)
-                    st_global_v2_f32(static_cast<float *>(p.d_g) + at + i * stride, d[i].x, d[i].y);
+                    st_global_v2_f32(reinterpret_cast<float *>(row), d[i].x, d[i].y);
                 else
-                    st_global_u32(static_cast<unsigned short *>(p.d_g) + at + i * stride, pack2<T>(d[i].x, d[i].y));
+                    st_global_u32(row, pack2<T>(d[i].x, d[i].y));
             }
-        st_shared_v2_f32(vector_at(b, L::state_sums, part()), sum.x, sum.y);
+        st_shared_v2_f32(vector_at(b, L::gate_sums, part()), sum.x, sum.y);
         log_sum = sum_warp(log_sum);
-        if (threadIdx.x % 32 == 0)
-            st_shared_f32(b.base + L::log_sums + threadIdx.x / 32 * 4, log_sum);
+        if (thread % 32 == 0)
+            st_shared_f32(b.base + L::log_sums + thread / 32 * 4, log_sum);
     }
 };
-
-// All of that, behind a barrier; `last` is last_row().
-template <class T, int head_dim, bool fp32>
-__device__ __forceinline__ void put_gates(const gen_kda_bwd_grad_params &p, const block_work &b, float2 last)
-{
-    using rows_of = gate_rows<T, head_dim, fp32>;
-    rows_of raw;
-    float2 d[rows_of::own];
-    raw.load(p, b);
-    rows_of::begin(b, d);
-    __syncthreads();
-    rows_of::finish(b, last, d);
-    raw.store(p, b, d);
-}
 
 // Where sums over a chunk's rows go.
 template <int head_dim>
@@ -175,7 +193,7 @@ __device__ __forceinline__ void store_partials(const gen_kda_bwd_grad_params &p,
     if (i < head_dim)
 #pragma unroll
         for (int part = 0; part < 8; part++)
-            sum += ld_shared_f32(b.base + L::state_sums + part * L::vector + i * 4);
+            sum += ld_shared_f32(b.base + L::gate_sums + part * L::vector + i * 4);
     else if (i == head_dim)
 #pragma unroll
         for (int w = 0; w < L::warps; w++)

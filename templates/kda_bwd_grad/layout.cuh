@@ -26,22 +26,26 @@ template <int head_dim> struct layout {
     static constexpr int states = d_state + state; // h
     static constexpr int inverse = states + state; // A_kk
     // What is made of them.
-    static constexpr int d_qk = inverse + cell;     // d_v / P below the diagonal / d_q, fp32
-    static constexpr int d_kk = d_qk + cell;        // L
-    static constexpr int q_rows = d_kk + cell;      // q+
-    static constexpr int b_rows = q_rows + tile;    // b+
+    static constexpr int d_qk = inverse + cell;  // d_v / P below the diagonal / d_q, fp32 / sums of d_g, of each part
+    static constexpr int d_kk = d_qk + cell;     // L
+    static constexpr int q_rows = d_kk + cell;   // q+
+    static constexpr int b_rows = q_rows + tile; // b+
     static constexpr int k_columns = b_rows + tile; // k-
     static constexpr int gates = k_columns + tile;  // gk / d_g, before its sums
-    static constexpr int d_q = d_qk, d_k = d_q + 2 * tile;
+    static constexpr int gate_sums = d_qk, d_q = d_qk, d_k = d_q + 2 * tile;
     // Vectors of columns.
-    static constexpr int anchors = gates + 2 * tile;         // of each block of 16 rows / sums of rows, of each part
-    static constexpr int moves = anchors + 4 * vector;       // from one anchor to the next, the first not used
-    static constexpr int last_gate = moves + 3 * vector;     // gk of the last row
-    static constexpr int state_sums = last_gate + vector;    // of h d_h, of each part of V / sums of d_g, of each part
-    static constexpr int key_sums = state_sums + 4 * vector; // of k d_k, of each block of 16 rows
+    static constexpr int anchors = gates + 2 * tile;      // of each block of 16 rows / sums of rows, of each part
+    static constexpr int moves = anchors + 4 * vector;    // from one anchor to the next, the first not used
+    static constexpr int last_gate = moves + 3 * vector;  // 2^gk of the last row
+    static constexpr int state_sums = last_gate + vector; // of h d_h, of each part of V
+    // 2^(gk of the last row - anchor) of the first three blocks / of k d_k, of each block of 16 rows
+    static constexpr int key_sums = state_sums + 4 * vector;
+    static constexpr int last_move = key_sums + 4 * vector; // the former of the last block
+    static constexpr int first_move = last_move + vector;   // 2^(the first block's anchor)
     // Of rows.
-    static constexpr int betas = key_sums + 4 * vector;
-    static constexpr int diagonal = betas + rows * 4;              // of P
+    static constexpr int betas = first_move + vector;
+    static constexpr int raw_betas = betas + rows * 4;
+    static constexpr int diagonal = raw_betas + rows * 4;          // of P
     static constexpr int beta_sums = diagonal + rows * 4;          // of each group of columns
     static constexpr int log_sums = beta_sums + groups * rows * 4; // of each warp
     static constexpr int end = log_sums + 64;
@@ -81,12 +85,17 @@ struct warp_place {
 };
 
 // What a stage computes anew: between stages registers are for accumulators, and addresses are not worth them.
-__device__ __forceinline__ warp_place place_again()
+__device__ __forceinline__ int thread_again()
 {
     unsigned thread = threadIdx.x;
     opaque(thread);
-    const int warp = uniform(static_cast<int>(thread / 32));
-    return {warp % 4, warp / 4, static_cast<int>(thread % 32)};
+    return static_cast<int>(thread % 1024); // not negative, as the compiler sees then
+}
+
+__device__ __forceinline__ warp_place place_again()
+{
+    const int thread = thread_again(), warp = uniform(thread / 32);
+    return {warp % 4, warp / 4, thread % 32};
 }
 
 __device__ __forceinline__ block_work again(block_work b)
@@ -104,16 +113,6 @@ template <int head_dim> __device__ __forceinline__ unsigned floats_at(unsigned b
     return base + row * head_dim * 4 + (octet ^ row % 4) * 32;
 }
 
-// Sums of `count` numbers over all lanes, to all lanes.
-template <int count> __device__ __forceinline__ void sum_warp_all(float (&x)[count])
-{
-    reduce_rows<count, 32>(x);
-    const float mine = x[0];
-#pragma unroll
-    for (int i = 0; i < count; i++)
-        x[i] = __shfl_sync(0xffffffffu, mine, i * (32 / count));
-}
-
 // The n-th chunk of a value head.
 __device__ __forceinline__ block_work tile_at(const gen_kda_stage_shape &s, unsigned base, int n)
 {
@@ -124,6 +123,24 @@ __device__ __forceinline__ block_work tile_at(const gen_kda_stage_shape &s, unsi
     b.qk_head = quotient(b.head, s.group_mul, s.group_shift);
     b.chunk = kda_chunk_at(s.sequences, b.slot);
     return b;
+}
+
+// Whether the chunk's head is the first, or the last, of those that a block takes in turn.
+__device__ __forceinline__ bool first_of_unit(const gen_kda_bwd_grad_params &p, const block_work &b)
+{
+    return p.unit == 1 || b.head == quotient(b.head, p.shape.group_mul, p.shape.group_shift) * p.unit;
+}
+
+__device__ __forceinline__ bool last_of_unit(const gen_kda_bwd_grad_params &p, const block_work &b)
+{
+    return p.unit == 1 || b.head + 1 == (quotient(b.head, p.shape.group_mul, p.shape.group_shift) + 1) * p.unit;
+}
+
+// What a block does behind a tile: the unit's next one, or the first of another unit.
+__device__ __forceinline__ int tile_behind(const gen_kda_bwd_grad_params &p, const block_work &b)
+{
+    const int tile = b.slot * p.shape.num_v_heads + b.head;
+    return last_of_unit(p, b) ? tile + 1 + (static_cast<int>(gridDim.x) - 1) * p.unit : tile + 1;
 }
 
 } // namespace kda_grad

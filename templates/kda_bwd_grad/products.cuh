@@ -9,52 +9,98 @@
 #include "lib/half.cuh"
 #include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh" // fence_proxy_async
 #include "lib/ptx/mma.cuh"
 #include "lib/ptx/sync.cuh"
+#include "lib/ptx/wgmma_n32.cuh"
 
 namespace kda_grad {
 
 // ---- loads ----
 
-// The chunk's state in a tensor of them; null: it counts as zeros.
+// The state that begins at `at` in a tensor of them, or zeros.
 template <int head_dim>
-__device__ __forceinline__ const unsigned short *state_of(const gen_kda_bwd_grad_params &p, const block_work &b,
-                                                          const void *states)
-{
-    const int number = kda_chunk_number(p.shape.sequences, b.slot);
-    // Sums of wrong lengths can be negative.
-    if (static_cast<unsigned>(number) >= static_cast<unsigned>(p.num_chunks))
-        return nullptr;
-    return static_cast<const unsigned short *>(states) +
-           (static_cast<long long>(number) * p.shape.num_v_heads + b.head) * (head_dim * head_dim);
-}
-
-template <int head_dim> __device__ __forceinline__ void load_state(unsigned to, const unsigned short *from)
+__device__ __forceinline__ void load_state(unsigned to, const unsigned short *states, long long at, bool there,
+                                           int first)
 {
     using L = layout<head_dim>;
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < head_dim / 64; i++)
-        copy_rows<head_dim, L::own>(to + i * L::tile, from ? from + i * 64 * head_dim : nullptr, head_dim,
-                                    threadIdx.x / 32 * L::own, from ? rows : 0);
+        copy_rows<head_dim, L::own>(to + i * L::tile, there ? states + at + i * 64 * head_dim : states, head_dim, first,
+                                    there ? rows : 0);
 }
 
-// All of a chunk that products take as it is.
+// All of a chunk that products take as it is: `full`, where it has all rows and both states, by addresses of which each is
+// one of three and a constant.
+template <int head_dim>
+__device__ __forceinline__ void copy_full_chunk(const gen_kda_bwd_grad_params &p, const block_work &b, int number)
+{
+    using L = layout<head_dim>;
+    constexpr int chunks = head_dim / 8, at_once = 32 / chunks; // of a row; rows, whose next ones have one bit more
+    static_assert(L::own == 2 * at_once, "two copies of each tile");
+    const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, row = first + lane / chunks,
+              heads = p.shape.num_v_heads;
+    const unsigned to[2] = {chunk_at(b.base, row, lane % chunks),
+                            (chunk_at(b.base, row, lane % chunks) ^ at_once * 16) + at_once * 128};
+    const long long token_head = static_cast<long long>(b.chunk.first + row) * heads + b.head;
+    const long long at = token_head * (head_dim * 2) + lane % chunks * 16;
+    const unsigned next = heads * (at_once * head_dim * 2);
+    const char *const tiles[] = {static_cast<const char *>(p.d_v_new) + at, static_cast<const char *>(p.v_new) + at,
+                                 static_cast<const char *>(p.d_o) + at};
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            cp_async_16_or_zero(to[half] + L::grads + i * L::tile, tiles[i] + half * static_cast<long long>(next),
+                                true);
+    const long long state =
+        (static_cast<long long>(number) * heads + b.head) * L::state + row * (head_dim * 2) + lane % chunks * 16;
+    const char *const states[] = {static_cast<const char *>(p.d_h) + state, static_cast<const char *>(p.h) + state};
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int rows_of = 0; rows_of < head_dim; rows_of += rows)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                cp_async_16_or_zero(to[half] + L::d_state + i * L::state + rows_of / rows * L::tile,
+                                    states[i] + (rows_of + half * at_once) * (head_dim * 2), true);
+    // Of A_kk, rows of 128 bytes.
+    const int inverse_row = first + lane / 8;
+    const long long inverse =
+        (static_cast<long long>(b.chunk.first + inverse_row) * heads + b.head) * 128 + lane % 8 * 16;
+    const char *const a_kk = static_cast<const char *>(p.a_kk) + inverse;
+    const unsigned inverse_to = chunk_at(b.base + L::inverse, inverse_row, lane % 8);
+    cp_async_16_or_zero(inverse_to, a_kk, true);
+    if constexpr (L::own == 8)
+        cp_async_16_or_zero((inverse_to ^ 64) + 512, a_kk + heads * static_cast<long long>(512), true);
+}
+
 template <int head_dim>
 __device__ __forceinline__ void load_chunk(const gen_kda_bwd_grad_params &p, const block_work &b)
 {
     using L = layout<head_dim>;
-    const int first = threadIdx.x / 32 * L::own, valid = b.chunk.rows;
-    const long long heads = p.shape.num_v_heads, row = b.chunk.first * heads + b.head;
-    const void *const tiles[] = {p.d_v_new, p.v_new, p.d_o};
-#pragma unroll
-    for (int i = 0; i < 3; i++)
-        copy_rows<head_dim, L::own>(b.base + L::grads + i * L::tile,
-                                    static_cast<const unsigned short *>(tiles[i]) + row * head_dim, heads * head_dim,
-                                    first, valid);
-    copy_rows<rows, L::own>(b.base + L::inverse, static_cast<const unsigned short *>(p.a_kk) + row * rows, heads * rows,
-                            first, valid);
-    load_state<head_dim>(b.base + L::d_state, state_of<head_dim>(p, b, p.d_h));
-    load_state<head_dim>(b.base + L::states, state_of<head_dim>(p, b, p.h));
+    const int number = kda_chunk_number(p.shape.sequences, b.slot);
+    // Sums of wrong lengths can be negative.
+    const bool has_states = static_cast<unsigned>(number) < static_cast<unsigned>(p.num_chunks);
+    if (b.chunk.rows == rows && has_states) {
+        copy_full_chunk<head_dim>(p, b, number);
+    } else {
+        const int first = thread_again() / 32 * L::own, valid = b.chunk.rows;
+        const long long heads = p.shape.num_v_heads, row = b.chunk.first * heads + b.head;
+#pragma unroll 1
+        for (int i = 0; i < 3; i++)
+            copy_rows<head_dim, L::own>(b.base + L::grads + i * L::tile,
+                                        static_cast<const unsigned short *>(i == 0   ? p.d_v_new
+                                                                            : i == 1 ? p.v_new
+                                                                                     : p.d_o) +
+                                            row * head_dim,
+                                        heads * head_dim, first, valid);
+        copy_rows<rows, L::own>(b.base + L::inverse, static_cast<const unsigned short *>(p.a_kk) + row * rows,
+                                heads * rows, first, valid);
+        const long long state = (number * heads + b.head) * (head_dim * head_dim);
+        load_state<head_dim>(b.base + L::d_state, static_cast<const unsigned short *>(p.d_h), state, has_states, first);
+        load_state<head_dim>(b.base + L::states, static_cast<const unsigned short *>(p.h), state, has_states, first);
+    }
     cp_async_commit_group();
 }
 
@@ -101,20 +147,19 @@ __device__ __forceinline__ void times_inverse(const block_work &b, const warp_pl
 {
     using L = layout<head_dim>;
     const unsigned from = at.transposed(b.base), right_from = at.right(b.base);
+#pragma unroll 1
+    for (int s = 3; s >= at.block; s--) {
+        unsigned left[4], right[2][4];
+        ldmatrix_x4_trans(left, from + L::inverse + s * 2048);
+        if (s == at.block)
+            upper_half(left);
 #pragma unroll
-    for (int s = 0; s < 4; s++)
-        if (s >= at.block) {
-            unsigned left[4], right[2][4];
-            ldmatrix_x4_trans(left, from + L::inverse + s * 2048);
-            if (s == at.block)
-                upper_half(left);
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                ldmatrix_x4_trans(right[n], (right_from ^ n * 32) + L::grads + s * 2048);
-                mma_m16n8k16<T>(d[2 * n], left, right[n][0], right[n][1]);
-                mma_m16n8k16<T>(d[2 * n + 1], left, right[n][2], right[n][3]);
-            }
+        for (int n = 0; n < 2; n++) {
+            ldmatrix_x4_trans(right[n], (right_from ^ n * 32) + L::grads + s * 2048);
+            mma_m16n8k16<T>(d[2 * n], left, right[n][0], right[n][1]);
+            mma_m16n8k16<T>(d[2 * n + 1], left, right[n][2], right[n][3]);
         }
+    }
 }
 
 // d_r = A_kk' d_v_new goes to where d_v_new is, and d_v to memory; rows' sums of d_r v begin beta's gradient.
@@ -168,7 +213,7 @@ __device__ __forceinline__ void make_scores(const block_work &b, unsigned left, 
                                             int number)
 {
     using L = layout<head_dim>;
-    const int lane = threadIdx.x % 32;
+    const int lane = thread_again() % 32;
 #pragma unroll 1
     for (; number < 10; number += L::warps) {
         const int r = (number >= 1) + (number >= 3) + (number >= 6), s = number - r * (r + 1) / 2;
@@ -200,26 +245,19 @@ __device__ __forceinline__ void make_scores(const block_work &b, unsigned left, 
 
 // ---- states ----
 
-// d = left state', of `count` left operands: the warp's 16 rows, and its columns of K.
-template <class T, int head_dim, bool vk, int count>
+// d = left state', of `count` left operands: the warp's 16 rows, and its columns of K. The state is V x K.
+template <class T, int head_dim, int count>
 __device__ __forceinline__ void times_state(float (&d)[count][4][4], unsigned base, const int (&left)[count], int state,
                                             const warp_place &at)
 {
     using L = layout<head_dim>;
-    const unsigned left_at = at.left(base);
-    // Rows of V (vk), or of K.
-    const unsigned right_at = vk ? at.right(base)
-                                 : swizzled<128>(base + at.group / 2 * L::tile,
-                                                 at.group % 2 * 32 + at.lane / 16 * 8 + at.lane % 8, at.lane / 8 % 2);
+    const unsigned left_at = at.left(base), right_at = at.right(base);
 #pragma unroll
     for (int k = 0; k < head_dim / 16; k++) {
         unsigned right[2][4];
 #pragma unroll
         for (int n = 0; n < 2; n++)
-            if constexpr (vk) // matrices in the other form's order
-                ldmatrix_x4_trans(right[n], (right_at ^ n * 32) + state + k / 4 * L::tile + k % 4 * 2048);
-            else
-                ldmatrix_x4(right[n], (right_at ^ k % 4 * 32) + state + k / 4 * cell + n * 2048);
+            ldmatrix_x4_trans(right[n], (right_at ^ n * 32) + state + k / 4 * L::tile + k % 4 * 2048);
 #pragma unroll
         for (int i = 0; i < count; i++) {
             unsigned x[4];
@@ -253,7 +291,7 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
     constexpr int cells = head_dim / 64;
     float d[8] = {};
     if constexpr (vk) { // a warp has 64 columns of a part
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp / cells;
+        const int thread = thread_again(), warp = thread / 32, lane = thread % 32, part = warp / cells;
         if (part >= 4)
             return;
 #pragma unroll
@@ -273,7 +311,7 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
             st_shared_v4_f32(to + 16, make_float4(d[4], d[5], d[6], d[7]));
         }
     } else {
-        const int row = threadIdx.x % head_dim, part = threadIdx.x / head_dim;
+        const int thread = thread_again(), row = thread % head_dim, part = thread / head_dim;
         const unsigned at = chunk_at(b.base + row / 64 * L::tile, row % 64, part * (head_dim / 32));
 #pragma unroll
         for (int i = 0; i < head_dim / 32; i++)
@@ -283,19 +321,67 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
     }
 }
 
-// Products with both states, which begin the sums of columns, [0], and of rows: of d_k's share that has beta, and of d_q.
-template <class T, int head_dim, bool vk>
-__device__ __forceinline__ void times_states(const gen_kda_bwd_grad_params &p, const block_work &b,
-                                             const warp_place &at, float (&columns)[1][4][4], float (&sums)[2][4][4])
+// Both states' products begin the sums of columns, [0], and of rows: of d_k's share that has beta, and of d_q. Between them
+// come all other products of the chunk's tiles.
+//
+// Where states are V x K, by mma.sync.
+template <class T, int head_dim>
+__device__ __forceinline__ void multiply_tiles_vk(const gen_kda_bwd_grad_params &p, block_work b, const value_pairs &v,
+                                                  float (&columns)[1][4][4], float (&sums)[2][4][4])
 {
     using L = layout<head_dim>;
-    const int warp = threadIdx.x / 32;
-    times_state<T, head_dim, vk, 1>(columns, b.base, {L::values}, L::d_state, at);
-    sum_states<T, head_dim, vk>(b);
+    warp_place at = place_again();
+    make_values<T, head_dim>(p, b, at, v);
+    b = again(b), at = place_again();
+    times_state<T, head_dim, 1>(columns, b.base, {L::values}, L::d_state, at);
+    sum_states<T, head_dim, true>(b);
     __syncthreads(); // d_r is there
+    const int warp = 4 * at.group + at.block;
     make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp);
     make_scores<T, head_dim, false>(b, L::grads, L::values, -1.f, L::warps - 1 - warp);
-    times_state<T, head_dim, vk, 2>(sums, b.base, {L::grads, L::outputs}, L::states, at);
+    times_state<T, head_dim, 2>(sums, b.base, {L::grads, L::outputs}, L::states, at);
+}
+
+// The warp group's 32 columns of K of left state', begun.
+template <class T, int head_dim>
+__device__ __forceinline__ void begin_product(float (&d)[4][4], unsigned base, int left, int state, int group)
+{
+    using L = layout<head_dim>;
+    const unsigned long long x = wgmma_descriptor(base + left, 0, 1024),
+                             y = wgmma_descriptor(base + state + group / 2 * L::tile + group % 2 * 4096, 0, 1024);
+#pragma unroll
+    for (int k = 0; k < head_dim / 16; k++) {
+        const int step = (k / 4 * cell + k % 4 * 32) >> 4;
+        wgmma_n32<T>(d, x + step, y + step, k > 0);
+    }
+    wgmma_commit_group();
+}
+
+// Where they are K x V, by wgmma, while the others are made.
+template <class T, int head_dim>
+__device__ __forceinline__ void multiply_tiles(const gen_kda_bwd_grad_params &p, block_work b, const value_pairs &v,
+                                               float (&columns)[4][4], float (&sums)[2][4][4])
+{
+    using L = layout<head_dim>;
+    warp_place at = place_again();
+    wgmma_fence();
+    begin_product<T, head_dim>(columns, b.base, L::values, L::d_state, at.group);
+    begin_product<T, head_dim>(sums[1], b.base, L::outputs, L::states, at.group);
+    make_values<T, head_dim>(p, b, at, v);
+    fence_proxy_async(); // d_r is a left operand
+    b = again(b);
+    sum_states<T, head_dim, false>(b);
+    __syncthreads(); // it is there
+    b = again(b), at = place_again();
+    wgmma_fence();
+    begin_product<T, head_dim>(sums[0], b.base, L::grads, L::states, at.group);
+    const int warp = 4 * at.group + at.block;
+    make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp);
+    make_scores<T, head_dim, false>(b, L::grads, L::values, -1.f, L::warps - 1 - warp);
+    wgmma_wait_group<0>();
+    wgmma_fence_n32(columns);
+    wgmma_fence_n32(sums[0]);
+    wgmma_fence_n32(sums[1]);
 }
 
 } // namespace kda_grad

@@ -17,28 +17,42 @@ template <class T, int head_dim> struct row_inputs {
     using L = layout<head_dim>;
     lane_row<L::channels> q[L::own], k[L::own];
     float gates[L::own][L::channels], anchor[L::channels];
-    float beta; // of row i in lane i, 0 beyond the chunk's
+    float before[L::channels],
+        behind[L::channels]; // of store_vectors(): the anchor's before, and the chunk's last row's
+    float raw_beta, beta;    // of row i in lane i, 0 beyond the chunk's
 
     __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
     {
-        const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own, last = b.chunk.rows - 1;
+        const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, last = b.chunk.rows - 1;
         const long long token = b.chunk.first, stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
-        const int qk = b.qk_head * head_dim + lane * L::channels;
-        const float *const gk = p.gk + token * stride + b.head * head_dim + lane * L::channels;
-        const unsigned short *const q_rows = static_cast<const unsigned short *>(p.q.x) + token * p.q.stride + qk,
-                                    *const k_rows =
-                                        static_cast<const unsigned short *>(p.k.x) + token * p.k.stride + qk;
+        const int qk_head = quotient(b.head, p.shape.group_mul, p.shape.group_shift),
+                  qk = qk_head * head_dim + lane * L::channels;
+        const float *gk = p.gk + token * stride + b.head * head_dim + lane * L::channels;
+        const unsigned short *q_rows = static_cast<const unsigned short *>(p.q.x) + token * p.q.stride + qk,
+                             *k_rows = static_cast<const unsigned short *>(p.k.x) + token * p.k.stride + qk;
+        load_row_floats(gk + min(first / 16 * 16, last) * stride, anchor);
+#pragma unroll
+        for (int c = 0; c < L::channels; c++)
+            before[c] = behind[c] = 0.f;
+        if (first % 16 == 0) {
+            load_row_floats(gk + max(min(first - 16, last), 0) * stride, before);
+            load_row_floats(gk + last * stride, behind);
+        }
+        const int begin = min(first, last);
+        gk += begin * stride, q_rows += begin * p.q.stride, k_rows += begin * p.k.stride;
 #pragma unroll
         for (int i = 0; i < L::own; i++) {
-            const int row = min(first + i, last);
-            load_row_floats(gk + row * stride, gates[i]);
-            q[i] = load_row<L::channels>(q_rows + row * p.q.stride);
-            k[i] = load_row<L::channels>(k_rows + row * p.k.stride);
+            load_row_floats(gk, gates[i]);
+            q[i] = load_row<L::channels>(q_rows);
+            k[i] = load_row<L::channels>(k_rows);
+            if (first + i < last)
+                gk += stride, q_rows += p.q.stride, k_rows += p.k.stride;
         }
-        load_row_floats(gk + min(first / 16 * 16, last) * stride, anchor);
-        beta = 0.f;
-        if (lane < L::own && first + lane <= last)
-            beta = beta_of(p.beta_form, load_beta(p, b, first + lane));
+        raw_beta = beta = 0.f;
+        if (lane < L::own && first + lane <= last) {
+            raw_beta = load_beta(p, b, first + lane);
+            beta = beta_of(p.beta_form, raw_beta);
+        }
     }
 
     // Raw.
@@ -64,26 +78,28 @@ __device__ __forceinline__ void normalize_rows(const row_inputs<T, head_dim> &in
 {
     using L = layout<head_dim>;
     constexpr int own = L::own, channels = L::channels;
-    const int first = threadIdx.x / 32 * own;
-    float x[2 * own][channels], sum[2 * own];
+    const int first = thread_again() / 32 * own;
+    float sum[2 * own];
 #pragma unroll
     for (int i = 0; i < 2 * own; i++) {
-        unpack<T>(i < own ? in.q[i] : in.k[i - own], x[i]);
+        float x[channels];
+        unpack<T>(i < own ? in.q[i] : in.k[i - own], x);
         sum[i] = 0.f;
 #pragma unroll
         for (int c = 0; c < channels; c++)
-            sum[i] = fmaf(x[i][c], x[i][c], sum[i]);
+            sum[i] = fmaf(x[c], x[c], sum[i]);
     }
     reduce_rows<2 * own, 32>(sum); // of number i in lanes from i * 32 / (2 * own) on
-    const float factor = norm ? rsqrt_fast(sum[0] + 1e-6f) : 1.f;
-    y.factor = factor;
+    y.factor = norm ? rsqrt_fast(sum[0] + 1e-6f) : 1.f;
 #pragma unroll
     for (int i = 0; i < 2 * own; i++) {
-        const float mine = __shfl_sync(0xffffffffu, factor, i * (16 / own));
+        const float factor = __shfl_sync(0xffffffffu, y.factor, i * (16 / own));
+        float x[channels];
+        unpack<T>(i < own ? in.q[i] : in.k[i - own], x);
 #pragma unroll
         for (int c = 0; c < channels; c++)
-            x[i][c] *= first + i % own < valid ? mine : 0.f;
-        (i < own ? y.q[i] : y.k[i - own]) = pack<T>(x[i]);
+            x[c] *= first + i % own < valid ? factor : 0.f;
+        (i < own ? y.q[i] : y.k[i - own]) = pack<T>(x);
     }
 }
 
@@ -95,49 +111,59 @@ template <int channels> __device__ __forceinline__ void store_lane(unsigned to, 
         st_shared_u32(to, x.word[0]);
 }
 
-// Vectors that a chunk's 16 rows share: their anchor, and what takes a sum there from the anchor before.
-template <int head_dim, int channels>
-__device__ __forceinline__ void store_vectors(const block_work &b, const float *gk, long long stride,
-                                              const float (&anchor)[channels])
+template <int channels> __device__ __forceinline__ void store_vector(unsigned to, const float (&x)[channels])
+{
+    if constexpr (channels == 4)
+        st_shared_v4_f32(to, make_float4(x[0], x[1], x[2], x[3]));
+    else
+        st_shared_v2_f32(to, x[0], x[1]);
+}
+
+// Vectors that a chunk's 16 rows share: their anchor, and what takes a sum there from the anchor before and from the last row.
+template <class T, int head_dim>
+__device__ __forceinline__ void store_vectors(const block_work &b, const row_inputs<T, head_dim> &in,
+                                              const float (&anchor)[layout<head_dim>::channels])
 {
     using L = layout<head_dim>;
-    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own, block = first / 16;
-    const unsigned to = b.base + L::anchors + lane * channels * 4;
-    float x[channels];
+    constexpr int channels = L::channels;
+    const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, block = first / 16;
+    const unsigned to = b.base + lane * channels * 4;
+    float x[channels], y[channels], z[channels];
     if (first % 16)
         return;
-    load_row_floats(gk + (block ? min(16 * block - 16, b.chunk.rows - 1) : b.chunk.rows - 1) * stride, x);
 #pragma unroll
     for (int c = 0; c < channels; c++) {
-        st_shared_f32(to + block * L::vector + c * 4, anchor[c]);
-        if (block)
-            st_shared_f32(to + (L::moves - L::anchors) + (block - 1) * L::vector + c * 4,
-                          exp2_fast(anchor[c] - (x[c] - half_bound)));
-        else
-            st_shared_f32(to + (L::last_gate - L::anchors) + c * 4, x[c]);
+        x[c] = exp2_fast(in.behind[c] - anchor[c]);
+        y[c] = exp2_fast(block ? anchor[c] - (in.before[c] - half_bound) : in.behind[c]);
+        z[c] = exp2_fast(anchor[c]);
     }
+    store_vector(to + L::anchors + block * L::vector, anchor);
+    store_vector(to + (block == 3 ? L::last_move : L::key_sums + block * L::vector), x);
+    store_vector(to + (block ? L::moves + (block - 1) * L::vector : L::last_gate), y);
+    if (block == 0)
+        store_vector(to + L::first_move, z);
 }
 
 // q+, b+ and k-, gates, betas and the vectors of the chunk.
 template <class T, int head_dim>
-__device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, const block_work &b,
-                                              const row_inputs<T, head_dim> &in,
+__device__ __forceinline__ void make_operands(const block_work &b, const row_inputs<T, head_dim> &in,
                                               const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit)
 {
     using L = layout<head_dim>;
     constexpr int channels = L::channels;
-    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own;
+    const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own;
     const unsigned to = b.base + ((lane_offset<channels>(first / 8 * 8) + first % 8 * 128) ^ first % 8 * 16),
                    gates_to =
                        floats_at<head_dim>(b.base + L::gates, first, lane * channels / 8) + lane * channels % 8 * 4;
-    const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
     float anchor[channels];
 #pragma unroll
     for (int c = 0; c < channels; c++)
         anchor[c] = in.anchor[c] - half_bound;
-    store_vectors<head_dim>(b, p.gk + b.chunk.first * stride + b.head * head_dim + lane * channels, stride, anchor);
-    if (lane < L::own)
+    store_vectors<T, head_dim>(b, in, anchor);
+    if (lane < L::own) {
         st_shared_f32(b.base + L::betas + (first + lane) * 4, in.beta);
+        st_shared_f32(b.base + L::raw_betas + (first + lane) * 4, in.raw_beta);
+    }
 #pragma unroll
     for (int i = 0; i < L::own; i++) {
         const float beta = __shfl_sync(0xffffffffu, in.beta, i);
@@ -154,11 +180,7 @@ __device__ __forceinline__ void make_operands(const gen_kda_bwd_grad_params &p, 
         store_lane<channels>((to ^ i * 16) + i * 128 + L::q_rows, pack<bf16>(x));
         store_lane<channels>((to ^ i * 16) + i * 128 + L::b_rows, pack<bf16>(y));
         store_lane<channels>((to ^ i * 16) + i * 128 + L::k_columns, pack<bf16>(z));
-        if constexpr (channels == 4)
-            st_shared_v4_f32((gates_to ^ i % 4 * 32) + i * L::vector,
-                             make_float4(in.gates[i][0], in.gates[i][1], in.gates[i][2], in.gates[i][3]));
-        else
-            st_shared_v2_f32((gates_to ^ i % 4 * 32) + i * L::vector, in.gates[i][0], in.gates[i][1]);
+        store_vector((gates_to ^ i % 4 * 32) + i * L::vector, in.gates[i]);
     }
 }
 
@@ -173,54 +195,61 @@ template <int channels> __device__ __forceinline__ void load_lane(unsigned at, f
     }
 }
 
-// Rows of q's or k's gradient, and what P's diagonal adds: it times the other one's row.
+// Rows of q's and k's gradients, and what P's diagonal adds: it times the other one's row.
 template <class T, int head_dim>
-__device__ __forceinline__ void
-load_gradients(const block_work &b, int plane,
-               const lane_row<layout<head_dim>::channels> (&other)[layout<head_dim>::own],
-               float (&d)[layout<head_dim>::own][layout<head_dim>::channels])
+__device__ __forceinline__ void load_gradients(const block_work &b,
+                                               const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit,
+                                               float (&q)[layout<head_dim>::own][layout<head_dim>::channels],
+                                               float (&k)[layout<head_dim>::own][layout<head_dim>::channels])
 {
     using L = layout<head_dim>;
     constexpr int channels = L::channels;
-    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * L::own;
-    const unsigned from = floats_at<head_dim>(b.base + plane, first, lane * channels / 8) + lane * channels % 8 * 4,
-                   diagonal = b.base + L::diagonal + first * 4;
+    const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own;
+    const unsigned from = floats_at<head_dim>(b.base, first, lane * channels / 8) + lane * channels % 8 * 4;
 #pragma unroll
     for (int i = 0; i < L::own; i++) {
-        float x[channels];
-        const float on_diagonal = ld_shared_f32(diagonal + i * 4);
-        load_lane<channels>((from ^ i % 4 * 32) + i * L::vector, d[i]);
-        unpack<T>(other[i], x);
+        float x[channels], y[channels];
+        const float on_diagonal = ld_shared_f32(b.base + L::diagonal + first * 4 + i * 4);
+        load_lane<channels>((from ^ i % 4 * 32) + L::d_q + i * L::vector, q[i]);
+        load_lane<channels>((from ^ i % 4 * 32) + L::d_k + i * L::vector, k[i]);
+        unpack<T>(unit.q[i], x);
+        unpack<T>(unit.k[i], y);
 #pragma unroll
-        for (int c = 0; c < channels; c++)
-            d[i][c] = fmaf(on_diagonal, x[c], d[i][c]);
+        for (int c = 0; c < channels; c++) {
+            q[i][c] = fmaf(on_diagonal, y[c], q[i][c]);
+            k[i][c] = fmaf(on_diagonal, x[c], k[i][c]);
+        }
     }
 }
 
-// Through the norm, whose results are y; `factors`: lanes from there on have them.
+// Through the norm.
 template <class T, int own, int channels>
-__device__ __forceinline__ void through_norm(const lane_row<channels> (&y)[own], float factor, int factors,
-                                             float (&d)[own][channels])
+__device__ __forceinline__ void through_norm(const unit_rows<own, channels> &unit, float (&q)[own][channels],
+                                             float (&k)[own][channels])
 {
-    float along[own];
+    float along[2 * own];
 #pragma unroll
-    for (int i = 0; i < own; i++) {
+    for (int i = 0; i < 2 * own; i++) {
         float x[channels];
-        unpack<T>(y[i], x);
+        unpack<T>(i < own ? unit.q[i] : unit.k[i - own], x);
         along[i] = 0.f;
 #pragma unroll
         for (int c = 0; c < channels; c++)
-            along[i] = fmaf(x[c], d[i][c], along[i]);
+            along[i] = fmaf(x[c], i < own ? q[i][c] : k[i - own][c], along[i]);
     }
-    sum_warp_all(along);
+    reduce_rows<2 * own, 32>(along); // where unit.factor has the row's factor, too
+    const float mine = unit.factor * along[0];
 #pragma unroll
-    for (int i = 0; i < own; i++) {
-        const float mine = __shfl_sync(0xffffffffu, factor, factors + i * (16 / own));
+    for (int i = 0; i < 2 * own; i++) {
+        const float factor = __shfl_sync(0xffffffffu, unit.factor, i * (16 / own)),
+                    less = __shfl_sync(0xffffffffu, mine, i * (16 / own));
         float x[channels];
-        unpack<T>(y[i], x);
+        unpack<T>(i < own ? unit.q[i] : unit.k[i - own], x);
 #pragma unroll
-        for (int c = 0; c < channels; c++)
-            d[i][c] = mine * fmaf(-along[i], x[c], d[i][c]);
+        for (int c = 0; c < channels; c++) {
+            float &d = i < own ? q[i][c] : k[i - own][c];
+            d = fmaf(-less, x[c], factor * d);
+        }
     }
 }
 
@@ -231,20 +260,80 @@ __device__ __forceinline__ void store_gradients(const gen_kda_bwd_grad_params &p
 {
     using L = layout<head_dim>;
     constexpr int channels = L::channels;
-    const int first = threadIdx.x / 32 * L::own;
-    const long long stride = static_cast<long long>(p.shape.num_v_heads) * head_dim,
-                    to = (b.chunk.first + first) * stride + b.head * head_dim + threadIdx.x % 32 * channels;
+    const int thread = thread_again(), first = thread / 32 * L::own, valid = b.chunk.rows - first;
+    // Rows of query heads, of which each has one value head or a group that is summed; or of value heads.
+    const bool sums = r.d_x;
+    const int heads = sums ? p.shape.num_qk_heads : p.shape.num_v_heads,
+              head = sums ? quotient(b.head, p.shape.group_mul, p.shape.group_shift) : b.head;
+    const long long at =
+        (static_cast<long long>(b.chunk.first + first) * heads + head) * head_dim + thread % 32 * channels;
+    const unsigned long long stride = static_cast<unsigned>(heads) * static_cast<unsigned>(head_dim * 2);
+    if (sums) {
+        char *const to = static_cast<char *>(r.d_x) + at * 2;
+#pragma unroll
+        for (int i = 0; i < L::own; i++)
+            if (i < valid)
+                store_row(to + i * stride, pack<T>(d[i]));
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < L::own; i++)
-        if (first + i < b.chunk.rows) {
-            if (r.d_x)
-                store_row(static_cast<unsigned short *>(r.d_x) + to + i * stride, pack<T>(d[i]));
-            else if constexpr (channels == 4)
-                st_global_v4_f32<false>(r.d_heads + to + i * stride, make_float4(d[i][0], d[i][1], d[i][2], d[i][3]));
+        if (i < valid) {
+            float *const to = reinterpret_cast<float *>(reinterpret_cast<char *>(r.d_heads + at) + i * 2 * stride);
+            if constexpr (channels == 4)
+                st_global_v4_f32<false>(to, make_float4(d[i][0], d[i][1], d[i][2], d[i][3]));
             else
-                st_global_v2_f32(r.d_heads + to + i * stride, d[i][0], d[i][1]);
+                st_global_v2_f32(to, d[i][0], d[i][1]);
         }
 }
+
+// What a group's heads have made of rows of q's and k's gradients, which passes from head to head through memory that the block
+// has to itself: each thread reads what it has written.
+template <int head_dim> struct group_sums {
+    using L = layout<head_dim>;
+    static constexpr int step = L::threads * L::channels; // from row to row
+
+    static __device__ __forceinline__ float *place(const gen_kda_bwd_grad_params &p)
+    {
+        return p.sums + static_cast<long long>(blockIdx.x) * (2 * L::own * step) + thread_again() * L::channels;
+    }
+    static __device__ __forceinline__ void add(const float *from, float (&x)[L::own][L::channels])
+    {
+        float more[L::own][L::channels];
+#pragma unroll
+        for (int i = 0; i < L::own; i++)
+            load_row_floats(from + i * step, more[i]);
+#pragma unroll
+        for (int i = 0; i < L::own; i++)
+#pragma unroll
+            for (int c = 0; c < L::channels; c++)
+                x[i][c] += more[i][c];
+    }
+    static __device__ __forceinline__ void store(float *to, const float (&x)[L::own][L::channels])
+    {
+#pragma unroll
+        for (int i = 0; i < L::own; i++)
+            if constexpr (L::channels == 4)
+                st_global_v4_f32<false>(to + i * step, make_float4(x[i][0], x[i][1], x[i][2], x[i][3]));
+            else
+                st_global_v2_f32(to + i * step, x[i][0], x[i][1]);
+    }
+    // With those of the group's earlier heads. Whether there is a later one, to which they go.
+    static __device__ __forceinline__ bool pass(const gen_kda_bwd_grad_params &p, const block_work &b,
+                                                float (&q)[L::own][L::channels], float (&k)[L::own][L::channels])
+    {
+        float *const at = place(p);
+        if (!first_of_unit(p, b)) {
+            add(at, q);
+            add(at + L::own * step, k);
+        }
+        if (last_of_unit(p, b))
+            return false;
+        store(at, q);
+        store(at + L::own * step, k);
+        return true;
+    }
+};
 
 // Gradients of raw q and k; or, where value heads' are still to be added, of what the norm makes of them.
 template <class T, int head_dim>
@@ -252,16 +341,14 @@ __device__ __forceinline__ void store_rows(const gen_kda_bwd_grad_params &p, con
                                            const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit)
 {
     using L = layout<head_dim>;
-    const bool norm = p.qk_l2norm && p.q.d_x;
-    float d[L::own][L::channels];
-    load_gradients<T, head_dim>(b, L::d_q, unit.k, d);
-    if (norm)
-        through_norm<T>(unit.q, unit.factor, 0, d);
-    store_gradients<T, head_dim>(p, p.q, b, d);
-    load_gradients<T, head_dim>(b, L::d_k, unit.q, d);
-    if (norm)
-        through_norm<T>(unit.k, unit.factor, 16, d);
-    store_gradients<T, head_dim>(p, p.k, b, d);
+    float q[L::own][L::channels], k[L::own][L::channels];
+    load_gradients<T, head_dim>(b, unit, q, k);
+    if (p.sums && group_sums<head_dim>::pass(p, b, q, k))
+        return;
+    if (p.qk_l2norm && p.q.d_x)
+        through_norm<T>(unit, q, k);
+    store_gradients<T, head_dim>(p, p.q, b, q);
+    store_gradients<T, head_dim>(p, p.k, b, k);
 }
 
 // Betas' gradients, of sums that the groups of columns have left.
@@ -269,14 +356,14 @@ template <class T, int head_dim>
 __device__ __forceinline__ void store_betas(const gen_kda_bwd_grad_params &p, const block_work &b)
 {
     using L = layout<head_dim>;
-    const int row = threadIdx.x;
+    const int row = thread_again();
     if (row >= b.chunk.rows)
         return;
     float d = 0.f;
 #pragma unroll
     for (int i = 0; i < L::groups; i++)
         d += ld_shared_f32(b.base + L::beta_sums + (i * rows + row) * 4);
-    d = beta_back(p.beta_form, row_inputs<T, head_dim>::load_beta(p, b, row), d);
+    d = beta_back(p.beta_form, ld_shared_f32(b.base + L::raw_betas + row * 4), d);
     const long long to = static_cast<long long>(b.chunk.first + row) * p.shape.num_v_heads + b.head;
     if (p.beta_fp32)
         static_cast<float *>(p.d_beta)[to] = d;

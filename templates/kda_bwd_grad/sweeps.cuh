@@ -61,12 +61,14 @@ template <int distance> __device__ __forceinline__ void add_rows(float (&x)[8], 
     }
 }
 
-// Columns' state share, relative to the block's anchor, and its sums times k- over the block's rows.
+// d is columns' state share, relative to the gates of the chunk's last row. Of it, relative to the block's anchor, sums
+// times k- over the block's rows are left; it itself becomes relative to the last block's anchor.
 template <int head_dim>
 __device__ __forceinline__ void begin_columns(const block_work &b, const warp_place &at, float (&d)[4][4])
 {
     using L = layout<head_dim>;
-    const column_vector anchor(b.base + L::anchors + at.block * L::vector, at), last(b.base + L::last_gate, at);
+    const column_vector move(b.base + L::last_move, at),
+        own_move(b.base + (at.block == 3 ? L::last_move : L::key_sums + at.block * L::vector), at);
     const unsigned own = at.right(b.base) + at.block * 2048;
     float sum[8];
 #pragma unroll
@@ -76,15 +78,12 @@ __device__ __forceinline__ void begin_columns(const block_work &b, const warp_pl
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int n = 2 * pair + i;
-            const float move[2] = {exp2_fast(last.x[n].x - anchor.x[n].x), exp2_fast(last.x[n].y - anchor.x[n].y)};
             const float2 upper = to_float2<bf16>(k[2 * i]), lower = to_float2<bf16>(k[2 * i + 1]);
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                d[n][e] *= move[e % 2];
-            sum[2 * n] = fmaf(upper.x, d[n][0], lower.x * d[n][2]);
-            sum[2 * n + 1] = fmaf(upper.y, d[n][1], lower.y * d[n][3]);
+            sum[2 * n] = own_move.x[n].x * fmaf(upper.x, d[n][0], lower.x * d[n][2]);
+            sum[2 * n + 1] = own_move.x[n].y * fmaf(upper.y, d[n][1], lower.y * d[n][3]);
         }
     }
+    move.scale(d);
     add_rows<16>(sum, at.lane);
     // Halves were given away from the greatest bit of the lane on.
     const int number = at.lane / 4;
@@ -92,61 +91,96 @@ __device__ __forceinline__ void begin_columns(const block_work &b, const warp_pl
                   sum[0]);
 }
 
-// d gets the blocks of rows behind and at the warp's own, in descending order, added.
+// What the sums of columns and of rows take of the s-th block of rows.
+template <int head_dim> struct block_sums {
+    using L = layout<head_dim>;
+    const block_work &b;
+    const warp_place &at;
+    unsigned transposed, left, right;
+
+    __device__ __forceinline__ block_sums(const block_work &work, const warp_place &place)
+        : b(work), at(place), transposed(place.transposed(work.base)), left(place.left(work.base)),
+          right(place.right(work.base))
+    {
+    }
+
+    // Columns: blocks behind and at the warp's own, in descending order.
+    __device__ __forceinline__ void add_columns(int s, float (&d)[4][4]) const
+    {
+        unsigned x[4], y[2][4];
+        ldmatrix_x4_trans(x, transposed + s * 2048 + L::d_qk);
+        load_right(y, right + s * 2048 + L::q_rows);
+        multiply(d, x, y);
+        ldmatrix_x4_trans(x, transposed + s * 2048 + L::d_kk);
+        load_right(y, right + s * 2048 + L::b_rows);
+        multiply(d, x, y);
+    }
+    // ... to the anchor before the s-th block's.
+    __device__ __forceinline__ void move_columns(int s, float (&d)[4][4]) const
+    {
+        column_vector(b.base + L::moves + (s - 1) * L::vector, at).scale(d);
+    }
+
+    // Rows: blocks up to the warp's own, in ascending order.
+    __device__ __forceinline__ void add_rows_of(int s, float (&d)[2][4][4]) const
+    {
+        unsigned x[4], y[2][4];
+        load_right(y, right + s * 2048 + L::k_columns);
+        ldmatrix_x4(x, (left ^ s * 32) + L::d_kk);
+        multiply(d[0], x, y);
+        ldmatrix_x4(x, (left ^ s * 32) + L::d_qk);
+        multiply(d[1], x, y);
+    }
+    // ... from the anchor before the s-th block's to that.
+    __device__ __forceinline__ void move_rows(int s, float (&d)[2][4][4]) const
+    {
+        const column_vector move(b.base + L::moves + (s - 1) * L::vector, at);
+        move.scale(d[0]);
+        move.scale(d[1]);
+    }
+};
+
+// Rows' sums, [0] of keys' share, [1] of queries', begin with the state's, which is relative to the chunk's begin.
 template <int head_dim>
-__device__ __forceinline__ void sum_columns(const block_work &b, const warp_place &at, float (&d)[4][4])
+__device__ __forceinline__ void begin_rows(const block_work &b, const warp_place &at, float scale, float (&d)[2][4][4])
 {
     using L = layout<head_dim>;
-    const unsigned from = at.transposed(b.base), right_from = at.right(b.base);
-    float sum[4][4] = {};
-#pragma unroll 1
-    for (int s = 3; s >= at.block; s--) {
-        unsigned left[4], right[2][4];
-        if (s < 3)
-            column_vector(b.base + L::moves + s * L::vector, at).scale(sum);
-        ldmatrix_x4_trans(left, from + s * 2048 + L::d_qk);
-        load_right(right, right_from + s * 2048 + L::q_rows);
-        multiply(sum, left, right);
-        ldmatrix_x4_trans(left, from + s * 2048 + L::d_kk);
-        load_right(right, right_from + s * 2048 + L::b_rows);
-        multiply(sum, left, right);
-    }
+    const column_vector first(b.base + L::first_move, at);
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            d[n][i] += sum[n][i];
+        for (int i = 0; i < 2; i++) {
+            const float e = i ? first.x[n].y : first.x[n].x;
+            d[0][n][i] *= -e, d[0][n][i + 2] *= -e;
+            d[1][n][i] *= scale * e, d[1][n][i + 2] *= scale * e;
+        }
 }
 
-// Rows' sums of keys' share, [0], and of queries', [1]: with the state's, which is relative to the chunk's begin, and those
-// of blocks up to the warp's own, in ascending order.
+// Both sums get what other rows of the chunk add, and are relative to the block's anchor then. Each step waits for loads, so
+// that a step of columns and one of rows go together where there is one of both.
 template <int head_dim>
-__device__ __forceinline__ void sum_rows(const block_work &b, const warp_place &at, float scale, float (&d)[2][4][4])
+__device__ __forceinline__ void sum_blocks(const block_work &b, const warp_place &at, float (&columns)[4][4],
+                                           float (&sums)[2][4][4])
 {
-    using L = layout<head_dim>;
-    const unsigned from = at.left(b.base), right_from = at.right(b.base);
-    const column_vector first(b.base + L::anchors, at);
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float e = exp2_fast(i % 2 ? first.x[n].y : first.x[n].x);
-            d[0][n][i] *= -e;
-            d[1][n][i] *= scale * e;
-        }
+    const block_sums<head_dim> of(b, at);
+    const int both = min(at.block, 3 - at.block);
+    of.add_columns(3, columns);
+    of.add_rows_of(0, sums);
+    if (both > 0) {
+        of.move_columns(3, columns);
+        of.move_rows(1, sums);
+        of.add_columns(2, columns);
+        of.add_rows_of(1, sums);
+    }
 #pragma unroll 1
-    for (int s = 0; s <= at.block; s++) {
-        unsigned left[4], right[2][4];
-        if (s) {
-            const column_vector move(b.base + L::moves + (s - 1) * L::vector, at);
-            move.scale(d[0]);
-            move.scale(d[1]);
-        }
-        load_right(right, right_from + s * 2048 + L::k_columns);
-        ldmatrix_x4(left, (from ^ s * 32) + L::d_kk);
-        multiply(d[0], left, right);
-        ldmatrix_x4(left, (from ^ s * 32) + L::d_qk);
-        multiply(d[1], left, right);
+    for (int s = 3 - both; s > at.block; s--) {
+        of.move_columns(s, columns);
+        of.add_columns(s - 1, columns);
+    }
+#pragma unroll 1
+    for (int s = both + 1; s <= at.block; s++) {
+        of.move_rows(s, sums);
+        of.add_rows_of(s, sums);
     }
 }
 
@@ -157,7 +191,7 @@ __device__ __forceinline__ void make_gradients(const block_work &b, const warp_p
                                                float (&sums)[2][4][4])
 {
     using L = layout<head_dim>;
-    const column_vector anchor(b.base + L::anchors + at.block * L::vector, at);
+    const unsigned anchors = b.base + L::anchors + at.block * L::vector + at.column() * 4;
     const float beta[2] = {ld_shared_f32(b.base + L::betas + at.row(0) * 4),
                            ld_shared_f32(b.base + L::betas + at.row(1) * 4)};
     const unsigned own = at.right(b.base) + at.block * 2048, gates_at = at.floats<head_dim>(b.base) + L::gates;
@@ -165,6 +199,7 @@ __device__ __forceinline__ void make_gradients(const block_work &b, const warp_p
 #pragma unroll
     for (int pair = 0; pair < 2; pair++) {
         unsigned q[4], bk[4], k[4];
+        const float2 anchor[2] = {ld_shared_v2_f32(anchors + pair * 64), ld_shared_v2_f32(anchors + pair * 64 + 32)};
         ldmatrix_x4(q, (own ^ pair * 32) + L::q_rows);
         ldmatrix_x4(bk, (own ^ pair * 32) + L::b_rows);
         ldmatrix_x4(k, (own ^ pair * 32) + L::k_columns);
@@ -177,8 +212,8 @@ __device__ __forceinline__ void make_gradients(const block_work &b, const warp_p
             float d_g[2];
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                const float up = exp2_fast((c ? gate.y : gate.x) - (c ? anchor.x[n].y : anchor.x[n].x));
-                const float down = exp2_fast((c ? anchor.x[n].y : anchor.x[n].x) - (c ? gate.y : gate.x));
+                const float up = exp2_fast((c ? gate.y : gate.x) - (c ? anchor[i / 2].y : anchor[i / 2].x));
+                const float down = exp2_fast((c ? anchor[i / 2].y : anchor[i / 2].x) - (c ? gate.y : gate.x));
                 float &key = sums[0][n][2 * h + c], &query = sums[1][n][2 * h + c];
                 const float column = columns[n][2 * h + c], kk = c ? k_minus.y : k_minus.x;
                 d_g[c] = fmaf(c ? q_plus.y : q_plus.x, query, fmaf(c ? b_plus.y : b_plus.x, key, -kk * column));

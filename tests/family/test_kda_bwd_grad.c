@@ -3,6 +3,7 @@
  * reference's sums over tokens are those of kda_gate_bwd. What it computes is held to the
  * recurrence in reverse by kda_bwd, whose plans launch it.
  */
+#include "kda_bwd_grad/args.h"
 #include "families/kda_bwd_grad/kda_bwd_grad.h"
 #include "reference/half.h"
 #include "h200.h"
@@ -81,7 +82,7 @@ static struct {
         a_kk[ROWS * KDA_CHUNK], h[STATES], d_o[ELEMENTS], d_h[STATES], d_v_new[ELEMENTS],
         d_q[ELEMENTS], d_k[ELEMENTS], d_v[ELEMENTS], d_g[ELEMENTS];
     _Alignas(16) float gk[ELEMENTS], beta[ROWS], A_log[HEADS], dt_bias[HEADS * D], d_beta[ROWS],
-        d_q_heads[ELEMENTS], d_k_heads[ELEMENTS],
+        d_q_heads[ELEMENTS], d_k_heads[ELEMENTS], sums[GEN_KDA_BWD_GRAD_SUMS(D)],
         partials[GEN_KDA_BWD_GRAD_PARTIALS(SLOTS, HEADS, D)];
 } x;
 
@@ -165,17 +166,26 @@ static void argument_errors(void **state)
 #undef WRONG
 }
 
-/* What may be absent, and groups, whose heads are written one by one. */
+/* What may be absent, and groups, whose heads are added or written one by one. */
 static void other_arguments(void **state)
 {
     (void)state;
     const gen_plan plan = plan_of(HEADS), groups = plan_of(1);
     gen_kda_bwd_grad_args a = good_args();
-    assert_begins(&groups, &a, "kda_bwd_grad: d_q = ");
+    struct gen_kda_bwd_grad_params k;
+    assert_begins(&groups, &a, "kda_bwd_grad: sums is NULL");
+    a.sums = x.sums;
+    assert_begins(&plan, &a, "kda_bwd_grad: sums = ");
+    assert_int_equal(family->params(&groups, 0, &a.base, NULL, &k), GEN_OK);
+    assert_int_equal(k.unit, HEADS);
+    assert_ptr_equal(k.sums, x.sums);
     a.d_q = a.d_k = NULL;
     a.d_q_heads = x.d_q_heads;
     a.d_k_heads = x.d_k_heads;
-    assert_int_equal(family->params(&groups, 0, &a.base, NULL, NULL), GEN_OK);
+    assert_begins(&groups, &a, "kda_bwd_grad: sums = ");
+    a.sums = NULL;
+    assert_int_equal(family->params(&groups, 0, &a.base, NULL, &k), GEN_OK);
+    assert_int_equal(k.unit, 1);
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     a = good_args();
     a.A_log = a.dt_bias = NULL;

@@ -176,6 +176,31 @@ static void launches(void **state)
         }
 }
 
+/* Where groups fill the blocks, or the batch may decide nothing, kda_bwd_grad adds their heads, and
+ * kda_qk_bwd has nothing to do. */
+static void launches_of_groups(void **state)
+{
+    (void)state;
+    const struct {
+        int32_t batch, tokens;
+        uint32_t flags, launches;
+    } cases[] = {
+        {10, 1600, 0, 5}, /* 750 groups of 264 blocks at a time */
+        {5, 1600, 0, 6},  /* 375 */
+        {1, 64, 0, 6},
+        {1, 64, GEN_BATCH_INVARIANT, 5},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gen_kda_bwd_problem p = problem(cases[i].batch, cases[i].tokens, 3, 6);
+        gen_plan plan = {0};
+        p.safe_gate = 1;
+        p.base.flags = cases[i].flags;
+        family->plan(&p.base, &h200, &variant, &plan);
+        assert_int_equal(plan.num_launches, cases[i].launches);
+        assert_int_equal(plan.dims[KDA_BWD_SUMMED], cases[i].launches == 5);
+    }
+}
+
 static void launches_without_tokens(void **state)
 {
     (void)state;
@@ -476,6 +501,7 @@ int main(void)
         cmocka_unit_test(key_of_a_problem),
         cmocka_unit_test(check_errors),
         cmocka_unit_test(launches),
+        cmocka_unit_test(launches_of_groups),
         cmocka_unit_test(launches_without_tokens),
         cmocka_unit_test(argument_errors),
         cmocka_unit_test(arguments_of_plans),

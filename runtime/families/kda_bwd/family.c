@@ -40,12 +40,24 @@ static bool is_fused(const int32_t *dims, const gen_device *device)
     return dims[KDA_SAFE_GATE] && device && device->compute_capability == 90;
 }
 
+/* Whether blocks of kda_bwd_grad take all heads of a group in turn and add their gradients: where
+ * the groups fill them, or where the batch, which says how many there are, may decide nothing. */
+static bool is_summed(const int32_t *dims, const gen_device *device, uint32_t flags)
+{
+    if (!is_fused(dims, device) || dims[KDA_QK_HEADS] == dims[KDA_V_HEADS])
+        return false;
+    const int64_t units = gen__kda_slots(dims) * dims[KDA_QK_HEADS],
+                  blocks = (int64_t)device->num_sms * (dims[KDA_HEAD_DIM] == 64 ? 2 : 1);
+    const int64_t rounds = blocks > 0 ? (units + blocks - 1) / blocks : 0;
+    return flags & GEN_BATCH_INVARIANT || 6 * units >= 5 * rounds * blocks;
+}
+
 /* Bytes that all launches move: of a token's channel of a value head, and of a query head; of its
  * rows of 64 scores; and of the K x V elements of a chunk's states, h and d_h, each written and
  * read once. Beside them betas do not count. */
 static const struct bytes {
     int v_channel, qk_channel, scores;
-} staged_bytes = {112, 24, 24}, fused_bytes = {60, 12, 4}, fused_groups_bytes = {76, 16, 4};
+} staged_bytes = {112, 24, 24}, fused_bytes = {60, 12, 4}, fused_heads_bytes = {76, 16, 4};
 enum { STATES = 4 * 2 };
 
 /* All variants are for the same. */
@@ -54,13 +66,17 @@ static float predict(const gen_problem *base, const gen_device *device,
 {
     int32_t usual[KDA_NUM_DIMS];
     const int32_t *dims = gen__kda_usual(base, gen__kda_bwd_dims(base), usual);
-    const bool fused = is_fused(dims, device), groups = dims[KDA_QK_HEADS] != dims[KDA_V_HEADS];
-    const struct bytes *x = !fused ? &staged_bytes : groups ? &fused_groups_bytes : &fused_bytes;
+    const bool fused = is_fused(dims, device),
+               heads_apart =
+                   dims[KDA_QK_HEADS] != dims[KDA_V_HEADS] && !is_summed(dims, device, base->flags);
+    const struct bytes *x = !fused        ? &staged_bytes
+                            : heads_apart ? &fused_heads_bytes
+                                          : &fused_bytes;
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS],
                  tokens = (double)gen__kda_tokens(dims),
-                 launches = !fused   ? 8
-                            : groups ? 6
-                                     : 5;
+                 launches = !fused        ? 8
+                            : heads_apart ? 6
+                                          : 5;
     const double head = x->v_channel * d + x->scores * KDA_CHUNK + STATES * d * d / KDA_CHUNK;
     const double bytes = tokens * (heads * head + dims[KDA_QK_HEADS] * x->qk_channel * d);
     (void)variant;
@@ -87,6 +103,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     int32_t *const dims = plan->dims;
     memcpy(dims, gen__kda_bwd_dims(base), KDA_BWD_FUSED * sizeof *dims);
     dims[KDA_BWD_FUSED] = is_fused(dims, device);
+    dims[KDA_BWD_SUMMED] = is_summed(dims, device, base->flags);
     plan->num_launches = 1;
     if (!variant)
         return;
@@ -218,8 +235,9 @@ static enum gen_status check_plan(const gen_plan *plan)
     const enum gen_status status = gen__kda_check_dims(family, dims);
     if (status)
         return status;
-    const int32_t fused = dims[KDA_BWD_FUSED];
+    const int32_t fused = dims[KDA_BWD_FUSED], summed = dims[KDA_BWD_SUMMED];
     if ((keep == 0 || keep == 1) && (fused == 0 || fused == 1) &&
+        (summed == 0 || (summed == 1 && fused)) &&
         (plan->num_launches == 1 || plan->num_launches == gen__kda_bwd_num_launches(dims)))
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,

@@ -25,8 +25,9 @@
 #include "kda_bwd_wy/args.h"
 #include "kda_chunk_h/args.h"
 
-/* gen_plan.dims: those of stages, `keep`, and whether one launch makes all gradients. */
-enum { KDA_BWD_KEEP = KDA_NUM_DIMS, KDA_BWD_FUSED, KDA_BWD_NUM_DIMS };
+/* gen_plan.dims: those of stages, `keep`, whether one launch makes all gradients, and whether that
+ * adds those of a group's heads. */
+enum { KDA_BWD_KEEP = KDA_NUM_DIMS, KDA_BWD_FUSED, KDA_BWD_SUMMED, KDA_BWD_NUM_DIMS };
 _Static_assert(KDA_BWD_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
 /* What launches of plans with tokens are. */

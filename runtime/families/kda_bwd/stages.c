@@ -16,7 +16,7 @@ static bool grouped(const int32_t *dims)
 uint32_t gen__kda_bwd_num_launches(const int32_t *dims)
 {
     if (dims[KDA_BWD_FUSED])
-        return grouped(dims) ? 6 : 5;
+        return grouped(dims) && !dims[KDA_BWD_SUMMED] ? 6 : 5;
     return KDA_BWD_LAUNCH_QK_BWD + 1;
 }
 
@@ -53,7 +53,7 @@ const struct gen__family *gen__kda_bwd_stage(const int32_t *dims, uint32_t launc
  * betas are in no memory. */
 struct workspace {
     uint64_t beta, q, k, gk, w, qg, kg, u, v_new, d_v, d_v_new, d_o, h, d_h, a_qk, a_kk, d_a_qk,
-        d_a_kk, d_g, d_beta, partials, size;
+        d_a_kk, d_g, d_beta, partials, sums, size;
 };
 
 static uint64_t take(uint64_t *end, uint64_t bytes)
@@ -93,6 +93,8 @@ static struct workspace workspace_of(const int32_t *dims)
     w.d_beta = take(&w.size, fused ? 0 : rows * 4);
     w.partials = take(
         &w.size, (uint64_t)GEN_KDA_GATE_BWD_PARTIALS(slots, dims[KDA_V_HEADS], dims[KDA_HEAD_DIM]));
+    w.sums = take(&w.size,
+                  dims[KDA_BWD_SUMMED] ? (uint64_t)GEN_KDA_BWD_GRAD_SUMS(d) * sizeof(float) : 0);
     return w;
 }
 
@@ -298,11 +300,12 @@ static gen_kda_qk_bwd_args qk_bwd_args(const struct call *c)
     };
 }
 
-/* The heads' gradients of a group are added by kda_qk_bwd. */
+/* The heads' gradients of a group are added there, or by kda_qk_bwd. */
 static gen_kda_bwd_grad_args grad_args(const struct call *c)
 {
     const gen_kda_bwd_args *a = c->a;
-    const bool heads = grouped(c->dims), given = a->gate_form == GEN_KDA_GATE_GIVEN;
+    const bool summed = c->dims[KDA_BWD_SUMMED], heads = grouped(c->dims) && !summed,
+               given = a->gate_form == GEN_KDA_GATE_GIVEN;
     return (gen_kda_bwd_grad_args){
         .base = {sizeof(gen_kda_bwd_grad_args), GEN_KDA_BWD_GRAD},
         .q = a->q,
@@ -339,6 +342,7 @@ static gen_kda_bwd_grad_args grad_args(const struct call *c)
         .qk_l2norm = a->qk_l2norm,
         .num_chunks = c->num_chunks,
         .state_layout = a->state_layout,
+        .sums = summed ? floats(c, c->at.sums) : NULL,
     };
 }
 

@@ -4,9 +4,10 @@
  * kda_gate_bwd and kda_qk_bwd in one, and d_a_qk of kda_bwd_dav besides; their headers have the
  * maths. Nothing of what these hand each other goes through memory.
  *
- * With several value heads to a query head, d_q_heads and d_k_heads take the gradients of each, as
- * kda_qk_bwd takes them. d_A_log and d_dt_bias are sums over all tokens, of which `partials` gets
- * those of each chunk.
+ * With several value heads to a query head, `sums` is memory for what passes from one of a group's
+ * heads to the next, in their order; or d_q_heads and d_k_heads take the gradients of each, as
+ * kda_qk_bwd takes them, which spreads few groups over more of a GPU. d_A_log and d_dt_bias are
+ * sums over all tokens, of which `partials` gets those of each chunk.
  *
  * Gates within -5 alone (safe_gate is 1), on GPUs of compute capability 9.0.
  */
@@ -25,6 +26,10 @@ typedef gen_kda_stage_problem gen_kda_bwd_grad_problem;
  */
 #define GEN_KDA_BWD_GRAD_PARTIALS(slots, num_v_heads, head_dim) \
     ((int64_t)(slots) * (num_v_heads) * ((head_dim) + 4))
+
+/* Elements of `sums`: a launch has at most so many blocks. */
+enum { GEN_KDA_BWD_GRAD_BLOCKS = 288 };
+#define GEN_KDA_BWD_GRAD_SUMS(head_dim) ((int64_t)GEN_KDA_BWD_GRAD_BLOCKS * 2 * 64 * (head_dim))
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned, but where
  * said otherwise. Rows of tokens that no sequence has are neither read nor written. */
@@ -48,7 +53,7 @@ typedef struct gen_kda_bwd_grad_args {
     void *d_q;                 /* [tokens, num_qk_heads, head_dim]; NULL where d_q_heads is not */
     void *d_k;                 /* the same */
     float *d_q_heads;          /* [tokens, num_v_heads, head_dim], before the norm; NULL: d_q is to
-                                  be written, which takes as many value heads as query heads */
+                                  be written */
     float *d_k_heads;          /* the same */
     void *d_v;                 /* [tokens, num_v_heads, head_dim]; may be v */
     void *d_g;                 /* [tokens, num_v_heads, head_dim], of gate_dtype */
@@ -68,6 +73,8 @@ typedef struct gen_kda_bwd_grad_args {
     int32_t state_layout; /* enum gen_kda_state_layout, of h and d_h */
     int32_t pad;
     const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
+    float *sums; /* [GEN_KDA_BWD_GRAD_SUMS(head_dim)], which d_q takes with several value heads to a
+                    query head; else NULL */
 } gen_kda_bwd_grad_args;
 
 #endif /* GEN_KDA_BWD_GRAD_H */

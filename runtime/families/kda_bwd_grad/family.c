@@ -38,6 +38,8 @@ static void plan(const gen_problem *base, const gen_device *device,
         (per_sm ? per_sm : 1) * (uint32_t)(device->num_sms ? device->num_sms : 1);
     if (plan->launch[0].grid[0] > blocks)
         plan->launch[0].grid[0] = blocks;
+    if (plan->launch[0].grid[0] > GEN_KDA_BWD_GRAD_BLOCKS)
+        plan->launch[0].grid[0] = GEN_KDA_BWD_GRAD_BLOCKS;
 }
 
 static enum gen_status check_forms(const gen_kda_bwd_grad_args *a)
@@ -84,7 +86,7 @@ static enum gen_status check_gate(const gen_kda_bwd_grad_args *a)
     return GEN_OK;
 }
 
-/* Either the heads' gradients or those of q and k. */
+/* Either the heads' gradients or those of q and k, of groups through `sums`. */
 static enum gen_status check_heads(const int32_t *dims, const gen_kda_bwd_grad_args *a)
 {
     const bool heads = a->d_q_heads || a->d_k_heads, sums = a->d_q || a->d_k;
@@ -93,12 +95,14 @@ static enum gen_status check_heads(const int32_t *dims, const gen_kda_bwd_grad_a
                          "%s: d_q = %p, d_k = %p with d_q_heads = %p, d_k_heads = %p; allowed: "
                          "NULL, or those NULL",
                          family, a->d_q, a->d_k, (void *)a->d_q_heads, (void *)a->d_k_heads);
-    if (sums && dims[KDA_V_HEADS] != dims[KDA_QK_HEADS])
+    const bool grouped = dims[KDA_V_HEADS] != dims[KDA_QK_HEADS];
+    if (a->sums && (heads || !grouped))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "%s: d_q = %p with %d value heads of %d query heads; allowed: as many, or "
-                         "d_q_heads",
-                         family, a->d_q, (int)dims[KDA_V_HEADS], (int)dims[KDA_QK_HEADS]);
-    return GEN_OK;
+                         "%s: sums = %p with %d value heads of %d query heads and d_q_heads = %p; "
+                         "allowed: NULL, or several to a query head and d_q_heads NULL",
+                         family, (void *)a->sums, (int)dims[KDA_V_HEADS], (int)dims[KDA_QK_HEADS],
+                         (void *)a->d_q_heads);
+    return gen__check_pointer(family, "sums", a->sums, 16, heads || !grouped);
 }
 
 static enum gen_status check_pointers(const int32_t *dims, const gen_kda_bwd_grad_args *a)
@@ -189,6 +193,8 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         .d_g = a->d_g,
         .d_beta = a->d_beta,
         .partials = a->partials,
+        .sums = a->sums,
+        .unit = a->sums ? dims[KDA_V_HEADS] / dims[KDA_QK_HEADS] : 1,
         .g_stride = a->g_stride ? a->g_stride : gen__kda_v_width(dims),
         .beta_stride = a->beta_stride ? a->beta_stride : dims[KDA_V_HEADS],
         .scale = a->scale,
@@ -240,7 +246,8 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     gen__writes(&list[20], "d_g", a->d_g, tokens * v * g);
     gen__writes(&list[21], "d_beta", a->d_beta, tokens * heads * beta);
     gen__writes(&list[22], "partials", a->partials, GEN_KDA_BWD_GRAD_PARTIALS(slots, heads, d) * 4);
-    return 23;
+    gen__writes(&list[23], "sums", a->sums, GEN_KDA_BWD_GRAD_SUMS(d) * 4);
+    return 24;
 }
 
 const struct gen__family gen__family_kda_bwd_grad = {

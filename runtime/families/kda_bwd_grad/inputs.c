@@ -12,12 +12,11 @@ void gen__kda_bwd_grad_cost(const gen_problem *base, double *bytes, double *flop
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
     const double tiles = (double)gen__kda_all_chunks(dims) * heads;
     const double gates = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 8 : 4;
-    const double qk = dims[KDA_QK_HEADS] == dims[KDA_V_HEADS] ? heads * 4 * d : heads * 8 * d;
     /* q, k and their gradients; v, v_new, d_o, d_v_new, d_v; gk, g, d_g; A_kk; beta and its
      * gradient; both states */
-    *bytes = (double)gen__kda_tokens(dims) * (dims[KDA_QK_HEADS] * 4 * d + qk +
-                                              heads * ((5 * 2 + 4 + gates) * d + KDA_CHUNK * 2 +
-                                                       2 * (double)gen__kda_beta_bytes(dims))) +
+    *bytes = (double)gen__kda_tokens(dims) *
+                 (dims[KDA_QK_HEADS] * 8 * d + heads * ((5 * 2 + 4 + gates) * d + KDA_CHUNK * 2 +
+                                                        2 * (double)gen__kda_beta_bytes(dims))) +
              tiles * d * d * 4;
     *flops = tiles * ((3 * 10 + 40) * 256 * d * 2 + 3 * KDA_CHUNK * d * d * 2);
 }
@@ -50,6 +49,7 @@ enum tensor {
     D_G,
     D_BETA,
     PARTIALS,
+    SUMS,
     NUM_TENSORS
 };
 
@@ -66,7 +66,7 @@ uint32_t gen__kda_bwd_grad_tensors(const gen_problem *base,
     const int64_t v = tokens * width, betas = tokens * dims[KDA_V_HEADS];
     const int64_t qk = tokens * gen__kda_qk_width(dims);
     const bool alone = dims[KDA_QK_HEADS] == dims[KDA_V_HEADS];
-    const int64_t sums = alone ? qk : 0, shares = alone ? 0 : v;
+    const int64_t sums = alone ? 0 : GEN_KDA_BWD_GRAD_SUMS(dims[KDA_HEAD_DIM]);
     const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
     const int64_t states = gen__kda_slots(dims) * width * dims[KDA_HEAD_DIM];
     const int64_t partials =
@@ -87,13 +87,13 @@ uint32_t gen__kda_bwd_grad_tensors(const gen_problem *base,
         {TENSOR(d_h, dtype, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
         {TENSOR(d_v_new, dtype, GEN__IN, GEN__FILL_NORMAL, 1, v), .cold = true},
         {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
-        {TENSOR(d_q, dtype, GEN__OUT, GEN__FILL_POISON, 0, sums), .tolerance = tolerance,
+        {TENSOR(d_q, dtype, GEN__OUT, GEN__FILL_POISON, 0, qk), .tolerance = tolerance,
          .cold = true},
-        {TENSOR(d_k, dtype, GEN__OUT, GEN__FILL_POISON, 0, sums), .tolerance = tolerance,
+        {TENSOR(d_k, dtype, GEN__OUT, GEN__FILL_POISON, 0, qk), .tolerance = tolerance,
          .cold = true},
-        {TENSOR(d_q_heads, fp32, GEN__OUT, GEN__FILL_POISON, 0, shares), .tolerance = tolerance,
+        {TENSOR(d_q_heads, fp32, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = tolerance,
          .cold = true},
-        {TENSOR(d_k_heads, fp32, GEN__OUT, GEN__FILL_POISON, 0, shares), .tolerance = tolerance,
+        {TENSOR(d_k_heads, fp32, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = tolerance,
          .cold = true},
         {TENSOR(d_v, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = tolerance,
          .cold = true},
@@ -103,6 +103,7 @@ uint32_t gen__kda_bwd_grad_tensors(const gen_problem *base,
          .tolerance = beta_tolerance, .cold = true},
         {TENSOR(partials, fp32, GEN__OUT, GEN__FILL_POISON, 0, partials),
          .tolerance = sum_tolerance, .cold = true},
+        {TENSOR(sums, fp32, GEN__SCRATCH, GEN__FILL_POISON, 0, sums)},
     };
     memcpy(tensors, list, sizeof list);
     return NUM_TENSORS;
@@ -204,8 +205,8 @@ bool gen__kda_bwd_grad_form(const gen_problem *base, uint32_t index, gen_args *a
     case FORM_BARE: /* the lower bound alone: a = 1, and no sums */
         t[A_LOG].count = t[DT_BIAS].count = t[PARTIALS].count = 0;
         return true;
-    case FORM_HEADS: /* as for groups */
-        t[D_Q].count = t[D_K].count = 0;
+    case FORM_HEADS: /* each by itself */
+        t[D_Q].count = t[D_K].count = t[SUMS].count = 0;
         t[D_Q_HEADS].count = t[D_K_HEADS].count = t[V].count;
         return true;
     case FORM_TWICE:
