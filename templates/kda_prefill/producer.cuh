@@ -1,0 +1,318 @@
+// Kimi Delta Attention in one launch (one.cuh): a chunk's operands, made by a team of two warps. A lane has two channels of all 16 tokens,
+// so sums of gates need no exchange; the warps have 64 channels each.
+#pragma once
+
+#include "kda/inverse.cuh"
+#include "kda_prefill/shape.cuh"
+#include "lib/divide.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/cp_async.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/math.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/ptx/sync.cuh"
+
+namespace kda_prefill {
+
+// ---- raw inputs ----
+
+// Where a thread of the team reads: its 16 bytes of its first row, of the team's next chunk.
+struct sources {
+    const unsigned char *q, *k, *v, *g;
+    int next; // chunk
+};
+
+template <class S>
+__device__ __forceinline__ sources first_sources(const gen_kda_intra_params &p, const block<S> &b, int team)
+{
+    const int thread = threadIdx.x % 64, qk_head = quotient(b.head, p.group_mul, p.group_shift);
+    const long long token = b.sequence.first + team * tokens;
+    const long long row = token + thread / 16;
+    const auto at = [&](const void *x, long long stride, int head) {
+        return static_cast<const unsigned char *>(x) + (row * stride + head * S::head_dim + thread % 16 * 8) * 2;
+    };
+    sources s = {at(p.q, p.q_stride, qk_head), at(p.k, p.k_stride, qk_head), at(p.v, p.v_stride, b.head),
+                 at(p.g, p.g_stride, b.head), team};
+    if (p.gate_fp32)
+        s.g = static_cast<const unsigned char *>(p.g) +
+              ((token + thread / 32) * p.g_stride + b.head * S::head_dim + thread % 32 * 4) * 4;
+    return s;
+}
+
+// Rows from `valid` on are zeros.
+template <class S> __device__ __forceinline__ void load_tile(unsigned to, const unsigned char *from, long long stride, int valid)
+{
+    const int thread = threadIdx.x % 64, row = thread / 16;
+#pragma unroll
+    for (int i = 0; i < tokens; i += 4, from += 8 * stride)
+        cp_async_16_or_zero(chunk_at<S::cell>(to, row + i, thread % 16), from, row + i < valid);
+}
+
+// The team's next chunk, if there is one.
+template <class S>
+__device__ __forceinline__ void load_next(const gen_kda_intra_params &p, const block<S> &b, unsigned to, sources &s)
+{
+    const int valid = b.sequence.length - s.next * tokens;
+    if (valid > 0) {
+        load_tile<S>(to + S::k, s.k, p.k_stride, valid);
+        load_tile<S>(to + S::q, s.q, p.q_stride, valid);
+        if (p.gate_fp32) { // rows of 512 bytes, as they are
+            const int thread = threadIdx.x % 64, row = thread / 32;
+            const unsigned char *from = s.g;
+#pragma unroll
+            for (int i = 0; i < tokens; i += 2, from += 8 * p.g_stride)
+                cp_async_16_or_zero(to + S::g + (row + i) * 512 + thread % 32 * 16, from, row + i < valid);
+        } else {
+            load_tile<S>(to + S::g, s.g, p.g_stride, valid);
+        }
+        load_tile<S>(to + S::v, s.v, p.v_stride, valid);
+    }
+    constexpr int rows = S::teams * tokens;
+    s.k += p.k_stride * (rows * 2), s.q += p.q_stride * (rows * 2), s.v += p.v_stride * (rows * 2);
+    s.g += p.g_stride * (rows * (p.gate_fp32 ? 4 : 2));
+    s.next += S::teams;
+}
+
+// ---- norms and gates ----
+
+// The first warp has keys, the second queries: 1 / |row|, or 1, times `scale`.
+template <class S> __device__ __forceinline__ void norms(unsigned from, unsigned to, bool wanted, float scale)
+{
+    const int lane = threadIdx.x % 32;
+    float low[4] = {}, high[4] = {};
+    if (wanted) {
+#pragma unroll
+        for (int step = 0; step < 8; step++) {
+            unsigned x[4];
+            ldmatrix_x4(x, chunk_at<S::cell>(from, lane % 16, 2 * step + lane / 16));
+            mma_m16n8k16<typename S::element>(low, x, x[0], x[2]);
+            mma_m16n8k16<typename S::element>(high, x, x[1], x[3]);
+        }
+    }
+    if (lane % 4 == lane / 8) { // on the diagonals
+        const bool odd = lane / 4 % 2;
+        st_shared_f32(to + lane / 4 * 4, scale * (wanted ? rsqrt_fast((odd ? low[1] : low[0]) + 1e-6f) : 1.f));
+        st_shared_f32(to + lane / 4 * 4 + 32, scale * (wanted ? rsqrt_fast((odd ? high[3] : high[2]) + 1e-6f) : 1.f));
+    }
+}
+
+// What the gates of the lane's channels have in common.
+struct gate_constants {
+    float factor, slope, bias[2];
+};
+
+template <class S>
+__device__ __forceinline__ gate_constants gate_constants_of(const gen_kda_intra_params &p, int head, int channel)
+{
+    gate_constants c = {log2_e, log2_e, {0.f, 0.f}};
+    if (p.gate == 2)
+        return c;
+    const float rate = exp2_fast(log2_e * (p.A_log ? ld_global(p.A_log + head) : 0.f));
+    if (p.dt_bias) {
+        const uint2 both = ld_global_v2_u32(p.dt_bias + head * S::head_dim + channel);
+        c.bias[0] = __uint_as_float(both.x), c.bias[1] = __uint_as_float(both.y);
+    }
+    c.factor = p.gate == 0 ? p.lower_bound * log2_e : -rate;
+    if (p.gate == 0)
+        c.slope = -log2_e * rate;
+    c.bias[0] *= c.slope, c.bias[1] *= c.slope;
+    return c;
+}
+
+// Cumulated gates, base 2, + anchor. Rows from `valid` on add nothing.
+template <class S>
+__device__ __forceinline__ void sum_gates(const gen_kda_intra_params &p, unsigned from, int channel, int valid,
+                                          const gate_constants &c, float (&g)[tokens][2])
+{
+    using T = typename S::element;
+    if (p.gate_fp32) {
+#pragma unroll
+        for (int i = 0; i < tokens; i++) {
+            const float2 both = ld_shared_v2_f32(from + i * 512 + channel * 4);
+            g[i][0] = both.x, g[i][1] = both.y;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < tokens; i++) {
+            const float2 both =
+                to_float2<T>(ld_shared_u32(chunk_at<S::cell>(from, i, channel / 8) + channel % 8 * 2));
+            g[i][0] = both.x, g[i][1] = both.y;
+        }
+    }
+    if (p.gate == 0) {
+#pragma unroll
+        for (int i = 0; i < tokens; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                g[i][h] = rcp_fast(1.f + exp2_fast(fmaf(g[i][h], c.slope, c.bias[h])));
+    } else if (p.gate == 1) {
+#pragma unroll
+        for (int i = 0; i < tokens; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float x = fmaf(g[i][h], c.slope, c.bias[h]);
+                g[i][h] = x > 20.f * log2_e ? x : log2_fast(1.f + exp2_fast(x));
+            }
+    }
+    if (valid < tokens)
+#pragma unroll
+        for (int i = 0; i < tokens; i++)
+            g[i][0] = i < valid ? g[i][0] : 0.f, g[i][1] = i < valid ? g[i][1] : 0.f;
+#pragma unroll
+    for (int i = 0; i < tokens; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            g[i][h] = fmaf(c.factor, g[i][h], i ? g[i - 1][h] : anchor);
+}
+
+// ---- operands ----
+
+template <class S>
+__device__ __forceinline__ void make_operands(unsigned raw, unsigned to, unsigned k_norms, int channel,
+                                              const float (&g)[tokens][2])
+{
+    using T = typename S::element;
+    const float end[2] = {exp2_fast(g[tokens - 1][0]), exp2_fast(g[tokens - 1][1])};
+    const int pair = channel / 2;
+    st_shared_v2_f32(to + S::decay + (pair / 8 * 4 + pair % 4) * 16 + pair / 4 % 2 * 8, end[0] * (1.f / anchored),
+                     end[1] * (1.f / anchored));
+#pragma unroll
+    for (int i = 0; i < tokens; i += 4) {
+        const float4 norm = ld_shared_v4_f32(k_norms + i * 4);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int row = i + j;
+            const float k_norm = j == 0 ? norm.x : j == 1 ? norm.y : j == 2 ? norm.z : norm.w;
+            const unsigned at = chunk_at<S::cell>(raw, row, channel / 8) + channel % 8 * 2;
+            float2 q = to_float2<T>(ld_shared_u32(at + S::q)), k = to_float2<T>(ld_shared_u32(at + S::k));
+            const float x = exp2_fast(g[row][0]), y = exp2_fast(g[row][1]);
+            k.x *= k_norm, k.y *= k_norm;
+            const float2 ki = make_float2(k.x * exp2_fast(-g[row][0]), k.y * exp2_fast(-g[row][1]));
+            const unsigned row_at = chunk_at<S::tile>(to + S::rows, row, channel / 8) + channel % 8 * 2;
+            st_shared_u32(at + S::k, pack2<bf16>(ki.x, ki.y));
+            st_shared_u32(row_at, pack2<bf16>(k.x * x, k.y * y));
+            st_shared_u32(row_at + S::cell, pack2<bf16>(q.x * x, q.y * y));
+            st_shared_u32(chunk_at<S::cell>(to + S::columns, row, channel / 8) + channel % 8 * 2,
+                          pack2<bf16>(ki.x * end[0], ki.y * end[1]));
+        }
+    }
+}
+
+// 16 rows, of k or of q, times the columns of scores.
+template <class S> __device__ __forceinline__ void multiply_scores(unsigned rows, unsigned columns, float (&d)[2][4])
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < 8; step++) {
+        unsigned left[4], right[4];
+        ldmatrix_x4(left, chunk_at<S::tile>(rows, lane % 16, 2 * step + lane / 16));
+        ldmatrix_x4(right, chunk_at<S::cell>(columns, lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+        mma_m16n8k16<bf16>(d[0], left, right[0], right[1]);
+        mma_m16n8k16<bf16>(d[1], left, right[2], right[3]);
+    }
+}
+
+// The first warp: X, as a sum of two bf16. `beta` is that of token lane % 16; A_kk' comes to `lower`.
+template <class S>
+__device__ __forceinline__ void make_inverse(const float (&d)[2][4], float beta, unsigned lower, unsigned to)
+{
+    const int lane = threadIdx.x % 32, column = lane % 16;
+    const float row_beta[2] = {__shfl_sync(0xffffffffu, beta, lane / 4), __shfl_sync(0xffffffffu, beta, lane / 4 + 8)};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int row = lane / 4 + i / 2 % 2 * 8, j = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        st_shared_f32(lower + j * 64 + row * 4, row > j ? d[i / 4][i % 4] * row_beta[i / 2 % 2] : 0.f);
+    }
+    float x[tokens];
+#pragma unroll
+    for (int i = 0; i < tokens; i++)
+        x[i] = i == column ? beta : 0.f;
+    __syncwarp();
+    kda_stage::eliminate(lower, x);
+    const unsigned at = to + lane / 16 * 512 + column / 8 * 256 + column % 8 * 2; // the second half has the rests
+#pragma unroll
+    for (int i = 0; i < tokens; i++) {
+        const unsigned short first = from_float<bf16>(x[i]);
+        const unsigned short rest = from_float<bf16>(x[i] - to_float<bf16>(first));
+        st_shared_u16(at + i * 16, lane < 16 ? first : rest);
+    }
+}
+
+// The second warp: A_qk, times 2^anchor as S' qd' is.
+__device__ __forceinline__ void store_scores(const float (&d)[2][4], unsigned to)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int row = lane / 4 + 8 * h, j = 8 * n + lane % 4 * 2;
+            st_shared_u32(to + n * 256 + row * 16 + lane % 4 * 4,
+                          pack2<bf16>(row >= j ? d[n][2 * h] * anchored : 0.f,
+                                      row > j ? d[n][2 * h + 1] * anchored : 0.f));
+        }
+}
+
+__device__ __forceinline__ float activated_beta(const gen_kda_intra_params &p, float x)
+{
+    if (p.beta_activation == 0)
+        return x;
+    return (p.beta_activation == 2 ? 2.f : 1.f) * rcp_fast(1.f + exp2_fast(-log2_e * x));
+}
+
+template <class S>
+__device__ __forceinline__ float load_beta(const gen_kda_intra_params &p, const block<S> &b, int token)
+{
+    if (token >= b.sequence.length)
+        return 0.f;
+    const long long at = (b.sequence.first + token) * p.beta_stride + b.head;
+    return p.beta_fp32 ? ld_global(static_cast<const float *>(p.beta) + at)
+                       : to_float<typename S::element>(ld_global(static_cast<const unsigned short *>(p.beta) + at));
+}
+
+template <class S> __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const block<S> &b, int team)
+{
+    const gen_kda_intra_params &p = all.in;
+    const int lane = threadIdx.x % 32, channel = threadIdx.x % 64 * 2;
+    const bool first = threadIdx.x % 64 < 32;
+    const unsigned to = b.operands(team);
+    sources s = first_sources(p, b, team);
+    load_next(p, b, b.raw(team, 0), s);
+    cp_async_commit_group();
+    const gate_constants constants = gate_constants_of<S>(p, b.head, channel);
+    const int chunks = b.chunks();
+    int turn = 0;
+#pragma unroll 1
+    for (int chunk = team; chunk < chunks; chunk += S::teams, turn ^= 1) {
+        const unsigned raw = b.raw(team, turn);
+        const int valid = b.sequence.length - chunk * tokens;
+        const float beta = first ? load_beta(p, b, chunk * tokens + lane % 16) : 0.f;
+        cp_async_wait_group<0>();
+        barrier_sync(1 + team, 64); // what both have loaded is there
+        norms<S>(raw + (first ? S::k : S::q), first ? b.k_norms(team) : b.q_norms(team, turn), p.l2_norm != 0,
+                 first ? 1.f : p.scale * (1.f / anchored));
+        float g[tokens][2];
+        sum_gates<S>(p, raw + S::g, channel, valid, constants, g);
+        barrier_sync(1 + team, 64); // norms are there; keys may be written over
+        if (chunk >= S::teams)
+            mbarrier_wait(b.empty(team), turn ^ 1);
+        load_next(p, b, b.raw(team, turn ^ 1), s);
+        cp_async_commit_group();
+        make_operands<S>(raw, to, b.k_norms(team), channel, g);
+        barrier_sync(1 + team, 64);
+        float d[2][4] = {};
+        multiply_scores<S>(to + S::rows + (first ? 0 : S::cell), raw + S::k, d);
+        if (first)
+            make_inverse<S>(d, lane % 16 < valid ? activated_beta(p, beta) : 0.f, raw + S::g, to + S::inverse);
+        else
+            store_scores(d, to + S::scores);
+        fence_proxy_async();
+        __syncwarp();
+        if (lane == 0)
+            mbarrier_arrive(b.full(team));
+    }
+    cp_async_wait_group<0>();
+}
+
+} // namespace kda_prefill

@@ -1,0 +1,159 @@
+// Kimi Delta Attention in one launch (one.cuh): the recurrence, of a group of four warps with 64 rows of S'.
+//
+// A thread has, of 64 x n, rows row and row + 8 of its warp's 16, columns 8 t + 2 (lane % 4) + {0, 1} in elements 4 t to
+// 4 t + 3: for mma.sync as for wgmma.
+#pragma once
+
+#include "kda_inter/state.cuh"
+#include "kda_prefill/shape.cuh"
+#include "lib/half.cuh"
+#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/mbarrier.cuh"
+#include "lib/ptx/mma.cuh"
+#include "lib/ptx/wgmma.cuh"
+
+namespace kda_prefill {
+
+// An accumulator as a left operand.
+template <class T, int steps, int size>
+__device__ __forceinline__ void round_operand(const float (&d)[size], unsigned (&a)[steps][4])
+{
+    static_assert(size == steps * 8, "all of it");
+#pragma unroll
+    for (int k = 0; k < steps; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[k][i] = pack2<T>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]);
+}
+
+// s times a factor a column.
+__device__ __forceinline__ void decay_columns(unsigned from, float (&s)[64])
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) { // columns of two tiles
+        const float4 factor = ld_shared_v4_f32(from + (i * 4 + threadIdx.x % 4) * 16);
+        s[8 * i] *= factor.x, s[8 * i + 1] *= factor.y, s[8 * i + 2] *= factor.x, s[8 * i + 3] *= factor.y;
+        s[8 * i + 4] *= factor.z, s[8 * i + 5] *= factor.w, s[8 * i + 6] *= factor.z, s[8 * i + 7] *= factor.w;
+    }
+}
+
+// A matrix of 16 x 16 as producer.cuh stores it, for the right operand of its transpose: words 2 n and 2 n + 1 are of columns 8 n on.
+__device__ __forceinline__ void load_square(unsigned (&x)[4], unsigned from)
+{
+    const int lane = threadIdx.x % 32;
+    ldmatrix_x4(x, from + lane / 8 % 2 * 256 + (lane / 16 * 8 + lane % 8) * 16);
+}
+
+// d += a x', 16 x 16 each.
+__device__ __forceinline__ void multiply_square(float (&d)[2][4], const unsigned (&a)[4], const unsigned (&x)[4])
+{
+    mma_m16n8k16<bf16>(d[0], a, x[0], x[1]);
+    mma_m16n8k16<bf16>(d[1], a, x[2], x[3]);
+}
+
+// vn', rounded, of u = S' kd' times 2^anchor.
+template <class S>
+__device__ __forceinline__ void new_values(unsigned values, unsigned inverse, const float (&u)[16], int group,
+                                           unsigned (&vn)[4])
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    unsigned v[4], x[4], rest[4], a[4];
+    ldmatrix_x4_trans(
+        v, chunk_at<S::cell>(values, lane / 16 * 8 + lane % 8, group * 8 + warp * 2 + lane / 8 % 2));
+    load_square(x, inverse);
+    load_square(rest, inverse + 512);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 value = to_float2<typename S::element>(v[i]);
+        a[i] = pack2<bf16>(fmaf(-1.f / anchored, u[2 * i], value.x), fmaf(-1.f / anchored, u[2 * i + 1], value.y));
+    }
+    float d[2][4] = {};
+    multiply_square(d, a, x);
+    multiply_square(d, a, rest);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        vn[i] = pack2<bf16>(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]);
+}
+
+// The warp's 16 rows of o', of `count` tokens from `first` on; `place` is its own.
+template <class S>
+__device__ __forceinline__ void store_output(const gen_kda_inter_params &p, const block<S> &b, const float (&o)[2][4],
+                                             unsigned norms, unsigned place, int first, int row)
+{
+    using T = typename S::element;
+    const int lane = threadIdx.x % 32;
+    unsigned x[4];
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        const float2 norm = ld_shared_v2_f32(norms + n * 32 + lane % 4 * 8);
+        x[2 * n] = pack2<T>(o[n][0] * norm.x, o[n][1] * norm.y);
+        x[2 * n + 1] = pack2<T>(o[n][2] * norm.x, o[n][3] * norm.y);
+    }
+    __syncwarp(); // the last chunk's are read
+    stmatrix_x4_trans(place + lane / 8 % 2 * 256 + (lane / 16 * 8 + lane % 8) * 16, x);
+    __syncwarp();
+    const int token = first + lane / 2;
+    ld_shared_v4_u32(place + lane % 2 * 256 + lane / 2 * 16, x[0], x[1], x[2], x[3]);
+    if (token < b.sequence.length)
+        st_global_v4_u32(static_cast<unsigned short *>(p.o) + (b.sequence.first + token) * p.o_stride +
+                             b.head * S::head_dim + row + lane % 2 * 8,
+                         x);
+}
+
+template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_params &p, const block<S> &b, int group)
+{
+    using T = typename S::element;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int first_row = group * 64 + warp * 16, row = first_row + lane / 4; // of S'
+    const unsigned place = b.base + S::outputs + (group * 4 + warp) * 512;
+    kda_inter::work<S> state;
+    state.n = b.n, state.head = b.head;
+    float s[64];
+    kda_inter::load_state(p.out, state, row, s);
+    const int before = p.out.states ? kda_chunks_before(p.in.sequences, b.n) : 0, chunks = b.chunks();
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        const int team = chunk % S::teams, turn = chunk / S::teams % 2;
+        const unsigned from = b.operands(team);
+        unsigned a[8][4], vn[1][4];
+        if (p.out.states && chunk % (KDA_CHUNK / tokens) == 0) {
+            round_operand<T>(s, a);
+            kda_inter::store_states(p.out, state, before + chunk / (KDA_CHUNK / tokens), row, a);
+        }
+        round_operand<bf16>(s, a);
+        float u[16];
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            u[i] = 0.f;
+        mbarrier_wait(b.full(team), turn);
+        const unsigned long long rows = wgmma_descriptor(from + S::rows, 0, 1024);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            wgmma_n32_regs<bf16>(u, a[k], rows + ((k / 4 * S::tile + k % 4 * 32) >> 4));
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
+        wgmma_fence_registers(u);
+        decay_columns(from + S::decay, s);
+        new_values<S>(b.raw(team, turn) + S::v, from + S::inverse, u, group, vn[0]);
+        wgmma_fence();
+        wgmma_n128_regs<bf16, true>(s, vn[0], wgmma_descriptor(from + S::columns, S::cell, 1024));
+        wgmma_commit_group();
+        unsigned scores[4];
+        load_square(scores, from + S::scores);
+        float o[2][4];
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            o[i / 4][i % 4] = u[8 + i];
+        multiply_square(o, vn[0], scores);
+        store_output(p.out, b, o, b.q_norms(team, turn), place, chunk * tokens, first_row);
+        wgmma_wait_group<0>();
+        wgmma_fence_registers(s);
+        __syncwarp();
+        if (lane == 0)
+            mbarrier_arrive(b.empty(team));
+    }
+    kda_inter::store_state(p.out, state, row, s);
+}
+
+} // namespace kda_prefill

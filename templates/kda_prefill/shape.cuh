@@ -1,0 +1,65 @@
+// Kimi Delta Attention in one launch (one.cuh): what a block has in shared memory, and whose chunk it is.
+#pragma once
+
+#include "kda_inter/shape.cuh"
+#include "kda_prefill/args.h"
+#include "lib/ptx/mbarrier.cuh"
+
+namespace kda_prefill {
+
+constexpr int tokens = 16; // of a chunk here
+
+// Exponents of decays within a chunk are between this and this - 115.4, so that neither a factor nor its inverse, times a key that is
+// not normalised, leaves what bf16 and fp32 hold.
+constexpr float anchor = 16.f, anchored = 65536.f; // 2^anchor
+
+template <class element_> struct shape {
+    using element = element_;
+    static constexpr int head_dim = 128, stages = 1, groups = 2, teams = 4, threads = 512;
+    static constexpr bool wgmma = true, segmented = false;
+
+    // A matrix of 16 tokens is two cells of 64 channels: rows of 128 bytes, swizzled.
+    static constexpr int cell = tokens * 128, tile = 2 * cell;
+
+    // What a team loads of a chunk, of two in turn. Then k's place has the columns of scores, and g's A_kk', fp32.
+    static constexpr int q = 0, k = tile, v = 2 * tile, g = 3 * tile, raw_bytes = 5 * tile;
+    // What it makes of a chunk. Rows: 16 of k, 16 of q. The inverse is a sum of two bf16.
+    static constexpr int rows = 0, columns = 2 * tile, inverse = 3 * tile, scores = inverse + 1024, decay = scores + 512;
+    static constexpr int operand_bytes = (decay + head_dim * 4 + 1023) / 1024 * 1024;
+
+    static constexpr int operands = 2 * teams * raw_bytes;
+    static constexpr int outputs = operands + teams * operand_bytes; // 512 bytes a warp of the groups
+    // 1 / |k|, and scale / |q|, of two chunks in turn, of each team.
+    static constexpr int k_norms = outputs + 8 * 512, q_norms = k_norms + teams * 64;
+    static constexpr int barriers = q_norms + teams * 128; // full and empty in alternation; then a number
+    static constexpr int shared = barriers + 128;
+    static_assert(2 * cell == tile && k_norms % 128 == 0, "aligned");
+};
+
+template <class S> struct block {
+    unsigned base; // shared address
+    kda_sequence sequence;
+    int n, head; // sequence, head
+
+    __device__ __forceinline__ int chunks() const { return (sequence.length + tokens - 1) / tokens; }
+    __device__ __forceinline__ unsigned raw(int team, int turn) const
+    {
+        return base + (2 * team + turn) * S::raw_bytes;
+    }
+    __device__ __forceinline__ unsigned operands(int team) const { return base + S::operands + team * S::operand_bytes; }
+    __device__ __forceinline__ unsigned k_norms(int team) const { return base + S::k_norms + team * 64; }
+    __device__ __forceinline__ unsigned q_norms(int team, int turn) const
+    {
+        return base + S::q_norms + (2 * team + turn) * 64;
+    }
+    __device__ __forceinline__ unsigned full(int team) const { return base + S::barriers + team * 16; }
+    __device__ __forceinline__ unsigned empty(int team) const { return base + S::barriers + team * 16 + 8; }
+};
+
+// Of a matrix whose cells are `cell` bytes apart, 16 bytes of a row.
+template <int cell> __device__ __forceinline__ unsigned chunk_at(unsigned base, int row, int chunk)
+{
+    return base + chunk / 8 * cell + row * 128 + ((chunk ^ row) % 8 << 4);
+}
+
+} // namespace kda_prefill
