@@ -41,7 +41,8 @@ __device__ __forceinline__ sources first_sources(const gen_kda_intra_params &p, 
 }
 
 // Rows from `valid` on are zeros.
-template <class S> __device__ __forceinline__ void load_tile(unsigned to, const unsigned char *from, long long stride, int valid)
+template <class S>
+__device__ __forceinline__ void load_tile(unsigned to, const unsigned char *from, long long stride, int valid)
 {
     const int thread = threadIdx.x % 64, row = thread / 16;
 #pragma unroll
@@ -135,8 +136,7 @@ __device__ __forceinline__ void sum_gates(const gen_kda_intra_params &p, unsigne
     } else {
 #pragma unroll
         for (int i = 0; i < tokens; i++) {
-            const float2 both =
-                to_float2<T>(ld_shared_u32(chunk_at<S::cell>(from, i, channel / 8) + channel % 8 * 2));
+            const float2 both = to_float2<T>(ld_shared_u32(chunk_at<S::cell>(from, i, channel / 8) + channel % 8 * 2));
             g[i][0] = both.x, g[i][1] = both.y;
         }
     }
@@ -168,55 +168,76 @@ __device__ __forceinline__ void sum_gates(const gen_kda_intra_params &p, unsigne
 
 // ---- operands ----
 
+// Two channels of a row: scores' column comes where the key was.
 template <class S>
-__device__ __forceinline__ void make_operands(unsigned raw, unsigned to, unsigned k_norms, int channel,
-                                              const float (&g)[tokens][2])
+__device__ __forceinline__ void make_row(unsigned raw, unsigned to, int row, int channel, float k_norm, float q_norm,
+                                         const float (&g)[2], const float (&end)[2])
 {
     using T = typename S::element;
+    const unsigned at = chunk_at<S::cell>(raw, row, channel / 8) + channel % 8 * 2;
+    const unsigned row_at = chunk_at<S::tile>(to + S::rows, row, channel / 8) + channel % 8 * 2;
+    float2 q = to_float2<T>(ld_shared_u32(at + S::q)), k = to_float2<T>(ld_shared_u32(at + S::k));
+    const float x = exp2_fast(g[0]), y = exp2_fast(g[1]);
+    k.x *= k_norm, k.y *= k_norm;
+    const float2 ki = make_float2(k.x * exp2_fast(-g[0]), k.y * exp2_fast(-g[1]));
+    st_shared_u32(at + S::k, pack2<bf16>(ki.x, ki.y));
+    st_shared_u32(chunk_at<S::cell>(to + S::columns, row, channel / 8) + channel % 8 * 2,
+                  pack2<T>(ki.x * end[0], ki.y * end[1]));
+    k.x *= x, k.y *= y, q.x *= x, q.y *= y;
+    if constexpr (!T::is_bf16) { // the norm of q now, for its range
+        q.x *= q_norm, q.y *= q_norm;
+        st_shared_u32(at + S::g, pack2<bf16>(k.x, k.y));
+        st_shared_u32(at + S::q, pack2<bf16>(q.x, q.y));
+        constexpr float factor = S::row_anchor / anchored;
+        k.x *= factor, k.y *= factor, q.x *= factor, q.y *= factor;
+    }
+    st_shared_u32(row_at, pack2<T>(k.x, k.y));
+    st_shared_u32(row_at + S::cell, pack2<T>(q.x, q.y));
+}
+
+template <class S>
+__device__ __forceinline__ void make_operands(unsigned raw, unsigned to, unsigned k_norms, unsigned q_norms,
+                                              int channel, const float (&g)[tokens][2])
+{
     const float end[2] = {exp2_fast(g[tokens - 1][0]), exp2_fast(g[tokens - 1][1])};
     const int pair = channel / 2;
     st_shared_v2_f32(to + S::decay + (pair / 8 * 4 + pair % 4) * 16 + pair / 4 % 2 * 8, end[0] * (1.f / anchored),
                      end[1] * (1.f / anchored));
 #pragma unroll
     for (int i = 0; i < tokens; i += 4) {
-        const float4 norm = ld_shared_v4_f32(k_norms + i * 4);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const int row = i + j;
-            const float k_norm = j == 0 ? norm.x : j == 1 ? norm.y : j == 2 ? norm.z : norm.w;
-            const unsigned at = chunk_at<S::cell>(raw, row, channel / 8) + channel % 8 * 2;
-            float2 q = to_float2<T>(ld_shared_u32(at + S::q)), k = to_float2<T>(ld_shared_u32(at + S::k));
-            const float x = exp2_fast(g[row][0]), y = exp2_fast(g[row][1]);
-            k.x *= k_norm, k.y *= k_norm;
-            const float2 ki = make_float2(k.x * exp2_fast(-g[row][0]), k.y * exp2_fast(-g[row][1]));
-            const unsigned row_at = chunk_at<S::tile>(to + S::rows, row, channel / 8) + channel % 8 * 2;
-            st_shared_u32(at + S::k, pack2<bf16>(ki.x, ki.y));
-            st_shared_u32(row_at, pack2<bf16>(k.x * x, k.y * y));
-            st_shared_u32(row_at + S::cell, pack2<bf16>(q.x * x, q.y * y));
-            st_shared_u32(chunk_at<S::cell>(to + S::columns, row, channel / 8) + channel % 8 * 2,
-                          pack2<bf16>(ki.x * end[0], ki.y * end[1]));
-        }
+        const float4 k = ld_shared_v4_f32(k_norms + i * 4);
+        float4 q = {};
+        if constexpr (!S::element::is_bf16)
+            q = ld_shared_v4_f32(q_norms + i * 4);
+        make_row<S>(raw, to, i, channel, k.x, q.x, g[i], end);
+        make_row<S>(raw, to, i + 1, channel, k.y, q.y, g[i + 1], end);
+        make_row<S>(raw, to, i + 2, channel, k.z, q.z, g[i + 2], end);
+        make_row<S>(raw, to, i + 3, channel, k.w, q.w, g[i + 3], end);
     }
 }
 
 // 16 rows, of k or of q, times the columns of scores.
-template <class S> __device__ __forceinline__ void multiply_scores(unsigned rows, unsigned columns, float (&d)[2][4])
+template <class S>
+__device__ __forceinline__ void multiply_scores(unsigned raw, unsigned to, bool of_keys, float (&d)[2][4])
 {
+    constexpr bool shared = S::element::is_bf16; // with the recurrence
     const int lane = threadIdx.x % 32;
+    const unsigned rows = shared ? to + S::rows + (of_keys ? 0 : S::cell) : raw + (of_keys ? S::g : S::q);
 #pragma unroll
     for (int step = 0; step < 8; step++) {
         unsigned left[4], right[4];
-        ldmatrix_x4(left, chunk_at<S::tile>(rows, lane % 16, 2 * step + lane / 16));
-        ldmatrix_x4(right, chunk_at<S::cell>(columns, lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+        ldmatrix_x4(left, chunk_at < shared ? S::tile : S::cell > (rows, lane % 16, 2 * step + lane / 16));
+        ldmatrix_x4(right, chunk_at<S::cell>(raw + S::k, lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
         mma_m16n8k16<bf16>(d[0], left, right[0], right[1]);
         mma_m16n8k16<bf16>(d[1], left, right[2], right[3]);
     }
 }
 
-// The first warp: X, as a sum of two bf16. `beta` is that of token lane % 16; A_kk' comes to `lower`.
+// The first warp: X, as a sum of two numbers. `beta` is that of token lane % 16; A_kk' comes to `lower`.
 template <class S>
 __device__ __forceinline__ void make_inverse(const float (&d)[2][4], float beta, unsigned lower, unsigned to)
 {
+    using T = typename S::element;
     const int lane = threadIdx.x % 32, column = lane % 16;
     const float row_beta[2] = {__shfl_sync(0xffffffffu, beta, lane / 4), __shfl_sync(0xffffffffu, beta, lane / 4 + 8)};
 #pragma unroll
@@ -233,14 +254,13 @@ __device__ __forceinline__ void make_inverse(const float (&d)[2][4], float beta,
     const unsigned at = to + lane / 16 * 512 + column / 8 * 256 + column % 8 * 2; // the second half has the rests
 #pragma unroll
     for (int i = 0; i < tokens; i++) {
-        const unsigned short first = from_float<bf16>(x[i]);
-        const unsigned short rest = from_float<bf16>(x[i] - to_float<bf16>(first));
+        const unsigned short first = from_float<T>(x[i]), rest = from_float<T>(x[i] - to_float<T>(first));
         st_shared_u16(at + i * 16, lane < 16 ? first : rest);
     }
 }
 
-// The second warp: A_qk, times 2^anchor as S' qd' is.
-__device__ __forceinline__ void store_scores(const float (&d)[2][4], unsigned to)
+// The second warp: A_qk, anchored as S' qd' is.
+template <class S> __device__ __forceinline__ void store_scores(const float (&d)[2][4], unsigned to)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -249,8 +269,8 @@ __device__ __forceinline__ void store_scores(const float (&d)[2][4], unsigned to
         for (int h = 0; h < 2; h++) {
             const int row = lane / 4 + 8 * h, j = 8 * n + lane % 4 * 2;
             st_shared_u32(to + n * 256 + row * 16 + lane % 4 * 4,
-                          pack2<bf16>(row >= j ? d[n][2 * h] * anchored : 0.f,
-                                      row > j ? d[n][2 * h + 1] * anchored : 0.f));
+                          pack2<typename S::element>(row >= j ? d[n][2 * h] * S::row_anchor : 0.f,
+                                                     row > j ? d[n][2 * h + 1] * S::row_anchor : 0.f));
         }
 }
 
@@ -271,7 +291,8 @@ __device__ __forceinline__ float load_beta(const gen_kda_intra_params &p, const 
                        : to_float<typename S::element>(ld_global(static_cast<const unsigned short *>(p.beta) + at));
 }
 
-template <class S> __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const block<S> &b, int team)
+template <class S>
+__device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const block<S> &b, int team)
 {
     const gen_kda_intra_params &p = all.in;
     const int lane = threadIdx.x % 32, channel = threadIdx.x % 64 * 2;
@@ -291,7 +312,7 @@ template <class S> __device__ __forceinline__ void produce(const gen_kda_prefill
         cp_async_wait_group<0>();
         barrier_sync(1 + team, 64); // what both have loaded is there
         norms<S>(raw + (first ? S::k : S::q), first ? b.k_norms(team) : b.q_norms(team, turn), p.l2_norm != 0,
-                 first ? 1.f : p.scale * (1.f / anchored));
+                 first ? 1.f : p.scale * (1.f / S::row_anchor));
         float g[tokens][2];
         sum_gates<S>(p, raw + S::g, channel, valid, constants, g);
         barrier_sync(1 + team, 64); // norms are there; keys may be written over
@@ -299,14 +320,14 @@ template <class S> __device__ __forceinline__ void produce(const gen_kda_prefill
             mbarrier_wait(b.empty(team), turn ^ 1);
         load_next(p, b, b.raw(team, turn ^ 1), s);
         cp_async_commit_group();
-        make_operands<S>(raw, to, b.k_norms(team), channel, g);
+        make_operands<S>(raw, to, b.k_norms(team), b.q_norms(team, turn), channel, g);
         barrier_sync(1 + team, 64);
         float d[2][4] = {};
-        multiply_scores<S>(to + S::rows + (first ? 0 : S::cell), raw + S::k, d);
+        multiply_scores<S>(raw, to, first, d);
         if (first)
-            make_inverse<S>(d, lane % 16 < valid ? activated_beta(p, beta) : 0.f, raw + S::g, to + S::inverse);
+            make_inverse<S>(d, lane % 16 < valid ? activated_beta(p, beta) : 0.f, raw + S::lower, to + S::inverse);
         else
-            store_scores(d, to + S::scores);
+            store_scores<S>(d, to + S::scores);
         fence_proxy_async();
         __syncwarp();
         if (lane == 0)

@@ -45,34 +45,36 @@ __device__ __forceinline__ void load_square(unsigned (&x)[4], unsigned from)
 }
 
 // d += a x', 16 x 16 each.
+template <class T>
 __device__ __forceinline__ void multiply_square(float (&d)[2][4], const unsigned (&a)[4], const unsigned (&x)[4])
 {
-    mma_m16n8k16<bf16>(d[0], a, x[0], x[1]);
-    mma_m16n8k16<bf16>(d[1], a, x[2], x[3]);
+    mma_m16n8k16<T>(d[0], a, x[0], x[1]);
+    mma_m16n8k16<T>(d[1], a, x[2], x[3]);
 }
 
-// vn', rounded, of u = S' kd' times 2^anchor.
+// vn', rounded, of u = S' kd', anchored.
 template <class S>
 __device__ __forceinline__ void new_values(unsigned values, unsigned inverse, const float (&u)[16], int group,
                                            unsigned (&vn)[4])
 {
+    using T = typename S::element;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     unsigned v[4], x[4], rest[4], a[4];
-    ldmatrix_x4_trans(
-        v, chunk_at<S::cell>(values, lane / 16 * 8 + lane % 8, group * 8 + warp * 2 + lane / 8 % 2));
+    ldmatrix_x4_trans(v, chunk_at<S::cell>(values, lane / 16 * 8 + lane % 8, group * 8 + warp * 2 + lane / 8 % 2));
     load_square(x, inverse);
     load_square(rest, inverse + 512);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const float2 value = to_float2<typename S::element>(v[i]);
-        a[i] = pack2<bf16>(fmaf(-1.f / anchored, u[2 * i], value.x), fmaf(-1.f / anchored, u[2 * i + 1], value.y));
+        const float2 value = to_float2<T>(v[i]);
+        a[i] =
+            pack2<T>(fmaf(-1.f / S::row_anchor, u[2 * i], value.x), fmaf(-1.f / S::row_anchor, u[2 * i + 1], value.y));
     }
     float d[2][4] = {};
-    multiply_square(d, a, x);
-    multiply_square(d, a, rest);
+    multiply_square<T>(d, a, x);
+    multiply_square<T>(d, a, rest);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        vn[i] = pack2<bf16>(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]);
+        vn[i] = pack2<T>(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]);
 }
 
 // The warp's 16 rows of o', of `count` tokens from `first` on; `place` is its own.
@@ -85,7 +87,9 @@ __device__ __forceinline__ void store_output(const gen_kda_inter_params &p, cons
     unsigned x[4];
 #pragma unroll
     for (int n = 0; n < 2; n++) {
-        const float2 norm = ld_shared_v2_f32(norms + n * 32 + lane % 4 * 8);
+        float2 norm = make_float2(1.f, 1.f);
+        if constexpr (T::is_bf16)
+            norm = ld_shared_v2_f32(norms + n * 32 + lane % 4 * 8);
         x[2 * n] = pack2<T>(o[n][0] * norm.x, o[n][1] * norm.y);
         x[2 * n + 1] = pack2<T>(o[n][2] * norm.x, o[n][3] * norm.y);
     }
@@ -116,11 +120,9 @@ template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_p
         const int team = chunk % S::teams, turn = chunk / S::teams % 2;
         const unsigned from = b.operands(team);
         unsigned a[8][4], vn[1][4];
-        if (p.out.states && chunk % (KDA_CHUNK / tokens) == 0) {
-            round_operand<T>(s, a);
+        round_operand<T>(s, a);
+        if (p.out.states && chunk % (KDA_CHUNK / tokens) == 0)
             kda_inter::store_states(p.out, state, before + chunk / (KDA_CHUNK / tokens), row, a);
-        }
-        round_operand<bf16>(s, a);
         float u[16];
 #pragma unroll
         for (int i = 0; i < 16; i++)
@@ -130,14 +132,14 @@ template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_p
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            wgmma_n32_regs<bf16>(u, a[k], rows + ((k / 4 * S::tile + k % 4 * 32) >> 4));
+            wgmma_n32_regs<T>(u, a[k], rows + ((k / 4 * S::tile + k % 4 * 32) >> 4));
         wgmma_commit_group();
         wgmma_wait_group<0>();
         wgmma_fence_registers(u);
         decay_columns(from + S::decay, s);
         new_values<S>(b.raw(team, turn) + S::v, from + S::inverse, u, group, vn[0]);
         wgmma_fence();
-        wgmma_n128_regs<bf16, true>(s, vn[0], wgmma_descriptor(from + S::columns, S::cell, 1024));
+        wgmma_n128_regs<T, true>(s, vn[0], wgmma_descriptor(from + S::columns, S::cell, 1024));
         wgmma_commit_group();
         unsigned scores[4];
         load_square(scores, from + S::scores);
@@ -145,7 +147,7 @@ template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_p
 #pragma unroll
         for (int i = 0; i < 8; i++)
             o[i / 4][i % 4] = u[8 + i];
-        multiply_square(o, vn[0], scores);
+        multiply_square<T>(o, vn[0], scores);
         store_output(p.out, b, o, b.q_norms(team, turn), place, chunk * tokens, first_row);
         wgmma_wait_group<0>();
         wgmma_fence_registers(s);

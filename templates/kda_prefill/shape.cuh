@@ -21,10 +21,14 @@ template <class element_> struct shape {
     // A matrix of 16 tokens is two cells of 64 channels: rows of 128 bytes, swizzled.
     static constexpr int cell = tokens * 128, tile = 2 * cell;
 
-    // What a team loads of a chunk, of two in turn. Then k's place has the columns of scores, and g's A_kk', fp32.
-    static constexpr int q = 0, k = tile, v = 2 * tile, g = 3 * tile, raw_bytes = 5 * tile;
-    // What it makes of a chunk. Rows: 16 of k, 16 of q. The inverse is a sum of two bf16.
-    static constexpr int rows = 0, columns = 2 * tile, inverse = 3 * tile, scores = inverse + 1024, decay = scores + 512;
+    // What a team loads of a chunk, of two in turn. Then k's place has the columns of scores, and half of g's A_kk', fp32. Of fp16,
+    // scores have bf16 rows of their own: k's in the other half of g's place, q's in q's.
+    static constexpr int q = 0, k = tile, v = 2 * tile, g = 3 * tile, lower = 4 * tile, raw_bytes = 5 * tile;
+    // Rows of the recurrence are anchored if they are bf16.
+    static constexpr float row_anchor = element::is_bf16 ? anchored : 1.f;
+    // What it makes of a chunk. Rows: 16 of k, 16 of q. The inverse is a sum of two 16-bit numbers.
+    static constexpr int rows = 0, columns = 2 * tile, inverse = 3 * tile, scores = inverse + 1024,
+                         decay = scores + 512;
     static constexpr int operand_bytes = (decay + head_dim * 4 + 1023) / 1024 * 1024;
 
     static constexpr int operands = 2 * teams * raw_bytes;
@@ -46,7 +50,10 @@ template <class S> struct block {
     {
         return base + (2 * team + turn) * S::raw_bytes;
     }
-    __device__ __forceinline__ unsigned operands(int team) const { return base + S::operands + team * S::operand_bytes; }
+    __device__ __forceinline__ unsigned operands(int team) const
+    {
+        return base + S::operands + team * S::operand_bytes;
+    }
     __device__ __forceinline__ unsigned k_norms(int team) const { return base + S::k_norms + team * 64; }
     __device__ __forceinline__ unsigned q_norms(int team, int turn) const
     {
