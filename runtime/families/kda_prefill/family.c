@@ -95,6 +95,11 @@ static const char *fits(const gen_problem *base, const gen_device *device,
         return "one launch takes gates of at least -5: safe_gate = 1";
     if (gen__kda_prefill_wanted(base) > 0)
         return "one launch cuts no sequence: segment_chunks is -1 or 0";
+    /* Where a limit leaves out the other variants of a large batch alone, this would take their
+     * place there, with other last bits. */
+    if (base->flags & GEN_BATCH_INVARIANT && base->max_workspace_mib)
+        return "one launch, which takes no workspace, would depend on the batch: "
+               "max_workspace_mib is 0 with GEN_BATCH_INVARIANT";
     return NULL;
 }
 
