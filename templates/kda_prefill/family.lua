@@ -1,7 +1,8 @@
 -- Kimi Delta Attention, prefill: the launch that is its own, the recurrence between chunks. The other one, kda_intra, is a
 -- part. The space is kda_inter's, and a kernel that does all of it in one launch:
 --
---   kernel  one    two groups of warps hold a state, four teams of two warps make its operands, 16 tokens at a time (one.cuh)
+--   kernel  one    groups of warps hold a state, four teams of two warps make its operands, 16 tokens at a time (one.cuh)
+--   groups         of one: 1, and two blocks share a state, or 2
 local space = include("kda/space.lua")
 local own = space.family("kda_prefill")
 local two = { legal = own.legal, plan = own.plan, template = own.template }
@@ -15,8 +16,7 @@ local ONE_SHARED = 8 * 20480 + 4 * 15360 + 8 * 512 + 1024
 function own.legal(v, arch)
   if v.kernel ~= "one" then return two.legal(v, arch) end
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-  if v.head_dim ~= 128 then return "a state has two groups' rows of V" end
-  if v.groups ~= 2 then return "a state has two groups' rows of V" end
+  if v.head_dim ~= 128 then return "its teams have two warps of 64 channels" end
   if v.stages ~= 1 then return "each team has the operands of one chunk" end
   return true
 end
@@ -28,11 +28,11 @@ function own.plan(v, arch)
     return plan
   end
   return {
-    threads = 512,
+    threads = 128 * v.groups + 256,
     shared = ONE_SHARED,
     cluster = 1,
-    max_registers = 128, -- at launch; groups then trade them
-    facts = { groups = 2, wgmma = 1, dependent = 1, one = 1 },
+    max_registers = v.groups > 1 and 128 or 168, -- at launch; two groups then trade them
+    facts = { groups = v.groups, wgmma = 1, dependent = 1, one = 1 },
   }
 end
 

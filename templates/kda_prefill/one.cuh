@@ -6,8 +6,9 @@
 //     A_qk = qd ki', lower triangle    A_kk = beta kd ki', strictly    X = (I + A_kk)^-1 diag(beta)
 //     vn' = (v' - S' kd') X'    o' = scale (S' qd' + vn' A_qk')    S' = S' 2^G_last + vn' kr
 //
-// Four teams of two warps make these, a chunk each in turn: producer.cuh. Two groups of four warps, with 64 rows of S' each in the
-// accumulators of wgmma, are the recurrence: recurrence.cuh. A team has one place for operands, handed over by barriers.
+// Four teams of two warps make these, a chunk each in turn: producer.cuh. One or two groups of four warps, with 64 rows of S' each in the
+// accumulators of wgmma, are the recurrence: recurrence.cuh. A team has one place for operands, handed over by barriers. With one group
+// two blocks share a state, and both make the operands.
 #pragma once
 
 #include "kda_inter/recurrence.cuh"
@@ -24,11 +25,12 @@ template <class S> __device__ __forceinline__ void run(const gen_kda_prefill_par
 {
     block<S> b;
     b.base = shared_address(memory);
-    b.head = blockIdx.x;
+    b.part = blockIdx.x % S::parts;
+    b.head = blockIdx.x / S::parts;
     if (threadIdx.x == 0) {
         for (int team = 0; team < S::teams; team++) {
             mbarrier_init(b.full(team), 2);
-            mbarrier_init(b.empty(team), 8);
+            mbarrier_init(b.empty(team), S::groups * 4);
         }
         fence_mbarrier_init();
     }
@@ -37,10 +39,12 @@ template <class S> __device__ __forceinline__ void run(const gen_kda_prefill_par
     __syncthreads();
     const int group = uniform(threadIdx.x / 128);
     if (group < S::groups) {
-        setmaxnreg_inc<152>();
+        if constexpr (S::groups > 1)
+            setmaxnreg_inc<152>();
         recur(p, b, group);
     } else {
-        setmaxnreg_dec<104>();
+        if constexpr (S::groups > 1)
+            setmaxnreg_dec<104>();
         produce(p, b, uniform(threadIdx.x / 64) - 2 * S::groups);
     }
 }

@@ -34,20 +34,24 @@ __device__ __forceinline__ sources first_sources(const gen_kda_intra_params &p, 
     };
     sources s = {at(p.q, p.q_stride, qk_head), at(p.k, p.k_stride, qk_head), at(p.v, p.v_stride, b.head),
                  at(p.g, p.g_stride, b.head), team};
+    if constexpr (S::parts > 1) // only its own columns
+        s.v = static_cast<const unsigned char *>(p.v) +
+              ((token + thread / 8) * p.v_stride + b.head * S::head_dim + b.part * 64 + thread % 8 * 8) * 2;
     if (p.gate_fp32)
         s.g = static_cast<const unsigned char *>(p.g) +
               ((token + thread / 32) * p.g_stride + b.head * S::head_dim + thread % 32 * 4) * 4;
     return s;
 }
 
-// Rows from `valid` on are zeros.
-template <class S>
+// Rows of so many chunks of 16 bytes. Those from `valid` on are zeros.
+template <class S, int chunks = 16>
 __device__ __forceinline__ void load_tile(unsigned to, const unsigned char *from, long long stride, int valid)
 {
-    const int thread = threadIdx.x % 64, row = thread / 16;
+    constexpr int at_once = 64 / chunks;
+    const int thread = threadIdx.x % 64, row = thread / chunks;
 #pragma unroll
-    for (int i = 0; i < tokens; i += 4, from += 8 * stride)
-        cp_async_16_or_zero(chunk_at<S::cell>(to, row + i, thread % 16), from, row + i < valid);
+    for (int i = 0; i < tokens; i += at_once, from += 2 * at_once * stride)
+        cp_async_16_or_zero(chunk_at<S::cell>(to, row + i, thread % chunks), from, row + i < valid);
 }
 
 // The team's next chunk, if there is one.
@@ -67,7 +71,7 @@ __device__ __forceinline__ void load_next(const gen_kda_intra_params &p, const b
         } else {
             load_tile<S>(to + S::g, s.g, p.g_stride, valid);
         }
-        load_tile<S>(to + S::v, s.v, p.v_stride, valid);
+        load_tile<S, 8 * S::groups>(to + S::v, s.v, p.v_stride, valid);
     }
     constexpr int rows = S::teams * tokens;
     s.k += p.k_stride * (rows * 2), s.q += p.q_stride * (rows * 2), s.v += p.v_stride * (rows * 2);

@@ -108,7 +108,7 @@ template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_p
 {
     using T = typename S::element;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    const int first_row = group * 64 + warp * 16, row = first_row + lane / 4; // of S'
+    const int first_row = (b.part * S::groups + group) * 64 + warp * 16, row = first_row + lane / 4; // of S'
     const unsigned place = b.base + S::outputs + (group * 4 + warp) * 512;
     kda_inter::work<S> state;
     state.n = b.n, state.head = b.head;

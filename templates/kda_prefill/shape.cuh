@@ -13,9 +13,11 @@ constexpr int tokens = 16; // of a chunk here
 // not normalised, leaves what bf16 and fp32 hold.
 constexpr float anchor = 16.f, anchored = 65536.f; // 2^anchor
 
-template <class element_> struct shape {
+// A block has `groups` groups of four warps, with 64 rows of S' each, and four teams of two.
+template <class element_, int groups_> struct shape {
     using element = element_;
-    static constexpr int head_dim = 128, stages = 1, groups = 2, teams = 4, threads = 512;
+    static constexpr int groups = groups_, head_dim = 128, stages = 1, teams = 4, threads = 128 * groups + 64 * teams;
+    static constexpr int parts = head_dim / 64 / groups; // of a state
     static constexpr bool wgmma = true, segmented = false;
 
     // A matrix of 16 tokens is two cells of 64 channels: rows of 128 bytes, swizzled.
@@ -32,7 +34,8 @@ template <class element_> struct shape {
     static constexpr int operand_bytes = (decay + head_dim * 4 + 1023) / 1024 * 1024;
 
     static constexpr int operands = 2 * teams * raw_bytes;
-    static constexpr int outputs = operands + teams * operand_bytes; // 512 bytes a warp of the groups
+    static constexpr int outputs =
+        operands + teams * operand_bytes; // 512 bytes a warp of the groups, of which there may be 8
     // 1 / |k|, and scale / |q|, of two chunks in turn, of each team.
     static constexpr int k_norms = outputs + 8 * 512, q_norms = k_norms + teams * 64;
     static constexpr int barriers = q_norms + teams * 128; // full and empty in alternation; then a number
@@ -43,7 +46,7 @@ template <class element_> struct shape {
 template <class S> struct block {
     unsigned base; // shared address
     kda_sequence sequence;
-    int n, head; // sequence, head
+    int n, head, part; // sequence, head, which rows of S'
 
     __device__ __forceinline__ int chunks() const { return (sequence.length + tokens - 1) / tokens; }
     __device__ __forceinline__ unsigned raw(int team, int turn) const

@@ -103,29 +103,25 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     return NULL;
 }
 
-/* Blocks have an SM each, and take the longest sequences first. */
-static float one_us(const int32_t *dims, const gen_device *device)
+/* Blocks have an SM each, and take the longest sequences first. With one group there are two blocks
+ * to a state, and what they leave out is less than what both make. */
+static float one_us(const int32_t *dims, const gen_device *device, const struct gen__facts *variant)
 {
-    static const float begin_us = 7.0f, chunk_us = 3.6f; /* of 64 tokens */
+    static const float begin_us = 7.0f, half_us = 3.0f, whole_us = 3.6f; /* of 64 tokens */
+    const bool both = variant->fact[KDA_INTER_GROUPS] > 1;
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float longest = (float)gen__kda_chunks(gen__kda_longest(dims));
     const float states = (float)dims[KDA_BATCH] * (float)dims[KDA_V_HEADS];
+    const float blocks = both ? states : 2.0f * states;
     const float all = (float)gen__kda_all_chunks(dims) * (float)dims[KDA_V_HEADS];
-    const float rounds = ceilf(states / sms), mean = all / states;
-    return begin_us + chunk_us * fmaxf(longest, rounds * mean);
+    const float rounds = ceilf(blocks / sms), mean = all / states;
+    return begin_us + (both ? whole_us : half_us) * fmaxf(longest, rounds * mean);
 }
 
 static void plan_one(const gen_problem *base, const struct gen__facts *variant, gen_plan *plan)
 {
-    const int32_t *dims = plan->dims;
     plan->dims[KDA_ONE_LAUNCH] = 1;
-    plan->launch[0] = (gen_plan_launch){
-        .variant = variant->index,
-        .grid = {(uint32_t)dims[KDA_V_HEADS], (uint32_t)dims[KDA_BATCH], 1},
-        .threads = (uint16_t)variant->threads,
-        .shared = variant->shared_dynamic,
-        .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_INTER_DEPENDENT],
-    };
+    gen__kda_inter_launch(plan->dims, variant, base->flags, &plan->launch[0]);
 }
 
 /* The first launch takes the same whatever the variant of the last. */
@@ -137,7 +133,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const struct gen__facts small = {
         .threads = 256, .registers = 128, .occupancy = {101 << 10, {2, 2, 2, 2}}};
     if (variant->fact[KDA_PREFILL_ONE])
-        return one_us(dims, device);
+        return one_us(dims, device, variant);
     float us;
     gen__kda_prefill_cut(base, dims, device, variant, &us);
     return gen__kda_intra_us(dims, device, &small) + us;
