@@ -174,19 +174,19 @@ __device__ __forceinline__ void sum_gates(const gen_kda_intra_params &p, unsigne
 
 // Two channels of a row: scores' column comes where the key was.
 template <class S>
-__device__ __forceinline__ void make_row(unsigned raw, unsigned to, int row, int channel, float k_norm, float q_norm,
-                                         const float (&g)[2], const float (&end)[2])
+__device__ __forceinline__ void make_row(unsigned raw, unsigned to, int row, int channel, unsigned k_word,
+                                         unsigned q_word, float k_norm, float q_norm, const float (&g)[2],
+                                         const float (&end)[2])
 {
     using T = typename S::element;
     const unsigned at = chunk_at<S::cell>(raw, row, channel / 8) + channel % 8 * 2;
-    const unsigned row_at = chunk_at<S::tile>(to + S::rows, row, channel / 8) + channel % 8 * 2;
-    float2 q = to_float2<T>(ld_shared_u32(at + S::q)), k = to_float2<T>(ld_shared_u32(at + S::k));
+    const unsigned row_at = chunk_at<S::half>(to + S::rows, row, channel / 8) + channel % 8 * 2;
+    float2 q = to_float2<T>(q_word), k = to_float2<T>(k_word);
     const float x = exp2_fast(g[0]), y = exp2_fast(g[1]);
     k.x *= k_norm, k.y *= k_norm;
     const float2 ki = make_float2(k.x * exp2_fast(-g[0]), k.y * exp2_fast(-g[1]));
     st_shared_u32(at + S::k, pack2<bf16>(ki.x, ki.y));
-    st_shared_u32(chunk_at<S::cell>(to + S::columns, row, channel / 8) + channel % 8 * 2,
-                  pack2<T>(ki.x * end[0], ki.y * end[1]));
+    st_shared_u32(row_at + S::columns - S::rows, pack2<T>(ki.x * end[0], ki.y * end[1]));
     k.x *= x, k.y *= y, q.x *= x, q.y *= y;
     if constexpr (!T::is_bf16) { // the norm of q now, for its range
         q.x *= q_norm, q.y *= q_norm;
@@ -199,24 +199,40 @@ __device__ __forceinline__ void make_row(unsigned raw, unsigned to, int row, int
     st_shared_u32(row_at + S::cell, pack2<T>(q.x, q.y));
 }
 
+// Of eight rows all is loaded before the first store: a load waits for the stores before it.
 template <class S>
 __device__ __forceinline__ void make_operands(unsigned raw, unsigned to, unsigned k_norms, unsigned q_norms,
                                               int channel, const float (&g)[tokens][2])
 {
+    constexpr int at_once = 4;
     const float end[2] = {exp2_fast(g[tokens - 1][0]), exp2_fast(g[tokens - 1][1])};
     const int pair = channel / 2;
-    st_shared_v2_f32(to + S::decay + (pair / 8 * 4 + pair % 4) * 16 + pair / 4 % 2 * 8, end[0] * (1.f / anchored),
-                     end[1] * (1.f / anchored));
 #pragma unroll
-    for (int i = 0; i < tokens; i += 4) {
-        const float4 k = ld_shared_v4_f32(k_norms + i * 4);
-        float4 q = {};
-        if constexpr (!S::element::is_bf16)
-            q = ld_shared_v4_f32(q_norms + i * 4);
-        make_row<S>(raw, to, i, channel, k.x, q.x, g[i], end);
-        make_row<S>(raw, to, i + 1, channel, k.y, q.y, g[i + 1], end);
-        make_row<S>(raw, to, i + 2, channel, k.z, q.z, g[i + 2], end);
-        make_row<S>(raw, to, i + 3, channel, k.w, q.w, g[i + 3], end);
+    for (int first = 0; first < tokens; first += at_once) {
+        unsigned k[at_once], q[at_once];
+        float4 k_norm[at_once / 4], q_norm[at_once / 4] = {};
+#pragma unroll
+        for (int i = 0; i < at_once; i++) {
+            const unsigned at = chunk_at<S::cell>(raw, first + i, channel / 8) + channel % 8 * 2;
+            k[i] = ld_shared_u32(at + S::k), q[i] = ld_shared_u32(at + S::q);
+        }
+#pragma unroll
+        for (int i = 0; i < at_once / 4; i++) {
+            k_norm[i] = ld_shared_v4_f32(k_norms + (first + 4 * i) * 4);
+            if constexpr (!S::element::is_bf16)
+                q_norm[i] = ld_shared_v4_f32(q_norms + (first + 4 * i) * 4);
+        }
+        if (first == 0)
+            st_shared_v2_f32(to + S::decay + (pair / 8 * 4 + pair % 4) * 16 + pair / 4 % 2 * 8,
+                             end[0] * (1.f / anchored), end[1] * (1.f / anchored));
+#pragma unroll
+        for (int i = 0; i < at_once; i += 4) {
+            const float4 kn = k_norm[i / 4], qn = q_norm[i / 4];
+            make_row<S>(raw, to, first + i, channel, k[i], q[i], kn.x, qn.x, g[first + i], end);
+            make_row<S>(raw, to, first + i + 1, channel, k[i + 1], q[i + 1], kn.y, qn.y, g[first + i + 1], end);
+            make_row<S>(raw, to, first + i + 2, channel, k[i + 2], q[i + 2], kn.z, qn.z, g[first + i + 2], end);
+            make_row<S>(raw, to, first + i + 3, channel, k[i + 3], q[i + 3], kn.w, qn.w, g[first + i + 3], end);
+        }
     }
 }
 
@@ -230,7 +246,7 @@ __device__ __forceinline__ void multiply_scores(unsigned raw, unsigned to, bool 
 #pragma unroll
     for (int step = 0; step < 8; step++) {
         unsigned left[4], right[4];
-        ldmatrix_x4(left, chunk_at < shared ? S::tile : S::cell > (rows, lane % 16, 2 * step + lane / 16));
+        ldmatrix_x4(left, chunk_at < shared ? S::half : S::cell > (rows, lane % 16, 2 * step + lane / 16));
         ldmatrix_x4(right, chunk_at<S::cell>(raw + S::k, lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
         mma_m16n8k16<bf16>(d[0], left, right[0], right[1]);
         mma_m16n8k16<bf16>(d[1], left, right[2], right[3]);

@@ -132,14 +132,14 @@ template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_p
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            wgmma_n32_regs<T>(u, a[k], rows + ((k / 4 * S::tile + k % 4 * 32) >> 4));
+            wgmma_n32_regs<T>(u, a[k], rows + ((k / 4 * S::half + k % 4 * 32) >> 4));
         wgmma_commit_group();
         wgmma_wait_group<0>();
         wgmma_fence_registers(u);
         decay_columns(from + S::decay, s);
         new_values<S>(b.raw(team, turn) + S::v, from + S::inverse, u, group, vn[0]);
         wgmma_fence();
-        wgmma_n128_regs<T, true>(s, vn[0], wgmma_descriptor(from + S::columns, S::cell, 1024));
+        wgmma_n128_regs<T, true>(s, vn[0], wgmma_descriptor(from + S::columns, S::half, 1024));
         wgmma_commit_group();
         unsigned scores[4];
         load_square(scores, from + S::scores);

@@ -29,8 +29,9 @@ template <class element_, int groups_> struct shape {
     // Rows of the recurrence are anchored if they are bf16.
     static constexpr float row_anchor = element::is_bf16 ? anchored : 1.f;
     // What it makes of a chunk. Rows: 16 of k, 16 of q. The inverse is a sum of two 16-bit numbers.
-    static constexpr int rows = 0, columns = 2 * tile, inverse = 3 * tile, scores = inverse + 1024,
-                         decay = scores + 512;
+    // Of 64 channels each: columns lie behind the rows of the same, so a lane has one address for both.
+    static constexpr int rows = 0, columns = 2 * cell, half = 3 * cell;
+    static constexpr int inverse = 2 * half, scores = inverse + 1024, decay = scores + 512;
     static constexpr int operand_bytes = (decay + head_dim * 4 + 1023) / 1024 * 1024;
 
     static constexpr int operands = 2 * teams * raw_bytes;
