@@ -56,8 +56,10 @@ __device__ __forceinline__ void load_tile(unsigned to, const unsigned char *from
 
 // The team's next chunk, if there is one.
 template <class S>
-__device__ __forceinline__ void load_next(const gen_kda_intra_params &p, const block<S> &b, unsigned to, sources &s)
+__device__ __forceinline__ void load_next(const gen_kda_intra_params &p, const block<S> &b, int team, int turn,
+                                          sources &s)
 {
+    const unsigned to = b.raw(team, turn);
     const int valid = b.sequence.length - s.next * tokens;
     if (valid > 0) {
         load_tile<S>(to + S::k, s.k, p.k_stride, valid);
@@ -72,6 +74,7 @@ __device__ __forceinline__ void load_next(const gen_kda_intra_params &p, const b
             load_tile<S>(to + S::g, s.g, p.g_stride, valid);
         }
         load_tile<S, 8 * S::groups>(to + S::v, s.v, p.v_stride, valid);
+        cp_async_mbarrier_arrive(b.loaded(team));
     }
     constexpr int rows = S::teams * tokens;
     s.k += p.k_stride * (rows * 2), s.q += p.q_stride * (rows * 2), s.v += p.v_stride * (rows * 2);
@@ -81,7 +84,7 @@ __device__ __forceinline__ void load_next(const gen_kda_intra_params &p, const b
 
 // ---- norms and gates ----
 
-// The first warp has keys, the second queries: 1 / |row|, or 1, times `scale`.
+// Of 16 rows: `scale` / |row|, or `scale`.
 template <class S> __device__ __forceinline__ void norms(unsigned from, unsigned to, bool wanted, float scale)
 {
     const int lane = threadIdx.x % 32;
@@ -319,8 +322,7 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
     const bool first = threadIdx.x % 64 < 32;
     const unsigned to = b.operands(team);
     sources s = first_sources(p, b, team);
-    load_next(p, b, b.raw(team, 0), s);
-    cp_async_commit_group();
+    load_next(p, b, team, 0, s);
     const gate_constants constants = gate_constants_of<S>(p, b.head, channel);
     const int chunks = b.chunks();
     int turn = 0;
@@ -329,17 +331,17 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
         const unsigned raw = b.raw(team, turn);
         const int valid = b.sequence.length - chunk * tokens;
         const float beta = first ? load_beta(p, b, chunk * tokens + lane % 16) : 0.f;
-        cp_async_wait_group<0>();
-        barrier_sync(1 + team, 64); // what both have loaded is there
-        norms<S>(raw + (first ? S::k : S::q), first ? b.k_norms(team) : b.q_norms(team, turn), p.l2_norm != 0,
-                 first ? 1.f : p.scale * (1.f / S::row_anchor));
+        mbarrier_wait(b.loaded(team), turn);
+        if (!first) { // while the first is about the inverse before
+            norms<S>(raw + S::k, b.k_norms(team), p.l2_norm != 0, 1.f);
+            norms<S>(raw + S::q, b.q_norms(team, turn), p.l2_norm != 0, p.scale * (1.f / S::row_anchor));
+        }
         float g[tokens][2];
         sum_gates<S>(p, raw + S::g, channel, valid, constants, g);
         barrier_sync(1 + team, 64); // norms are there; keys may be written over
         if (chunk >= S::teams)
             mbarrier_wait(b.empty(team), turn ^ 1);
-        load_next(p, b, b.raw(team, turn ^ 1), s);
-        cp_async_commit_group();
+        load_next(p, b, team, turn ^ 1, s);
         make_operands<S>(raw, to, b.k_norms(team), b.q_norms(team, turn), channel, g);
         barrier_sync(1 + team, 64);
         float d[2][4] = {};
@@ -353,7 +355,6 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
         if (lane == 0)
             mbarrier_arrive(b.full(team));
     }
-    cp_async_wait_group<0>();
 }
 
 } // namespace kda_prefill

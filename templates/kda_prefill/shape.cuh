@@ -39,7 +39,8 @@ template <class element_, int groups_> struct shape {
         operands + teams * operand_bytes; // 512 bytes a warp of the groups, of which there may be 8
     // 1 / |k|, and scale / |q|, of two chunks in turn, of each team.
     static constexpr int k_norms = outputs + 8 * 512, q_norms = k_norms + teams * 64;
-    static constexpr int barriers = q_norms + teams * 128; // full and empty in alternation; then a number
+    // Full and empty in alternation; a number; whether what a team loads is there.
+    static constexpr int barriers = q_norms + teams * 128, loaded = barriers + 96;
     static constexpr int shared = barriers + 128;
     static_assert(2 * cell == tile && k_norms % 128 == 0, "aligned");
 };
@@ -63,6 +64,7 @@ template <class S> struct block {
     {
         return base + S::q_norms + (2 * team + turn) * 64;
     }
+    __device__ __forceinline__ unsigned loaded(int team) const { return base + S::loaded + team * 8; }
     __device__ __forceinline__ unsigned full(int team) const { return base + S::barriers + team * 16; }
     __device__ __forceinline__ unsigned empty(int team) const { return base + S::barriers + team * 16 + 8; }
 };
