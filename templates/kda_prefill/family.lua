@@ -11,7 +11,7 @@ own.free[1] = { name = "kernel", values = { "mma", "wgmma", "one" } }
 own.facts = { "groups", "wgmma", "dependent", "one" }
 
 -- Raw inputs of two chunks a team, and operands of one; then outputs, and barriers.
-local ONE_SHARED = 8 * 20480 + 4 * 15360 + 8 * 512 + 1024
+local ONE_SHARED = 8 * 21248 + 4 * 14336 + 8 * 512 + 896
 
 function own.legal(v, arch)
   if v.kernel ~= "one" then return two.legal(v, arch) end

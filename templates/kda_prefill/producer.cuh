@@ -6,79 +6,78 @@
 #include "kda_prefill/shape.cuh"
 #include "lib/divide.cuh"
 #include "lib/half.cuh"
-#include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ptx/mma.cuh"
 #include "lib/ptx/sync.cuh"
+#include "lib/ptx/tma.cuh"
 
 namespace kda_prefill {
 
 // ---- raw inputs ----
 
-// Where a thread of the team reads: its 16 bytes of its first row, of the team's next chunk.
+// Where a lane of the second warp reads: of its row of the team's next chunk, lanes below 16 q and v, others k and g.
 struct sources {
-    const unsigned char *q, *k, *v, *g;
+    const unsigned char *x, *y;
     int next; // chunk
 };
 
 template <class S>
 __device__ __forceinline__ sources first_sources(const gen_kda_intra_params &p, const block<S> &b, int team)
 {
-    const int thread = threadIdx.x % 64, qk_head = quotient(b.head, p.group_mul, p.group_shift);
-    const long long token = b.sequence.first + team * tokens;
-    const long long row = token + thread / 16;
-    const auto at = [&](const void *x, long long stride, int head) {
-        return static_cast<const unsigned char *>(x) + (row * stride + head * S::head_dim + thread % 16 * 8) * 2;
-    };
-    sources s = {at(p.q, p.q_stride, qk_head), at(p.k, p.k_stride, qk_head), at(p.v, p.v_stride, b.head),
-                 at(p.g, p.g_stride, b.head), team};
-    if constexpr (S::parts > 1) // only its own columns
-        s.v = static_cast<const unsigned char *>(p.v) +
-              ((token + thread / 8) * p.v_stride + b.head * S::head_dim + b.part * 64 + thread % 8 * 8) * 2;
-    if (p.gate_fp32)
-        s.g = static_cast<const unsigned char *>(p.g) +
-              ((token + thread / 32) * p.g_stride + b.head * S::head_dim + thread % 32 * 4) * 4;
+    const bool low = threadIdx.x % 32 < 16;
+    const int qk_head = quotient(b.head, p.group_mul, p.group_shift);
+    const long long row = b.sequence.first + team * tokens + threadIdx.x % 16;
+    const int size = !low && p.gate_fp32 ? 4 : 2; // of an element of y
+    const long long x_stride = (low ? p.q_stride : p.k_stride) * 2, y_stride = (low ? p.v_stride : p.g_stride) * size;
+    sources s;
+    s.x = static_cast<const unsigned char *>(low ? p.q : p.k) + row * x_stride + qk_head * (S::head_dim * 2);
+    s.y = static_cast<const unsigned char *>(low ? p.v : p.g) + row * y_stride + b.head * (S::head_dim * size);
+    if (S::parts > 1 && low) // only its own columns
+        s.y += b.part * (S::head_dim * 2 / S::parts);
+    s.next = team;
     return s;
 }
 
-// Rows of so many chunks of 16 bytes. Those from `valid` on are zeros.
-template <class S, int chunks = 16>
-__device__ __forceinline__ void load_tile(unsigned to, const unsigned char *from, long long stride, int valid)
+// Zeros where there is no row.
+template <class S> __device__ __forceinline__ void clear_row(unsigned to)
 {
-    constexpr int at_once = 64 / chunks;
-    const int thread = threadIdx.x % 64, row = thread / chunks;
-#pragma unroll
-    for (int i = 0; i < tokens; i += at_once, from += 2 * at_once * stride)
-        cp_async_16_or_zero(chunk_at<S::cell>(to, row + i, thread % chunks), from, row + i < valid);
+    for (int i = 0; i < S::head_dim * 2; i += 16)
+        st_shared_v4_u32(to + i, 0, 0, 0, 0);
 }
 
-// The team's next chunk, if there is one.
+// The team's next chunk, if there is one, by its second warp.
 template <class S>
 __device__ __forceinline__ void load_next(const gen_kda_intra_params &p, const block<S> &b, int team, int turn,
                                           sources &s)
 {
-    const unsigned to = b.raw(team, turn);
-    const int valid = b.sequence.length - s.next * tokens;
-    if (valid > 0) {
-        load_tile<S>(to + S::k, s.k, p.k_stride, valid);
-        load_tile<S>(to + S::q, s.q, p.q_stride, valid);
-        if (p.gate_fp32) { // rows of 512 bytes, as they are
-            const int thread = threadIdx.x % 64, row = thread / 32;
-            const unsigned char *from = s.g;
-#pragma unroll
-            for (int i = 0; i < tokens; i += 2, from += 8 * p.g_stride)
-                cp_async_16_or_zero(to + S::g + (row + i) * 512 + thread % 32 * 16, from, row + i < valid);
-        } else {
-            load_tile<S>(to + S::g, s.g, p.g_stride, valid);
-        }
-        load_tile<S, 8 * S::groups>(to + S::v, s.v, p.v_stride, valid);
-        cp_async_mbarrier_arrive(b.loaded(team));
+    constexpr int bytes = S::head_dim * 2, v_bytes = bytes / S::parts;
+    const int valid = b.sequence.length - s.next * tokens, lane = threadIdx.x % 32, row = lane % 16;
+    if (valid <= 0)
+        return;
+    const unsigned to = b.raw(team, turn) + row * S::pitch, loaded = b.loaded(team);
+    const int g_bytes = p.gate_fp32 ? 2 * bytes : bytes;
+    if (row >= valid) {
+        clear_row<S>(to + (lane < 16 ? S::q : S::k));
+        if (lane < 16)
+            clear_row<S>(to + S::v);
+    }
+    __syncwarp();
+    if (lane == 0)
+        mbarrier_arrive_expect_tx(loaded, min(valid, tokens) * (2 * bytes + v_bytes + g_bytes));
+    __syncwarp();
+    if (row < valid) {
+        bulk_load<false>(to + (lane < 16 ? S::q : S::k), s.x, bytes, loaded, 0);
+        if (lane < 16)
+            bulk_load<false>(to + S::v, s.y, v_bytes, loaded, 0);
+        else
+            bulk_load<false>(to + S::g + (p.gate_fp32 ? row * (S::g_pitch_fp32 - S::pitch) : 0), s.y, g_bytes, loaded,
+                             0);
     }
     constexpr int rows = S::teams * tokens;
-    s.k += p.k_stride * (rows * 2), s.q += p.q_stride * (rows * 2), s.v += p.v_stride * (rows * 2);
-    s.g += p.g_stride * (rows * (p.gate_fp32 ? 4 : 2));
+    s.x += (lane < 16 ? p.q_stride : p.k_stride) * (2 * rows);
+    s.y += (lane < 16 ? p.v_stride : p.g_stride) * ((lane >= 16 && p.gate_fp32 ? 4 : 2) * rows);
     s.next += S::teams;
 }
 
@@ -93,7 +92,7 @@ template <class S> __device__ __forceinline__ void norms(unsigned from, unsigned
 #pragma unroll
         for (int step = 0; step < 8; step++) {
             unsigned x[4];
-            ldmatrix_x4(x, chunk_at<S::cell>(from, lane % 16, 2 * step + lane / 16));
+            ldmatrix_x4(x, raw_at<S>(from, lane % 16, 2 * step + lane / 16));
             mma_m16n8k16<typename S::element>(low, x, x[0], x[2]);
             mma_m16n8k16<typename S::element>(high, x, x[1], x[3]);
         }
@@ -137,13 +136,13 @@ __device__ __forceinline__ void sum_gates(const gen_kda_intra_params &p, unsigne
     if (p.gate_fp32) {
 #pragma unroll
         for (int i = 0; i < tokens; i++) {
-            const float2 both = ld_shared_v2_f32(from + i * 512 + channel * 4);
+            const float2 both = ld_shared_v2_f32(from + i * S::g_pitch_fp32 + channel * 4);
             g[i][0] = both.x, g[i][1] = both.y;
         }
     } else {
 #pragma unroll
         for (int i = 0; i < tokens; i++) {
-            const float2 both = to_float2<T>(ld_shared_u32(chunk_at<S::cell>(from, i, channel / 8) + channel % 8 * 2));
+            const float2 both = to_float2<T>(ld_shared_u32(from + i * S::pitch + channel * 2));
             g[i][0] = both.x, g[i][1] = both.y;
         }
     }
@@ -182,8 +181,8 @@ __device__ __forceinline__ void make_row(unsigned raw, unsigned to, int row, int
                                          const float (&end)[2])
 {
     using T = typename S::element;
-    const unsigned at = chunk_at<S::cell>(raw, row, channel / 8) + channel % 8 * 2;
-    const unsigned row_at = chunk_at<S::half>(to + S::rows, row, channel / 8) + channel % 8 * 2;
+    const unsigned at = raw + row * S::pitch + channel * 2;
+    const unsigned row_at = chunk_at<S>(to + S::rows, row, channel / 8) + channel % 8 * 2;
     float2 q = to_float2<T>(q_word), k = to_float2<T>(k_word);
     const float x = exp2_fast(g[0]), y = exp2_fast(g[1]);
     k.x *= k_norm, k.y *= k_norm;
@@ -216,7 +215,7 @@ __device__ __forceinline__ void make_operands(unsigned raw, unsigned to, unsigne
         float4 k_norm[at_once / 4], q_norm[at_once / 4] = {};
 #pragma unroll
         for (int i = 0; i < at_once; i++) {
-            const unsigned at = chunk_at<S::cell>(raw, first + i, channel / 8) + channel % 8 * 2;
+            const unsigned at = raw + (first + i) * S::pitch + channel * 2;
             k[i] = ld_shared_u32(at + S::k), q[i] = ld_shared_u32(at + S::q);
         }
 #pragma unroll
@@ -245,12 +244,13 @@ __device__ __forceinline__ void multiply_scores(unsigned raw, unsigned to, bool 
 {
     constexpr bool shared = S::element::is_bf16; // with the recurrence
     const int lane = threadIdx.x % 32;
-    const unsigned rows = shared ? to + S::rows + (of_keys ? 0 : S::cell) : raw + (of_keys ? S::g : S::q);
+    const unsigned own = to + S::rows + (of_keys ? 0 : S::cell), other = raw + (of_keys ? S::g : S::q);
 #pragma unroll
     for (int step = 0; step < 8; step++) {
         unsigned left[4], right[4];
-        ldmatrix_x4(left, chunk_at < shared ? S::half : S::cell > (rows, lane % 16, 2 * step + lane / 16));
-        ldmatrix_x4(right, chunk_at<S::cell>(raw + S::k, lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+        ldmatrix_x4(left, shared ? chunk_at<S>(own, lane % 16, 2 * step + lane / 16)
+                                 : raw_at<S>(other, lane % 16, 2 * step + lane / 16));
+        ldmatrix_x4(right, raw_at<S>(raw + S::k, lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
         mma_m16n8k16<bf16>(d[0], left, right[0], right[1]);
         mma_m16n8k16<bf16>(d[1], left, right[2], right[3]);
     }
@@ -322,7 +322,8 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
     const bool first = threadIdx.x % 64 < 32;
     const unsigned to = b.operands(team);
     sources s = first_sources(p, b, team);
-    load_next(p, b, team, 0, s);
+    if (!first)
+        load_next(p, b, team, 0, s);
     const gate_constants constants = gate_constants_of<S>(p, b.head, channel);
     const int chunks = b.chunks();
     int turn = 0;
@@ -341,7 +342,8 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
         barrier_sync(1 + team, 64); // norms are there; keys may be written over
         if (chunk >= S::teams)
             mbarrier_wait(b.empty(team), turn ^ 1);
-        load_next(p, b, team, turn ^ 1, s);
+        if (!first)
+            load_next(p, b, team, turn ^ 1, s);
         make_operands<S>(raw, to, b.k_norms(team), b.q_norms(team, turn), channel, g);
         barrier_sync(1 + team, 64);
         float d[2][4] = {};

@@ -60,7 +60,7 @@ __device__ __forceinline__ void new_values(unsigned values, unsigned inverse, co
     using T = typename S::element;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     unsigned v[4], x[4], rest[4], a[4];
-    ldmatrix_x4_trans(v, chunk_at<S::cell>(values, lane / 16 * 8 + lane % 8, group * 8 + warp * 2 + lane / 8 % 2));
+    ldmatrix_x4_trans(v, raw_at<S>(values, lane / 16 * 8 + lane % 8, group * 8 + warp * 2 + lane / 8 % 2));
     load_square(x, inverse);
     load_square(rest, inverse + 512);
 #pragma unroll

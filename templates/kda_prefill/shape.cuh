@@ -20,15 +20,17 @@ template <class element_, int groups_> struct shape {
     static constexpr int parts = head_dim / 64 / groups; // of a state
     static constexpr bool wgmma = true, segmented = false;
 
-    // A matrix of 16 tokens is two cells of 64 channels: rows of 128 bytes, swizzled.
-    static constexpr int cell = tokens * 128, tile = 2 * cell;
-
-    // What a team loads of a chunk, of two in turn. Then k's place has the columns of scores, and half of g's A_kk', fp32. Of fp16,
-    // scores have bf16 rows of their own: k's in the other half of g's place, q's in q's.
-    static constexpr int q = 0, k = tile, v = 2 * tile, g = 3 * tile, lower = 4 * tile, raw_bytes = 5 * tile;
+    // What a team loads of a chunk, of two in turn, by rows: a padded row begins in other banks than the ones before, so ldmatrix has no
+    // conflicts. Then k's place has the columns of scores, and g's A_kk', fp32. Of fp16, scores have bf16 rows of their own: k's in
+    // g's place, q's in q's.
+    static constexpr int pitch = head_dim * 2 + 16, tile = tokens * pitch;
+    static constexpr int q = 0, k = tile, v = 2 * tile, g = 3 * tile, lower = g + (tile + 255) / 256 * 256;
+    static constexpr int g_pitch_fp32 = head_dim * 4, raw_bytes = g + tokens * g_pitch_fp32;
     // Rows of the recurrence are anchored if they are bf16.
     static constexpr float row_anchor = element::is_bf16 ? anchored : 1.f;
-    // What it makes of a chunk. Rows: 16 of k, 16 of q. The inverse is a sum of two 16-bit numbers.
+    // What it makes of a chunk, in cells of 64 channels: rows of 128 bytes, swizzled. Rows: 16 of k, 16 of q. The inverse is a sum of two
+    // 16-bit numbers.
+    static constexpr int cell = tokens * 128;
     // Of 64 channels each: columns lie behind the rows of the same, so a lane has one address for both.
     static constexpr int rows = 0, columns = 2 * cell, half = 3 * cell;
     static constexpr int inverse = 2 * half, scores = inverse + 1024, decay = scores + 512;
@@ -42,7 +44,8 @@ template <class element_, int groups_> struct shape {
     // Full and empty in alternation; a number; whether what a team loads is there.
     static constexpr int barriers = q_norms + teams * 128, loaded = barriers + 96;
     static constexpr int shared = barriers + 128;
-    static_assert(2 * cell == tile && k_norms % 128 == 0, "aligned");
+    static_assert(operands % 1024 == 0 && raw_bytes % 128 == 0 && lower + 1024 <= raw_bytes,
+                  "aligned, and there is room");
 };
 
 template <class S> struct block {
@@ -69,10 +72,15 @@ template <class S> struct block {
     __device__ __forceinline__ unsigned empty(int team) const { return base + S::barriers + team * 16 + 8; }
 };
 
-// Of a matrix whose cells are `cell` bytes apart, 16 bytes of a row.
-template <int cell> __device__ __forceinline__ unsigned chunk_at(unsigned base, int row, int chunk)
+// 16 bytes of a row, of what a team loads, and of what it makes.
+template <class S> __device__ __forceinline__ unsigned raw_at(unsigned base, int row, int chunk)
 {
-    return base + chunk / 8 * cell + row * 128 + ((chunk ^ row) % 8 << 4);
+    return base + row * S::pitch + chunk * 16;
+}
+
+template <class S> __device__ __forceinline__ unsigned chunk_at(unsigned base, int row, int chunk)
+{
+    return base + chunk / 8 * S::half + row * 128 + ((chunk ^ row) % 8 << 4);
 }
 
 } // namespace kda_prefill
