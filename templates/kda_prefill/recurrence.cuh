@@ -26,14 +26,24 @@ __device__ __forceinline__ void round_operand(const float (&d)[size], unsigned (
             a[k][i] = pack2<T>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]);
 }
 
-// s times a factor a column.
-__device__ __forceinline__ void decay_columns(unsigned from, float (&s)[64])
+// Factors of columns: of `count` pairs of tiles from the first-th on.
+template <int first, int count> __device__ __forceinline__ void load_decays(float4 (&factor)[count], unsigned from)
 {
 #pragma unroll
-    for (int i = 0; i < 8; i++) { // columns of two tiles
-        const float4 factor = ld_shared_v4_f32(from + (i * 4 + threadIdx.x % 4) * 16);
-        s[8 * i] *= factor.x, s[8 * i + 1] *= factor.y, s[8 * i + 2] *= factor.x, s[8 * i + 3] *= factor.y;
-        s[8 * i + 4] *= factor.z, s[8 * i + 5] *= factor.w, s[8 * i + 6] *= factor.z, s[8 * i + 7] *= factor.w;
+    for (int i = 0; i < count; i++)
+        factor[i] = ld_shared_v4_f32(from + ((first + i) * 4 + threadIdx.x % 4) * 16);
+}
+
+// s times these.
+template <int first, int count>
+__device__ __forceinline__ void decay_columns(const float4 (&factor)[count], float (&s)[64])
+{
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        float *const x = s + 8 * (first + i);
+        const float4 f = factor[i];
+        x[0] *= f.x, x[1] *= f.y, x[2] *= f.x, x[3] *= f.y;
+        x[4] *= f.z, x[5] *= f.w, x[6] *= f.z, x[7] *= f.w;
     }
 }
 
@@ -52,26 +62,35 @@ __device__ __forceinline__ void multiply_square(float (&d)[2][4], const unsigned
     mma_m16n8k16<T>(d[1], a, x[2], x[3]);
 }
 
+// What a warp multiplies its rows of S' kd' by and takes them from, loaded while these are made.
+struct chunk_values {
+    unsigned v[4], inverse[4], rest[4];
+};
+
+template <class S>
+__device__ __forceinline__ void load_values(chunk_values &x, unsigned values, unsigned inverse, int group)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    ldmatrix_x4_trans(x.v, raw_at<S>(values, lane / 16 * 8 + lane % 8, group * 8 + warp * 2 + lane / 8 % 2));
+    load_square(x.inverse, inverse);
+    load_square(x.rest, inverse + 512);
+}
+
 // vn', rounded, of u = S' kd', anchored.
 template <class S>
-__device__ __forceinline__ void new_values(unsigned values, unsigned inverse, const float (&u)[16], int group,
-                                           unsigned (&vn)[4])
+__device__ __forceinline__ void new_values(const chunk_values &x, const float (&u)[16], unsigned (&vn)[4])
 {
     using T = typename S::element;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    unsigned v[4], x[4], rest[4], a[4];
-    ldmatrix_x4_trans(v, raw_at<S>(values, lane / 16 * 8 + lane % 8, group * 8 + warp * 2 + lane / 8 % 2));
-    load_square(x, inverse);
-    load_square(rest, inverse + 512);
+    unsigned a[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const float2 value = to_float2<T>(v[i]);
+        const float2 value = to_float2<T>(x.v[i]);
         a[i] =
             pack2<T>(fmaf(-1.f / S::row_anchor, u[2 * i], value.x), fmaf(-1.f / S::row_anchor, u[2 * i + 1], value.y));
     }
     float d[2][4] = {};
-    multiply_square<T>(d, a, x);
-    multiply_square<T>(d, a, rest);
+    multiply_square<T>(d, a, x.inverse);
+    multiply_square<T>(d, a, x.rest);
 #pragma unroll
     for (int i = 0; i < 4; i++)
         vn[i] = pack2<T>(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]);
@@ -134,10 +153,17 @@ template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_p
         for (int k = 0; k < 8; k++)
             wgmma_n32_regs<T>(u, a[k], rows + ((k / 4 * S::half + k % 4 * 32) >> 4));
         wgmma_commit_group();
+        chunk_values values;
+        constexpr int early = 7; // as many as there are registers for
+        float4 decays[early], others[8 - early];
+        load_decays<0>(decays, from + S::decay);
         wgmma_wait_group<0>();
         wgmma_fence_registers(u);
-        decay_columns(from + S::decay, s);
-        new_values<S>(b.raw(team, turn) + S::v, from + S::inverse, u, group, vn[0]);
+        load_values<S>(values, b.raw(team, turn) + S::v, from + S::inverse, group);
+        load_decays<early>(others, from + S::decay);
+        new_values<S>(values, u, vn[0]);
+        decay_columns<0>(decays, s);
+        decay_columns<early>(others, s);
         wgmma_fence();
         wgmma_n128_regs<T, true>(s, vn[0], wgmma_descriptor(from + S::columns, S::half, 1024));
         wgmma_commit_group();
