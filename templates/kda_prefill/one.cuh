@@ -8,13 +8,14 @@
 //
 // Four teams of two warps make these, a chunk each in turn: producer.cuh. One or two groups of four warps, with 64 rows of S' each in the
 // accumulators of wgmma, are the recurrence: recurrence.cuh. A team has one place for operands, handed over by barriers. With one group
-// two blocks share a state, and both make the operands.
+// two blocks share a state: both make all operands, or as a pair each makes half of them, for both.
 #pragma once
 
 #include "kda_inter/recurrence.cuh"
 #include "kda_prefill/producer.cuh"
 #include "kda_prefill/recurrence.cuh"
 #include "kda_prefill/shape.cuh"
+#include "lib/ptx/cluster.cuh"
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ptx/wgmma.cuh"
 #include "lib/uniform.cuh"
@@ -31,13 +32,22 @@ template <class S> __device__ __forceinline__ void run(const gen_kda_prefill_par
         for (int team = 0; team < S::teams; team++) {
             mbarrier_init(b.loaded(team), 1);
             mbarrier_init(b.full(team), 2);
-            mbarrier_init(b.empty(team), S::groups * 4);
+            mbarrier_init(b.empty(team), S::groups * (S::pair ? 8 : 4));
         }
+        for (int place = S::teams; place < S::makers; place++)
+            mbarrier_init(b.full(place), 1);
         fence_mbarrier_init();
+        for (int place = S::teams; place < S::makers; place++)
+            mbarrier_arrive_expect_tx(b.full(place), S::made_bytes + S::v_half);
     }
     b.n = kda_inter::ranked<S>(p.in.sequences, b.base, blockIdx.y);
     b.sequence = kda_sequence_at(p.in.sequences, b.n);
-    __syncthreads();
+    if constexpr (S::pair) {
+        cluster_arrive();
+        cluster_wait();
+    } else {
+        __syncthreads();
+    }
     const int group = uniform(threadIdx.x / 128);
     if (group < S::groups) {
         if constexpr (S::groups > 1)
@@ -47,6 +57,10 @@ template <class S> __device__ __forceinline__ void run(const gen_kda_prefill_par
         if constexpr (S::groups > 1)
             setmaxnreg_dec<104>();
         produce(p, b, uniform(threadIdx.x / 64) - 2 * S::groups);
+    }
+    if constexpr (S::pair) { // neither ends while the other may read from it or write to it
+        cluster_arrive();
+        cluster_wait();
     }
 }
 

@@ -6,6 +6,7 @@
 #include "kda_prefill/shape.cuh"
 #include "lib/divide.cuh"
 #include "lib/half.cuh"
+#include "lib/ptx/cluster.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"
 #include "lib/ptx/mbarrier.cuh"
@@ -28,15 +29,16 @@ __device__ __forceinline__ sources first_sources(const gen_kda_intra_params &p, 
 {
     const bool low = threadIdx.x % 32 < 16;
     const int qk_head = quotient(b.head, p.group_mul, p.group_shift);
-    const long long row = b.sequence.first + team * tokens + threadIdx.x % 16;
+    const int chunk = b.first_chunk(team);
+    const long long row = b.sequence.first + chunk * tokens + threadIdx.x % 16;
     const int size = !low && p.gate_fp32 ? 4 : 2; // of an element of y
     const long long x_stride = (low ? p.q_stride : p.k_stride) * 2, y_stride = (low ? p.v_stride : p.g_stride) * size;
     sources s;
     s.x = static_cast<const unsigned char *>(low ? p.q : p.k) + row * x_stride + qk_head * (S::head_dim * 2);
     s.y = static_cast<const unsigned char *>(low ? p.v : p.g) + row * y_stride + b.head * (S::head_dim * size);
-    if (S::parts > 1 && low) // only its own columns
+    if (S::parts > 1 && !S::pair && low) // only its own columns
         s.y += b.part * (S::head_dim * 2 / S::parts);
-    s.next = team;
+    s.next = chunk;
     return s;
 }
 
@@ -52,33 +54,36 @@ template <class S>
 __device__ __forceinline__ void load_next(const gen_kda_intra_params &p, const block<S> &b, int team, int turn,
                                           sources &s)
 {
-    constexpr int bytes = S::head_dim * 2, v_bytes = bytes / S::parts;
+    constexpr int bytes = S::head_dim * 2, v_rows = S::pair ? 2 : 1; // a row of a pair's v is in two halves
     const int valid = b.sequence.length - s.next * tokens, lane = threadIdx.x % 32, row = lane % 16;
     if (valid <= 0)
         return;
     const unsigned to = b.raw(team, turn) + row * S::pitch, loaded = b.loaded(team);
+    const unsigned v = b.raw(team, turn) + S::v + row * S::v_pitch;
     const int g_bytes = p.gate_fp32 ? 2 * bytes : bytes;
     if (row >= valid) {
         clear_row<S>(to + (lane < 16 ? S::q : S::k));
         if (lane < 16)
-            clear_row<S>(to + S::v);
+            for (int i = 0; i < v_rows * S::v_row; i += 16)
+                st_shared_v4_u32(v + i / S::v_row * S::v_half + i % S::v_row, 0, 0, 0, 0);
     }
     __syncwarp();
     if (lane == 0)
-        mbarrier_arrive_expect_tx(loaded, min(valid, tokens) * (2 * bytes + v_bytes + g_bytes));
+        mbarrier_arrive_expect_tx(loaded, min(valid, tokens) * (2 * bytes + v_rows * S::v_row + g_bytes));
     __syncwarp();
     if (row < valid) {
         bulk_load<false>(to + (lane < 16 ? S::q : S::k), s.x, bytes, loaded, 0);
         if (lane < 16)
-            bulk_load<false>(to + S::v, s.y, v_bytes, loaded, 0);
+            for (int i = 0; i < v_rows; i++)
+                bulk_load<false>(v + i * S::v_half, s.y + i * S::v_row, S::v_row, loaded, 0);
         else
             bulk_load<false>(to + S::g + (p.gate_fp32 ? row * (S::g_pitch_fp32 - S::pitch) : 0), s.y, g_bytes, loaded,
                              0);
     }
-    constexpr int rows = S::teams * tokens;
+    constexpr int rows = S::makers * tokens;
     s.x += (lane < 16 ? p.q_stride : p.k_stride) * (2 * rows);
     s.y += (lane < 16 ? p.v_stride : p.g_stride) * ((lane >= 16 && p.gate_fp32 ? 4 : 2) * rows);
-    s.next += S::teams;
+    s.next += S::makers;
 }
 
 // ---- norms and gates ----
@@ -314,6 +319,14 @@ __device__ __forceinline__ float load_beta(const gen_kda_intra_params &p, const 
                        : to_float<typename S::element>(ld_global(static_cast<const unsigned short *>(p.beta) + at));
 }
 
+// To the other block of the pair.
+template <class S> __device__ __forceinline__ void send(const block<S> &b, int team, unsigned raw, unsigned operands)
+{
+    const unsigned other = b.part ^ 1, full = cluster_address(b.full(S::teams + team), other);
+    bulk_copy_cluster(cluster_address(b.operands(S::teams + team), other), operands, S::made_bytes, full);
+    bulk_copy_cluster(cluster_address(b.v_copy(team), other), raw + S::v + other * S::v_half, S::v_half, full);
+}
+
 template <class S>
 __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const block<S> &b, int team)
 {
@@ -328,7 +341,7 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
     const int chunks = b.chunks();
     int turn = 0;
 #pragma unroll 1
-    for (int chunk = team; chunk < chunks; chunk += S::teams, turn ^= 1) {
+    for (int chunk = b.first_chunk(team); chunk < chunks; chunk += S::makers, turn ^= 1) {
         const unsigned raw = b.raw(team, turn);
         const int valid = b.sequence.length - chunk * tokens;
         const float beta = first ? load_beta(p, b, chunk * tokens + lane % 16) : 0.f;
@@ -340,10 +353,12 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
         float g[tokens][2];
         sum_gates<S>(p, raw + S::g, channel, valid, constants, g);
         barrier_sync(1 + team, 64); // norms are there; keys may be written over
-        if (chunk >= S::teams)
+        if (chunk >= S::makers)
             mbarrier_wait(b.empty(team), turn ^ 1);
         if (!first)
             load_next(p, b, team, turn ^ 1, s);
+        if (S::pair && !first && lane < tokens)
+            st_shared_f32(to + S::norms + lane * 4, ld_shared_f32(b.q_norms(team, turn) + lane * 4));
         make_operands<S>(raw, to, b.k_norms(team), b.q_norms(team, turn), channel, g);
         barrier_sync(1 + team, 64);
         float d[2][4] = {};
@@ -356,6 +371,12 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
         __syncwarp();
         if (lane == 0)
             mbarrier_arrive(b.full(team));
+        if (S::pair && first) {
+            mbarrier_wait(b.full(team), turn); // the second warp's part is there
+            if (lane == 0)
+                send(b, team, raw, to);
+            __syncwarp();
+        }
     }
 }
 

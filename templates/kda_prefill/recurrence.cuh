@@ -7,6 +7,7 @@
 #include "kda_inter/state.cuh"
 #include "kda_prefill/shape.cuh"
 #include "lib/half.cuh"
+#include "lib/ptx/cluster.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ptx/mma.cuh"
@@ -71,7 +72,8 @@ template <class S>
 __device__ __forceinline__ void load_values(chunk_values &x, unsigned values, unsigned inverse, int group)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    ldmatrix_x4_trans(x.v, raw_at<S>(values, lane / 16 * 8 + lane % 8, group * 8 + warp * 2 + lane / 8 % 2));
+    ldmatrix_x4_trans(x.v,
+                      values + (lane / 16 * 8 + lane % 8) * S::v_pitch + (group * 8 + warp * 2 + lane / 8 % 2) * 16);
     load_square(x.inverse, inverse);
     load_square(x.rest, inverse + 512);
 }
@@ -123,6 +125,18 @@ __device__ __forceinline__ void store_output(const gen_kda_inter_params &p, cons
                          x);
 }
 
+// By a lane of each warp.
+template <class S> __device__ __forceinline__ void release(const block<S> &b, const handed<S> &from, int warp)
+{
+    if (from.own) {
+        mbarrier_arrive(b.empty(from.team));
+        return;
+    }
+    if (warp == 0) // before all of them have let the other block send the next
+        mbarrier_arrive_expect_tx(from.full, S::made_bytes + S::v_half);
+    mbarrier_arrive_remote(cluster_address(b.empty(from.team), b.part ^ 1));
+}
+
 template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_params &p, const block<S> &b, int group)
 {
     using T = typename S::element;
@@ -136,8 +150,7 @@ template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_p
     const int before = p.out.states ? kda_chunks_before(p.in.sequences, b.n) : 0, chunks = b.chunks();
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; chunk++) {
-        const int team = chunk % S::teams, turn = chunk / S::teams % 2;
-        const unsigned from = b.operands(team);
+        const handed<S> from(b, chunk);
         unsigned a[8][4], vn[1][4];
         round_operand<T>(s, a);
         if (p.out.states && chunk % (KDA_CHUNK / tokens) == 0)
@@ -146,8 +159,8 @@ template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_p
 #pragma unroll
         for (int i = 0; i < 16; i++)
             u[i] = 0.f;
-        mbarrier_wait(b.full(team), turn);
-        const unsigned long long rows = wgmma_descriptor(from + S::rows, 0, 1024);
+        mbarrier_wait(from.full, from.turn);
+        const unsigned long long rows = wgmma_descriptor(from.operands + S::rows, 0, 1024);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 8; k++)
@@ -156,30 +169,30 @@ template <class S> __device__ __forceinline__ void recur(const gen_kda_prefill_p
         chunk_values values;
         constexpr int early = 7; // as many as there are registers for
         float4 decays[early], others[8 - early];
-        load_decays<0>(decays, from + S::decay);
+        load_decays<0>(decays, from.operands + S::decay);
         wgmma_wait_group<0>();
         wgmma_fence_registers(u);
-        load_values<S>(values, b.raw(team, turn) + S::v, from + S::inverse, group);
-        load_decays<early>(others, from + S::decay);
+        load_values<S>(values, from.values, from.operands + S::inverse, group);
+        load_decays<early>(others, from.operands + S::decay);
         new_values<S>(values, u, vn[0]);
         decay_columns<0>(decays, s);
         decay_columns<early>(others, s);
         wgmma_fence();
-        wgmma_n128_regs<T, true>(s, vn[0], wgmma_descriptor(from + S::columns, S::half, 1024));
+        wgmma_n128_regs<T, true>(s, vn[0], wgmma_descriptor(from.operands + S::columns, S::half, 1024));
         wgmma_commit_group();
         unsigned scores[4];
-        load_square(scores, from + S::scores);
+        load_square(scores, from.operands + S::scores);
         float o[2][4];
 #pragma unroll
         for (int i = 0; i < 8; i++)
             o[i / 4][i % 4] = u[8 + i];
         multiply_square<T>(o, vn[0], scores);
-        store_output(p.out, b, o, b.q_norms(team, turn), place, chunk * tokens, first_row);
+        store_output(p.out, b, o, from.norms, place, chunk * tokens, first_row);
         wgmma_wait_group<0>();
         wgmma_fence_registers(s);
         __syncwarp();
         if (lane == 0)
-            mbarrier_arrive(b.empty(team));
+            release(b, from, warp);
     }
     kda_inter::store_state(p.out, state, row, s);
 }
