@@ -7,6 +7,7 @@
 #include "lib/divide.cuh"
 #include "lib/half.cuh"
 #include "lib/ptx/cluster.cuh"
+#include "lib/ptx/cluster_copy.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"
 #include "lib/ptx/mbarrier.cuh"

@@ -12,6 +12,7 @@
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ptx/mma.cuh"
 #include "lib/ptx/wgmma.cuh"
+#include "lib/ptx/wgmma_n32.cuh"
 
 namespace kda_prefill {
 

@@ -62,13 +62,3 @@ __device__ __forceinline__ void ld_shared_cluster_v4_u32(unsigned address, unsig
                  : "r"(address)
                  : "memory");
 }
-
-// Contiguous bytes of this block's shared memory, a multiple of 16, to a block of the cluster; completes on that block's barrier. What
-// threads wrote of them is fenced first (fence_proxy_async()).
-__device__ __forceinline__ void bulk_copy_cluster(unsigned to, unsigned from, unsigned bytes, unsigned barrier)
-{
-    asm volatile(
-        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-        "r"(from), "r"(bytes), "r"(barrier)
-        : "memory");
-}

@@ -1,5 +1,6 @@
 // Clusters of blocks: what they do together, and what they get wrong.
 #include "lib/ptx/cluster.cuh"
+#include "lib/ptx/cluster_copy.cuh"
 #include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/mbarrier.cuh"
