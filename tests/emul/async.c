@@ -265,6 +265,18 @@ void emul_bulk_load(unsigned shared, const void *global, unsigned bytes, unsigne
     emul__issue_load(&t, 16, blocks, "cp.async.bulk");
 }
 
+/* From the block's own shared memory to that of any block of the cluster. In late mode it is read
+ * when it lands. */
+void emul_bulk_copy(unsigned to, unsigned from, unsigned bytes, unsigned barrier)
+{
+    struct task t = {.kind = TASK_BULK, .shared = to, .bytes = bytes, .barrier = barrier};
+    if (!bytes || bytes % 16)
+        emul_fault("cp.async.bulk: %u bytes; allowed are multiples of 16", bytes);
+    emul_shared(from, bytes, 16, "cp.async.bulk (from shared memory)");
+    t.from = emul__async_read(from, bytes, "cp.async.bulk (from shared memory)");
+    emul__issue_load(&t, 16, 0, "cp.async.bulk");
+}
+
 /* ---- bulk stores ------------------------------------------------------------------ */
 
 static void read_store(struct bulk_store *s)

@@ -139,6 +139,7 @@ void emul_mbarrier_wait(unsigned barrier, unsigned parity);
 int emul_mbarrier_try_wait(unsigned barrier, unsigned parity);
 void emul_bulk_load(unsigned shared, const void *global, unsigned bytes, unsigned barrier,
                     unsigned blocks);
+void emul_bulk_copy(unsigned to, unsigned from, unsigned bytes, unsigned barrier);
 void emul_bulk_store(void *global, unsigned shared, unsigned bytes);
 void emul_bulk_commit(void);
 void emul_bulk_wait(unsigned pending, int read);

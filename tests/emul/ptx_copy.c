@@ -91,6 +91,12 @@ static void run_bulk_load(struct ptx_frame *f, const struct ptx_instruction *i)
                    multicast(f, i, 4));
 }
 
+static void run_bulk_copy(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    emul_bulk_copy(ptx_address(f, &i->arg[0]), ptx_address(f, &i->arg[1]),
+                   (unsigned)ptx_get(f, &i->arg[2], 0), ptx_address(f, &i->arg[3]));
+}
+
 static void run_bulk_store(struct ptx_frame *f, const struct ptx_instruction *i)
 {
     emul_bulk_store(ptx_pointer(f, &i->arg[0]), ptx_address(f, &i->arg[1]),
@@ -168,6 +174,8 @@ static bool prepare_bulk(struct ptx_instruction *i)
     else if (starts(i, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes") ||
              starts(i, "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes"))
         i->run = num_plain_args(i) == 4 ? run_bulk_load : NULL;
+    else if (starts(i, "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"))
+        i->run = num_plain_args(i) == 4 ? run_bulk_copy : NULL;
     else if (starts(i, "cp.async.bulk.global.shared::cta.bulk_group"))
         i->run = num_plain_args(i) == 3 ? run_bulk_store : NULL;
     return i->run != NULL;

@@ -64,6 +64,11 @@ static void check_data(const char *mode)
         assert_int_equal(out[b][0], b % CLUSTER_BLOCKS
                                         ? b % CLUSTER_BLOCKS + (CLUSTER_ROUNDS - 1) * CLUSTER_BLOCKS
                                         : CLUSTER_ROUNDS * CLUSTER_BLOCKS);
+    if (run_cluster(CLUSTER_COPY, mode))
+        fail_msg("%s: %s", mode, message);
+    for (unsigned b = 0; b < BLOCKS; b++)
+        for (unsigned t = 0; t < WORDS; t++)
+            assert_int_equal(out[b][t], value(peer(b, CLUSTER_BLOCKS - 1), t));
     if (run_cluster(CLUSTER_EXITS, mode))
         fail_msg("%s: %s", mode, message);
     for (unsigned b = 0; b < BLOCKS; b++)
@@ -200,6 +205,7 @@ void test_cluster_hazards(void **state)
         E(CTA_ADDRESS, ALL("it wants .shared::cluster")),
         E(OUTSIDE, ALL("4 bytes at shared address 0x1800, outside of the block's")),
         E(NO_SUCH_RANK, ALL("mapa: block 4 of a cluster of 4")),
+        E(COPY_UNFENCED, ALL("no fence.proxy.async came between")),
         E(NO_MBARRIER, ALL("mbarrier.arrive: there is no mbarrier")),
     };
     (void)state;

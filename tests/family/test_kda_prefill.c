@@ -5,6 +5,7 @@
 #include "h200.h"
 #include "kda_prefill.h"
 #include "families/kda/layout.h"
+#include "families/kda/prefill.h"
 #include "test.h"
 
 #include <math.h>
@@ -171,6 +172,26 @@ static void geometry(void **state)
     assert_int_equal(plan.workspace_bytes, 0);
     assert_int_equal(plan.launch[0].grid[0], 12);
     assert_int_equal(family->parts(&p.base, &h200, &v, &plan, part), 0);
+}
+
+/* A variant that does all of it: one launch, no parts, no workspace. */
+static void one_launch(void **state)
+{
+    (void)state;
+    gen_kda_prefill_problem p = kda_prefill_problem(3, 130, 6);
+    struct gen__facts v = kda_prefill_variant(2);
+    v.fact[KDA_PREFILL_ONE] = 1;
+    gen_plan plan = {0};
+    family->plan(&p.base, &h200, &v, &plan);
+    assert_true(plan.num_launches == 1 && plan.workspace_bytes == 0);
+    assert_int_equal(family->parts(&p.base, &h200, &v, &plan, NULL), 0);
+    assert_null(family->fits(&p.base, &h200, &v));
+    p.segment_chunks = 2;
+    assert_string_equal(family->fits(&p.base, &h200, &v),
+                        "one launch cuts no sequence: segment_chunks is -1 or 0");
+    p.segment_chunks = p.safe_gate = 0;
+    assert_string_equal(family->fits(&p.base, &h200, &v),
+                        "one launch takes gates of at least -5: safe_gate = 1");
 }
 
 /* Slots of sequences never overlap, and lie within their number. */
@@ -466,6 +487,7 @@ int main(void)
         cmocka_unit_test(counts_of_packed_sequences),
         cmocka_unit_test(check_errors),
         cmocka_unit_test(geometry),
+        cmocka_unit_test(one_launch),
         cmocka_unit_test(slots),
         cmocka_unit_test(layouts),
         cmocka_unit_test(argument_errors),

@@ -184,6 +184,7 @@ static int32_t draw_fact(const char *name, size_t length, bool plain)
         {"rows", {8, 1, 2, 4}},
         {"split", {1, 2, 4, 8}},
         {"slice", {512, 128, 512, 96}},
+        {"one", {0, 1, 0, 1}},
     };
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         if (strlen(facts[i].name) == length && !strncmp(facts[i].name, name, length))

@@ -29,6 +29,11 @@ static inline bool gen__kda_prefill_scalar(uint32_t tag)
     return tag == GEN_GDN_PREFILL;
 }
 
+/* kda_prefill's launch facts begin as kda_inter's do; then: the variant is the whole operator in
+ * one launch. A plan's dims say so, too. */
+enum kda_prefill_fact { KDA_PREFILL_ONE = KDA_INTER_DEPENDENT + 1 };
+enum { KDA_ONE_LAUNCH = KDA_ALL_DIMS };
+
 /* Gates of a token; numbers of dt_bias, too. */
 static inline int64_t gen__kda_prefill_gates(const int32_t *dims, uint32_t tag)
 {

@@ -16,6 +16,9 @@
  * into segments that run side by side: kda_scan computes what each does to a state, and
  * the recurrence begins each with the state that those before it make. That costs
  * more products and one more launch. The problem may say how, else the estimate does.
+ *
+ * With gates of at least -5 (safe_gate) and heads of 128 one launch may do all of it, in
+ * chunks of 16 tokens and without a workspace, where the table or the estimate says so.
  */
 #ifndef GEN_KDA_PREFILL_H
 #define GEN_KDA_PREFILL_H

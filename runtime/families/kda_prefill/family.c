@@ -1,11 +1,13 @@
 /*
  * Kimi Delta Attention, prefill, on the host: a plan of two launches, kda_intra's
  * and the recurrence between chunks, with the operands between them in the workspace;
- * and kda_scan's between these where sequences are cut into segments.
+ * and kda_scan's between these where sequences are cut into segments. Or one launch of a
+ * variant that does all of it.
  */
 #include "families/kda/prefill.h"
 
 #include "family/occupancy.h"
+#include "kda_prefill/args.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -80,6 +82,48 @@ int32_t gen__kda_prefill_cut(const gen_problem *base, const int32_t *dims, const
     return whole ? 0 : wanted;
 }
 
+/* ---- one launch -------------------------------------------------------- */
+
+/* The exponents of a chunk's decays have to fit, and a block has a sequence from end to end. */
+static const char *fits(const gen_problem *base, const gen_device *device,
+                        const struct gen__facts *variant)
+{
+    (void)device;
+    if (!variant->fact[KDA_PREFILL_ONE])
+        return NULL;
+    if (!gen__kda_prefill_dims(base)[KDA_SAFE_GATE])
+        return "one launch takes gates of at least -5: safe_gate = 1";
+    if (gen__kda_prefill_wanted(base) > 0)
+        return "one launch cuts no sequence: segment_chunks is -1 or 0";
+    /* Where a limit leaves out the other variants of a large batch alone, this would take their
+     * place there, with other last bits. */
+    if (base->flags & GEN_BATCH_INVARIANT && base->max_workspace_mib)
+        return "one launch, which takes no workspace, would depend on the batch: "
+               "max_workspace_mib is 0 with GEN_BATCH_INVARIANT";
+    return NULL;
+}
+
+/* Blocks have an SM each, and take the longest sequences first. With one group there are two blocks
+ * to a state, and what they leave out is less than what both make. */
+static float one_us(const int32_t *dims, const gen_device *device, const struct gen__facts *variant)
+{
+    static const float begin_us = 7.0f, half_us = 3.0f, whole_us = 3.6f; /* of 64 tokens */
+    const bool both = variant->fact[KDA_INTER_GROUPS] > 1;
+    const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
+    const float longest = (float)gen__kda_chunks(gen__kda_longest(dims));
+    const float states = (float)dims[KDA_BATCH] * (float)dims[KDA_V_HEADS];
+    const float blocks = both ? states : 2.0f * states;
+    const float all = (float)gen__kda_all_chunks(dims) * (float)dims[KDA_V_HEADS];
+    const float rounds = ceilf(blocks / sms), mean = all / states;
+    return begin_us + (both ? whole_us : half_us) * fmaxf(longest, rounds * mean);
+}
+
+static void plan_one(const gen_problem *base, const struct gen__facts *variant, gen_plan *plan)
+{
+    plan->dims[KDA_ONE_LAUNCH] = 1;
+    gen__kda_inter_launch(plan->dims, variant, base->flags, &plan->launch[0]);
+}
+
 /* The first launch takes the same whatever the variant of the last. */
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
@@ -88,6 +132,8 @@ static float predict(const gen_problem *base, const gen_device *device,
     const int32_t *dims = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
     const struct gen__facts small = {
         .threads = 256, .registers = 128, .occupancy = {101 << 10, {2, 2, 2, 2}}};
+    if (variant->fact[KDA_PREFILL_ONE])
+        return one_us(dims, device, variant);
     float us;
     gen__kda_prefill_cut(base, dims, device, variant, &us);
     return gen__kda_intra_us(dims, device, &small) + us;
@@ -135,6 +181,10 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->num_launches = dims[KDA_BATCH] > 0;
     if (!variant || !dims[KDA_BATCH])
         return;
+    if (variant->fact[KDA_PREFILL_ONE]) {
+        plan_one(base, variant, plan);
+        return;
+    }
     const bool tokens = gen__kda_slots(dims) > 0;
     if (tokens) {
         int32_t usual[KDA_NUM_DIMS];
@@ -190,6 +240,7 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
 union any_params {
     struct gen_kda_intra_params intra;
     struct gen_kda_inter_params inter;
+    struct gen_kda_prefill_params one;
 };
 
 static const uint32_t part_families[] = {GEN_KDA_INTRA, GEN_KDA_SCAN};
@@ -337,6 +388,15 @@ static void fold_scale(struct gen_kda_intra_params *k)
     k->unfold[1] = fraction / 1.25f;
 }
 
+static void one_params(const int32_t *dims, const gen_kda_prefill_args *a,
+                       struct gen_kda_prefill_params *k)
+{
+    const gen_kda_intra_args in = intra_args(dims, a, NULL);
+    const gen_kda_inter_args out = inter_args(dims, a, NULL);
+    gen__kda_intra_params(dims, &in, &k->in);
+    gen__kda_inter_params(dims, &out, &k->out);
+}
+
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
                               void *workspace, void *out)
 {
@@ -345,7 +405,9 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
     const enum gen_status status = launch ? GEN_OK : check_args(plan, a);
     if (status || !out)
         return status;
-    if (launch + 1 == plan->num_launches) {
+    if (dims[KDA_ONE_LAUNCH]) {
+        one_params(dims, a, out);
+    } else if (launch + 1 == plan->num_launches) {
         last_params(dims, a, workspace, out);
     } else if (launch == 0) {
         const gen_kda_intra_args intra = intra_args(dims, a, workspace);
@@ -394,7 +456,7 @@ const struct gen__family gen__family_kda_prefill = {
     .params_size = sizeof(union any_params),
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
-    .facts = KDA_INTER_FACTS,
+    .facts = KDA_INTER_FACTS ",one",
     .coords = gen__kda_prefill_coords,
     .num_coords = KDA_PREFILL_NUM_COORDS,
     .max_distance = GEN__ANY_DISTANCE,
@@ -403,7 +465,7 @@ const struct gen__family gen__family_kda_prefill = {
     .grid_steps = gen__kda_grid,
     .set_counts = gen__kda_prefill_set_counts,
     .check = gen__kda_prefill_check,
-    .fits = gen__fits_always,
+    .fits = fits,
     .predict = predict,
     .plan = plan,
     .parts = parts,

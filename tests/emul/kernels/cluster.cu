@@ -1,5 +1,6 @@
 // Clusters of blocks: what they do together, and what they get wrong.
 #include "lib/ptx/cluster.cuh"
+#include "lib/ptx/cluster_copy.cuh"
 #include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/mbarrier.cuh"
@@ -218,6 +219,26 @@ __device__ void exits(const cluster_params &p, unsigned *memory)
     }
 }
 
+// Each block's words to the next one, by a bulk copy.
+__device__ void copies(const cluster_params &p, unsigned *memory, unsigned barrier)
+{
+    const unsigned t = threadIdx.x, next = (cluster_rank() + 1) % blocks, at = shared_address(memory);
+    if (t == 0) {
+        mbarrier_init(barrier, 1);
+        fence_mbarrier_init();
+        mbarrier_arrive_expect_tx(barrier, 4 * words);
+    }
+    memory[t] = value(blockIdx.x, t);
+    if (p.what != CLUSTER_COPY_UNFENCED)
+        fence_proxy_async();
+    cluster_sync();
+    if (t == 0)
+        bulk_copy_cluster(map_shared(at + 4 * words, next), at, 4 * words, map_shared(barrier, next));
+    mbarrier_wait(barrier, 0);
+    p.out[blockIdx.x * CLUSTER_OUT + t] = memory[words + t];
+    cluster_sync();
+}
+
 __device__ void wrong(const cluster_params &p, unsigned *memory, unsigned barrier)
 {
     const unsigned t = threadIdx.x, rank = cluster_rank(), at = shared_address(memory);
@@ -270,6 +291,10 @@ extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(thre
     case CLUSTER_MULTICAST:
     case CLUSTER_MULTICAST_EARLY:
         multicast(p, memory, shared_address(&barrier));
+        break;
+    case CLUSTER_COPY:
+    case CLUSTER_COPY_UNFENCED:
+        copies(p, memory, shared_address(&barrier));
         break;
     case CLUSTER_RUN_AHEAD:
         run_ahead(p, memory);

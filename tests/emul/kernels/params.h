@@ -42,6 +42,7 @@ enum cluster_what {
     CLUSTER_HANDSHAKE,
     CLUSTER_MULTICAST,
     CLUSTER_EXITS,
+    CLUSTER_COPY,
     /* What kernels get wrong. */
     CLUSTER_NO_BARRIER,      /* reads another block's memory before it is written */
     CLUSTER_RUN_AHEAD,       /* writes a second time what others have yet to read */
@@ -56,7 +57,8 @@ enum cluster_what {
     CLUSTER_CTA_ADDRESS, /* another block's address in an instruction for the own block's */
     CLUSTER_OUTSIDE,     /* reads behind another block's shared memory */
     CLUSTER_NO_SUCH_RANK,
-    CLUSTER_NO_MBARRIER /* arrives at what is no mbarrier */
+    CLUSTER_COPY_UNFENCED, /* copies what threads wrote without a fence */
+    CLUSTER_NO_MBARRIER    /* arrives at what is no mbarrier */
 };
 struct cluster_params {
     unsigned long long map[16]; /* 64-byte aligned; bytes in boxes of 64 x 16 */
