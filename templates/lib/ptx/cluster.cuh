@@ -62,3 +62,9 @@ __device__ __forceinline__ void ld_shared_cluster_v4_u32(unsigned address, unsig
                  : "r"(address)
                  : "memory");
 }
+
+// Writes to any block's shared memory (cluster_address()).
+__device__ __forceinline__ void st_shared_cluster_f32(unsigned address, float x)
+{
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
