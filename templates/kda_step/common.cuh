@@ -10,22 +10,6 @@
 enum { step_head_dim = 128, step_taps = GEN_KDA_STEP_MAX_WIDTH, step_past = step_taps - 1 };
 enum step_part { part_q, part_k, part_v };
 
-// Rows of BYTES bytes to shared memory, one behind the other, by 16 bytes a thread from thread `first` on. Nothing waits for them.
-template <int BYTES, int MOST_ROWS, int THREADS>
-__device__ __forceinline__ void copy_rows(void *shared, const void *from, long long stride, int rows, unsigned first)
-{
-    constexpr int vectors = BYTES / 16; // of a row
-    static_assert((THREADS & (THREADS - 1)) == 0, "so that the first thread follows the last");
-    const unsigned to = shared_address(shared);
-#pragma unroll
-    for (int i = 0; i < (MOST_ROWS * vectors + THREADS - 1) / THREADS; i++) {
-        const unsigned vector = i * THREADS + (threadIdx.x - first) % THREADS, row = vector / vectors;
-        if (row < static_cast<unsigned>(rows))
-            cp_async_16<false>(to + vector * 16,
-                               static_cast<const char *>(from) + row * stride + vector % vectors * 16, 0);
-    }
-}
-
 // What a block is about.
 template <int EXTENT, int BLOCKS> struct step_place {
     unsigned row, qk_head, rank;
@@ -46,82 +30,97 @@ template <int EXTENT, int BLOCKS> struct step_place {
     }
 };
 
-// What a block convolves of one part, N channels from `start` on among the part's, in shared memory: as it lies in global memory,
-// so that what is under way takes no registers.
+// What a block convolves of one part, N channels of it, in shared memory, so that what is under way takes no registers. Copies are
+// of 16 bytes, numbered; `start` is the first channel among the part's.
 template <int N> struct alignas(16) conv_shared {
-    float w[step_taps * N], bias[N]; // the width's taps alone
-    unsigned short past[step_past * N], x[N];
+    // A row a tap, the newest last; taps that the width does not have are missing in front.
+    float w[step_taps * N], bias[N];
+    // A row an input, x last. With a layout of channels first those before x lie as in the pool, from the beginning on.
+    unsigned short inputs[step_taps * N];
+
+    enum { WEIGHT_COPIES = (step_taps + 1) * N / 4, INPUT_COPIES = step_taps * N / 8 };
 
     // Weights: before the kernel in front has ended.
-    template <int THREADS>
-    __device__ __forceinline__ void copy_weights(const gen_kda_step_params &p, step_part part, unsigned start,
-                                                 unsigned first)
+    __device__ __forceinline__ void copy_weights(const gen_kda_step_params &p, unsigned part, unsigned start,
+                                                 unsigned copy)
     {
-        copy_rows<4 * N, step_taps, THREADS>(w, p.conv_w + part * p.conv_w_part + start, 4 * p.conv_w_tap,
-                                             p.conv_width, first);
-        if (p.conv_bias)
-            copy_rows<4 * N, 1, THREADS>(bias, p.conv_bias + conv_channel(p, part, start), 0, 1, first + 64);
+        const unsigned row = copy / (N / 4), i = copy % (N / 4) * 4;
+        const int tap = static_cast<int>(row) - step_taps + p.conv_width;
+        const float *from = p.conv_w + part * p.conv_w_part + tap * p.conv_w_tap + start;
+        bool there = tap >= 0;
+        if (row == step_taps) {
+            from = p.conv_bias + channel_of(p, part, start);
+            there = p.conv_bias;
+        }
+        if (there)
+            cp_async_16<false>(shared_address(w) + copy * 16, from + i, 0);
     }
 
-    template <int THREADS>
-    __device__ __forceinline__ void copy_x(const gen_kda_step_params &p, unsigned row, step_part part, unsigned start,
-                                           unsigned first)
+    __device__ __forceinline__ void copy_inputs(const gen_kda_step_params &p, unsigned row, int slot, unsigned part,
+                                                unsigned start, unsigned copy)
     {
-        const unsigned short *const from = static_cast<const unsigned short *>(p.x) + row * p.x_stride;
-        copy_rows<2 * N, 1, THREADS>(x, from + conv_channel(p, part, start), 0, 1, first);
+        const unsigned line = copy / (N / 8), i = copy % (N / 8) * 8;
+        const bool rows_first = p.conv_layout == GEN_KDA_CONV_SD;
+        const int past = static_cast<int>(line) - (rows_first ? step_taps - p.conv_width : 0);
+        const unsigned short *from = window(p, slot, part, start) + past * (rows_first ? p.channels : N);
+        bool there = past >= 0 && past < p.conv_width - 1;
+        if (line == step_past) {
+            from = static_cast<const unsigned short *>(p.x) + row * p.x_stride + channel_of(p, part, start);
+            there = true;
+        }
+        if (there)
+            cp_async_16<false>(shared_address(inputs) + copy * 16, from + i, 0);
     }
 
-    template <int THREADS>
-    __device__ __forceinline__ void copy_past(const gen_kda_step_params &p, int slot, step_part part, unsigned start,
-                                              unsigned first)
-    {
-        const long long stride = p.conv_layout == GEN_KDA_CONV_SD ? p.channels : N;
-        copy_rows<2 * N, step_past, THREADS>(past, window(p, slot, part, start), 2 * stride, p.conv_width - 1, first);
-    }
-
-    // The convolution of channel i, and SiLU. Taps that the width does not have come first.
+    // The convolution of channel i, and SiLU.
     __device__ __forceinline__ float activated(const gen_kda_step_params &p, unsigned i) const
     {
         const int missing = step_taps - p.conv_width;
+        const bool rows_first = p.conv_layout == GEN_KDA_CONV_SD;
+        const unsigned first = rows_first ? i : i * (p.conv_width - 1) - missing, next = rows_first ? N : 1;
         float y = p.conv_bias ? bias[i] : 0.f;
 #pragma unroll
         for (int tap = 0; tap < step_past; tap++)
             if (tap >= missing)
-                y = fmaf(w[(tap - missing) * N + i], number(past[at(p, tap - missing, i)], p.dtype), y);
-        y = fmaf(w[(step_past - missing) * N + i], number(x[i], p.dtype), y);
+                y = fmaf(w[tap * N + i], number(inputs[first + tap * next], p.dtype), y);
+        y = fmaf(w[step_past * N + i], number(inputs[step_past * N + i], p.dtype), y);
         return y * sigmoid(y);
     }
 
-    // The window moves on, in the pool.
-    __device__ __forceinline__ void move_on(const gen_kda_step_params &p, int slot, step_part part, unsigned start,
-                                            unsigned i) const
+    // The window moves on in the pool, when nobody reads it any more.
+    __device__ __forceinline__ void move_on(const gen_kda_step_params &p, int slot, unsigned part, unsigned start,
+                                            unsigned copy) const
     {
-        const int rows = p.conv_width - 1;
-        const unsigned next = p.conv_layout == GEN_KDA_CONV_SD ? p.channels : 1;
-        unsigned short *const to = window(p, slot, part, start + i);
-#pragma unroll
-        for (int row = 0; row < step_past; row++)
-            if (row < rows)
-                to[row * next] = row + 1 < rows ? past[at(p, row + 1, i)] : x[i];
+        unsigned short *const to = window(p, slot, part, start);
+        if (p.conv_layout == GEN_KDA_CONV_SD) {
+            const unsigned i = copy % (N / 8) * 8;
+            const int past = static_cast<int>(copy / (N / 8)) - 1 - (step_taps - p.conv_width);
+            const uint4 x = reinterpret_cast<const uint4 *>(inputs)[copy];
+            const unsigned words[4] = {x.x, x.y, x.z, x.w};
+            if (past >= 0)
+                st_global_v4_u32(to + past * static_cast<long long>(p.channels) + i, words);
+        } else if (copy < N / 2) { // as many copies, each of two channels
+            const unsigned rows = p.conv_width - 1;
+#pragma unroll 1
+            for (unsigned i = 2 * copy; i < 2 * copy + 2; i++) {
+#pragma unroll 1
+                for (unsigned row = 0; row < rows; row++)
+                    to[i * rows + row] = row + 1 < rows ? inputs[i * rows + row + 1] : inputs[step_past * N + i];
+            }
+        }
     }
 
   private:
-    // Where a window's input is in `past`.
-    static __device__ __forceinline__ unsigned at(const gen_kda_step_params &p, int row, unsigned i)
-    {
-        return p.conv_layout == GEN_KDA_CONV_SD ? row * N + i : i * (p.conv_width - 1) + row;
-    }
-
     // A channel's number among those of all parts.
-    static __device__ __forceinline__ unsigned conv_channel(const gen_kda_step_params &p, step_part part, unsigned i)
+    static __device__ __forceinline__ unsigned channel_of(const gen_kda_step_params &p, unsigned part, unsigned i)
     {
         return part * p.num_qk_heads * step_head_dim + i;
     }
 
-    static __device__ __forceinline__ unsigned short *window(const gen_kda_step_params &p, int slot, step_part part,
+    static __device__ __forceinline__ unsigned short *window(const gen_kda_step_params &p, int slot, unsigned part,
                                                              unsigned i)
     {
-        const unsigned channel = conv_channel(p, part, i);
+        const unsigned channel = channel_of(p, part, i);
         return static_cast<unsigned short *>(p.conv_state) + slot * p.conv_stride +
                (p.conv_layout == GEN_KDA_CONV_SD ? channel : channel * (p.conv_width - 1));
     }
@@ -129,14 +128,18 @@ template <int N> struct alignas(16) conv_shared {
 
 // A block's shared memory. q and k are not normalised.
 template <int EXTENT, int BLOCKS, int WARPS> struct alignas(16) step_shared {
+    using QK = conv_shared<step_head_dim>;
+    using V = conv_shared<EXTENT>;
     float q[step_head_dim], k[step_head_dim], decay[step_head_dim];
     float sums[4][4]; // of a warp's channels: q . q, k . k, q . k
     float squares[2][BLOCKS * WARPS]; // of outputs, summed by each warp of the cluster; one half after the other
     float v[EXTENT], o[EXTENT];
     float factor[EXTENT]; // what norm's weight and z make of a normalised output
-    conv_shared<step_head_dim> conv_q, conv_k;
-    conv_shared<EXTENT> conv_v;
+    QK conv_qk[2];
+    V conv_v;
     float beta;
+    int slot;
+    alignas(8) unsigned long long met[2]; // mbarriers: a half of `squares` is there
 };
 
 // What norms make of q and k, and of their product.
@@ -173,32 +176,83 @@ template <int EXTENT, int THREADS, bool SCALAR_GATE> struct step_inputs {
     static __device__ __forceinline__ bool has_beta() { return threadIdx.x == THREADS - 1; }
     static __device__ __forceinline__ unsigned v_row() { return threadIdx.x - (THREADS - EXTENT); }
     static __device__ __forceinline__ unsigned gate_channel() { return threadIdx.x - GATES_FROM; }
-    static __device__ __forceinline__ unsigned gate_at(unsigned v_head)
+    static __device__ __forceinline__ unsigned gate_at(unsigned v_head, unsigned thread)
     {
-        return SCALAR_GATE ? v_head : v_head * step_head_dim + gate_channel();
+        return SCALAR_GATE ? v_head : v_head * step_head_dim + thread - GATES_FROM;
     }
 
-    // Weights: before the kernel in front has ended.
+    // Weights: before the kernel in front has ended. `thread` is this one.
     template <class Shared>
-    __device__ __forceinline__ void issue_weights(const gen_kda_step_params &p, Shared &shared, unsigned start)
+    static __device__ __forceinline__ void copy_qk_weights(const gen_kda_step_params &p, Shared &shared,
+                                                           unsigned qk_start)
     {
+        constexpr unsigned copies = Shared::QK::WEIGHT_COPIES;
+#pragma unroll
+        for (unsigned copy = threadIdx.x; copy < 2 * copies; copy += THREADS)
+            shared.conv_qk[copy / copies].copy_weights(p, copy / copies, qk_start, copy % copies);
+    }
+    template <class Shared>
+    __device__ __forceinline__ void issue_weights(const gen_kda_step_params &p, Shared &shared, unsigned start,
+                                                  unsigned thread)
+    {
+        constexpr unsigned copies = Shared::V::WEIGHT_COPIES;
         const unsigned v_head = start / step_head_dim;
-        shared.conv_v.template copy_weights<THREADS>(p, part_v, start, 64);
+#pragma unroll
+        for (unsigned i = 0; i < (copies + THREADS - 1) / THREADS; i++) {
+            const unsigned copy = i * THREADS + THREADS - 1 - thread; // the last threads have least of q and k
+            if (copy < copies)
+                shared.conv_v.copy_weights(p, part_v, start, copy);
+        }
         if (has_gate()) {
-            bias = p.dt_bias ? ld_global(p.dt_bias + gate_at(v_head)) : 0.f;
+            bias = p.dt_bias ? ld_global(p.dt_bias + gate_at(v_head, thread)) : 0.f;
             a_log = p.a_log ? ld_global(p.a_log + v_head) : 0.f;
         }
         norm_w = has_v() && p.norm_w ? ld_global(p.norm_w + start % step_head_dim + v_row()) : 0.f;
     }
 
-    // What does not depend on the slot.
+    // What comes with the row, and windows.
     template <class Shared>
-    __device__ __forceinline__ void issue(const gen_kda_step_params &p, Shared &shared, unsigned row, unsigned start)
+    static __device__ __forceinline__ void copy_qk(const gen_kda_step_params &p, Shared &shared, unsigned row, int slot,
+                                                   unsigned qk_start)
+    {
+        constexpr unsigned copies = Shared::QK::INPUT_COPIES;
+        const unsigned part = threadIdx.x / copies;
+        if (part < 2)
+            shared.conv_qk[part].copy_inputs(p, row, slot, part, qk_start, threadIdx.x % copies);
+    }
+    template <class Shared>
+    static __device__ __forceinline__ void copy_v(const gen_kda_step_params &p, Shared &shared, unsigned row, int slot,
+                                                  unsigned start, unsigned thread)
+    {
+        const unsigned copy = THREADS - 1 - thread;
+        if (copy < Shared::V::INPUT_COPIES)
+            shared.conv_v.copy_inputs(p, row, slot, part_v, start, copy);
+    }
+    // The same threads.
+    template <class Shared>
+    static __device__ __forceinline__ void move_qk(const gen_kda_step_params &p, const Shared &shared, int slot,
+                                                   unsigned qk_start, bool first, bool last)
+    {
+        constexpr unsigned copies = Shared::QK::INPUT_COPIES;
+        const unsigned part = threadIdx.x / copies;
+        if (part == 0 ? first : part == 1 && last)
+            shared.conv_qk[part].move_on(p, slot, part, qk_start, threadIdx.x % copies);
+    }
+    template <class Shared>
+    static __device__ __forceinline__ void move_v(const gen_kda_step_params &p, const Shared &shared, int slot,
+                                                  unsigned start)
+    {
+        const unsigned copy = THREADS - 1 - threadIdx.x;
+        if (copy < Shared::V::INPUT_COPIES)
+            shared.conv_v.move_on(p, slot, part_v, start, copy);
+    }
+
+    // What does not depend on the slot.
+    __device__ __forceinline__ void issue(const gen_kda_step_params &p, unsigned row, unsigned start, unsigned thread)
     {
         const unsigned v_head = start / step_head_dim;
-        shared.conv_v.template copy_x<THREADS>(p, row, part_v, start, 64);
         if (has_gate())
-            gate = load_bits(p.gate, row * p.gate_stride + gate_at(v_head), p.gate_dtype);
+            gate = load_bits(p.gate, row * p.gate_stride + gate_at(v_head, thread), p.gate_dtype);
         z = has_v() && p.norm_w
                 ? ld_global(static_cast<const unsigned short *>(p.z) + row * p.z_stride + start + v_row())
                 : 0;
@@ -211,7 +265,7 @@ template <int EXTENT, int THREADS, bool SCALAR_GATE> struct step_inputs {
         if (!has_qk())
             return;
         const unsigned i = threadIdx.x;
-        const float q = shared.conv_q.activated(p, i), k = shared.conv_k.activated(p, i);
+        const float q = shared.conv_qk[part_q].activated(p, i), k = shared.conv_qk[part_k].activated(p, i);
         float sums[4] = {q * q, k * k, q * k, 0.f};
         shared.q[i] = q;
         shared.k[i] = k;

@@ -5,6 +5,7 @@
 -- heads one after the other, a slice of V a block. A block of the whole state needs no cluster. Types, widths of the
 -- convolution, gates and layouts of windows are run-time data: they touch a few elements of each block.
 --
+--   group    value heads of a query head: one, or several, which come one after the other
 --   state    bits of an element in the pool
 --   floats   of the state a thread holds
 --   lanes    along a row of the state (all K of one v)
@@ -16,7 +17,7 @@
 
 -- Floats a thread, lanes, warps, blocks.
 local shapes = {
-  ["64 16 8 1"] = "late", ["64 8 8 1"] = "late",
+  ["32 16 16 1"] = "late", ["64 16 8 1"] = "late", ["64 8 8 1"] = "late",
   ["16 16 16 2"] = "late", ["32 16 8 2"] = "late", ["64 16 4 2"] = "late",
   ["16 16 8 4"] = "early late", ["16 32 8 4"] = "early late", ["32 16 4 4"] = "early late",
   ["8 16 8 8"] = "early", ["8 32 8 8"] = "early", ["16 16 4 8"] = "early late",
@@ -38,6 +39,7 @@ return function(name, scalar) return {
   required = {
     { name = "layout", values = { "vk" } },
     { name = "state", values = { 32, 16 }, tag = "s" },
+    { name = "group", values = { "one", "many" } },
   },
   free = {
     { name = "floats", values = { 8, 16, 32, 64 }, tag = "f" },
@@ -84,7 +86,7 @@ return function(name, scalar) return {
     return {
       SCALAR_GATE = scalar and "true" or "false",
       STREAM = v.cache == "stream" and "true" or "false",
-      RESIDENT = 1,
+      RESIDENT = math.max(1, (v.group == "many" and 384 or v.floats == 64 and 512 or 1024) // (32 * v.warps)), -- blocks an SM shall hold
     }
   end,
   -- One block a head runs everywhere.

@@ -136,7 +136,7 @@ void gen__kda_step_plan(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant, gen_plan *plan);
 const char *gen__kda_step_fits(const gen_problem *base, const gen_device *device,
                                const struct gen__facts *variant);
-enum { KDA_STEP_NUM_REQUIRED = 2, KDA_STEP_NUM_COORDS = 1, KDA_STEP_NUM_FIELDS = 9 };
+enum { KDA_STEP_NUM_REQUIRED = 3, KDA_STEP_NUM_COORDS = 1, KDA_STEP_NUM_FIELDS = 9 };
 extern const struct gen__axis gen__kda_step_required[KDA_STEP_NUM_REQUIRED];
 extern const char *const gen__kda_step_coords[KDA_STEP_NUM_COORDS];
 extern const struct gen__field gen__kda_step_fields[KDA_STEP_NUM_FIELDS];

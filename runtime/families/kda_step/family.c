@@ -27,10 +27,12 @@ static const char *const dtype_names[] = {"bf16", "fp16", "fp32"};
 static const char *const state_names[] = {"fp32", "bf16", "fp16"};
 static const char *const bits_names[] = {"32", "16"};
 static const char *const layout_names[] = {"vk"};
+static const char *const group_names[] = {"one", "many"};
 
 const struct gen__axis gen__kda_step_required[] = {
     {"layout", layout_names, 1},
     {"state", bits_names, 2},
+    {"group", group_names, 2},
 };
 
 const char *const gen__kda_step_coords[] = {"states"};
@@ -117,7 +119,7 @@ enum gen_status gen__kda_step_check(const gen_problem *base, struct gen__key *ke
     enum gen_status status;
     if ((status = check_sizes(p)) != GEN_OK || (status = check_types(p)) != GEN_OK)
         return status;
-    gen__set_codes(key, 0, p->state_dtype != GEN_STATE_FP32, 0);
+    gen__set_codes(key, 0, p->state_dtype != GEN_STATE_FP32, p->num_v_heads != p->num_qk_heads);
     key->empty = p->batch == 0;
     key->counts[0] = (float)tuning_states(p);
     return GEN_OK;
