@@ -86,7 +86,7 @@ return function(name, scalar) return {
     return {
       SCALAR_GATE = scalar and "true" or "false",
       STREAM = v.cache == "stream" and "true" or "false",
-      RESIDENT = math.max(1, (v.group == "many" and 384 or v.floats == 64 and 512 or 1024) // (32 * v.warps)), -- blocks an SM shall hold
+      RESIDENT = math.max(1, (v.group == "many" and 384 or v.floats == 64 and 512 or v.floats == 32 and v.blocks > 1 and v.state == 32 and 896 or 1024) // (32 * v.warps)), -- blocks an SM shall hold
     }
   end,
   -- One block a head runs everywhere.
