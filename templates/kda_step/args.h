@@ -27,7 +27,7 @@ struct gen_kda_step_params {
     int dtype, gate_dtype, beta_dtype;
     int state_fp16; /* states of 16 bits are fp16, not bf16 */
     float scale, lower_bound, eps;
-    int pad;
+    unsigned units; /* rows * query heads */
 };
 
 #ifdef __cplusplus

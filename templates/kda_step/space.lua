@@ -17,7 +17,7 @@
 
 -- Floats a thread, lanes, warps, blocks.
 local shapes = {
-  ["32 16 16 1"] = "late", ["64 16 8 1"] = "late", ["64 8 8 1"] = "late",
+  ["32 16 16 1"] = "late", ["64 16 8 1"] = "late loop", ["64 8 8 1"] = "late loop",
   ["16 16 16 2"] = "late", ["32 16 8 2"] = "late", ["64 16 4 2"] = "late",
   ["16 16 8 4"] = "early late", ["16 32 8 4"] = "early late", ["32 16 4 4"] = "early late",
   ["8 16 8 8"] = "early", ["8 32 8 8"] = "early", ["16 16 4 8"] = "early late",
@@ -47,13 +47,14 @@ return function(name, scalar) return {
     { name = "warps", values = { 4, 8, 16 }, tag = "w" },
     { name = "blocks", values = { 1, 2, 4, 8 }, tag = "c" },
     { name = "cache", values = { "def", "stream" } },
-    { name = "next", values = { "late", "early" } },
+    { name = "next", values = { "late", "early", "loop" } },
   },
   legal = function(v, arch)
     local d = derived(v)
     if d.extent * v.blocks ~= 128 then return "a cluster has a state, no more and no less" end
     if v.blocks > 1 and not arch.cluster then return "blocks that share a head need clusters, sm_90 or later" end
     if v.next == "early" and arch.cc < 90 then return "launches depend on each other from sm_90 on" end
+    if v.next == "loop" and (v.group ~= "one" or v.blocks > 1) then return "blocks that stay take heads of their own" end
     if d.vectors < 1 then return "more lanes than a row has vectors of 16 bytes" end
     if d.loads < 1 then return "a lane holds no whole part of a row" end
     if 2 * d.loads > v.lanes then return "the sums of more rows than a reduction spreads over the lanes" end
@@ -63,7 +64,7 @@ return function(name, scalar) return {
     if not nexts:find(v.next, 1, true) then return "the next kernel's blocks find room where there are few states, and there alone" end
     return true
   end,
-  facts = { "blocks", "thread_bytes", "streaming", "dependent", "early" },
+  facts = { "blocks", "thread_bytes", "streaming", "dependent", "early", "loop" },
   coords = { "states" },
   plan = function(v, arch)
     local d = derived(v)
@@ -78,6 +79,7 @@ return function(name, scalar) return {
         streaming = v.cache == "stream" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the template waits there
         early = v.next == "early" and 1 or 0,
+        loop = v.next == "loop" and 1 or 0,
       },
     }
   end,
@@ -91,6 +93,6 @@ return function(name, scalar) return {
   end,
   -- One block a head runs everywhere.
   fallback = function(v)
-    return v.floats == 64 and v.lanes == 16 and v.warps == 8 and v.blocks == 1 and v.cache == "stream"
+    return v.floats == 64 and v.lanes == 16 and v.warps == 8 and v.blocks == 1 and v.cache == "stream" and v.next == "late"
   end,
 } end

@@ -20,9 +20,10 @@ enum kda_step_fact {
     KDA_STEP_STREAMING,    /* 1: marked as used once */
     KDA_STEP_DEPENDENT,    /* 1: waits on the device for the kernel before it */
     KDA_STEP_EARLY,        /* 1: the kernel behind it is placed before it loads */
+    KDA_STEP_LOOP,         /* 1: blocks stay and take one head after the other */
     KDA_STEP_NUM_FACTS
 };
-#define KDA_STEP_FACTS "blocks,thread_bytes,streaming,dependent,early"
+#define KDA_STEP_FACTS "blocks,thread_bytes,streaming,dependent,early,loop"
 
 /* gen_plan.dims: the problem's fields, in their order. */
 enum kda_step_dim {

@@ -251,6 +251,7 @@ static void fill_params(const int32_t *dims, const gen_kda_step_args *a,
         .scale = a->scale,
         .lower_bound = a->lower_bound,
         .eps = a->eps,
+        .units = (uint32_t)dims[KDA_STEP_BATCH] * qk_heads,
     };
 }
 

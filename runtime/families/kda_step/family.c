@@ -210,17 +210,19 @@ void gen__kda_step_plan(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant, gen_plan *plan)
 {
     const gen_kda_step_problem *p = (const gen_kda_step_problem *)base;
-    (void)device;
     memcpy(plan->dims, (const char *)p + offsetof(gen_kda_step_problem, batch),
            KDA_STEP_NUM_DIMS * sizeof plan->dims[0]);
     plan->num_launches = p->batch != 0;
     if (!variant || !p->batch)
         return;
 
+    const uint32_t blocks =
+        (uint32_t)p->batch * (uint32_t)p->num_qk_heads * (uint32_t)variant->fact[KDA_STEP_BLOCKS];
+    const uint32_t resident =
+        (device->num_sms ? device->num_sms : 1) * gen__blocks_per_sm(device, variant);
     gen_plan_launch *launch = &plan->launch[0];
     launch->variant = variant->index;
-    launch->grid[0] =
-        (uint32_t)p->batch * (uint32_t)p->num_qk_heads * (uint32_t)variant->fact[KDA_STEP_BLOCKS];
+    launch->grid[0] = variant->fact[KDA_STEP_LOOP] && resident < blocks ? resident : blocks;
     launch->grid[1] = 1;
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;
