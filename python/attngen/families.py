@@ -388,4 +388,5 @@ def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqle
 
 
 ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode, gdn_prefill,
-                               kda_gate, kda_chunk_intra, kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}
+                               kda_step, gdn_step, kda_gate, kda_chunk_intra, kda_recompute_wu, kda_chunk_h,
+                               kda_chunk_o, *backward.ALL)}

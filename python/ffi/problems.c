@@ -71,17 +71,17 @@ struct family {
         name, tag, sizeof(gen_kda_stage_problem), STAGE_FIELDS \
     }
 
-#define STEP(name, tag)                                                                    \
-    {                                                                                      \
-        name, tag, sizeof(gen_kda_step_problem),                                           \
-        {                                                                                  \
-            F(gen_kda_step_problem, batch), F(gen_kda_step_problem, num_qk_heads),         \
-                F(gen_kda_step_problem, num_v_heads), F(gen_kda_step_problem, head_dim),   \
-                F(gen_kda_step_problem, dtype), F(gen_kda_step_problem, gate_dtype),       \
-                F(gen_kda_step_problem, beta_dtype),                                       \
-                {"layout", offsetof(gen_kda_step_problem, state_layout), 0},               \
-                F(gen_kda_step_problem, state_dtype)                                       \
-        }                                                                                  \
+#define STEP(name, tag)                                                                  \
+    {                                                                                    \
+        name, tag, sizeof(gen_kda_step_problem),                                         \
+        {                                                                                \
+            F(gen_kda_step_problem, batch), F(gen_kda_step_problem, num_qk_heads),       \
+                F(gen_kda_step_problem, num_v_heads), F(gen_kda_step_problem, head_dim), \
+                F(gen_kda_step_problem, dtype), F(gen_kda_step_problem, gate_dtype),     \
+                F(gen_kda_step_problem, beta_dtype),                                     \
+                {"layout", offsetof(gen_kda_step_problem, state_layout), 0},             \
+                F(gen_kda_step_problem, state_dtype)                                     \
+        }                                                                                \
     }
 
 static const struct family families[] = {

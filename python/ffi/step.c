@@ -1,5 +1,5 @@
 /* kda_step and gdn_step: a decode step of a layer in one launch. */
-#include "ffi.h"
+#include "stages.h"
 
 #include <attngen/gdn_step.h>
 #include <attngen/kda_step.h>
@@ -103,7 +103,8 @@ static void set_conv(struct ffi_call *call, const struct step *in, gen_kda_step_
                      "conv_w has parts of %" PRId64 " channels; 3 of %" PRId64 " are wanted",
                      ffi_dim(call, 'm'), channels / 3);
     }
-    if ((rows == channels) == (columns == channels) || (rows == channels ? columns : rows) != taps - 1)
+    if ((rows == channels) == (columns == channels) ||
+        (rows == channels ? columns : rows) != taps - 1)
         ffi_fail(call, "ValueError",
                  "conv_state has %" PRId64 " x %" PRId64 " a slot; %" PRId64 " x %" PRId64
                  " or %" PRId64 " x %" PRId64 " is wanted",
