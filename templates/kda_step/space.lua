@@ -33,6 +33,14 @@ local function derived(v)
   return d
 end
 
+-- Threads that an SM shall hold: as many as registers allow without spills.
+local function resident_threads(v)
+  if v.group == "many" then return 384 end
+  if v.floats == 64 then return v.state == 32 and 512 or 768 end
+  if v.floats == 32 and v.state == 32 and v.blocks > 1 then return 896 end
+  return 1024
+end
+
 -- `name` is the family's; `scalar`: a gate is one number a row and head.
 return function(name, scalar) return {
   name = name,
@@ -88,7 +96,7 @@ return function(name, scalar) return {
     return {
       SCALAR_GATE = scalar and "true" or "false",
       STREAM = v.cache == "stream" and "true" or "false",
-      RESIDENT = math.max(1, (v.group == "many" and 384 or v.floats == 64 and 512 or v.floats == 32 and v.blocks > 1 and v.state == 32 and 896 or 1024) // (32 * v.warps)), -- blocks an SM shall hold
+      RESIDENT = math.max(1, resident_threads(v) // (32 * v.warps)), -- blocks that an SM shall hold
     }
   end,
   -- One block a head runs everywhere.
