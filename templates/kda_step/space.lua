@@ -15,12 +15,15 @@
 --   next     when the next kernel may be placed: late: when a block has issued its stores; early: before it loads, where
 --            few states leave room for both
 
--- Floats a thread, lanes, warps, blocks.
+-- Floats a thread, lanes, warps, blocks: cache and next. What the space leaves out lost on an H200 everywhere
+-- (docs/perf/kda_step.md): smaller slices convolve q and k too often, and larger blocks than 512 threads do not exist.
 local shapes = {
-  ["32 16 16 1"] = "late", ["64 16 8 1"] = "late loop", ["64 8 8 1"] = "late loop",
-  ["16 16 16 2"] = "late", ["32 16 8 2"] = "late", ["64 16 4 2"] = "late",
-  ["16 16 8 4"] = "early late", ["16 32 8 4"] = "early late", ["32 16 4 4"] = "early late",
-  ["8 16 8 8"] = "early", ["8 32 8 8"] = "early", ["16 16 4 8"] = "early late",
+  ["32 16 16 1"] = "stream-late def-late",
+  ["64 16 8 1"] = "stream-late def-late stream-loop def-loop",
+  ["64 8 8 1"] = "stream-late stream-loop",
+  ["32 16 8 2"] = "stream-late",
+  ["16 16 8 4"] = "stream-early stream-late",
+  ["16 32 8 4"] = "stream-early",
 }
 
 local function derived(v)
@@ -34,15 +37,16 @@ local function derived(v)
 end
 
 -- Threads that an SM shall hold: as many as registers allow without spills.
-local function resident_threads(v)
+local function resident_threads(v, arch)
   if v.group == "many" then return 384 end
-  if v.floats == 64 then return v.state == 32 and 512 or 768 end
+  if v.floats == 64 then return v.state == 16 and arch.cc == 90 and 768 or 512 end
   if v.floats == 32 and v.state == 32 and v.blocks > 1 then return 896 end
   return 1024
 end
 
--- `name` is the family's; `scalar`: a gate is one number a row and head.
-return function(name, scalar) return {
+-- `name` is the family's; `scalar`: a gate is one number a row and head; `refuse`, which may be nil, says of a shape why
+-- the family does without it.
+return function(name, scalar, refuse) return {
   name = name,
   required = {
     { name = "layout", values = { "vk" } },
@@ -50,10 +54,10 @@ return function(name, scalar) return {
     { name = "group", values = { "one", "many" } },
   },
   free = {
-    { name = "floats", values = { 8, 16, 32, 64 }, tag = "f" },
+    { name = "floats", values = { 16, 32, 64 }, tag = "f" },
     { name = "lanes", values = { 8, 16, 32 }, tag = "l" },
-    { name = "warps", values = { 4, 8, 16 }, tag = "w" },
-    { name = "blocks", values = { 1, 2, 4, 8 }, tag = "c" },
+    { name = "warps", values = { 8, 16 }, tag = "w" },
+    { name = "blocks", values = { 1, 2, 4 }, tag = "c" },
     { name = "cache", values = { "def", "stream" } },
     { name = "next", values = { "late", "early", "loop" } },
   },
@@ -67,9 +71,11 @@ return function(name, scalar) return {
     if d.loads < 1 then return "a lane holds no whole part of a row" end
     if 2 * d.loads > v.lanes then return "the sums of more rows than a reduction spreads over the lanes" end
     if v.blocks > v.lanes // 2 then return "a lane a block gives its sum to" end
-    local nexts = shapes[string.format("%d %d %d %d", v.floats, v.lanes, v.warps, v.blocks)]
-    if not nexts then return "a neighbour of the shapes that a table picks" end
-    if not nexts:find(v.next, 1, true) then return "the next kernel's blocks find room where there are few states, and there alone" end
+    local shape = string.format("%d %d %d %d", v.floats, v.lanes, v.warps, v.blocks)
+    if not shapes[shape] or not shapes[shape]:find(v.cache .. "-" .. v.next, 1, true) then
+      return "lost on an H200 everywhere, or a neighbour of what did"
+    end
+    if refuse and refuse(shape, v) then return refuse(shape, v) end
     return true
   end,
   facts = { "blocks", "thread_bytes", "streaming", "dependent", "early", "loop" },
@@ -96,7 +102,7 @@ return function(name, scalar) return {
     return {
       SCALAR_GATE = scalar and "true" or "false",
       STREAM = v.cache == "stream" and "true" or "false",
-      RESIDENT = math.max(1, resident_threads(v) // (32 * v.warps)), -- blocks that an SM shall hold
+      RESIDENT = math.max(1, resident_threads(v, arch) // (32 * v.warps)), -- blocks that an SM shall hold
     }
   end,
   -- One block a head runs everywhere.
