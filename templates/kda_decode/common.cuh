@@ -45,8 +45,7 @@ __device__ __forceinline__ float sigmoid(float x)
 }
 
 // `Params` has gate_form and lower_bound.
-template <class Params>
-__device__ __forceinline__ float decay_of(const Params &p, float gate, float bias, float a_log)
+template <class Params> __device__ __forceinline__ float decay_of(const Params &p, float gate, float bias, float a_log)
 {
     if (p.gate_form == GEN_KDA_GATE_GIVEN)
         return expf(gate);

@@ -126,17 +126,22 @@ template <int N> struct alignas(16) conv_shared {
     }
 };
 
-// A block's shared memory. q and k are not normalised.
-template <int EXTENT, int BLOCKS, int WARPS> struct alignas(16) step_shared {
+// Of all parts.
+template <int EXTENT> struct step_conv {
     using QK = conv_shared<step_head_dim>;
     using V = conv_shared<EXTENT>;
+    QK qk[2];
+    V v;
+};
+
+// A block's shared memory. q and k are not normalised. CONVS: 2 where inputs come while others are still there.
+template <int EXTENT, int BLOCKS, int WARPS, int CONVS> struct alignas(16) step_shared {
     float q[step_head_dim], k[step_head_dim], decay[step_head_dim];
-    float sums[4][4]; // of a warp's channels: q . q, k . k, q . k
+    float sums[4][4];                 // of a warp's channels: q . q, k . k, q . k
     float squares[2][BLOCKS * WARPS]; // of outputs, summed by each warp of the cluster; one half after the other
     float v[EXTENT], o[EXTENT];
     float factor[EXTENT]; // what norm's weight and z make of a normalised output
-    QK conv_qk[2];
-    V conv_v;
+    step_conv<EXTENT> conv[CONVS];
     float beta;
     int slot;
     alignas(8) unsigned long long met[2]; // mbarriers: a half of `squares` is there
@@ -182,26 +187,25 @@ template <int EXTENT, int THREADS, bool SCALAR_GATE> struct step_inputs {
     }
 
     // Weights: before the kernel in front has ended. `thread` is this one.
-    template <class Shared>
-    static __device__ __forceinline__ void copy_qk_weights(const gen_kda_step_params &p, Shared &shared,
-                                                           unsigned qk_start)
+    template <class Conv>
+    static __device__ __forceinline__ void copy_qk_weights(const gen_kda_step_params &p, Conv &conv, unsigned qk_start)
     {
-        constexpr unsigned copies = Shared::QK::WEIGHT_COPIES;
+        constexpr unsigned copies = Conv::QK::WEIGHT_COPIES;
 #pragma unroll
         for (unsigned copy = threadIdx.x; copy < 2 * copies; copy += THREADS)
-            shared.conv_qk[copy / copies].copy_weights(p, copy / copies, qk_start, copy % copies);
+            conv.qk[copy / copies].copy_weights(p, copy / copies, qk_start, copy % copies);
     }
-    template <class Shared>
-    __device__ __forceinline__ void issue_weights(const gen_kda_step_params &p, Shared &shared, unsigned start,
+    template <class Conv>
+    __device__ __forceinline__ void issue_weights(const gen_kda_step_params &p, Conv &conv, unsigned start,
                                                   unsigned thread)
     {
-        constexpr unsigned copies = Shared::V::WEIGHT_COPIES;
+        constexpr unsigned copies = Conv::V::WEIGHT_COPIES;
         const unsigned v_head = start / step_head_dim;
 #pragma unroll
         for (unsigned i = 0; i < (copies + THREADS - 1) / THREADS; i++) {
             const unsigned copy = i * THREADS + THREADS - 1 - thread; // the last threads have least of q and k
             if (copy < copies)
-                shared.conv_v.copy_weights(p, part_v, start, copy);
+                conv.v.copy_weights(p, part_v, start, copy);
         }
         if (has_gate()) {
             bias = p.dt_bias ? ld_global(p.dt_bias + gate_at(v_head, thread)) : 0.f;
@@ -211,40 +215,40 @@ template <int EXTENT, int THREADS, bool SCALAR_GATE> struct step_inputs {
     }
 
     // What comes with the row, and windows.
-    template <class Shared>
-    static __device__ __forceinline__ void copy_qk(const gen_kda_step_params &p, Shared &shared, unsigned row, int slot,
+    template <class Conv>
+    static __device__ __forceinline__ void copy_qk(const gen_kda_step_params &p, Conv &conv, unsigned row, int slot,
                                                    unsigned qk_start)
     {
-        constexpr unsigned copies = Shared::QK::INPUT_COPIES;
+        constexpr unsigned copies = Conv::QK::INPUT_COPIES;
         const unsigned part = threadIdx.x / copies;
         if (part < 2)
-            shared.conv_qk[part].copy_inputs(p, row, slot, part, qk_start, threadIdx.x % copies);
+            conv.qk[part].copy_inputs(p, row, slot, part, qk_start, threadIdx.x % copies);
     }
-    template <class Shared>
-    static __device__ __forceinline__ void copy_v(const gen_kda_step_params &p, Shared &shared, unsigned row, int slot,
+    template <class Conv>
+    static __device__ __forceinline__ void copy_v(const gen_kda_step_params &p, Conv &conv, unsigned row, int slot,
                                                   unsigned start, unsigned thread)
     {
         const unsigned copy = THREADS - 1 - thread;
-        if (copy < Shared::V::INPUT_COPIES)
-            shared.conv_v.copy_inputs(p, row, slot, part_v, start, copy);
+        if (copy < Conv::V::INPUT_COPIES)
+            conv.v.copy_inputs(p, row, slot, part_v, start, copy);
     }
     // The same threads.
-    template <class Shared>
-    static __device__ __forceinline__ void move_qk(const gen_kda_step_params &p, const Shared &shared, int slot,
+    template <class Conv>
+    static __device__ __forceinline__ void move_qk(const gen_kda_step_params &p, const Conv &conv, int slot,
                                                    unsigned qk_start, bool first, bool last)
     {
-        constexpr unsigned copies = Shared::QK::INPUT_COPIES;
+        constexpr unsigned copies = Conv::QK::INPUT_COPIES;
         const unsigned part = threadIdx.x / copies;
         if (part == 0 ? first : part == 1 && last)
-            shared.conv_qk[part].move_on(p, slot, part, qk_start, threadIdx.x % copies);
+            conv.qk[part].move_on(p, slot, part, qk_start, threadIdx.x % copies);
     }
-    template <class Shared>
-    static __device__ __forceinline__ void move_v(const gen_kda_step_params &p, const Shared &shared, int slot,
+    template <class Conv>
+    static __device__ __forceinline__ void move_v(const gen_kda_step_params &p, const Conv &conv, int slot,
                                                   unsigned start)
     {
         const unsigned copy = THREADS - 1 - threadIdx.x;
-        if (copy < Shared::V::INPUT_COPIES)
-            shared.conv_v.move_on(p, slot, part_v, start, copy);
+        if (copy < Conv::V::INPUT_COPIES)
+            conv.v.move_on(p, slot, part_v, start, copy);
     }
 
     // What does not depend on the slot.
@@ -260,12 +264,13 @@ template <int EXTENT, int THREADS, bool SCALAR_GATE> struct step_inputs {
             beta = load_bits(p.beta, row * p.beta_stride + v_head, p.beta_dtype);
     }
 
-    template <class Shared> static __device__ __forceinline__ void settle_qk(const gen_kda_step_params &p, Shared &shared)
+    template <class Conv, class Shared>
+    static __device__ __forceinline__ void settle_qk(const gen_kda_step_params &p, const Conv &conv, Shared &shared)
     {
         if (!has_qk())
             return;
         const unsigned i = threadIdx.x;
-        const float q = shared.conv_qk[part_q].activated(p, i), k = shared.conv_qk[part_k].activated(p, i);
+        const float q = conv.qk[part_q].activated(p, i), k = conv.qk[part_k].activated(p, i);
         float sums[4] = {q * q, k * k, q * k, 0.f};
         shared.q[i] = q;
         shared.k[i] = k;
@@ -274,13 +279,14 @@ template <int EXTENT, int THREADS, bool SCALAR_GATE> struct step_inputs {
             shared.sums[i / 32][i % 32 / 8] = sums[0];
     }
 
-    template <class Shared> __device__ __forceinline__ void settle_v(const gen_kda_step_params &p, Shared &shared) const
+    template <class Conv, class Shared>
+    __device__ __forceinline__ void settle_v(const gen_kda_step_params &p, const Conv &conv, Shared &shared) const
     {
         if (has_gate())
             shared.decay[gate_channel()] = decay_of(p, number(gate, p.gate_dtype), bias, a_log);
         if (has_v()) {
             const float x = number(z, p.dtype);
-            shared.v[v_row()] = shared.conv_v.activated(p, v_row());
+            shared.v[v_row()] = conv.v.activated(p, v_row());
             shared.factor[v_row()] = norm_w * sigmoid(x) * (p.z_form == GEN_KDA_Z_SILU ? x : 1.f);
         }
         if (has_beta())
