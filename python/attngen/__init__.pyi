@@ -37,6 +37,22 @@ def kda_decode(
     Literal["last", "each", "none"] = ..., zero_padding: bool = ..., out: A | None = ..., library: Library | None =
     ..., flags: int = ..., workspace: A | None = ...
 ) -> A: ...
+def kda_step(
+    x: A, conv_w: A, conv_state: A, gate: A, beta: A, state: A, *, conv_bias: A | None = ..., A_log: A | None =
+    ..., dt_bias: A | None = ..., z: A | None = ..., norm_w: A | None = ..., slots: A | None = ..., scale: float
+    | None = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool
+    = ..., lower_bound: float | None = ..., z_form: Literal["sigmoid", "silu"] = ..., eps: float = ...,
+    conv_state_update: bool = ..., null_slot: int | None = ..., zero_padding: bool = ..., out: A | None = ...,
+    library: Library | None = ..., flags: int = ..., workspace: A | None = ...
+) -> A: ...
+def gdn_step(
+    x: A, conv_w: A, conv_state: A, gate: A, beta: A, state: A, *, conv_bias: A | None = ..., A_log: A | None =
+    ..., dt_bias: A | None = ..., z: A | None = ..., norm_w: A | None = ..., slots: A | None = ..., scale: float
+    | None = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool
+    = ..., z_form: Literal["sigmoid", "silu"] = ..., eps: float = ..., conv_state_update: bool = ..., null_slot:
+    int | None = ..., zero_padding: bool = ..., out: A | None = ..., library: Library | None = ..., flags: int =
+    ..., workspace: A | None = ...
+) -> A: ...
 def kda_prefill(
     q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,
     output_final_state: bool = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ...,
@@ -179,6 +195,23 @@ class Library:
         float | None = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ...,
         use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool = ..., lower_bound: float | None = ...,
         state_v_first: bool = ..., write: Literal["last", "each", "none"] = ..., zero_padding: bool = ..., out: A |
+        None = ..., flags: int = ..., workspace: A | None = ...
+    ) -> A: ...
+    def kda_step(
+        self, x: A, conv_w: A, conv_state: A, gate: A, beta: A, state: A, *, conv_bias: A | None = ...,
+        A_log: A | None = ..., dt_bias: A | None = ..., z: A | None = ..., norm_w: A | None = ..., slots: A
+        | None = ..., scale: float | None = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel:
+        bool = ..., allow_neg_eigval: bool = ..., lower_bound: float | None = ..., z_form:
+        Literal["sigmoid", "silu"] = ..., eps: float = ..., conv_state_update: bool = ..., null_slot: int |
+        None = ..., zero_padding: bool = ..., out: A | None = ..., flags: int = ..., workspace: A | None =
+        ...
+    ) -> A: ...
+    def gdn_step(
+        self, x: A, conv_w: A, conv_state: A, gate: A, beta: A, state: A, *, conv_bias: A | None = ...,
+        A_log: A | None = ..., dt_bias: A | None = ..., z: A | None = ..., norm_w: A | None = ..., slots: A
+        | None = ..., scale: float | None = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel:
+        bool = ..., allow_neg_eigval: bool = ..., z_form: Literal["sigmoid", "silu"] = ..., eps: float =
+        ..., conv_state_update: bool = ..., null_slot: int | None = ..., zero_padding: bool = ..., out: A |
         None = ..., flags: int = ..., workspace: A | None = ...
     ) -> A: ...
     def kda_prefill(

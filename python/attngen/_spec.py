@@ -24,6 +24,12 @@ gdn_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, sl
 gdn_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_state T?, final_state T!?, states T!?,
     cu_seqlens T?, max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
     state_v_first bool, safe_gate bool, segment_chunks int
+kda_step: x T, conv_w T, conv_bias T?, conv_state T!, gate T, beta T, A_log T?, dt_bias T?, z T?, norm_w T?, state T!,
+    slots T?, out T!, scale float?, lower_bound float?, eps float, gate_form int, beta_form int, z_form int,
+    conv_state_update bool, null_slot int?, zero_padding bool
+gdn_step: x T, conv_w T, conv_bias T?, conv_state T!, gate T, beta T, A_log T?, dt_bias T?, z T?, norm_w T?, state T!,
+    slots T?, out T!, scale float?, lower_bound float?, eps float, gate_form int, beta_form int, z_form int,
+    conv_state_update bool, null_slot int?, zero_padding bool
 kda_gate: g T, gk T!, A_log T?, dt_bias T?, q T?, k T?, q_norm T!?, k_norm T!?, q_rstd T!?, k_rstd T!?,
     cu_seqlens T?, max_seqlen int?, gate_form int, lower_bound float?
 kda_chunk_intra: q T, k T, v T?, gk T, beta T, a_qk T!, a_kk T!, w T!?, u T!?, kg T!?, qg T!?, cu_seqlens T?,

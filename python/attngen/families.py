@@ -164,6 +164,64 @@ def gdn_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
                              out, library, flags, workspace)
 
 
+_Z = {"sigmoid": 0, "silu": 1}
+
+
+def kda_step(x, conv_w, conv_state, gate, beta, state, *, conv_bias=None, A_log=None, dt_bias=None, z=None, norm_w=None,
+             slots=None, scale=None, use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True, allow_neg_eigval=False,
+             lower_bound=None, z_form="sigmoid", eps=1e-5, conv_state_update=True, null_slot=None, zero_padding=False,
+             out=None, library=None, flags=0, workspace=None):
+    """A decode step of a Kimi Delta Attention layer in one launch: convolution, SiLU, L2 norm, KDA, gated RMSNorm.
+
+    x: [B, (2 H + HV) * 128], q, k and v of one token a row in front of the convolution, bfloat16 or float16. conv_w:
+    [W, channels] float32, the oldest input's weights first, W of 2, 3 or 4, or [3, W, channels of a part]; conv_bias:
+    [channels] float32. conv_state: [slots, W - 1, channels] or [slots, channels, W - 1], as x: the last inputs, which
+    move on by one, but where conv_state_update is False. gate: [B, HV, 128], beta: [B, HV], as x or float32, A_log:
+    [HV], dt_bias: [HV, 128] float32, activated as in kda_decode. state: [slots, HV, V, K] float32, bfloat16 or
+    float16, updated in place.
+    z: [B, HV, 128], norm_w: [128] float32: the output is divided by sqrt(mean of squares + eps) and multiplied by norm_w
+    and the sigmoid of z, with z_form "silu" by z sigmoid(z); None both: it is left as it is.
+    slots: [B] int32, the slot of each row in both pools; one outside of them, or null_slot, marks a padding row.
+    None: row b has slot b. scale None: 128 ** -0.5.
+    Returns out: [B, HV, 128].
+    """
+    return _step("kda_step", x, conv_w, conv_state, gate, beta, state, conv_bias, A_log, _bias(dt_bias, gate), z, norm_w,
+                 slots, scale, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval, lower_bound, z_form, eps,
+                 conv_state_update, null_slot, zero_padding, out, library, flags, workspace)
+
+
+def gdn_step(x, conv_w, conv_state, gate, beta, state, *, conv_bias=None, A_log=None, dt_bias=None, z=None, norm_w=None,
+             slots=None, scale=None, use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True, allow_neg_eigval=False,
+             z_form="silu", eps=1e-6, conv_state_update=True, null_slot=None, zero_padding=False, out=None, library=None,
+             flags=0, workspace=None):
+    """A decode step of a Gated DeltaNet layer in one launch: kda_step with one gate a row and head.
+
+    gate: [B, HV], A_log and dt_bias: [HV] float32; all else is as in kda_step.
+    Returns out: [B, HV, 128].
+    """
+    return _step("gdn_step", x, conv_w, conv_state, gate, beta, state, conv_bias, A_log, dt_bias, z, norm_w, slots, scale,
+                 use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval, None, z_form, eps, conv_state_update,
+                 null_slot, zero_padding, out, library, flags, workspace)
+
+
+def _step(name, x, conv_w, conv_state, gate, beta, state, conv_bias, A_log, dt_bias, z, norm_w, slots, scale,
+          use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval, lower_bound, z_form, eps, conv_state_update,
+          null_slot, zero_padding, out, library, flags, workspace):
+    xp = kind_of(x)
+    if z_form not in _Z:
+        raise ValueError(f"z_form is {z_form!r}; allowed: 'sigmoid', 'silu'")
+    if out is None:
+        out = xp.named(x, tuple(x.shape[:-1]) + (state.shape[1], 128), x.dtype.name)
+    if not use_gate_in_kernel:
+        A_log = dt_bias = None
+    answer = xp.call(name, _handle(library), flags, workspace, x, conv_w, conv_bias, conv_state, gate, beta, A_log,
+                     dt_bias, z, norm_w, state, xp.int32(slots), out, scale,
+                     lower_bound if use_gate_in_kernel else None, eps, _gate_form(use_gate_in_kernel, lower_bound),
+                     _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), _Z[z_form], conv_state_update, null_slot,
+                     zero_padding)
+    return xp.give(out) if answer is None else answer
+
+
 def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,
                 use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
                 allow_neg_eigval=False, safe_gate=False, lower_bound=None, state_v_first=False, cu_seqlens=None,
@@ -330,4 +388,5 @@ def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqle
 
 
 ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode, gdn_prefill,
-                               kda_gate, kda_chunk_intra, kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}
+                               kda_step, gdn_step, kda_gate, kda_chunk_intra, kda_recompute_wu, kda_chunk_h,
+                               kda_chunk_o, *backward.ALL)}

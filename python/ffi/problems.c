@@ -15,12 +15,14 @@
 #include <attngen/kda_chunk_o.h>
 #include <attngen/gdn_decode.h>
 #include <attngen/gdn_prefill.h>
+#include <attngen/gdn_step.h>
 #include <attngen/kda_decode.h>
 #include <attngen/kda_gate.h>
 #include <attngen/kda_gate_bwd.h>
 #include <attngen/kda_prefill.h>
 #include <attngen/kda_qk_bwd.h>
 #include <attngen/kda_recompute_wu.h>
+#include <attngen/kda_step.h>
 #include <attngen/la_decode.h>
 #include <attngen/mla_decode.h>
 #include <inttypes.h>
@@ -67,6 +69,19 @@ struct family {
 #define STAGE(name, tag)                                       \
     {                                                          \
         name, tag, sizeof(gen_kda_stage_problem), STAGE_FIELDS \
+    }
+
+#define STEP(name, tag)                                                                  \
+    {                                                                                    \
+        name, tag, sizeof(gen_kda_step_problem),                                         \
+        {                                                                                \
+            F(gen_kda_step_problem, batch), F(gen_kda_step_problem, num_qk_heads),       \
+                F(gen_kda_step_problem, num_v_heads), F(gen_kda_step_problem, head_dim), \
+                F(gen_kda_step_problem, dtype), F(gen_kda_step_problem, gate_dtype),     \
+                F(gen_kda_step_problem, beta_dtype),                                     \
+                {"layout", offsetof(gen_kda_step_problem, state_layout), 0},             \
+                F(gen_kda_step_problem, state_dtype)                                     \
+        }                                                                                \
     }
 
 static const struct family families[] = {
@@ -149,6 +164,8 @@ static const struct family families[] = {
       F(gen_gdn_prefill_problem, dtype), F(gen_gdn_prefill_problem, gate_dtype),
       F(gen_gdn_prefill_problem, beta_dtype), F(gen_gdn_prefill_problem, safe_gate),
       F(gen_gdn_prefill_problem, segment_chunks), INDEX(gen_gdn_prefill_problem)}},
+    STEP("kda_step", GEN_KDA_STEP),
+    STEP("gdn_step", GEN_GDN_STEP),
     STAGE("kda_gate", GEN_KDA_GATE),
     STAGE("kda_chunk_intra", GEN_KDA_CHUNK_INTRA),
     STAGE("kda_recompute_wu", GEN_KDA_RECOMPUTE_WU),
@@ -179,6 +196,7 @@ union any_problem {
     gen_la_decode_problem la_decode;
     gen_kda_decode_problem kda_decode;
     gen_kda_prefill_problem kda_prefill;
+    gen_kda_step_problem kda_step;
     gen_kda_bwd_problem kda_bwd;
     gen_kda_stage_problem stage;
 };

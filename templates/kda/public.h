@@ -31,4 +31,16 @@ enum gen_kda_decode_write {
     GEN_KDA_DECODE_WRITE_NONE = 2  /* none: the pool is read alone */
 };
 
+/* How the layout of a pool of convolution windows is: the last inputs of each channel. */
+enum gen_kda_conv_layout {
+    GEN_KDA_CONV_SD = 0, /* [slots, conv_width - 1, channels] */
+    GEN_KDA_CONV_DS = 1  /* [slots, channels, conv_width - 1] */
+};
+
+/* What a normalised output is multiplied by, beside the norm's weights. */
+enum gen_kda_z_form {
+    GEN_KDA_Z_SIGMOID = 0, /* 1 / (1 + exp(-z)) */
+    GEN_KDA_Z_SILU = 1     /* z / (1 + exp(-z)) */
+};
+
 #endif /* GEN_KDA_H */

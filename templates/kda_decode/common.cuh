@@ -44,7 +44,8 @@ __device__ __forceinline__ float sigmoid(float x)
     return __fdividef(1.f, 1.f + expf(-x));
 }
 
-__device__ __forceinline__ float decay_of(const gen_kda_decode_params &p, float gate, float bias, float a_log)
+// `Params` has gate_form and lower_bound.
+template <class Params> __device__ __forceinline__ float decay_of(const Params &p, float gate, float bias, float a_log)
 {
     if (p.gate_form == GEN_KDA_GATE_GIVEN)
         return expf(gate);
@@ -54,7 +55,7 @@ __device__ __forceinline__ float decay_of(const gen_kda_decode_params &p, float 
     return expf(-factor * (x > 20.f ? x : log1pf(expf(x))));
 }
 
-__device__ __forceinline__ float beta_of(const gen_kda_decode_params &p, float x)
+template <class Params> __device__ __forceinline__ float beta_of(const Params &p, float x)
 {
     if (p.beta_form == GEN_KDA_BETA_GIVEN)
         return x;

@@ -112,6 +112,12 @@ static void complete(struct block *b, unsigned barrier, unsigned bytes)
     check_phase(b, m);
 }
 
+void emul_mbarrier_complete(unsigned barrier, unsigned bytes)
+{
+    struct block *b = emul__owner(&barrier, "st.async");
+    complete(b, barrier, bytes);
+}
+
 void emul_mbarrier_wait(unsigned barrier, unsigned parity)
 {
     struct block *b = emul__block;

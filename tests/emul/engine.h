@@ -135,6 +135,8 @@ void emul_mbarrier_init(unsigned barrier, unsigned arrivals);
 void emul_mbarrier_fence(void);
 void emul_mbarrier_expect(unsigned barrier, unsigned bytes, int arrives, int cluster);
 void emul_mbarrier_arrive(unsigned barrier, int cluster);
+void emul_mbarrier_complete(unsigned barrier,
+                            unsigned bytes); /* of st.async, in any block of the cluster */
 void emul_mbarrier_wait(unsigned barrier, unsigned parity);
 int emul_mbarrier_try_wait(unsigned barrier, unsigned parity);
 void emul_bulk_load(unsigned shared, const void *global, unsigned bytes, unsigned barrier,

@@ -123,8 +123,29 @@ static void run_st(struct ptx_frame *f, const struct ptx_instruction *i)
     }
 }
 
+/* At once, in every mode: the barrier of the block that is written to tells of it. */
+static void run_st_async(struct ptx_frame *f, const struct ptx_instruction *i)
+{
+    run_st(f, i);
+    emul_mbarrier_complete(ptx_address(f, &i->arg[2]), i->lanes * i->bits / 8);
+}
+
+static bool prepare_st_async(struct ptx_instruction *i)
+{
+    const char *type = i->token[i->num_tokens - 1];
+    i->bits = (unsigned)atoi(type + 1);
+    i->lanes = 1;
+    i->flags = SHARED_CLUSTER;
+    i->run = run_st_async;
+    return ptx_has(i, "shared::cluster") && ptx_has(i, "mbarrier::complete_tx::bytes") &&
+           i->num_args == 3 && i->arg[0].memory && i->arg[2].memory &&
+           (i->bits == 32 || i->bits == 64);
+}
+
 static bool prepare_memory(struct ptx_instruction *i)
 {
+    if (ptx_has(i, "async"))
+        return prepare_st_async(i);
     const char *type = i->token[i->num_tokens - 1];
     const bool cluster = ptx_has(i, "shared::cluster");
     const bool shared = ptx_has(i, "shared") || ptx_has(i, "shared::cta") || cluster;
