@@ -61,6 +61,49 @@ __device__ __forceinline__ float beta_of(const gen_kda_decode_params &p, float x
     return (p.beta_form == GEN_KDA_BETA_TWO_SIGMOID ? 2.f : 1.f) * sigmoid(x);
 }
 
+// ---- pools: of fp32 states, packed, or as the parameters say (args.h) ----
+
+__device__ __forceinline__ bool in_pool(const gen_kda_decode_params &p, int slot)
+{
+    return static_cast<unsigned>(slot) < p.num_slots;
+}
+__device__ __forceinline__ bool in_pool(const gen_kda_decode_pool_params &p, int slot)
+{
+    return static_cast<unsigned>(slot) < p.num_slots && slot != p.null_slot;
+}
+
+// The first element of a head's state in a slot; head_dim x head_dim of them are contiguous.
+template <int head_dim, class element>
+__device__ __forceinline__ element *state_of(const gen_kda_decode_params &p, int slot, unsigned v_head)
+{
+    return static_cast<element *>(p.state) +
+           (static_cast<long long>(slot) * p.num_v_heads + v_head) * (head_dim * head_dim);
+}
+template <int head_dim, class element>
+__device__ __forceinline__ element *state_of(const gen_kda_decode_pool_params &p, int slot, unsigned v_head)
+{
+    return static_cast<element *>(p.state) + slot * p.state_stride + v_head * (head_dim * head_dim);
+}
+
+// Do states go to other slots than the one that the row is read from? And to which one behind a token.
+__device__ __forceinline__ bool other_slots(const gen_kda_decode_params &p)
+{
+    return p.write == GEN_KDA_DECODE_WRITE_EACH && p.slots;
+}
+__device__ __forceinline__ bool other_slots(const gen_kda_decode_pool_params &p)
+{
+    return p.slots_out;
+}
+__device__ __forceinline__ int other_slot(const gen_kda_decode_params &p, unsigned row, unsigned token)
+{
+    return ld_global(p.slots + static_cast<long long>(row) * p.slots_stride + token);
+}
+__device__ __forceinline__ int other_slot(const gen_kda_decode_pool_params &p, unsigned row, unsigned token)
+{
+    return ld_global(p.slots_out + static_cast<long long>(row) * p.slots_out_stride +
+                     (p.write == GEN_KDA_DECODE_WRITE_EACH ? token : 0));
+}
+
 // ---- places ----
 
 struct kda_place {
@@ -91,18 +134,6 @@ struct kda_place {
             const bool legal = first >= 0 && first <= end && end <= p.total_tokens && end - first <= p.num_tokens;
             count = legal ? end - first : 0;
         }
-    }
-
-    __device__ __forceinline__ static bool in_pool(const gen_kda_decode_params &p, int slot)
-    {
-        return static_cast<unsigned>(slot) < p.num_slots && slot != p.null_slot;
-    }
-
-    // The first element of this head's state in a slot; head_dim x head_dim of them are contiguous.
-    template <int head_dim, class element>
-    __device__ __forceinline__ element *state(const gen_kda_decode_params &p, int of_slot) const
-    {
-        return static_cast<element *>(p.state) + of_slot * p.state_stride + v_head * (head_dim * head_dim);
     }
 
     template <int head_dim>
@@ -188,7 +219,8 @@ struct kda_inputs {
         return warp() == WARPS - 1 && static_cast<int>(lane()) < count;
     }
 
-    __device__ __forceinline__ void issue(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column)
+    template <class Params>
+    __device__ __forceinline__ void issue(const Params &p, const kda_place &place, unsigned first_column)
     {
         const int first = place.first, count = place.count;
         const unsigned v_start = place.v_head * HEAD_DIM, qk_start = place.qk_head * HEAD_DIM;
@@ -226,15 +258,13 @@ struct kda_inputs {
                                  v_start + first_column + threadIdx.x % EXTENT);
         if (is_scalar(count)) {
             beta = load_bits(p.beta, (first + static_cast<int>(lane())) * p.beta_stride + place.v_head, p.beta_dtype);
-            if (p.slots_out)
-                slot = ld_global(p.slots_out + static_cast<long long>(place.row) * p.slots_out_stride +
-                                 (p.write == GEN_KDA_DECODE_WRITE_EACH ? lane() : 0));
+            if (other_slots(p))
+                slot = other_slot(p, place.row, lane());
         }
     }
 
-    template <class Shared>
-    __device__ __forceinline__ void settle(const gen_kda_decode_params &p, const kda_place &place,
-                                           const Shared &shared) const
+    template <class Params, class Shared>
+    __device__ __forceinline__ void settle(const Params &p, const kda_place &place, const Shared &shared) const
     {
         const int count = place.count;
 #pragma unroll
@@ -251,7 +281,7 @@ struct kda_inputs {
                 shared.v(v_token(n))[threadIdx.x % EXTENT] = number(v[n], p.dtype);
         if (is_scalar(count)) {
             shared.beta[lane()] = beta_of(p, number(beta, p.beta_dtype));
-            shared.slots[lane()] = p.slots_out ? slot : place.slot;
+            shared.slots[lane()] = other_slots(p) ? slot : place.slot;
         }
     }
 

@@ -26,8 +26,8 @@ struct kda_ring {
         const bool flush = r.flush && r.flush[place.row] != 0;
         legal = static_cast<unsigned>(records) <= static_cast<unsigned>(r.ring_size) &&
                 static_cast<unsigned>(base) < static_cast<unsigned>(r.ring_size);
-        legal = legal && (records > 0 || r.decode.num_tokens > 0); // else there is nothing to fold
-        fold = flush || records >= r.ring_len - 1 || r.decode.num_tokens == 0;
+        legal = legal && (records > 0 || r.num_tokens > 0); // else there is nothing to fold
+        fold = flush || records >= r.ring_len - 1 || r.num_tokens == 0;
     }
     // Where record j lies in the ring.
     __device__ __forceinline__ int position(const gen_kda_decode_replay_params &r, int j) const
@@ -105,7 +105,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
     }
     __device__ __forceinline__ unsigned char *old_u(const gen_kda_decode_replay_params &r) const
     {
-        return old_gate(r) + r.ring_size * HEAD_DIM * (r.decode.gate_dtype == kda_fp32 ? 4 : 2);
+        return old_gate(r) + r.ring_size * HEAD_DIM * (r.gate_dtype == kda_fp32 ? 4 : 2);
     }
 
     static __device__ __forceinline__ unsigned lane() { return threadIdx.x % 32; }
@@ -116,7 +116,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
     __device__ __forceinline__ void issue(const gen_kda_decode_replay_params &r, const kda_place &place,
                                           const kda_ring &ring, unsigned first_column)
     {
-        const int gate_bytes = r.decode.gate_dtype == kda_fp32 ? 4 : 2, u_bytes = r.ring_fp16 ? 2 : 4;
+        const int gate_bytes = r.gate_dtype == kda_fp32 ? 4 : 2, u_bytes = r.ring_fp16 ? 2 : 4;
         const long long slot = place.slot;
         const int head_rows = r.ring_size * HEAD_DIM;
         copy_rows(r, ring, old_k(r),
@@ -135,10 +135,10 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
 #pragma unroll
         for (int c = 0; c < N; c++)
             bias[c] = 0.f;
-        if (r.decode.dt_bias)
+        if (r.dt_bias)
 #pragma unroll
             for (int c = 0; c < N; c++)
-                bias[c] = ld_global(r.decode.dt_bias + place.v_head * HEAD_DIM + lane() * N + c);
+                bias[c] = ld_global(r.dt_bias + place.v_head * HEAD_DIM + lane() * N + c);
     }
 
     // ---- decays and coefficients, after a barrier behind the copies ----
@@ -148,7 +148,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
     {
         const int per = run_length(ring), end = min(ring.records, (group() + 1) * per);
         const unsigned short *const ks = reinterpret_cast<const unsigned short *>(old_k(r));
-        const float factor = r.decode.gate_form == GEN_KDA_GATE_GIVEN ? 1.f : expf(a_log);
+        const float factor = r.gate_form == GEN_KDA_GATE_GIVEN ? 1.f : expf(a_log);
         float w[N];
 #pragma unroll
         for (int c = 0; c < N; c++)
@@ -157,13 +157,13 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
         for (int n = group() * per; n < end; n++) {
             const int at = (ring.records - 1 - n) * HEAD_DIM + lane() * N;
             float k[N], g[N];
-            load_channels(k, ks + at, r.decode.dtype);
+            load_channels(k, ks + at, r.dtype);
             load_gates(r, at, g);
 #pragma unroll
             for (int c = 0; c < N; c++)
                 k[c] *= w[c];
             store_channels(reinterpret_cast<float *>(records) + at, k);
-            decay(r.decode, factor, g, w);
+            decay(r, factor, g, w);
         }
         store_channels(carry(group()) + lane() * N, w);
     }
@@ -269,7 +269,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
                                           const kda_ring &ring, unsigned first_column, const float *k,
                                           unsigned gate_bits) const
     {
-        const gen_kda_decode_params &p = r.decode;
+        const gen_kda_decode_params &p = r;
         const long long slot = place.slot;
         const int head_rows = r.ring_size * HEAD_DIM, row = ring.position(r, ring.records) * HEAD_DIM;
         const unsigned i = threadIdx.x;
@@ -322,10 +322,10 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
 
     __device__ __forceinline__ void load_gates(const gen_kda_decode_replay_params &r, int at, float (&g)[N]) const
     {
-        if (r.decode.gate_dtype == kda_fp32)
+        if (r.gate_dtype == kda_fp32)
             load_channels(g, reinterpret_cast<const float *>(old_gate(r)) + at);
         else
-            load_channels(g, reinterpret_cast<const unsigned short *>(old_gate(r)) + at, r.decode.gate_dtype);
+            load_channels(g, reinterpret_cast<const unsigned short *>(old_gate(r)) + at, r.gate_dtype);
     }
 
     // w times the decays; `factor` is exp(a_log). Exponentials are two instructions each: as decay_of() to 1e-6.

@@ -6,8 +6,9 @@
 -- to the last; slices are of V, since columns of V do not depend on each other. Types, gate, normalisation and slots are
 -- run-time data: they touch a few elements of each block.
 --
---   tokens    one: problems of one token a row; many: of 2 to 8; replay: of one token, states written once in several steps;
---             one16, many16, replay16: the same on states of 16 bits
+--   tokens    one: problems of one token a row, fp32 states in a packed pool; many: of 2 to 8; onepool, manypool: the same in
+--             pools as engines keep them (slot stride, null slot, other slots to write to); one16, many16: in such pools,
+--             states of 16 bits; replay, replay16: of one token, states written once in several steps
 --   floats    of the state a thread holds
 --   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv), 16 bytes each at a time
 --   warps     per block
@@ -33,7 +34,7 @@ local shapes = {
 local half_shapes = {
   vk = {
     [64] = { "16 8 2", "16 8 4", "16 8 8", "32 8 2", "32 8 4" },
-    [128] = { "16 16 4", "16 16 8", "32 8 4", "32 16 4", "32 16 8", "64 16 4", "64 16 8" },
+    [128] = { "16 16 4", "16 16 8", "32 8 4", "32 8 8", "32 16 4", "32 16 8", "64 8 4", "64 8 8", "64 16 4", "64 16 8" },
   },
   kv = {
     [64] = { "16 4 4", "16 8 8", "32 4 4", "32 8 4" },
@@ -49,7 +50,7 @@ local ahead_shapes = {
   kv = { [64] = { ["32 16 4"] = true }, [128] = { ["32 16 8"] = true, ["64 16 4"] = true } },
 }
 local half_ahead_shapes = {
-  vk = { [64] = { ["32 8 4"] = true }, [128] = { ["32 16 4"] = true, ["64 16 4"] = true, ["64 16 8"] = true } },
+  vk = { [64] = { ["32 8 4"] = true }, [128] = { ["32 8 4"] = true, ["32 8 8"] = true, ["32 16 4"] = true, ["32 16 8"] = true, ["64 8 4"] = true, ["64 8 8"] = true, ["64 16 4"] = true, ["64 16 8"] = true } },
   kv = { [64] = { ["32 8 4"] = true }, [128] = { ["64 8 4"] = true, ["64 16 8"] = true } },
 }
 local ahead_states, first_states = 132, 66
@@ -65,6 +66,7 @@ local most_records = 32
 
 local function state_bits(v) return v.tokens:sub(-2) == "16" and 16 or 32 end
 local function is_many(v) return v.tokens:sub(1, 4) == "many" end
+local function is_pool(v) return v.tokens ~= "one" and v.tokens ~= "many" end
 local function is_replay(v) return v.tokens:sub(1, 6) == "replay" end
 
 local function shapes_of(v)
@@ -110,8 +112,8 @@ return function(name, scalar, refuse) return {
   required = {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
     { name = "layout", values = { "vk", "kv" } },
-    { name = "tokens", values = scalar and { "one", "many", "one16", "many16" } or
-      { "one", "many", "one16", "many16", "replay", "replay16" } },
+    { name = "tokens", values = scalar and { "one", "many", "onepool", "manypool", "one16", "many16" } or
+      { "one", "many", "onepool", "manypool", "one16", "many16", "replay", "replay16" } },
   },
   free = {
     { name = "floats", values = { 8, 16, 32, 64, 128 }, tag = "f" },
@@ -182,6 +184,8 @@ return function(name, scalar, refuse) return {
       MAX_TOKENS = d.max_tokens,
       MANY = is_many(v),
       STATE_BITS = d.bits,
+      PARAMS = is_pool(v) and "gen_kda_decode_pool_params" or "gen_kda_decode_params",
+      FP16 = d.bits == 16 and "p.state_fp16" or "false",
       BY_MMA = d.by_mma or false,
       FOLDED_QUADS = v.cache == "late" and 8 or 16, -- what folds should not need more registers than the rest
       KSPLIT = d.ksplit,
