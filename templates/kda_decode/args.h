@@ -5,7 +5,16 @@
 
 #include "kda/public.h" /* forms of the gate and of beta, which states are written */
 
-#define GEN_KDA_DECODE_MAX_TOKENS 8
+/* Of a row, and of one with fp32 states in a packed pool. */
+#define GEN_KDA_DECODE_MAX_TOKENS 16
+#define GEN_KDA_DECODE_PLAIN_TOKENS 8
+
+/* Of cache = bulk: places for pieces of states at most, and what a block has in shared memory besides
+ * (bulk.cuh): a fixed part, sums of a batch of eight records, two buffers of records, pieces of states. */
+#define GEN_KDA_DECODE_BULK_PLACES 16
+#define GEN_KDA_DECODE_BULK_FIXED 5504
+#define GEN_KDA_DECODE_BULK_SUMS 512
+#define GEN_KDA_DECODE_BULK_PIECES 4 /* of a state */
 
 /* What the kernels take whose states are fp32 in a packed pool. Quotients are by multiplication: x / d is
  * umulhi(x, mul) >> shift for every x below 2^31, and mul = 0 means d = 1.

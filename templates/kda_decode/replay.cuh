@@ -70,6 +70,28 @@ template <int N> __device__ __forceinline__ void store_channels(float *to, const
         *reinterpret_cast<float2 *>(to) = make_float2(x[0], x[1]);
 }
 
+// Of gates as they came; `factor` is exp(a_log). Exponentials are two instructions each: as decay_of() to 1e-6.
+template <int N>
+__device__ __forceinline__ void record_decays(const gen_kda_decode_params &p, float factor, const float (&bias)[N],
+                                              const float (&g)[N], float (&e)[N])
+{
+    if (p.gate_form == GEN_KDA_GATE_GIVEN) {
+#pragma unroll
+        for (int c = 0; c < N; c++)
+            e[c] = __expf(g[c]);
+    } else if (p.gate_form == GEN_KDA_GATE_LOWER_BOUND) {
+#pragma unroll
+        for (int c = 0; c < N; c++)
+            e[c] = __expf(__fdividef(p.lower_bound, 1.f + __expf(-factor * (g[c] + bias[c]))));
+    } else {
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            const float x = g[c] + bias[c];
+            e[c] = __expf(-factor * (x > 20.f ? x : log1pf(__expf(x))));
+        }
+    }
+}
+
 // With SPLIT the vectors that states are multiplied by are there as sums of three bf16, exact to fp32's 24 bits: columns of
 // an mma whose rows are states of 16 bits.
 template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
@@ -328,25 +350,15 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
             load_channels(g, reinterpret_cast<const unsigned short *>(old_gate(r)) + at, r.gate_dtype);
     }
 
-    // w times the decays; `factor` is exp(a_log). Exponentials are two instructions each: as decay_of() to 1e-6.
+    // w times the decays; `factor` is exp(a_log).
     __device__ __forceinline__ void decay(const gen_kda_decode_params &p, float factor, const float (&g)[N],
                                           float (&w)[N]) const
     {
-        if (p.gate_form == GEN_KDA_GATE_GIVEN) {
+        float e[N];
+        record_decays(p, factor, bias, g, e);
 #pragma unroll
-            for (int c = 0; c < N; c++)
-                w[c] *= __expf(g[c]);
-        } else if (p.gate_form == GEN_KDA_GATE_LOWER_BOUND) {
-#pragma unroll
-            for (int c = 0; c < N; c++)
-                w[c] *= __expf(__fdividef(p.lower_bound, 1.f + __expf(-factor * (g[c] + bias[c]))));
-        } else {
-#pragma unroll
-            for (int c = 0; c < N; c++) {
-                const float x = g[c] + bias[c];
-                w[c] *= __expf(-factor * (x > 20.f ? x : log1pf(__expf(x))));
-            }
-        }
+        for (int c = 0; c < N; c++)
+            w[c] *= e[c];
     }
 
     // `bytes` of each record's row, a power of two times 16, to neighbours in shared memory.

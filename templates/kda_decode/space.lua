@@ -6,7 +6,7 @@
 -- to the last; slices are of V, since columns of V do not depend on each other. Types, gate, normalisation and slots are
 -- run-time data: they touch a few elements of each block.
 --
---   tokens    one: problems of one token a row, fp32 states in a packed pool; many: of 2 to 8; onepool, manypool: the same in
+--   tokens    one: problems of one token a row, fp32 states in a packed pool; many: of 2 to 8; onepool, manypool: of 2 to 16, in
 --             pools as engines keep them (slot stride, null slot, other slots to write to); one16, many16: in such pools,
 --             states of 16 bits; replay, replay16: of one token, states written once in several steps
 --   floats    of the state a thread holds
@@ -14,7 +14,9 @@
 --   warps     per block
 --   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2;
 --             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh);
---             late (replay): a block has L2 read its slice first and loads it a few rows at a time once records are replayed
+--             late (replay): a block has L2 read its slice first and loads it a few rows at a time once records are replayed;
+--             bulk2, bulk3 (replay): two or three blocks a multiprocessor stay, a warp of each has bulk copies bring states
+--             and records (bulk.cuh)
 --
 -- Floats a thread, lanes, warps. What the space leaves out lost on an H200 nearly everywhere (docs/perf/kda_decode.md), or
 -- is a neighbour that arithmetic puts with it: larger blocks spread the addresses in flight, smaller ones pay for their
@@ -63,11 +65,14 @@ local half_replay_shapes = {
   vk = { [64] = { "32 4 4", "32 8 4" }, [128] = { "128 4 4", "64 16 4", "64 16 8", "128 16 4" } },
 }
 local most_records = 32
+local bulk_shape = "128 8 4" -- what bulk.cuh is written for
 
 local function state_bits(v) return v.tokens:sub(-2) == "16" and 16 or 32 end
 local function is_many(v) return v.tokens:sub(1, 4) == "many" end
 local function is_pool(v) return v.tokens ~= "one" and v.tokens ~= "many" end
 local function is_replay(v) return v.tokens:sub(1, 6) == "replay" end
+
+local function is_bulk(v) return v.cache:sub(1, 4) == "bulk" end
 
 local function shapes_of(v)
   local half = state_bits(v) == 16
@@ -78,10 +83,10 @@ end
 local function derived(v)
   local d = {}
   d.threads = 32 * v.warps
-  d.slice = d.threads * v.floats                      -- floats of a block's slice
+  d.slice = d.threads * v.floats                     -- floats of a block's slice
   d.blocks = v.head_dim * v.head_dim // d.slice       -- per state
   d.extent = v.head_dim // math.max(1, d.blocks)      -- of V
-  d.max_tokens = is_many(v) and 8 or 1
+  d.max_tokens = is_many(v) and (is_pool(v) and 16 or 8) or 1
   d.bits = state_bits(v)
   d.width = 128 // d.bits                             -- elements of a 16-byte vector
   if v.layout == "vk" then
@@ -102,6 +107,13 @@ local function derived(v)
     d.token_bytes = d.token_bytes + 4 * ((3 + v.warps) * v.head_dim + 2 * most_records + d.extent) + columns
     d.ring_bytes = most_records * (v.head_dim * (4 + 2 + 4) + d.extent * 4)
   end
+  d.per_sm = is_bulk(v) and tonumber(v.cache:sub(5)) or 0
+  if is_bulk(v) then -- bulk.cuh: the host says how much of it a launch takes
+    d.threads = d.threads + 32
+    d.token_bytes = 5504
+    local record = v.head_dim * (4 + 2 + 4)
+    d.ring_bytes = most_records // 8 * 512 + 2 * (most_records * record + v.head_dim * (3 * 2 + 4)) + 4 * 32 * v.head_dim * d.bits // 8
+  end
   return d
 end
 
@@ -119,14 +131,14 @@ return function(name, scalar, refuse) return {
     { name = "floats", values = { 8, 16, 32, 64, 128 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
     { name = "warps", values = { 2, 4, 8 }, tag = "w" },
-    { name = "cache", values = { "def", "stream", "ahead", "late" } },
+    { name = "cache", values = { "def", "stream", "ahead", "late", "bulk2", "bulk3" } },
   },
   legal = function(v, arch)
     local d = derived(v)
     if d.blocks < 1 then return "a block holds more than a state" end
     if d.extent < 8 then return "less than 16 bytes of v and o to a block" end
     if d.blocks > 16 then return "a slice has to be worth its block: 16 blocks a state at most" end
-    if d.threads % v.head_dim ~= 0 then return "a thread's channel is the same for all tokens" end
+    if not is_bulk(v) and d.threads % v.head_dim ~= 0 then return "a thread's channel is the same for all tokens" end
     if v.layout == "vk" then
       if d.vectors < 1 then return "more lanes than a row has vectors" end
       if d.loads < 1 then return "a lane holds no whole part of a row" end
@@ -149,12 +161,19 @@ return function(name, scalar, refuse) return {
       if not arch.bulk_copy then return "bulk prefetches, which read ahead, need sm_90 or later" end
       if not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
     end
+    if is_bulk(v) then
+      if not is_replay(v) then return "only replay has records to bring as well" end
+      if not arch.bulk_copy then return "bulk copies need sm_90 or later" end
+      if arch.shared_per_block < d.token_bytes + d.ring_bytes then return "more shared memory than a block may have" end
+      if v.head_dim ~= 128 or mine ~= bulk_shape then return "another shape than bulk.cuh is written for" end
+      return true
+    end
     for _, shape in ipairs(shapes_of(v)) do
       if shape == mine then return refuse and refuse(v, mine) or true end
     end
     return "a shape that lost on an H200 nearly everywhere, or a neighbour of one"
   end,
-  facts = { "blocks", "token_bytes", "thread_bytes", "streaming", "dependent" },
+  facts = { "blocks", "token_bytes", "thread_bytes", "streaming", "dependent", "per_sm" },
   coords = { "states", "num_tokens" },
   plan = function(v, arch)
     local d = derived(v)
@@ -169,10 +188,13 @@ return function(name, scalar, refuse) return {
         thread_bytes = d.bits // 8 * v.floats,
         streaming = v.cache == "stream" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
+        per_sm = d.per_sm, -- blocks that stay; 0: a block for each slice
       },
     }
   end,
-  template = function(v) return "kda_decode/kda_decode_" .. (is_replay(v) and "replay_" or "") .. v.layout .. ".cu.in" end,
+  template = function(v)
+    return "kda_decode/kda_decode_" .. (is_replay(v) and "replay_" or "") .. (is_bulk(v) and "bulk_" or "") .. v.layout .. ".cu.in"
+  end,
   serves = function(v, arch)
     if is_replay(v) and v.layout == "kv" then return "replay keeps states in layout vk" end
     return true
@@ -184,6 +206,7 @@ return function(name, scalar, refuse) return {
       MAX_TOKENS = d.max_tokens,
       MANY = is_many(v),
       STATE_BITS = d.bits,
+      PER_SM = d.per_sm,
       PARAMS = is_pool(v) and "gen_kda_decode_pool_params" or "gen_kda_decode_params",
       FP16 = d.bits == 16 and "p.state_fp16" or "false",
       BY_MMA = d.by_mma or false,

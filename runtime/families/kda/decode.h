@@ -20,9 +20,10 @@ enum kda_decode_fact {
     KDA_DECODE_THREAD_BYTES, /* of the state, a thread's */
     KDA_DECODE_STREAMING,    /* 1: marked as used once */
     KDA_DECODE_DEPENDENT,    /* 1: waits on the device for the kernel before it */
+    KDA_DECODE_PER_SM,       /* blocks of an SM that stay; 0: each slice has a block */
     KDA_DECODE_NUM_FACTS
 };
-#define KDA_DECODE_FACTS "blocks,token_bytes,thread_bytes,streaming,dependent"
+#define KDA_DECODE_FACTS "blocks,token_bytes,thread_bytes,streaming,dependent,per_sm"
 
 /* gen_plan.dims: the problem's fields, in their order. */
 enum kda_decode_dim {
@@ -40,6 +41,7 @@ enum kda_decode_dim {
     KDA_DECODE_RING_LEN,
     KDA_DECODE_RING_SIZE,
     KDA_DECODE_RING_DTYPE,
+    KDA_DECODE_POOL,
     KDA_DECODE_NUM_DIMS
 };
 _Static_assert(KDA_DECODE_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
@@ -80,6 +82,14 @@ struct gen__kda_decode_strides {
 static inline int32_t gen__kda_decode_ring_size(int32_t ring_len, int32_t ring_size)
 {
     return ring_size ? ring_size : ring_len;
+}
+
+/* Slots have a stride, a null one, and states may go to others than they came from. */
+static inline bool gen__kda_decode_has_pool(const int32_t *dims)
+{
+    return dims[KDA_DECODE_POOL] || dims[KDA_DECODE_RING_LEN] ||
+           dims[KDA_DECODE_STATE_DTYPE] != GEN_STATE_FP32 ||
+           dims[KDA_DECODE_TOKENS] > GEN_KDA_DECODE_PLAIN_TOKENS;
 }
 
 /* Bytes of an element of a state. */
@@ -182,7 +192,7 @@ float gen__kda_decode_predict(const gen_problem *base, const gen_device *device,
                               const struct gen__facts *variant);
 void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
                           const struct gen__facts *variant, gen_plan *plan);
-enum { KDA_DECODE_NUM_REQUIRED = 3, KDA_DECODE_NUM_COORDS = 2, KDA_DECODE_NUM_FIELDS = 14 };
+enum { KDA_DECODE_NUM_REQUIRED = 3, KDA_DECODE_NUM_COORDS = 2, KDA_DECODE_NUM_FIELDS = 15 };
 extern const struct gen__axis gen__kda_decode_required[KDA_DECODE_NUM_REQUIRED];
 extern const struct gen__axis gen__gdn_decode_required[KDA_DECODE_NUM_REQUIRED]; /* no rings */
 extern const char *const gen__kda_decode_coords[KDA_DECODE_NUM_COORDS];
@@ -197,8 +207,11 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *args,
 
 /* ring.c */
 enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_decode_args *args);
-void gen__kda_decode_ring_params(const int32_t *dims, const gen_kda_decode_args *args,
-                                 struct gen_kda_decode_replay_params *params);
+/* Shared memory of a block that stays, but for its places for pieces of states, and of one of those. */
+uint32_t gen__kda_decode_bulk_fixed(const int32_t *dims);
+uint32_t gen__kda_decode_bulk_piece(const int32_t *dims);
+void gen__kda_decode_ring_params(const int32_t *dims, uint32_t shared,
+                                 const gen_kda_decode_args *args, struct gen_kda_decode_replay_params *params);
 uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *args,
                                       struct gen__extent *extents);
 uint32_t gen__kda_decode_ring_tensors(const gen_kda_decode_problem *problem,

@@ -1,7 +1,7 @@
 /*
  * Kimi Delta Attention decode: problem and arguments.
  *
- * One to eight new tokens for each of `batch` rows. The state of a row and a
+ * One to sixteen new tokens for each of `batch` rows. The state of a row and a
  * value head hv is a matrix S[k,v]; with qh = hv / (num_v_heads / num_qk_heads),
  * for each token in turn (exp and the gate by key channel):
  *
@@ -32,12 +32,12 @@
 
 enum gen_kda_decode_tag { GEN_KDA_DECODE = 0x4b444144 /* "KDAD" */ };
 
-enum gen_kda_decode_limit { GEN_KDA_DECODE_MOST_TOKENS = 8 /* of a row */ };
+enum gen_kda_decode_limit { GEN_KDA_DECODE_MOST_TOKENS = 16 /* of a row */ };
 
 typedef struct gen_kda_decode_problem {
     gen_problem base;     /* size, GEN_KDA_DECODE, flags */
     int32_t batch;        /* rows; 0 is legal and launches nothing */
-    int32_t num_tokens;   /* of a row, at most: 1 to 8; with a ring 0 or 1 */
+    int32_t num_tokens;   /* of a row, at most: 1 to 16; with a ring 0 or 1 */
     int32_t num_qk_heads; /* 1 to 65536 */
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536;
                              batch * num_v_heads below 2^27 */
@@ -52,6 +52,8 @@ typedef struct gen_kda_decode_problem {
                            in between a record of each token is, below */
     int32_t ring_size;  /* records that a ring holds, ring_len - 1 to 32; 0: ring_len */
     int32_t ring_dtype; /* of ring_u: GEN_STATE_FP32 or GEN_STATE_FP16 */
+    int32_t pool;       /* 1: the arguments may have state_stride, null_slot and slots_out. With
+                           states of 16 bits, with a ring and with more than 8 tokens they may anyway */
 } gen_kda_decode_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned where

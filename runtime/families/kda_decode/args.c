@@ -192,9 +192,27 @@ static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_arg
     return GEN_OK;
 }
 
+/* What the kernels of a packed pool do not know. */
+static enum gen_status check_plain(const int32_t *dims, const gen_kda_decode_args *a)
+{
+    const char *const name = a->state_stride ? "state_stride"
+                             : a->null_slot  ? "null_slot"
+                             : a->slots_out  ? "slots_out"
+                                             : NULL;
+    if (!name || gen__kda_decode_has_pool(dims))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "%s: %s without a pool; allowed: 0 or NULL, or pool = 1 in the problem, or "
+                     "states of 16 bits",
+                     family_of(a), name);
+}
+
 /* slots * stride * 4 bytes stay below 2^63. */
 static enum gen_status check_pool(const int32_t *dims, const gen_kda_decode_args *a)
 {
+    const enum gen_status status = check_plain(dims, a);
+    if (status)
+        return status;
     const int64_t packed = gen__kda_decode_v_width(dims) * dims[KDA_DECODE_HEAD_DIM];
     const int64_t granule = 16 / gen__kda_decode_state_bytes(dims);
     const int64_t addressable = (INT64_C(1) << 60) / packed;
@@ -266,7 +284,7 @@ static enum gen_status check_forms(const gen_kda_decode_args *a)
 /* ---- what the kernels get ---------------------------------------------- */
 
 static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
-                        struct gen_kda_decode_params *k)
+                        struct gen_kda_decode_pool_params *k)
 {
     const uint32_t qk_heads = (uint32_t)dims[KDA_DECODE_QK_HEADS];
     const uint32_t v_heads = (uint32_t)dims[KDA_DECODE_V_HEADS];
@@ -274,7 +292,7 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
     const bool each = a->write == GEN_KDA_DECODE_WRITE_EACH;
     const struct gen__fastdiv one = {0, 0}, heads = gen__fastdiv(v_heads);
     const struct gen__fastdiv group = v_heads == qk_heads ? one : gen__fastdiv(v_heads / qk_heads);
-    *k = (struct gen_kda_decode_params){
+    k->decode = (struct gen_kda_decode_params){
         .q = a->q,
         .k = a->k,
         .v = a->v,
@@ -286,7 +304,6 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .state = a->state,
         .slots = a->slots,
         .accepted = a->accepted,
-        .slots_out = a->slots_out || !each ? a->slots_out : a->slots,
         .cu_seqlens = a->cu_seqlens,
         .q_stride = strides.q,
         .k_stride = strides.k,
@@ -294,7 +311,6 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .gate_stride = strides.gate,
         .beta_stride = strides.beta,
         .o_stride = strides.o,
-        .state_stride = strides.state,
         .num_v_heads = v_heads,
         .heads_mul = heads.mul,
         .heads_shift = heads.shift,
@@ -304,8 +320,6 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .total_tokens = a->total_tokens,
         .num_slots = (unsigned)a->num_slots,
         .slots_stride = (unsigned)strides.slots,
-        .slots_out_stride = (unsigned)(a->slots_out ? strides.slots_out : strides.slots),
-        .null_slot = a->null_slot - 1,
         .write = a->write,
         .gate_form = a->gate_form,
         .beta_form = a->beta_form,
@@ -314,10 +328,15 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .dtype = dims[KDA_DECODE_DTYPE],
         .gate_dtype = dims[KDA_DECODE_GATE_DTYPE],
         .beta_dtype = dims[KDA_DECODE_BETA_DTYPE],
-        .state_fp16 = dims[KDA_DECODE_STATE_DTYPE] == GEN_STATE_FP16,
         .scale = a->scale,
         .lower_bound = a->lower_bound,
     };
+    k->slots_out = a->slots_out || !each ? a->slots_out : a->slots;
+    k->state_stride = strides.state;
+    k->slots_out_stride = (unsigned)(a->slots_out ? strides.slots_out : strides.slots);
+    k->null_slot = a->null_slot - 1;
+    k->state_fp16 = dims[KDA_DECODE_STATE_DTYPE] == GEN_STATE_FP16;
+    k->num_states = dims[KDA_DECODE_BATCH] * dims[KDA_DECODE_V_HEADS];
 }
 
 enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *base,
@@ -335,9 +354,10 @@ enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, co
         (status = gen__kda_decode_check_ring(dims, a)) != GEN_OK || !params)
         return status;
     struct gen_kda_decode_replay_params *const out = params;
-    fill_params(dims, a, &out->decode);
-    gen__kda_decode_ring_params(dims, a,
-                                out); /* kernels without a ring take the first part alone */
+    fill_params(dims, a, &out->pool);
+    if (dims[KDA_DECODE_RING_LEN]) /* other kernels take the first part alone */
+        gen__kda_decode_ring_params(
+            dims, plan->num_launches ? plan->launch[plan->num_launches - 1].shared : 0, a, out);
     return GEN_OK;
 }
 

@@ -79,5 +79,7 @@ void gen__kda_decode_case_name(const gen_problem *base, char *text, size_t capac
              tokens, width, p->dtype == GEN_DTYPE_FP16 ? "-fp16" : "",
              p->gate_dtype == GEN_DTYPE_FP32 ? "-g32" : "",
              p->beta_dtype == GEN_DTYPE_FP32 ? "-b32" : "",
-             p->ring_len ? ring : states[p->state_dtype]);
+             p->ring_len                                        ? ring
+             : p->pool && p->state_dtype == GEN_STATE_FP32 ? "-pool"
+                                                                : states[p->state_dtype]);
 }

@@ -22,25 +22,28 @@
 #define TEXT(number) #number
 /* Of a ring: what the kernels have shared memory for. */
 #define MAX_RECORDS 32
+/* Shared memory that the driver takes of each block. */
+#define SHARED_RESERVED 1024
 /* Batch that a batch-invariant choice is made for. */
 #define INVARIANT_BATCH 64
 
 static const char *const dtype_names[] = {"bf16", "fp16", "fp32"};
 static const char *const layout_names[] = {"vk", "kv"};
 static const char *const head_dim_names[] = {"64", "128"};
-static const char *const tokens_names[] = {"one", "many", "one16", "many16", "replay", "replay16"};
+static const char *const tokens_names[] = {"one",   "many",   "onepool", "manypool",
+                                           "one16", "many16", "replay",  "replay16"};
 static const char *const state_names[] = {"fp32", "bf16", "fp16"};
 
 const struct gen__axis gen__kda_decode_required[] = {
     {"head_dim", head_dim_names, 2},
     {"layout", layout_names, 2},
-    {"tokens", tokens_names, 6},
+    {"tokens", tokens_names, 8},
 };
 
 const struct gen__axis gen__gdn_decode_required[] = {
     {"head_dim", head_dim_names, 2},
     {"layout", layout_names, 2},
-    {"tokens", tokens_names, 4},
+    {"tokens", tokens_names, 6},
 };
 
 const char *const gen__kda_decode_coords[] = {"states", "num_tokens"};
@@ -60,6 +63,7 @@ const struct gen__field gen__kda_decode_fields[] = {
     {FIELD(ring_len), NULL, 0, 0},
     {FIELD(ring_size), NULL, 0, 0},
     {FIELD(ring_dtype), state_names, 3, GEN_STATE_FP32},
+    {FIELD(pool), NULL, 0, 0},
     GEN__INDEX_FIELD(gen_kda_decode_problem),
 };
 #undef FIELD
@@ -97,6 +101,8 @@ static enum gen_status refuse_types(const gen_kda_decode_problem *p)
     if ((uint32_t)p->state_dtype > GEN_STATE_FP16)
         return invalid(p, "state_dtype", p->state_dtype,
                        "GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), GEN_STATE_FP16 (2)");
+    if ((uint32_t)p->pool > 1)
+        return invalid(p, "pool", p->pool, "0, 1");
     return invalid(p, "state_layout", p->state_layout,
                    "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
 }
@@ -174,7 +180,7 @@ enum gen_status gen__kda_decode_check(const gen_problem *base, struct gen__key *
     const uint32_t head_dim = (uint32_t)p->head_dim, tokens = (uint32_t)p->num_tokens;
     const uint64_t states = (uint64_t)(uint32_t)p->batch * v_heads;
     _Static_assert((MAX_HEADS & (MAX_HEADS - 1)) == 0, "a power of two");
-    if (((qk_heads - 1) | (v_heads - 1)) >= MAX_HEADS || (dtype | layout) > 1 ||
+    if (((qk_heads - 1) | (v_heads - 1)) >= MAX_HEADS || (dtype | layout | (uint32_t)p->pool) > 1 ||
         (is_no_ring(p) ? tokens - 1 >= GEN_KDA_DECODE_MAX_TOKENS : !is_ring(p)) ||
         (head_dim != 64 && head_dim != 128) || !is_side_dtype(p, p->gate_dtype) ||
         !is_side_dtype(p, p->beta_dtype) || (uint32_t)p->state_dtype > GEN_STATE_FP16 ||
@@ -185,7 +191,9 @@ enum gen_status gen__kda_decode_check(const gen_problem *base, struct gen__key *
         return refuse(p);
 
     const uint32_t half = p->state_dtype != GEN_STATE_FP32;
-    gen__set_codes(key, head_dim >> 7, layout, p->ring_len ? 4 + half : (tokens > 1) + 2 * half);
+    const uint32_t pool = p->pool || tokens > GEN_KDA_DECODE_PLAIN_TOKENS;
+    gen__set_codes(key, head_dim >> 7, layout,
+                   p->ring_len ? 6 + half : (tokens > 1) + (half ? 4 : 2 * pool));
     key->empty = states == 0;
     key->counts[0] = (float)(int32_t)states;
     key->counts[1] = (float)(int32_t)(tokens + (tokens == 0));
@@ -291,7 +299,7 @@ SAME_PLACE(KDA_DECODE_STATE_DTYPE, state_dtype);
 SAME_PLACE(KDA_DECODE_RING_LEN, ring_len);
 SAME_PLACE(KDA_DECODE_RING_SIZE, ring_size);
 SAME_PLACE(KDA_DECODE_RING_DTYPE, ring_dtype);
-SAME_PLACE(KDA_DECODE_LAYOUT, state_layout);
+SAME_PLACE(KDA_DECODE_POOL, pool);
 #undef SAME_PLACE
 
 /* Of a ring: a token and what is computed of the records, then the records (replay.cuh). */
@@ -308,12 +316,31 @@ static uint32_t shared_bytes(const gen_kda_decode_problem *p, const struct gen__
     return token_bytes + records * (d * (4 + 2 + gate) + extent * u);
 }
 
+/* Blocks that stay, per_sm of them on an SM with as many places as fit: each takes every grid-th state. */
+static void stay(const gen_device *device, const struct gen__facts *variant, const int32_t *dims,
+                 gen_plan_launch *launch)
+{
+    const uint32_t per_sm = (uint32_t)variant->fact[KDA_DECODE_PER_SM];
+    const uint32_t of_sm = device->shared_per_sm ? device->shared_per_sm : variant->shared_dynamic;
+    const uint32_t fixed = gen__kda_decode_bulk_fixed(dims), piece = gen__kda_decode_bulk_piece(dims);
+    const uint32_t budget = of_sm / per_sm - SHARED_RESERVED;
+    uint32_t places = budget > fixed ? (budget - fixed) / piece : 0;
+    places = places < GEN_KDA_DECODE_BULK_PIECES ? GEN_KDA_DECODE_BULK_PIECES : places;
+    while (places > GEN_KDA_DECODE_BULK_PLACES ||
+           (places > 1 && fixed + places * piece > variant->shared_dynamic))
+        places--;
+    launch->shared = fixed + places * piece;
+    uint32_t resident = of_sm / (launch->shared + SHARED_RESERVED);
+    resident = resident > per_sm ? per_sm : resident ? resident : 1;
+    const uint32_t most = resident * (uint32_t)(device->num_sms ? device->num_sms : 1);
+    launch->grid[0] = launch->grid[0] < most ? launch->grid[0] : most;
+}
+
 void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
                           const struct gen__facts *variant, gen_plan *plan)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const uint32_t states = (uint32_t)p->batch * (uint32_t)p->num_v_heads;
-    (void)device;
     memcpy(plan->dims, (const char *)p + offsetof(gen_kda_decode_problem, batch),
            KDA_DECODE_NUM_DIMS * sizeof plan->dims[0]);
     plan->num_launches = states != 0;
@@ -327,6 +354,8 @@ void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;
     launch->shared = shared_bytes(p, variant);
+    if (variant->fact[KDA_DECODE_PER_SM])
+        stay(device, variant, plan->dims, launch);
     launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_DECODE_DEPENDENT];
 }
 

@@ -198,6 +198,8 @@ static void stride_pool(const gen_kda_decode_problem *p, gen_kda_decode_args *a,
 static bool pools_form(const gen_kda_decode_problem *p, enum form form, gen_kda_decode_args *a,
                        struct gen__tensor *t)
 {
+    if (!p->pool && p->state_dtype == GEN_STATE_FP32)
+        return false;
     switch (form) {
     case FORM_POOL_STRIDE:
         stride_pool(p, a, t);

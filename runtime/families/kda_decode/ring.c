@@ -106,9 +106,25 @@ enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_de
 
 /* ---- what the kernels get ---------------------------------------------- */
 
-void gen__kda_decode_ring_params(const int32_t *dims, const gen_kda_decode_args *a,
+uint32_t gen__kda_decode_bulk_fixed(const int32_t *dims)
+{
+    const uint32_t d = (uint32_t)dims[KDA_DECODE_HEAD_DIM], records = (uint32_t)records_of(dims);
+    const uint32_t gate = (uint32_t)gate_bytes(dims), u = (uint32_t)u_bytes(dims);
+    return GEN_KDA_DECODE_BULK_FIXED + (records + 7) / 8 * GEN_KDA_DECODE_BULK_SUMS +
+           2 * d * (3 * 2 + gate + records * (2 + gate + u));
+}
+
+uint32_t gen__kda_decode_bulk_piece(const int32_t *dims)
+{
+    const uint32_t d = (uint32_t)dims[KDA_DECODE_HEAD_DIM];
+    return d * d * (uint32_t)gen__kda_decode_state_bytes(dims) / GEN_KDA_DECODE_BULK_PIECES;
+}
+
+/* `shared` is the launch's. */
+void gen__kda_decode_ring_params(const int32_t *dims, uint32_t shared, const gen_kda_decode_args *a,
                                  struct gen_kda_decode_replay_params *k)
 {
+    const uint32_t fixed = gen__kda_decode_bulk_fixed(dims);
     const struct gen__kda_decode_strides strides = gen__kda_decode_strides(dims, a);
     k->ring_k = a->ring_k;
     k->ring_g = a->ring_g;
@@ -122,7 +138,8 @@ void gen__kda_decode_ring_params(const int32_t *dims, const gen_kda_decode_args 
     k->ring_size = (int)records_of(dims);
     k->ring_len = dims[KDA_DECODE_RING_LEN];
     k->ring_fp16 = dims[KDA_DECODE_RING_DTYPE] == GEN_STATE_FP16;
-    k->pad = 0;
+    k->places =
+        shared > fixed ? (int)((shared - fixed) / gen__kda_decode_bulk_piece(dims)) : 0;
 }
 
 uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *a,
