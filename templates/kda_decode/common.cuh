@@ -219,8 +219,10 @@ struct kda_inputs {
         return warp() == WARPS - 1 && static_cast<int>(lane()) < count;
     }
 
+    // `before`: tokens of the row in front of the place's first.
     template <class Params>
-    __device__ __forceinline__ void issue(const Params &p, const kda_place &place, unsigned first_column)
+    __device__ __forceinline__ void issue(const Params &p, const kda_place &place, unsigned first_column,
+                                          unsigned before = 0)
     {
         const int first = place.first, count = place.count;
         const unsigned v_start = place.v_head * HEAD_DIM, qk_start = place.qk_head * HEAD_DIM;
@@ -259,7 +261,7 @@ struct kda_inputs {
         if (is_scalar(count)) {
             beta = load_bits(p.beta, (first + static_cast<int>(lane())) * p.beta_stride + place.v_head, p.beta_dtype);
             if (other_slots(p))
-                slot = other_slot(p, place.row, lane());
+                slot = other_slot(p, place.row, lane() + before);
         }
     }
 
@@ -363,6 +365,24 @@ __device__ __forceinline__ void store_outputs(const gen_kda_decode_params &p, co
 #pragma unroll 1
     for (int token = threadIdx.x / EXTENT; token < place.count; token += THREADS / EXTENT)
         place.o<HEAD_DIM>(p, token)[first_column + i] = rounded(shared.o(token)[i], p.dtype);
+}
+
+// The tokens behind the first `at_once`, for which a thread has no registers.
+template <int at_once, class Inputs, class Params, class Shared>
+__device__ __forceinline__ void settle_later(Inputs &inputs, const Params &p, const kda_place &place, Shared shared,
+                                             unsigned first_column)
+{
+    kda_place later = place;
+    later.first += at_once;
+    later.count -= at_once;
+    if (later.count <= 0)
+        return;
+    shared.base += at_once * Shared::TOKEN_FLOATS;
+    shared.beta += at_once;
+    shared.qk += at_once;
+    shared.slots += at_once;
+    inputs.issue(p, later, first_column, at_once);
+    inputs.settle(p, later, shared);
 }
 
 template <int HEAD_DIM, int EXTENT, int THREADS>
