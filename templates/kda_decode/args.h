@@ -9,11 +9,16 @@
 #define GEN_KDA_DECODE_MAX_TOKENS 16
 #define GEN_KDA_DECODE_PLAIN_TOKENS 8
 
-/* Of cache = bulk: places for pieces of states at most, and what a block has in shared memory besides
- * (bulk.cuh): a fixed part, sums of a batch of eight records, two buffers of records, pieces of states. */
-#define GEN_KDA_DECODE_BULK_PLACES 16
-#define GEN_KDA_DECODE_BULK_FIXED 5504
-#define GEN_KDA_DECODE_BULK_SUMS 512
+/* Of cache = bulk, shared memory (bulk.cuh): a fixed part, what each warp has, buffers of records, places for pieces of
+ * states. A buffer is one warp's, one or two each, fewer than one where records are so large that BULK_LEAST buffers
+ * leave less than BULK_PLACES_BYTES to places. */
+#define GEN_KDA_DECODE_BULK_SHARED (227 * 1024)
+#define GEN_KDA_DECODE_BULK_FIXED 1536
+#define GEN_KDA_DECODE_BULK_WARP 2304
+#define GEN_KDA_DECODE_BULK_BUFFERS 16
+#define GEN_KDA_DECODE_BULK_LEAST 3
+#define GEN_KDA_DECODE_BULK_PLACES 32
+#define GEN_KDA_DECODE_BULK_PLACES_BYTES (80 * 1024)
 #define GEN_KDA_DECODE_BULK_PIECES 4 /* of a state */
 
 /* What the kernels take whose states are fp32 in a packed pool. Quotients are by multiplication: x / d is
@@ -65,17 +70,19 @@ struct gen_kda_decode_replay_params {
     long long ring_k_stride, ring_g_stride, ring_u_stride; /* elements, slot to slot */
     int ring_size, ring_len;
     int ring_fp16; /* u is fp16, not fp32 */
-    int places;    /* for pieces of states in shared memory (cache = bulk) */
+    /* Of cache = bulk, in shared memory: for records, and for pieces of states. */
+    int buffers, places;
+    int active; /* warps that compute; `buffers` is a multiple of it */
 };
 
 #ifdef __cplusplus
 static_assert(sizeof(struct gen_kda_decode_params) == 224, "same on both sides");
 static_assert(sizeof(struct gen_kda_decode_pool_params) == 256, "same on both sides");
-static_assert(sizeof(struct gen_kda_decode_replay_params) == 344, "same on both sides");
+static_assert(sizeof(struct gen_kda_decode_replay_params) == 352, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
 _Static_assert(sizeof(struct gen_kda_decode_params) == 224, "same on both sides");
 _Static_assert(sizeof(struct gen_kda_decode_pool_params) == 256, "same on both sides");
-_Static_assert(sizeof(struct gen_kda_decode_replay_params) == 344, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_decode_replay_params) == 352, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_DECODE_ARGS_H */

@@ -15,8 +15,8 @@
 --   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2;
 --             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh);
 --             late (replay): a block has L2 read its slice first and loads it a few rows at a time once records are replayed;
---             bulk2, bulk3 (replay): two or three blocks a multiprocessor stay, a warp of each has bulk copies bring states
---             and records (bulk.cuh)
+--             bulk (replay): a block a multiprocessor stays, a warp of it has bulk copies bring states and records, and each
+--             of the others takes a state (bulk.cuh)
 --
 -- Floats a thread, lanes, warps. What the space leaves out lost on an H200 nearly everywhere (docs/perf/kda_decode.md), or
 -- is a neighbour that arithmetic puts with it: larger blocks spread the addresses in flight, smaller ones pay for their
@@ -65,14 +65,15 @@ local half_replay_shapes = {
   vk = { [64] = { "32 4 4", "32 8 4" }, [128] = { "128 4 4", "64 16 4", "64 16 8", "128 16 4" } },
 }
 local most_records = 32
-local bulk_shape = "128 8 4" -- what bulk.cuh is written for
+local bulk_shapes = { ["128 8 4"] = true, ["64 8 8"] = true } -- a state a warp, whatever the floats and lanes say
+local bulk_bytes = 227 * 1024
 
 local function state_bits(v) return v.tokens:sub(-2) == "16" and 16 or 32 end
 local function is_many(v) return v.tokens:sub(1, 4) == "many" end
 local function is_pool(v) return v.tokens ~= "one" and v.tokens ~= "many" end
 local function is_replay(v) return v.tokens:sub(1, 6) == "replay" end
 
-local function is_bulk(v) return v.cache:sub(1, 4) == "bulk" end
+local function is_bulk(v) return v.cache == "bulk" end
 
 local function shapes_of(v)
   local half = state_bits(v) == 16
@@ -107,12 +108,10 @@ local function derived(v)
     d.token_bytes = d.token_bytes + 4 * ((3 + v.warps) * v.head_dim + 2 * most_records + d.extent) + columns
     d.ring_bytes = most_records * (v.head_dim * (4 + 2 + 4) + d.extent * 4)
   end
-  d.per_sm = is_bulk(v) and tonumber(v.cache:sub(5)) or 0
-  if is_bulk(v) then -- bulk.cuh: the host says how much of it a launch takes
+  d.per_sm = v.cache == "bulk" and 1 or 0
+  if v.cache == "bulk" then -- bulk.cuh: the host says how much of it a launch takes
     d.threads = d.threads + 32
-    d.token_bytes = 5504
-    local record = v.head_dim * (4 + 2 + 4)
-    d.ring_bytes = most_records // 8 * 512 + 2 * (most_records * record + v.head_dim * (3 * 2 + 4)) + 4 * 32 * v.head_dim * d.bits // 8
+    d.token_bytes, d.ring_bytes = bulk_bytes, 0
   end
   return d
 end
@@ -131,7 +130,7 @@ return function(name, scalar, refuse) return {
     { name = "floats", values = { 8, 16, 32, 64, 128 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
     { name = "warps", values = { 2, 4, 8 }, tag = "w" },
-    { name = "cache", values = { "def", "stream", "ahead", "late", "bulk2", "bulk3" } },
+    { name = "cache", values = { "def", "stream", "ahead", "late", "bulk" } },
   },
   legal = function(v, arch)
     local d = derived(v)
@@ -164,8 +163,8 @@ return function(name, scalar, refuse) return {
     if is_bulk(v) then
       if not is_replay(v) then return "only replay has records to bring as well" end
       if not arch.bulk_copy then return "bulk copies need sm_90 or later" end
-      if arch.shared_per_block < d.token_bytes + d.ring_bytes then return "more shared memory than a block may have" end
-      if v.head_dim ~= 128 or mine ~= bulk_shape then return "another shape than bulk.cuh is written for" end
+      if arch.shared_per_block < bulk_bytes then return "more shared memory than a block may have" end
+      if v.head_dim ~= 128 or not bulk_shapes[mine] then return "another shape than bulk.cuh is written for" end
       return true
     end
     for _, shape in ipairs(shapes_of(v)) do

@@ -207,10 +207,11 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *args,
 
 /* ring.c */
 enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_decode_args *args);
-/* Shared memory of a block that stays, but for its places for pieces of states, and of one of those. */
-uint32_t gen__kda_decode_bulk_fixed(const int32_t *dims);
-uint32_t gen__kda_decode_bulk_piece(const int32_t *dims);
-void gen__kda_decode_ring_params(const int32_t *dims, uint32_t shared,
+struct gen__kda_decode_bulk {
+    uint32_t active, buffers, places, shared;
+};
+struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t warps);
+void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads,
                                  const gen_kda_decode_args *args, struct gen_kda_decode_replay_params *params);
 uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *args,
                                       struct gen__extent *extents);

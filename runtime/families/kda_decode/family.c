@@ -22,8 +22,6 @@
 #define TEXT(number) #number
 /* Of a ring: what the kernels have shared memory for. */
 #define MAX_RECORDS 32
-/* Shared memory that the driver takes of each block. */
-#define SHARED_RESERVED 1024
 /* Batch that a batch-invariant choice is made for. */
 #define INVARIANT_BATCH 64
 
@@ -316,24 +314,14 @@ static uint32_t shared_bytes(const gen_kda_decode_problem *p, const struct gen__
     return token_bytes + records * (d * (4 + 2 + gate) + extent * u);
 }
 
-/* Blocks that stay, per_sm of them on an SM with as many places as fit: each takes every grid-th state. */
+/* Blocks that stay, so many on an SM: each takes every grid-th state. */
 static void stay(const gen_device *device, const struct gen__facts *variant, const int32_t *dims,
                  gen_plan_launch *launch)
 {
     const uint32_t per_sm = (uint32_t)variant->fact[KDA_DECODE_PER_SM];
-    const uint32_t of_sm = device->shared_per_sm ? device->shared_per_sm : variant->shared_dynamic;
-    const uint32_t fixed = gen__kda_decode_bulk_fixed(dims), piece = gen__kda_decode_bulk_piece(dims);
-    const uint32_t budget = of_sm / per_sm - SHARED_RESERVED;
-    uint32_t places = budget > fixed ? (budget - fixed) / piece : 0;
-    places = places < GEN_KDA_DECODE_BULK_PIECES ? GEN_KDA_DECODE_BULK_PIECES : places;
-    while (places > GEN_KDA_DECODE_BULK_PLACES ||
-           (places > 1 && fixed + places * piece > variant->shared_dynamic))
-        places--;
-    launch->shared = fixed + places * piece;
-    uint32_t resident = of_sm / (launch->shared + SHARED_RESERVED);
-    resident = resident > per_sm ? per_sm : resident ? resident : 1;
-    const uint32_t most = resident * (uint32_t)(device->num_sms ? device->num_sms : 1);
+    const uint32_t most = per_sm * (uint32_t)(device->num_sms ? device->num_sms : 1);
     launch->grid[0] = launch->grid[0] < most ? launch->grid[0] : most;
+    launch->shared = gen__kda_decode_bulk(dims, variant->threads / 32 - 1).shared;
 }
 
 void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
@@ -353,8 +341,9 @@ void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
     launch->grid[1] = 1;
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;
-    launch->shared = shared_bytes(p, variant);
-    if (variant->fact[KDA_DECODE_PER_SM])
+    if (!variant->fact[KDA_DECODE_PER_SM])
+        launch->shared = shared_bytes(p, variant);
+    else
         stay(device, variant, plan->dims, launch);
     launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_DECODE_DEPENDENT];
 }

@@ -106,25 +106,38 @@ enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_de
 
 /* ---- what the kernels get ---------------------------------------------- */
 
-uint32_t gen__kda_decode_bulk_fixed(const int32_t *dims)
+/* Shared memory of a block that stays, with so many warps that compute: as many buffers as these
+ * can use, and places for what is left. */
+struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t warps)
 {
     const uint32_t d = (uint32_t)dims[KDA_DECODE_HEAD_DIM], records = (uint32_t)records_of(dims);
     const uint32_t gate = (uint32_t)gate_bytes(dims), u = (uint32_t)u_bytes(dims);
-    return GEN_KDA_DECODE_BULK_FIXED + (records + 7) / 8 * GEN_KDA_DECODE_BULK_SUMS +
-           2 * d * (3 * 2 + gate + records * (2 + gate + u));
+    const uint32_t element = (uint32_t)gen__kda_decode_state_bytes(dims);
+    const uint32_t fixed = GEN_KDA_DECODE_BULK_FIXED + warps * GEN_KDA_DECODE_BULK_WARP;
+    const uint32_t room = GEN_KDA_DECODE_BULK_SHARED - fixed;
+    const uint32_t buffer = d * (3 * 2 + gate + records * (2 + gate + u));
+    const uint32_t piece = d * d * element / GEN_KDA_DECODE_BULK_PIECES;
+    struct gen__kda_decode_bulk x = {.active = warps};
+    while (x.active > GEN_KDA_DECODE_BULK_LEAST &&
+           x.active * buffer + GEN_KDA_DECODE_BULK_PLACES_BYTES > room)
+        x.active--;
+    x.buffers = 2 * x.active;
+    if (x.buffers > GEN_KDA_DECODE_BULK_BUFFERS ||
+        x.buffers * buffer + GEN_KDA_DECODE_BULK_PLACES_BYTES > room)
+        x.buffers = x.active;
+    x.places = (room - x.buffers * buffer) / piece;
+    if (x.places > GEN_KDA_DECODE_BULK_PLACES)
+        x.places = GEN_KDA_DECODE_BULK_PLACES;
+    x.shared = fixed + x.buffers * buffer + x.places * piece;
+    return x;
 }
 
-uint32_t gen__kda_decode_bulk_piece(const int32_t *dims)
-{
-    const uint32_t d = (uint32_t)dims[KDA_DECODE_HEAD_DIM];
-    return d * d * (uint32_t)gen__kda_decode_state_bytes(dims) / GEN_KDA_DECODE_BULK_PIECES;
-}
-
-/* `shared` is the launch's. */
-void gen__kda_decode_ring_params(const int32_t *dims, uint32_t shared, const gen_kda_decode_args *a,
+/* `threads` are the launch's. */
+void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads, const gen_kda_decode_args *a,
                                  struct gen_kda_decode_replay_params *k)
 {
-    const uint32_t fixed = gen__kda_decode_bulk_fixed(dims);
+    const struct gen__kda_decode_bulk bulk =
+        gen__kda_decode_bulk(dims, threads > 32 ? threads / 32 - 1 : 1);
     const struct gen__kda_decode_strides strides = gen__kda_decode_strides(dims, a);
     k->ring_k = a->ring_k;
     k->ring_g = a->ring_g;
@@ -138,8 +151,9 @@ void gen__kda_decode_ring_params(const int32_t *dims, uint32_t shared, const gen
     k->ring_size = (int)records_of(dims);
     k->ring_len = dims[KDA_DECODE_RING_LEN];
     k->ring_fp16 = dims[KDA_DECODE_RING_DTYPE] == GEN_STATE_FP16;
-    k->places =
-        shared > fixed ? (int)((shared - fixed) / gen__kda_decode_bulk_piece(dims)) : 0;
+    k->buffers = (int)bulk.buffers;
+    k->places = (int)bulk.places;
+    k->active = (int)bulk.active;
 }
 
 uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *a,
