@@ -136,7 +136,8 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
     }
     if (has(family,
             "ring_dtype")) { /* rings have a type, tokens one or more; gdn_decode has none */
-        const bool ring = family->required[2].num_values > 4 && !draw(3);
+        const bool ring = family->required[2].num_values > 6 && !draw(3);
+        *at(family, p, "pool") = (int32_t)draw(2);
         *at(family, p, "num_tokens") = draw(2) ? 1 : 2 + (int32_t)draw(7);
         *at(family, p, "ring_len") = ring ? 2 + (int32_t)draw(31) : 0;
         if (!ring)
@@ -186,6 +187,7 @@ static int32_t draw_fact(const char *name, size_t length, bool plain)
         {"token_bytes", {0, 512, 0, 1024}},
         {"thread_bytes", {64, 128, 256, 32}},
         {"streaming", {0, 1, 0, 1}},
+        {"per_sm", {0, 0, 1, 1}},
         {"inflight_bytes", {1024, 2048, 512}},
         {"warp_bytes", {4096, 1024, 8192, 2048}},
         {"groups", {1, 2, 1, 2}},
