@@ -10,15 +10,16 @@
 #define GEN_KDA_DECODE_PLAIN_TOKENS 8
 
 /* Of cache = bulk, shared memory (bulk.cuh): a fixed part, what each warp has, buffers of records, places for pieces of
- * states. A buffer is one warp's, one or two each, fewer than one where records are so large that BULK_LEAST buffers
- * leave less than BULK_PLACES_BYTES to places. */
+ * states. A buffer is one warp's: two each where that leaves BULK_ENOUGH to places, else one, and all groups but one do
+ * without where that leaves less than BULK_LEAST. */
 #define GEN_KDA_DECODE_BULK_SHARED (227 * 1024)
-#define GEN_KDA_DECODE_BULK_FIXED 1536
+#define GEN_KDA_DECODE_BULK_FIXED 1664
 #define GEN_KDA_DECODE_BULK_WARP 2304
 #define GEN_KDA_DECODE_BULK_BUFFERS 16
-#define GEN_KDA_DECODE_BULK_LEAST 3
+#define GEN_KDA_DECODE_BULK_GROUP 4 /* warps */
 #define GEN_KDA_DECODE_BULK_PLACES 32
-#define GEN_KDA_DECODE_BULK_PLACES_BYTES (80 * 1024)
+#define GEN_KDA_DECODE_BULK_LEAST (64 * 1024)
+#define GEN_KDA_DECODE_BULK_ENOUGH (104 * 1024)
 #define GEN_KDA_DECODE_BULK_PIECES 4 /* of a state */
 
 /* What the kernels take whose states are fp32 in a packed pool. Quotients are by multiplication: x / d is
@@ -73,16 +74,18 @@ struct gen_kda_decode_replay_params {
     /* Of cache = bulk, in shared memory: for records, and for pieces of states. */
     int buffers, places;
     int active; /* warps that compute; `buffers` is a multiple of it */
+    int ahead;  /* states that copies of records are ahead of those of pieces */
+    int pad_of_ring;
 };
 
 #ifdef __cplusplus
 static_assert(sizeof(struct gen_kda_decode_params) == 224, "same on both sides");
 static_assert(sizeof(struct gen_kda_decode_pool_params) == 256, "same on both sides");
-static_assert(sizeof(struct gen_kda_decode_replay_params) == 352, "same on both sides");
+static_assert(sizeof(struct gen_kda_decode_replay_params) == 360, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
 _Static_assert(sizeof(struct gen_kda_decode_params) == 224, "same on both sides");
 _Static_assert(sizeof(struct gen_kda_decode_pool_params) == 256, "same on both sides");
-_Static_assert(sizeof(struct gen_kda_decode_replay_params) == 352, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_decode_replay_params) == 360, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_DECODE_ARGS_H */

@@ -1,8 +1,10 @@
 // Decode with replay (replay.cuh) by blocks that stay: of each, one warp has bulk copies bring the records and states of
-// the rows to come to shared memory, and the others take the block's rows in turn, a whole state a warp, so that no warp
-// waits for another. A block takes every gridDim-th state. Records and a token's inputs come to one of `buffers`
-// buffers, a state in pieces of 32 rows to `places` places that are free again once they have been read. Copies of
-// records are ahead of those of states: when a state comes, its records are replayed.
+// the rows to come to shared memory. The others are groups of four, which take four states in turn: each warp replays the
+// records of one of them, all of its channels, so that sums stay within the warp; then the four take the pieces of one
+// state after another, 32 rows a warp. While a group replays, another one takes the pieces that come. A block takes every
+// gridDim-th state. Records and a token's inputs come to one of `buffers` buffers, pieces to `places` places that are free
+// again once they have been read. Copies of records are `ahead` states ahead of those of pieces, three at least: a group
+// wants all of its four before it takes a piece.
 //
 // A lane has four neighbouring channels while records are replayed, and a row of each piece.
 #pragma once
@@ -23,10 +25,9 @@ constexpr int bulk_pieces = bulk_width / bulk_rows;       // of a state
 constexpr int bulk_batch = 4;                             // records whose sums meet together
 constexpr int bulk_places = GEN_KDA_DECODE_BULK_PLACES;   // at most
 constexpr int bulk_buffers = GEN_KDA_DECODE_BULK_BUFFERS; // at most
-constexpr int bulk_ahead = 2;                             // states that records are ahead
+constexpr int bulk_group = bulk_pieces;                   // warps that share states
 constexpr int bulk_columns = 6;                           // of an mma: three parts of a k and of a q
 constexpr int bulk_column = bulk_width + 8;               // elements from column to column: on different banks
-static_assert(bulk_ahead < GEN_KDA_DECODE_BULK_LEAST, "a buffer comes free without the states that are not asked for yet");
 
 enum bulk_flag { bulk_legal = 1, bulk_token = 2, bulk_fold = 4 };
 
@@ -38,11 +39,13 @@ struct bulk_info {
     int pad;
 };
 
+// What a warp found out about its state, for the group, and what it has for itself.
 struct bulk_warp {
     float4 vectors[bulk_columns * bulk_column / 8]; // a k, a q; or their parts as columns of an mma
     float coefficients[8 * 2 * bulk_batch];         // of eight batches of records what k meets, then q
-    float sums[2 * bulk_rows];                      // of a piece's rows with a k, then with a q
-    float u[bulk_rows];
+    float qk, beta, k_back, q_back;                 // q . k; what the mma's sums are multiplied by
+    float sums[2 * bulk_rows];                      // own: of a piece's rows with a k, then with a q
+    float u[bulk_rows];                             // own
 };
 static_assert(sizeof(bulk_warp) <= GEN_KDA_DECODE_BULK_WARP, "as it is launched");
 
@@ -51,6 +54,7 @@ struct bulk_shared {
     // a place is used by all warps, so of places the warp that copies alone waits for one.
     unsigned long long full[bulk_buffers], empty[bulk_buffers], piece_full[bulk_buffers][bulk_pieces];
     unsigned long long piece_empty[bulk_places];
+    const unsigned char *state[bulk_buffers]; // of the row whose records are there; NULL: none
     bulk_info info[bulk_buffers];
 };
 static_assert(sizeof(bulk_shared) <= GEN_KDA_DECODE_BULK_FIXED, "as it is launched");
@@ -160,7 +164,7 @@ __device__ __forceinline__ bulk_copy small_copy(const gen_kda_decode_replay_para
 template <class element> __device__ __forceinline__ void bulk_prefetch(const gen_kda_decode_replay_params &p)
 {
     const unsigned index = blockIdx.x + threadIdx.x % 32 * gridDim.x;
-    if (threadIdx.x % 32 >= bulk_ahead || index >= static_cast<unsigned>(p.num_states))
+    if (threadIdx.x % 32 >= 2 || index >= static_cast<unsigned>(p.num_states))
         return;
     const unsigned row = quotient(index, p.heads_mul, p.heads_shift), v_head = index - row * p.num_v_heads;
     int slot = static_cast<int>(row);
@@ -216,7 +220,8 @@ struct bulk_state {
 // The small copies of a state: what is known of it, its token's inputs and its records.
 template <class Layout>
 __device__ __forceinline__ void produce_records(const gen_kda_decode_replay_params &p, bulk_shared &shared,
-                                                const Layout &layout, const bulk_state &state, bulk_ring buffers)
+                                                const Layout &layout, const bulk_state &state,
+                                                const unsigned char *first, bulk_ring buffers)
 {
     const unsigned lane = threadIdx.x % 32;
     const bulk_info &info = state.info;
@@ -228,6 +233,7 @@ __device__ __forceinline__ void produce_records(const gen_kda_decode_replay_para
         if (buffers.round > 0)
             mbarrier_wait(shared_address(&shared.empty[buffers.place]), (buffers.round - 1) & 1);
         shared.info[buffers.place] = info;
+        shared.state[buffers.place] = info.flags & bulk_legal ? first : nullptr;
         if (info.flags & bulk_legal) {
             const int record = (2 + layout.gate_bytes + layout.u_bytes) * bulk_width;
             const int token = (3 * 2 + layout.gate_bytes) * bulk_width;
@@ -241,31 +247,26 @@ __device__ __forceinline__ void produce_records(const gen_kda_decode_replay_para
         bulk_load<false>(shared_address(copy.to), copy.from, copy.bytes, full, 0);
 }
 
-// A state whose pieces come later.
-struct bulk_waiting {
-    const unsigned char *state; // NULL: none
-    int buffer;                 // < 0: no row
-};
-
-// The pieces of a state, by one lane. A row without one takes part in the phases.
+// The pieces of the row whose records are in a buffer, by one lane. A row without a state takes part in the phases.
 template <int piece_bytes, class Layout>
 __device__ __forceinline__ void produce_pieces(const gen_kda_decode_replay_params &p, bulk_shared &shared,
-                                               const Layout &layout, const bulk_waiting &waiting, bulk_ring &pieces)
+                                               const Layout &layout, int buffer, bulk_ring &pieces)
 {
-    if (threadIdx.x % 32 != 0 || waiting.buffer < 0)
+    if (threadIdx.x % 32 != 0)
         return;
+    const unsigned char *const state = shared.state[buffer];
 #pragma unroll 1
     for (int piece = 0; piece < bulk_pieces; piece++) {
-        const unsigned full = shared_address(&shared.piece_full[waiting.buffer][piece]);
-        if (!waiting.state) {
+        const unsigned full = shared_address(&shared.piece_full[buffer][piece]);
+        if (!state) {
             mbarrier_arrive(full);
             continue;
         }
         if (pieces.round > 0)
             mbarrier_wait(shared_address(&shared.piece_empty[pieces.place]), (pieces.round - 1) & 1);
         mbarrier_arrive_expect_tx(full, piece_bytes);
-        bulk_load<false>(shared_address(layout.pieces() + pieces.place * piece_bytes),
-                         waiting.state + piece * piece_bytes, piece_bytes, full, 0);
+        bulk_load<false>(shared_address(layout.pieces() + pieces.place * piece_bytes), state + piece * piece_bytes,
+                         piece_bytes, full, 0);
         pieces.next(p.places);
     }
 }
@@ -276,11 +277,9 @@ __device__ __forceinline__ void bulk_produce(const gen_kda_decode_replay_params 
 {
     constexpr int piece_bytes = bulk_rows * bulk_width * static_cast<int>(sizeof(element));
     const unsigned states = static_cast<unsigned>(p.num_states), lane = threadIdx.x % 32;
-    bulk_ring buffers = {0, 0}, pieces = {0, 0}, asked = {0, 0}; // asked: of pieces whose records were asked for
-    bulk_waiting waiting[bulk_ahead];
-#pragma unroll
-    for (int i = 0; i < bulk_ahead; i++)
-        waiting[i] = {nullptr, -1};
+    bulk_ring buffers = {0, 0}, late = {0, 0}, pieces = {0, 0};
+    bulk_ring asked = {0, 0}; // places of the states whose records were asked for
+    int waiting = 0;          // of these, states whose pieces were not
 #pragma unroll 1
     for (unsigned index = blockIdx.x; index < states; index += 32 * gridDim.x) {
         const bulk_state mine(p, index + lane * gridDim.x); // 32 states at once
@@ -289,23 +288,26 @@ __device__ __forceinline__ void bulk_produce(const gen_kda_decode_replay_params 
         for (int i = 0; i < count; i++) {
             bulk_state state = mine.of_lane(i);
             state.info.place = asked.place;
-            produce_records(p, shared, layout, state, buffers);
-            produce_pieces<piece_bytes>(p, shared, layout, waiting[0], pieces);
-#pragma unroll
-            for (int n = 0; n + 1 < bulk_ahead; n++)
-                waiting[n] = waiting[n + 1];
-            waiting[bulk_ahead - 1] = {nullptr, buffers.place};
+            produce_records(p, shared, layout, state,
+                            reinterpret_cast<const unsigned char *>(
+                                state_of<bulk_width, element>(p, state.info.slot, state.v_head)),
+                            buffers);
             buffers.next(p.buffers);
-            if (state.info.flags & bulk_legal) {
-                waiting[bulk_ahead - 1].state = reinterpret_cast<const unsigned char *>(
-                    state_of<bulk_width, element>(p, state.info.slot, state.v_head));
+            if (state.info.flags & bulk_legal)
                 asked.next(p.places, bulk_pieces);
+            if (waiting < p.ahead) {
+                waiting++;
+                continue;
             }
+            produce_pieces<piece_bytes>(p, shared, layout, late.place, pieces);
+            late.next(p.buffers);
         }
     }
-#pragma unroll
-    for (int n = 0; n < bulk_ahead; n++)
-        produce_pieces<piece_bytes>(p, shared, layout, waiting[n], pieces);
+#pragma unroll 1
+    for (; waiting > 0; waiting--) {
+        produce_pieces<piece_bytes>(p, shared, layout, late.place, pieces);
+        late.next(p.buffers);
+    }
 }
 
 // ---- a warp that computes: records ----

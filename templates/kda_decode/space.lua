@@ -117,7 +117,7 @@ local function derived(v)
 end
 
 -- `name` is the family's; `scalar`: a gate is one number a head and token; `refuse`, which may be nil, says of a shape
--- ("floats lanes warps") and cache of a key why the family does without it.
+-- ("floats lanes warps") and cache of a key and a target why the family does without it.
 return function(name, scalar, refuse) return {
   name = name,
   required = {
@@ -168,7 +168,7 @@ return function(name, scalar, refuse) return {
       return true
     end
     for _, shape in ipairs(shapes_of(v)) do
-      if shape == mine then return refuse and refuse(v, mine) or true end
+      if shape == mine then return refuse and refuse(v, mine, arch) or true end
     end
     return "a shape that lost on an H200 nearly everywhere, or a neighbour of one"
   end,

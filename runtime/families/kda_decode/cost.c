@@ -50,8 +50,8 @@ void gen__kda_decode_cost(const gen_problem *base, double *bytes, double *flops)
     *flops = states * tokens * 7 * d * d;
 }
 
-/* "N64-H32-HV32-vk". What is not said there adds a word, so that no case is taken
- * for another. */
+/* "N64-H32-HV32-vk". What is not said there adds a word, so that no case is taken for another. With a
+ * ring, a state is written once in 8 steps and u is kept in fp16 where nothing else is said. */
 void gen__kda_decode_case_name(const gen_problem *base, char *text, size_t capacity)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
@@ -62,15 +62,14 @@ void gen__kda_decode_case_name(const gen_problem *base, char *text, size_t capac
     if (p->head_dim != 128)
         snprintf(width, sizeof width, "-D%" PRId32, p->head_dim);
     if (p->ring_len) {
-        const bool fp32 = p->state_dtype == GEN_STATE_FP32, u32 = p->ring_dtype == GEN_STATE_FP32;
         static const char *const dtypes[] = {"fp32", "bf16", "fp16"};
         int used = snprintf(ring, sizeof ring, "-replay-%s", dtypes[p->state_dtype]);
-        if (p->ring_len != 16 || p->ring_size)
+        if (p->ring_len != 8 || p->ring_size)
             used += snprintf(ring + used, sizeof ring - (size_t)used, "-L%" PRId32, p->ring_len);
         if (p->ring_size)
             used += snprintf(ring + used, sizeof ring - (size_t)used, "-R%" PRId32, p->ring_size);
-        if (fp32 != u32)
-            used += snprintf(ring + used, sizeof ring - (size_t)used, u32 ? "-u32" : "-u16");
+        if (p->ring_dtype == GEN_STATE_FP32)
+            used += snprintf(ring + used, sizeof ring - (size_t)used, "-u32");
         if (!p->num_tokens)
             snprintf(ring + used, sizeof ring - (size_t)used, "-fold");
     }

@@ -118,12 +118,12 @@ struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t w
     const uint32_t buffer = d * (3 * 2 + gate + records * (2 + gate + u));
     const uint32_t piece = d * d * element / GEN_KDA_DECODE_BULK_PIECES;
     struct gen__kda_decode_bulk x = {.active = warps};
-    while (x.active > GEN_KDA_DECODE_BULK_LEAST &&
-           x.active * buffer + GEN_KDA_DECODE_BULK_PLACES_BYTES > room)
-        x.active--;
+    while (x.active > GEN_KDA_DECODE_BULK_GROUP &&
+           x.active * buffer + GEN_KDA_DECODE_BULK_LEAST > room)
+        x.active -= GEN_KDA_DECODE_BULK_GROUP;
     x.buffers = 2 * x.active;
     if (x.buffers > GEN_KDA_DECODE_BULK_BUFFERS ||
-        x.buffers * buffer + GEN_KDA_DECODE_BULK_PLACES_BYTES > room)
+        x.buffers * buffer + GEN_KDA_DECODE_BULK_ENOUGH > room)
         x.buffers = x.active;
     x.places = (room - x.buffers * buffer) / piece;
     if (x.places > GEN_KDA_DECODE_BULK_PLACES)
@@ -154,6 +154,8 @@ void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads, const ge
     k->buffers = (int)bulk.buffers;
     k->places = (int)bulk.places;
     k->active = (int)bulk.active;
+    k->ahead = bulk.buffers > 2 * GEN_KDA_DECODE_BULK_GROUP ? 6 : 3;
+    k->pad_of_ring = 0;
 }
 
 uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *a,
