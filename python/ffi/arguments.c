@@ -173,6 +173,7 @@ static const struct {
     {kDLInt, 64, GEN_DTYPE_INT64, "int64"},
     {kDLFloat8_e4m3fn, 8, GEN_DTYPE_E4M3, "float8_e4m3fn"},
     {kDLFloat8_e5m2, 8, GEN_DTYPE_E5M2, "float8_e5m2"},
+    {kDLUInt, 8, 31, "uint8"},
 };
 #define NUM_DTYPES (sizeof dtypes_known / sizeof dtypes_known[0])
 

@@ -23,6 +23,8 @@
 /* Sets of element types, by the bits of enum gen_dtype. */
 #define FFI_16_BITS (1u << GEN_DTYPE_BF16 | 1u << GEN_DTYPE_FP16)
 #define FFI_FP32 (1u << GEN_DTYPE_FP32)
+#define FFI_FP16 (1u << GEN_DTYPE_FP16)
+#define FFI_UINT8 (1u << 31) /* bytes, which no enum gen_dtype is */
 #define FFI_INT32 (1u << GEN_DTYPE_INT32)
 #define FFI_INDEX (1u << GEN_DTYPE_INT32 | 1u << GEN_DTYPE_INT64)
 #define FFI_8_BITS (1u << GEN_DTYPE_E4M3 | 1u << GEN_DTYPE_E5M2)

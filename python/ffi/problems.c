@@ -20,6 +20,7 @@
 #include <attngen/kda_gate.h>
 #include <attngen/kda_gate_bwd.h>
 #include <attngen/kda_prefill.h>
+#include <attngen/kda_ring_advance.h>
 #include <attngen/kda_qk_bwd.h>
 #include <attngen/kda_recompute_wu.h>
 #include <attngen/kda_step.h>
@@ -132,7 +133,17 @@ static const struct family families[] = {
       F(gen_kda_decode_problem, gate_dtype),
       F(gen_kda_decode_problem, beta_dtype),
       {"layout", offsetof(gen_kda_decode_problem, state_layout), 0},
-      INDEX(gen_kda_decode_problem)}},
+      INDEX(gen_kda_decode_problem),
+      F(gen_kda_decode_problem, state_dtype),
+      F(gen_kda_decode_problem, ring_len),
+      F(gen_kda_decode_problem, ring_size),
+      F(gen_kda_decode_problem, ring_dtype),
+      F(gen_kda_decode_problem, pool)}},
+    {"kda_ring_advance",
+     GEN_KDA_RING_ADVANCE,
+     sizeof(gen_kda_ring_advance_problem),
+     {F(gen_kda_ring_advance_problem, batch), F(gen_kda_ring_advance_problem, num_tokens),
+      F(gen_kda_ring_advance_problem, ring_len), F(gen_kda_ring_advance_problem, ring_size)}},
     {"kda_prefill",
      GEN_KDA_PREFILL,
      sizeof(gen_kda_prefill_problem),
@@ -154,7 +165,9 @@ static const struct family families[] = {
       F(gen_gdn_decode_problem, gate_dtype),
       F(gen_gdn_decode_problem, beta_dtype),
       {"layout", offsetof(gen_gdn_decode_problem, state_layout), 0},
-      INDEX(gen_gdn_decode_problem)}},
+      INDEX(gen_gdn_decode_problem),
+      F(gen_gdn_decode_problem, state_dtype),
+      F(gen_gdn_decode_problem, pool)}},
     {"gdn_prefill",
      GEN_GDN_PREFILL,
      sizeof(gen_gdn_prefill_problem),

@@ -6,6 +6,7 @@
 #include <attngen/gdn_prefill.h>
 #include <attngen/kda_decode.h>
 #include <attngen/kda_prefill.h>
+#include <attngen/kda_ring_advance.h>
 #include <attngen/la_decode.h>
 #include <inttypes.h>
 
@@ -13,6 +14,8 @@ int FFI_EXPORT __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t 
                                    TVMFFIAny *result);
 int FFI_EXPORT __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args,
                                     TVMFFIAny *result);
+int FFI_EXPORT __tvm_ffi_kda_ring_advance(void *handle, const TVMFFIAny *args, int32_t num_args,
+                                          TVMFFIAny *result);
 int FFI_EXPORT __tvm_ffi_kda_prefill(void *handle, const TVMFFIAny *args, int32_t num_args,
                                      TVMFFIAny *result);
 int FFI_EXPORT __tvm_ffi_gdn_decode(void *handle, const TVMFFIAny *args, int32_t num_args,
@@ -122,9 +125,10 @@ static int32_t slots_stride(struct ffi_call *call, const DLTensor *slots)
 
 struct decode {
     struct kda_inputs kda;
-    const DLTensor *state, *slots, *accepted, *cu_seqlens;
+    const DLTensor *state, *slots, *accepted, *cu_seqlens, *slots_out;
+    const DLTensor *ring_k, *ring_g, *ring_u, *ring_fill, *ring_base, *flush; /* or NULL */
     float scale, lower_bound;
-    int32_t gate_form, beta_form, write;
+    int32_t gate_form, beta_form, write, null_slot, ring_len;
     bool qk_l2norm, v_first, zero;
 };
 
@@ -146,18 +150,32 @@ static void count_rows(struct ffi_call *call, const struct decode *in, int64_t m
         ffi_set_dim(call, 'm', rows ? ffi_dim(call, 't') : 1, "q");
     }
     const int64_t rows = ffi_dim(call, 'r');
-    if (rows < 0 || ((in->slots || in->accepted) && ffi_dim(call, 'n') != rows))
+    if (rows < 0 || ((in->slots || in->accepted || in->slots_out) && ffi_dim(call, 'n') != rows))
         ffi_fail(call, "ValueError", "%s has %" PRId64 " rows; %" PRId64 " are wanted",
-                 in->slots      ? "slots"
-                 : in->accepted ? "accepted"
-                                : "cu_seqlens",
+                 in->slots       ? "slots"
+                 : in->accepted  ? "accepted"
+                 : in->slots_out ? "slots_out"
+                                 : "cu_seqlens",
                  ffi_dim(call, 'n'), rows);
+}
+
+/* [slots, heads, records, K]; the records' tensors are all there or none is. */
+static void read_ring(struct ffi_call *call, struct decode *in)
+{
+    in->ring_k = ffi_optional(call, "ring_k", "shid", ffi_dtype_bit(in->kda.q));
+    in->ring_g = ffi_optional(call, "ring_g", "svid", ffi_dtype_bit(in->kda.g));
+    in->ring_u = ffi_optional(call, "ring_u", "svid", FFI_FP32 | FFI_FP16);
+    in->ring_fill = ffi_optional(call, "ring_fill", "=s", FFI_INT32);
+    in->ring_base = ffi_optional(call, "ring_base", "=s", FFI_INT32);
+    in->flush = ffi_optional(call, "flush", "=n", FFI_UINT8);
+    in->ring_len = ffi_int32(call, "ring_len", 0, 32, 0);
 }
 
 static void read_decode(struct ffi_call *call, bool scalar, struct decode *in)
 {
+    *in = (struct decode){0};
     in->kda = kda_inputs(call, scalar);
-    in->state = ffi_tensor(call, "state", "=svde", FFI_FP32);
+    in->state = ffi_tensor(call, "state", "svde", FFI_FP32 | FFI_16_BITS);
     in->slots = ffi_optional(call, "slots", ffi_next_rank(call) == 1 ? "=n" : "nc", FFI_INT32);
     in->accepted = ffi_optional(call, "accepted", "=n", FFI_INT32);
     in->cu_seqlens = ffi_index(call, "cu_seqlens", "=u");
@@ -170,8 +188,37 @@ static void read_decode(struct ffi_call *call, bool scalar, struct decode *in)
     in->v_first = ffi_bool(call, "state_v_first");
     in->write = ffi_int32(call, "write", 0, 2, 0);
     in->zero = ffi_bool(call, "zero_padding");
+    in->slots_out =
+        ffi_optional(call, "slots_out", ffi_next_rank(call) == 1 ? "=n" : "nw", FFI_INT32);
+    /* The slot's number; the library wants one more, and 0 for none. */
+    in->null_slot = ffi_int32(call, "null_slot", -1, INT32_MAX - 1, -1) + 1;
+    if (!scalar)
+        read_ring(call, in);
     check_square(call, "state");
     count_rows(call, in, most);
+}
+
+/* From slot to slot of a pool [slots, heads, ., .], whose slots may be apart; 0: packed, or none. */
+static int64_t pool_stride(struct ffi_call *call, const DLTensor *pool, const char *name)
+{
+    if (call->failed || !pool)
+        return 0;
+    const int64_t head = pool->shape[2] * pool->shape[3], slot = pool->shape[1] * head;
+    if ((pool->shape[2] > 1 && ffi_stride(pool, 2) != pool->shape[3]) ||
+        (pool->shape[1] > 1 && ffi_stride(pool, 1) != head)) {
+        ffi_fail(call, "ValueError", "%s's heads are not contiguous within a slot", name);
+        return 0;
+    }
+    const int64_t stride = pool->shape[0] > 1 ? ffi_stride(pool, 0) : slot;
+    return stride == slot ? 0 : stride;
+}
+
+static int32_t state_dtype(const DLTensor *state)
+{
+    const int32_t dtype = ffi_dtype(state);
+    return dtype == GEN_DTYPE_FP32   ? GEN_STATE_FP32
+           : dtype == GEN_DTYPE_FP16 ? GEN_STATE_FP16
+                                     : GEN_STATE_BF16;
 }
 
 static gen_kda_decode_args decode_args(struct ffi_call *call, uint32_t tag, const struct decode *in)
@@ -201,6 +248,10 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, uint32_t tag, cons
         .total_tokens = in->cu_seqlens ? ffi_size(call, 'a') : 0,
         .num_slots = ffi_size(call, 's'),
         .slots_stride = slots_stride(call, in->slots),
+        .slots_out = ffi_data(in->slots_out),
+        .slots_out_stride = slots_stride(call, in->slots_out),
+        .null_slot = in->null_slot,
+        .state_stride = pool_stride(call, in->state, "state"),
         .write = in->write,
         .gate_form = in->gate_form,
         .beta_form = in->beta_form,
@@ -208,12 +259,22 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, uint32_t tag, cons
         .zero_padding = in->zero,
         .scale = in->scale,
         .lower_bound = in->lower_bound,
+        .ring_k = ffi_data(in->ring_k),
+        .ring_g = ffi_data(in->ring_g),
+        .ring_u = ffi_data(in->ring_u),
+        .ring_fill = ffi_data(in->ring_fill),
+        .ring_base = ffi_data(in->ring_base),
+        .flush = ffi_data(in->flush),
+        .ring_k_stride = pool_stride(call, in->ring_k, "ring_k"),
+        .ring_g_stride = pool_stride(call, in->ring_g, "ring_g"),
+        .ring_u_stride = pool_stride(call, in->ring_u, "ring_u"),
     };
 }
 
 /* kda_decode(library, flags, workspace, q, k, v, g, beta, o, A_log, dt_bias, state, slots,
  *            accepted, cu_seqlens, num_tokens, scale, lower_bound, gate_form, beta_form, qk_l2norm,
- *            state_v_first, write, zero_padding)
+ *            state_v_first, write, zero_padding, slots_out, null_slot; kda_decode alone: ring_k,
+ *            ring_g, ring_u, ring_fill, ring_base, flush, ring_len)
  * q is of [rows, tokens of each, ...], or with cu_seqlens of [tokens, ...], of which a row has
  * num_tokens at most. */
 static int run_decode(const char *name, uint32_t tag, const TVMFFIAny *args, int32_t num_args,
@@ -221,7 +282,7 @@ static int run_decode(const char *name, uint32_t tag, const TVMFFIAny *args, int
 {
     struct ffi_call call;
     struct decode in;
-    if (!ffi_begin(&call, name, args, num_args, 21, result))
+    if (!ffi_begin(&call, name, args, num_args, tag == GEN_GDN_DECODE ? 23 : 30, result))
         return -1;
     read_decode(&call, tag == GEN_GDN_DECODE, &in);
     if (call.failed)
@@ -238,8 +299,15 @@ static int run_decode(const char *name, uint32_t tag, const TVMFFIAny *args, int
         .beta_dtype = ffi_dtype(in.kda.beta),
         .state_layout = in.v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
         .index_dtype = call.index_dtype,
+        .state_dtype = state_dtype(in.state),
+        .ring_len = in.ring_len,
+        .ring_size = in.ring_k ? ffi_size(&call, 'i') : 0,
+        .ring_dtype = in.ring_u ? state_dtype(in.ring_u) : GEN_STATE_FP32,
+        .pool = in.slots_out || in.null_slot || pool_stride(&call, in.state, "state") != 0,
     };
     const gen_kda_decode_args a = decode_args(&call, tag, &in);
+    if (call.failed)
+        return -1;
     return ffi_run(&call, &problem.base, &a.base);
 }
 
@@ -249,7 +317,45 @@ int __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t num_args, 
     return run_decode("kda_decode", GEN_KDA_DECODE, args, num_args, result);
 }
 
-/* The same, g of [rows, tokens of each, heads], dt_bias of [heads]. */
+/* kda_ring_advance(library, flags, workspace, ring_fill, ring_base, slots, flush, null_slot,
+ *                  num_tokens, ring_len, ring_size) */
+int __tvm_ffi_kda_ring_advance(void *handle, const TVMFFIAny *args, int32_t num_args,
+                               TVMFFIAny *result)
+{
+    struct ffi_call call;
+    (void)handle;
+    if (!ffi_begin(&call, "kda_ring_advance", args, num_args, 8, result))
+        return -1;
+    const DLTensor *fill = ffi_tensor(&call, "ring_fill", "=s", FFI_INT32);
+    const DLTensor *base = ffi_tensor(&call, "ring_base", "=s", FFI_INT32);
+    const DLTensor *slots = ffi_optional(&call, "slots", "=n", FFI_INT32);
+    const DLTensor *flush = ffi_optional(&call, "flush", "=n", FFI_UINT8);
+    const int32_t null_slot = ffi_int32(&call, "null_slot", -1, INT32_MAX - 1, -1) + 1;
+    const int32_t num_tokens = ffi_int32(&call, "num_tokens", 0, 1, 1);
+    const int32_t ring_len = ffi_int32(&call, "ring_len", 2, 32, 2);
+    const int32_t ring_size = ffi_int32(&call, "ring_size", 0, 32, 0);
+    if (call.failed)
+        return -1;
+    const gen_kda_ring_advance_problem problem = {
+        .base = {sizeof problem, GEN_KDA_RING_ADVANCE, call.flags, 0},
+        .batch = ffi_size(&call, slots || flush ? 'n' : 's'),
+        .num_tokens = num_tokens,
+        .ring_len = ring_len,
+        .ring_size = ring_size,
+    };
+    const gen_kda_ring_advance_args a = {
+        .base = {sizeof a, GEN_KDA_RING_ADVANCE},
+        .slots = ffi_data(slots),
+        .flush = ffi_data(flush),
+        .ring_base = ffi_data(base),
+        .ring_fill = ffi_data(fill),
+        .num_slots = ffi_size(&call, 's'),
+        .null_slot = null_slot,
+    };
+    return call.failed ? -1 : ffi_run(&call, &problem.base, &a.base);
+}
+
+/* The same as kda_decode, g of [rows, tokens of each, heads], dt_bias of [heads]. */
 int __tvm_ffi_gdn_decode(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
 {
     (void)handle;

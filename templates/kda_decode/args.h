@@ -5,16 +5,31 @@
 
 #include "kda/public.h" /* forms of the gate and of beta, which states are written */
 
-#define GEN_KDA_DECODE_MAX_TOKENS 8
+/* Of a row, and of one with fp32 states in a packed pool. */
+#define GEN_KDA_DECODE_MAX_TOKENS 16
+#define GEN_KDA_DECODE_PLAIN_TOKENS 8
 
-/* What the kernels take. Quotients are by multiplication: x / d is
+/* Of cache = bulk, shared memory (bulk.cuh): a fixed part, what each warp has, buffers of records, places for pieces of
+ * states. A buffer is one warp's: two each where that leaves BULK_ENOUGH to places, else one, and all groups but one do
+ * without where that leaves less than BULK_LEAST. */
+#define GEN_KDA_DECODE_BULK_SHARED (227 * 1024)
+#define GEN_KDA_DECODE_BULK_FIXED 1664
+#define GEN_KDA_DECODE_BULK_WARP 2304
+#define GEN_KDA_DECODE_BULK_BUFFERS 16
+#define GEN_KDA_DECODE_BULK_GROUP 4 /* warps */
+#define GEN_KDA_DECODE_BULK_PLACES 32
+#define GEN_KDA_DECODE_BULK_LEAST (64 * 1024)
+#define GEN_KDA_DECODE_BULK_ENOUGH (104 * 1024)
+#define GEN_KDA_DECODE_BULK_PIECES 4 /* of a state */
+
+/* What the kernels take whose states are fp32 in a packed pool. Quotients are by multiplication: x / d is
  * umulhi(x, mul) >> shift for every x below 2^31, and mul = 0 means d = 1.
  * Types are enum gen_dtype, forms the enums above. */
 struct gen_kda_decode_params {
     const void *q, *k, *v, *gate, *beta;
     void *o;
     const float *a_log, *dt_bias;
-    float *state;
+    void *state;
     const int *slots, *accepted, *cu_seqlens;
     long long q_stride, k_stride, v_stride, gate_stride, beta_stride, o_stride; /* elements */
     unsigned num_v_heads;
@@ -28,10 +43,49 @@ struct gen_kda_decode_params {
     float pad;
 };
 
+/* What the others take: the same, and where and how states are kept. */
+#ifdef __cplusplus
+struct gen_kda_decode_pool_params : gen_kda_decode_params {
+#else
+struct gen_kda_decode_pool_params {
+    struct gen_kda_decode_params decode;
+#endif
+    const int *slots_out;   /* NULL: the slot that was read */
+    long long state_stride; /* elements, slot to slot */
+    unsigned slots_out_stride;
+    int null_slot;  /* < 0: none beside those that the pool does not have */
+    int state_fp16; /* states of 16 bits are fp16, not bf16 */
+    int num_states; /* rows * value heads */
+};
+
+/* What the kernels of tokens = replay take: the same, and the ring of records. */
+#ifdef __cplusplus
+struct gen_kda_decode_replay_params : gen_kda_decode_pool_params {
+#else
+struct gen_kda_decode_replay_params {
+    struct gen_kda_decode_pool_params pool;
+#endif
+    void *ring_k, *ring_g, *ring_u;
+    const int *ring_fill, *ring_base;                      /* [num_slots] */
+    const unsigned char *flush;                            /* [rows], or NULL */
+    long long ring_k_stride, ring_g_stride, ring_u_stride; /* elements, slot to slot */
+    int ring_size, ring_len;
+    int ring_fp16; /* u is fp16, not fp32 */
+    /* Of cache = bulk, in shared memory: for records, and for pieces of states. */
+    int buffers, places;
+    int active; /* warps that compute; `buffers` is a multiple of it */
+    int ahead;  /* states that copies of records are ahead of those of pieces */
+    int pad_of_ring;
+};
+
 #ifdef __cplusplus
 static_assert(sizeof(struct gen_kda_decode_params) == 224, "same on both sides");
+static_assert(sizeof(struct gen_kda_decode_pool_params) == 256, "same on both sides");
+static_assert(sizeof(struct gen_kda_decode_replay_params) == 360, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
 _Static_assert(sizeof(struct gen_kda_decode_params) == 224, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_decode_pool_params) == 256, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_decode_replay_params) == 360, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_DECODE_ARGS_H */

@@ -62,6 +62,49 @@ template <class Params> __device__ __forceinline__ float beta_of(const Params &p
     return (p.beta_form == GEN_KDA_BETA_TWO_SIGMOID ? 2.f : 1.f) * sigmoid(x);
 }
 
+// ---- pools: of fp32 states, packed, or as the parameters say (args.h) ----
+
+__device__ __forceinline__ bool in_pool(const gen_kda_decode_params &p, int slot)
+{
+    return static_cast<unsigned>(slot) < p.num_slots;
+}
+__device__ __forceinline__ bool in_pool(const gen_kda_decode_pool_params &p, int slot)
+{
+    return static_cast<unsigned>(slot) < p.num_slots && slot != p.null_slot;
+}
+
+// The first element of a head's state in a slot; head_dim x head_dim of them are contiguous.
+template <int head_dim, class element>
+__device__ __forceinline__ element *state_of(const gen_kda_decode_params &p, int slot, unsigned v_head)
+{
+    return static_cast<element *>(p.state) +
+           (static_cast<long long>(slot) * p.num_v_heads + v_head) * (head_dim * head_dim);
+}
+template <int head_dim, class element>
+__device__ __forceinline__ element *state_of(const gen_kda_decode_pool_params &p, int slot, unsigned v_head)
+{
+    return static_cast<element *>(p.state) + slot * p.state_stride + v_head * (head_dim * head_dim);
+}
+
+// Do states go to other slots than the one that the row is read from? And to which one behind a token.
+__device__ __forceinline__ bool other_slots(const gen_kda_decode_params &p)
+{
+    return p.write == GEN_KDA_DECODE_WRITE_EACH && p.slots;
+}
+__device__ __forceinline__ bool other_slots(const gen_kda_decode_pool_params &p)
+{
+    return p.slots_out;
+}
+__device__ __forceinline__ int other_slot(const gen_kda_decode_params &p, unsigned row, unsigned token)
+{
+    return ld_global(p.slots + static_cast<long long>(row) * p.slots_stride + token);
+}
+__device__ __forceinline__ int other_slot(const gen_kda_decode_pool_params &p, unsigned row, unsigned token)
+{
+    return ld_global(p.slots_out + static_cast<long long>(row) * p.slots_out_stride +
+                     (p.write == GEN_KDA_DECODE_WRITE_EACH ? token : 0));
+}
+
 // ---- places ----
 
 struct kda_place {
@@ -92,17 +135,6 @@ struct kda_place {
             const bool legal = first >= 0 && first <= end && end <= p.total_tokens && end - first <= p.num_tokens;
             count = legal ? end - first : 0;
         }
-    }
-
-    __device__ __forceinline__ static bool in_pool(const gen_kda_decode_params &p, int slot)
-    {
-        return static_cast<unsigned>(slot) < p.num_slots;
-    }
-
-    // The first element of this head's state in a slot; head_dim x head_dim floats are contiguous.
-    template <int head_dim> __device__ __forceinline__ float *state(const gen_kda_decode_params &p, int of_slot) const
-    {
-        return p.state + (static_cast<long long>(of_slot) * p.num_v_heads + v_head) * (head_dim * head_dim);
     }
 
     template <int head_dim>
@@ -157,8 +189,9 @@ template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shar
 
 // A block loads all inputs of its tokens at once and makes of them what kda_shared holds later, so that the state is
 // loaded meanwhile. Threads partition the channels, warps the tokens. SCALAR_GATE: a head has one gate for all channels, which each
-// thread reads and activates by itself.
-template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GATE> struct kda_inputs {
+// thread reads and activates by itself. With ROUND_K keys are rounded to the type of q and k once they are normalised.
+template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GATE, bool ROUND_K = false>
+struct kda_inputs {
     static constexpr int WARPS = THREADS / 32;
     static constexpr int GATES = (MAX_TOKENS * HEAD_DIM + THREADS - 1) / THREADS; // a thread
     static constexpr int VS = (MAX_TOKENS * EXTENT + THREADS - 1) / THREADS;      // a thread
@@ -181,18 +214,16 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GAT
     }
     static __device__ __forceinline__ int v_token(int n) { return n * (THREADS / EXTENT) + threadIdx.x / EXTENT; }
     static __device__ __forceinline__ int qk_token(int n) { return n * WARPS + warp(); }
-    // Does each token's state go to a slot of its own?
-    static __device__ __forceinline__ bool own_slots(const gen_kda_decode_params &p)
-    {
-        return p.write == GEN_KDA_DECODE_WRITE_EACH && p.slots;
-    }
     // One lane a token, of the warp that has fewest of q and k.
     static __device__ __forceinline__ bool is_scalar(int count)
     {
         return warp() == WARPS - 1 && static_cast<int>(lane()) < count;
     }
 
-    __device__ __forceinline__ void issue(const gen_kda_decode_params &p, const kda_place &place, unsigned first_column)
+    // `before`: tokens of the row in front of the place's first.
+    template <class Params>
+    __device__ __forceinline__ void issue(const Params &p, const kda_place &place, unsigned first_column,
+                                          unsigned before = 0)
     {
         const int first = place.first, count = place.count;
         const unsigned v_start = place.v_head * HEAD_DIM, qk_start = place.qk_head * HEAD_DIM;
@@ -230,14 +261,13 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GAT
                                  v_start + first_column + threadIdx.x % EXTENT);
         if (is_scalar(count)) {
             beta = load_bits(p.beta, (first + static_cast<int>(lane())) * p.beta_stride + place.v_head, p.beta_dtype);
-            if (own_slots(p))
-                slot = ld_global(p.slots + static_cast<long long>(place.row) * p.slots_stride + lane());
+            if (other_slots(p))
+                slot = other_slot(p, place.row, lane() + before);
         }
     }
 
-    template <class Shared>
-    __device__ __forceinline__ void settle(const gen_kda_decode_params &p, const kda_place &place,
-                                           const Shared &shared) const
+    template <class Params, class Shared>
+    __device__ __forceinline__ void settle(const Params &p, const kda_place &place, const Shared &shared) const
     {
         const int count = place.count;
 #pragma unroll
@@ -254,7 +284,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GAT
                 shared.v(v_token(n))[threadIdx.x % EXTENT] = number(v[n], p.dtype);
         if (is_scalar(count)) {
             shared.beta[lane()] = beta_of(p, number(beta, p.beta_dtype));
-            shared.slots[lane()] = own_slots(p) ? slot : place.slot;
+            shared.slots[lane()] = other_slots(p) ? slot : place.slot;
         }
     }
 
@@ -287,10 +317,22 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GAT
             qk += qs[j].x * ks[j].x + qs[j].y * ks[j].y;
         }
         float q_factor = p.scale, k_factor = 1.f;
-        qk = warp_sum(qk);
+        if constexpr (!ROUND_K)
+            qk = warp_sum(qk);
         if (p.qk_l2norm) {
             q_factor *= rsqrtf(warp_sum(qq) + 1e-6f);
             k_factor = rsqrtf(warp_sum(kk) + 1e-6f);
+        }
+        if constexpr (ROUND_K) {
+            qk = 0.f;
+#pragma unroll
+            for (int j = 0; j < WORDS; j++) {
+                ks[j].x = number(rounded(k_factor * ks[j].x, p.dtype), p.dtype);
+                ks[j].y = number(rounded(k_factor * ks[j].y, p.dtype), p.dtype);
+                qk += qs[j].x * ks[j].x + qs[j].y * ks[j].y;
+            }
+            k_factor = 1.f;
+            qk = warp_sum(qk);
         }
 #pragma unroll
         for (int j = 0; j < WORDS; j++) {
@@ -324,6 +366,24 @@ __device__ __forceinline__ void store_outputs(const gen_kda_decode_params &p, co
 #pragma unroll 1
     for (int token = threadIdx.x / EXTENT; token < place.count; token += THREADS / EXTENT)
         place.o<HEAD_DIM>(p, token)[first_column + i] = rounded(shared.o(token)[i], p.dtype);
+}
+
+// The tokens behind the first `at_once`, for which a thread has no registers.
+template <int at_once, class Inputs, class Params, class Shared>
+__device__ __forceinline__ void settle_later(Inputs &inputs, const Params &p, const kda_place &place, Shared shared,
+                                             unsigned first_column)
+{
+    kda_place later = place;
+    later.first += at_once;
+    later.count -= at_once;
+    if (later.count <= 0)
+        return;
+    shared.base += at_once * Shared::TOKEN_FLOATS;
+    shared.beta += at_once;
+    shared.qk += at_once;
+    shared.slots += at_once;
+    inputs.issue(p, later, first_column, at_once);
+    inputs.settle(p, later, shared);
 }
 
 template <int HEAD_DIM, int EXTENT, int THREADS>

@@ -28,11 +28,12 @@ template <class T> __device__ __forceinline__ void widen_vector(float4 &low, flo
 
 template <class T> __device__ __forceinline__ float pack_state(float low, float high)
 {
-    if constexpr (!T::is_bf16) {
-        low = within_fp16(low);
-        high = within_fp16(high);
-    }
-    return __uint_as_float(pack2<T>(low, high));
+    unsigned pair;
+    if constexpr (T::is_bf16)
+        pair = pack2<T>(low, high);
+    else
+        asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return __uint_as_float(pair);
 }
 
 template <class T> __device__ __forceinline__ float4 narrow_vector(float4 low, float4 high)

@@ -294,13 +294,15 @@ static void run_from_half(struct ptx_frame *f, const struct ptx_instruction *i)
             as_bits(emul__element((unsigned short)ptx_get(f, &i->arg[1], 0), i->flags)));
 }
 
-/* The first source stands in the upper half. */
+/* The first source stands in the upper half. flags: 1 bf16, 2 fp16 that stays finite. */
 static void run_to_half(struct ptx_frame *f, const struct ptx_instruction *i)
 {
     uint64_t result = 0;
     for (unsigned n = 1; n < i->num_args; n++) {
-        const float x = as_float(ptx_get(f, &i->arg[n], 0));
-        result = result << 16 | (i->flags ? emul_to_bf16(x) : emul_to_fp16(x));
+        float x = as_float(ptx_get(f, &i->arg[n], 0));
+        if (i->flags == 2 && (x > 65504.0f || x < -65504.0f))
+            x = x < 0 ? -65504.0f : 65504.0f;
+        result = result << 16 | (i->flags == 1 ? emul_to_bf16(x) : emul_to_fp16(x));
     }
     ptx_set(f, &i->arg[0], 0, result);
 }
@@ -349,6 +351,7 @@ static bool prepare_cvt(struct ptx_instruction *i)
                  {"cvt.rn.bf16.f32", 2, run_to_half, 1},
                  {"cvt.rn.f16x2.f32", 3, run_to_half, 0},
                  {"cvt.rn.bf16x2.f32", 3, run_to_half, 1},
+                 {"cvt.rn.satfinite.f16x2.f32", 3, run_to_half, 2},
                  {"cvt.rn.f16x2.e4m3x2", 2, run_from_e4m3, 0},
                  {"cvt.rn.f16x2.e5m2x2", 2, run_from_e5m2, 0},
                  {"cvt.rn.satfinite.e4m3x2.f32", 3, run_to_8_bits, 0},

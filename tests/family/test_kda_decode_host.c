@@ -60,9 +60,9 @@ static void check_errors(void **state)
     } cases[] = {
 #define AT(field) offsetof(gen_kda_decode_problem, field)
         {AT(batch), -1, "kda_decode: batch = -1; allowed: >= 0", ""},
-        {AT(num_tokens), 0, "kda_decode: num_tokens = 0; allowed: 1 to 8", ""},
-        {AT(num_tokens), 9, "kda_decode: num_tokens = 9; allowed: 1 to 8", ""},
-        {AT(num_tokens), -2147483647, "kda_decode: num_tokens = -2147483647; allowed: 1 to 8", ""},
+        {AT(num_tokens), 0, "kda_decode: num_tokens = 0; allowed: 1 to 16", ""},
+        {AT(num_tokens), 17, "kda_decode: num_tokens = 17; allowed: 1 to 16", ""},
+        {AT(num_tokens), -2147483647, "kda_decode: num_tokens = -2147483647; allowed: 1 to 16", ""},
         {AT(num_qk_heads), 0, "kda_decode: head count num_qk_heads = 0; allowed: 1 to 65536", ""},
         {AT(num_qk_heads), 65537,
          "kda_decode: head count num_qk_heads = 65537; allowed: 1 to 65536", ""},
@@ -80,6 +80,7 @@ static void check_errors(void **state)
         {AT(gate_dtype), 1, "kda_decode: gate_dtype = 1", side},
         {AT(gate_dtype), -1, "kda_decode: gate_dtype = -1", side},
         {AT(beta_dtype), 3, "kda_decode: beta_dtype = 3", side},
+        {AT(pool), 2, "kda_decode: pool = 2; allowed: 0, 1", ""},
         {AT(state_layout), 2,
          "kda_decode: state_layout = 2; allowed: GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)", ""},
         {AT(state_layout), -1,

@@ -134,6 +134,15 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
     } else if (has(family, "num_tokens")) {
         *at(family, p, "num_tokens") = (int32_t)(1 + draw(8));
     }
+    if (has(family,
+            "ring_dtype")) { /* rings have a type, tokens one or more; gdn_decode has none */
+        const bool ring = family->required[2].num_values > 6 && !draw(3);
+        *at(family, p, "pool") = (int32_t)draw(2);
+        *at(family, p, "num_tokens") = draw(2) ? 1 : 2 + (int32_t)draw(7);
+        *at(family, p, "ring_len") = ring ? 2 + (int32_t)draw(31) : 0;
+        if (!ring)
+            *at(family, p, "ring_dtype") = 0;
+    }
     if (has(family, "segment_chunks")) /* kda_scan wants to be told */
         *at(family, p, "segment_chunks") =
             family->tag == GEN_KDA_SCAN || !draw(3) ? draw_size(16, 4000) : -(int32_t)draw(2);
@@ -178,6 +187,7 @@ static int32_t draw_fact(const char *name, size_t length, bool plain)
         {"token_bytes", {0, 512, 0, 1024}},
         {"thread_bytes", {64, 128, 256, 32}},
         {"streaming", {0, 1, 0, 1}},
+        {"per_sm", {0, 0, 1, 1}},
         {"inflight_bytes", {1024, 2048, 512}},
         {"warp_bytes", {4096, 1024, 8192, 2048}},
         {"groups", {1, 2, 1, 2}},
