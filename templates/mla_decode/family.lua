@@ -71,6 +71,7 @@ end
 
 local function mma_legal(v, arch)
   if v.ahead > 0 then return "prefetches to L2 are issued by TMA loads alone" end
+  if v.stages > 3 then return "more than three tiles were never faster with mma.sync" end
   if v.load ~= "cpasync" then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
   if v.slab > v.q then return "a slab is rows of the tile" end
   if v.qk == "dup" and v.slab > 16 then return "a warp that computes all scores of its slab has registers for 16 rows of them" end
@@ -98,6 +99,25 @@ local function wgmma_shared(v)
   return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL
 end
 
+-- Queries and probabilities of two or four tiles in fp16, stages of raw bytes, rows' numbers.
+local function rgmma_shared(v)
+  return v.q * (LATENT + v.rope + (v.q == 64 and 2 or 4) * 64) * 2 + v.stages * 64 * (LATENT + v.rope) + 2048 + v.q * 96
+end
+
+-- Tiles that fit beside the queries.
+local rgmma_stages = { [16] = 5, [32] = 4, [64] = 3 }
+
+local function rgmma_legal(v, arch)
+  if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
+  if v.cache ~= "e4m3" then return "a cache of 16 bits needs no conversion" end
+  if v.slab ~= 16 or v.kv ~= 64 then return "a warp group's instruction is 64 keys, 16 a warp" end
+  if v.stages ~= rgmma_stages[v.q] then return "tiles fill what queries leave of shared memory" end
+  if v.qk ~= "shard" then return "a tile's scores are computed once" end
+  if v.load == "cpasync" then return "a producer group loads: tma or gather" end
+  if v.ahead > 0 then return "three tiles and more are on their way already" end
+  return true
+end
+
 -- Blocks of a cluster.
 local teams = { wgmma = 1, wgmma2 = 2, wgmma3 = 3, wgmma6 = 6 }
 
@@ -121,16 +141,17 @@ return family {
     { name = "rope", values = { 64, 0 }, tag = "r" },
   },
   free = {
-    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6" } },
+    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6", "rgmma" } },
     { name = "q", values = { 16, 32, 64 }, tag = "q" },
     { name = "kv", values = { 16, 32, 64 }, tag = "kv" },
-    { name = "stages", values = { 1, 2, 3 }, tag = "st" },
+    { name = "stages", values = { 1, 2, 3, 4, 5 }, tag = "st" },
     { name = "qk", values = { "shard", "dup" } },
     { name = "slab", values = { 16, 32, 64 }, tag = "m" },
     { name = "load", values = { "cpasync", "tma", "gather" } },
     { name = "ahead", values = { 0, 2 }, tag = "a" },
   },
   legal = function(v, arch)
+    if v.kernel == "rgmma" then return rgmma_legal(v, arch) end
     if teams[v.kernel] then return wgmma_legal(v, arch) end
     return mma_legal(v, arch)
   end,
@@ -142,10 +163,11 @@ return family {
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
   coords = { "cache_rows", "requests", "rows", "page" },
   plan = function(v, arch)
-    local wgmma = teams[v.kernel] ~= nil
+    local bytes = v.kernel == "rgmma"
+    local wgmma = bytes or teams[v.kernel] ~= nil
     return {
       threads = (wgmma or mma_roles(v, arch)) and 384 or 32 * BLOCK_WARPS,
-      shared = wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
+      shared = bytes and rgmma_shared(v) or wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
       cluster = teams[v.kernel] or 1,
       max_registers = (wgmma or mma_roles(v, arch)) and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
       facts = {
@@ -155,12 +177,16 @@ return family {
         shard = v.qk == "shard" and 1 or 0,
         tensor_map = v.load == "tma" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
-        wgmma = wgmma and 1 or 0,
+        wgmma = bytes and 2 or wgmma and 1 or 0,
       },
     }
   end,
   template = function(v, arch) return "mla_decode_" .. (teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
   constants = function(v, arch)
+    if v.kernel == "rgmma" then
+      -- 64,512 registers in all; with 64 packed rows consumers have an output and scores that take 176.
+      return { REGISTERS = v.q == 64 and 240 or 224, PRODUCER_REGISTERS = v.q == 64 and 24 or 56 }
+    end
     if teams[v.kernel] then
       -- 64,512 registers in all: 2 x 128 consumer threads, 128 producer threads.
       return { REGISTERS = 224, PRODUCER_REGISTERS = 56, TEAM = teams[v.kernel] }

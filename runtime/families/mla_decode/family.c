@@ -132,8 +132,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     key->counts[0] = requests * (float)at_least_1(tuned_length(p));
     key->counts[1] = requests;
     key->counts[2] = (float)tiled_rows(p);
-    /* Where pages matter: no variant of 8-bit caches takes boxes. */
-    key->counts[3] = cache == GEN_MLA_CACHE_SAME ? (float)boxed_rows(p->page_size) : 1.0f;
+    key->counts[3] = (float)boxed_rows(p->page_size);
     return GEN_OK;
 }
 

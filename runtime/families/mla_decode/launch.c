@@ -186,26 +186,28 @@ static enum gen_status check_scalars(const int32_t *dims, const gen_mla_decode_a
 
 /* ---- tensor maps of the cache ------------------------------------------ */
 
-/* One tensor: columns of a cell of 64, rows, cells, pages. A box of whole tiles holds up to
- * MLA_MAP_CELLS cells, one behind the other, as the kernel wants them. */
+/* One tensor: columns of a cell, rows, cells, pages. A cell's row has 128 bytes, or as many as
+ * there are. A box of whole tiles holds up to MLA_MAP_CELLS cells, one behind the other, as the
+ * kernel wants them. */
 static enum gen_status encode_map(const struct gen__driver *driver, const char *name,
                                   enum gen_dtype dtype, const void *memory, uint64_t width,
                                   int64_t row_stride, int64_t page_stride, const int32_t *dims,
                                   int64_t num_pages, unsigned long long map[16])
 {
     const uint32_t element = dtype == GEN_DTYPE_E4M3 ? 1 : 2;
-    const uint64_t cells = width / 64;
+    const uint64_t columns = width < 128 / element ? width : 128 / element, cells = width / columns;
     const uint32_t rows = (uint32_t)dims[MLA_DECODE_MAP_ROWS];
     const struct gen__boxed tensor = {
         .memory = memory,
-        .extent = {64, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], cells, (uint64_t)num_pages},
-        .strides = {(uint64_t)row_stride * element, UINT64_C(64) * element,
+        .extent = {columns, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], cells, (uint64_t)num_pages},
+        .strides = {(uint64_t)row_stride * element, columns * element,
                     (uint64_t)page_stride * element},
-        .box = {64, rows, rows == MLA_BLOCK && cells > 1 ? MLA_MAP_CELLS : 1, 1},
+        .box = {(uint32_t)columns, rows, rows == MLA_BLOCK && cells > 1 ? MLA_MAP_CELLS : 1, 1},
         .type = dtype == GEN_DTYPE_E4M3   ? GEN__TENSOR_UINT8
                 : dtype == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16
                                           : GEN__TENSOR_BF16,
-        .swizzle = element == 1 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128,
+        .swizzle =
+            columns * element == 64 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128,
     };
     const int result = gen__tensor_map(driver, &tensor, map);
     if (!result)

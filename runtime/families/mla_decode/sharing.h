@@ -112,7 +112,11 @@ static float larger(float a, float b)
 static float multiply_adds(const gen_mla_decode_problem *p, const struct gen__facts *variant,
                            bool wgmma)
 {
-    const float q_rows = wgmma ? 64.0f : (float)variant->fact[MLA_DECODE_Q_ROWS];
+    /* Transposed products of few columns wait for their left operands: as long as for 32. */
+    const float tile_rows = (float)variant->fact[MLA_DECODE_Q_ROWS];
+    const float q_rows = variant->fact[MLA_DECODE_WGMMA] == 2 ? larger(tile_rows, 32.0f)
+                         : wgmma                              ? 64.0f
+                                                              : tile_rows;
     const float slabs = larger(q_rows / MMA_SLAB, 1.0f);
     const float owners =
         wgmma || variant->fact[MLA_DECODE_SHARD] ? 1.0f : larger(MMA_WARPS / slabs, 1.0f);
