@@ -76,6 +76,7 @@ template <class S> struct control {
     float out_factor[S::q_rows];          // what they are multiplied by
     mla_share share;
     block_piece piece; // that the consumers are at: registers are what there is least of
+    int whole_tiles;   // of it, before the first some of whose keys do not count
 };
 
 // An address is one register and a constant.

@@ -9,18 +9,20 @@
 
 namespace {
 
-// S^T of a tile: keys are rows, packed rows are columns.
+// S^T of a tile: keys are rows, packed rows are columns. The RoPE columns come first, because their sums are in units of
+// another scale.
 template <class S>
 __device__ __forceinline__ void compute_scores(const tile_addresses<S> &at, unsigned stage, unsigned queries,
-                                               float (&s)[S::q_rows / 2])
+                                               float kpe_factor, float (&s)[S::q_rows / 2])
 {
-    constexpr int pairs = S::batch_pairs, batches = S::columns / 32 / pairs;
+    constexpr int pairs = S::batch_pairs, all_pairs = S::columns / 32, batches = all_pairs / pairs;
+    constexpr int rope_pairs = all_pairs - latent / 32;
     const unsigned long long q = wgmma_descriptor(uniform(queries), 0, 1024);
     raw_pair raw[pairs];
     fragment_pair a[S::batches_alive][pairs];
 #pragma unroll
     for (int k = 0; k < pairs; k++)
-        at.load_keys(stage, k, raw[k]);
+        at.load_keys(stage, (k + latent / 32) % all_pairs, raw[k]);
 #pragma unroll
     for (int n = 0; n < batches; n++) {
         fragment_pair(&operands)[pairs] = a[n % S::batches_alive];
@@ -30,11 +32,18 @@ __device__ __forceinline__ void compute_scores(const tile_addresses<S> &at, unsi
 #pragma unroll
         for (int k = 0; k < pairs; k++)
             if (n + 1 < batches)
-                at.load_keys(stage, (n + 1) * pairs + k, raw[k]);
+                at.load_keys(stage, ((n + 1) * pairs + k + latent / 32) % all_pairs, raw[k]);
+        if (rope_pairs > 0 && n * pairs == rope_pairs) {
+            wgmma_wait_group<0>();
+            wgmma_fence_registers(s);
+#pragma unroll
+            for (int i = 0; i < S::q_rows / 2; i++)
+                s[i] *= kpe_factor;
+        }
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < 2 * pairs; step++) {
-            const int column = (n * pairs * 2 + step) * 16;
+            const int column = (n * pairs * 32 + step * 16 + latent) % S::columns;
             wgmma_fp16_narrow(s, operands[step / 2][step % 2],
                               q + ((column / 64 * S::q_cell + column % 64 * 2) >> 4), n + step > 0);
         }

@@ -58,18 +58,14 @@ template <class S> __device__ void produce_boxes(const gen_mla_decode_params &p,
 // Every thread copies 16 bytes of four rows of each cell: rows 16 k + 4 warp + lane / 8, chunk lane % 8 of the cell's row.
 // A row beyond the length, or of a page that does not exist, comes as zeros.
 struct gathered_rows {
-    int page[4], row[4]; // page < 0: no such row
+    int page[4]; // < 0: no such row
 
     __device__ __forceinline__ void find(const gen_mla_decode_params &p, const mla_pages &pages, int first, int kv_len)
     {
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             const int at = first + 16 * k + static_cast<int>(threadIdx.x % 128 / 8);
-            mla_place place = {-1, 0};
-            if (at < kv_len)
-                place = pages.find(p, at);
-            page[k] = place.page;
-            row[k] = place.row;
+            page[k] = at < kv_len ? pages.find(p, at).page : -1;
         }
     }
 };
@@ -93,15 +89,18 @@ template <class S> __device__ void produce_rows(const gen_mla_decode_params &p, 
             for (int k = 0; k < 4; k++) {
                 const bool valid = static_cast<unsigned>(next.page[k]) < static_cast<unsigned>(p.num_pages);
                 const long long page = valid ? next.page[k] : 0;
+                const int at = i * tile_rows + 16 * k + static_cast<int>(line); // its page is not divided for twice: registers
+                const int row =
+                    at - static_cast<int>(quotient_or_shift(at, p.page_mul, p.page_shift)) * p.page_size;
                 const unsigned char *const ckv = static_cast<const unsigned char *>(p.ckv) + page * p.ckv_page_stride +
-                                                 next.row[k] * p.ckv_row_stride + chunk * 16;
+                                                 row * p.ckv_row_stride + chunk * 16;
 #pragma unroll
                 for (int n = 0; n < 4; n++)
                     cp_async_16_or_zero(stage + to + n * S::cell + k * 2048, ckv + n * 128, valid);
                 if (S::rope && chunk < 4)
                     cp_async_16_or_zero(stage + rope_to + k * 1024,
                                         static_cast<const unsigned char *>(p.kpe) + page * p.kpe_page_stride +
-                                            next.row[k] * p.kpe_row_stride + chunk * 16,
+                                            row * p.kpe_row_stride + chunk * 16,
                                         valid);
             }
             cp_async_mbarrier_arrive(b.full(ring.stage));

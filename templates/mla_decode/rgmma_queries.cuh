@@ -48,8 +48,7 @@ template <class S> struct query_row {
         using T = typename S::element;
         const int lane = threadIdx.x % 32;
         const float2 two = to_float2<T>(rope);
-        const float2 turned = make_float2(two.x * p.kpe_factor, two.y * p.kpe_factor);
-        float most = fmaxf(fabsf(turned.x), fabsf(turned.y));
+        float most = fmaxf(fabsf(two.x), fabsf(two.y));
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             const float2 x = to_float2<T>(words[i]);
@@ -71,7 +70,7 @@ template <class S> struct query_row {
         st_shared_v4_u32(swizzled<128>(to, row, lane % 4 * 2 + 1), x[1], x[3], x[5], x[7]);
         if (S::rope)
             st_shared_u32(swizzled<128>(b.base + 8 * S::q_cell, row, lane / 8 * 2 + lane % 2) + lane % 8 / 2 * 4,
-                          pack2<fp16>(turned.x * factor, turned.y * factor));
+                          pack2<fp16>(two.x * factor, two.y * factor));
         if (lane == 0) {
             const float scale = p.scale_log2 * __uint_as_float((254 - exponent) << 23);
             // Not 0, so that times infinity it is no NaN; below 0 it reverses the scores' order.
@@ -87,8 +86,11 @@ __device__ __forceinline__ void prepare_queries(const gen_mla_decode_params &p, 
 {
     constexpr int warps = consumers / 32, at_once = S::q_rows / warps < 4 ? S::q_rows / warps : 4;
     const int warp = uniform(threadIdx.x / 32);
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         b.c->piece = w;
+        // The first packed row sees the fewest keys.
+        b.c->whole_tiles = max(mla_limit(p, w.tokens, w.first_row, w.piece.kv_len), 0) / tile_rows - w.piece.first;
+    }
     if (threadIdx.x < S::q_rows) {
         b.c->of_group[0].neg_max[threadIdx.x] = b.c->of_group[1].neg_max[threadIdx.x] = -minus_infinity();
         b.c->limit[threadIdx.x] = mla_limit(p, w.tokens, w.first_row + threadIdx.x, w.piece.kv_len);
