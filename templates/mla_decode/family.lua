@@ -70,6 +70,7 @@ local function mma_ill_sized(v, arch)
 end
 
 local function mma_legal(v, arch)
+  if v.cache == "e4m3q" then return "queries in e4m3 are multiplied by wgmma alone" end
   if v.ahead > 0 then return "prefetches to L2 are issued by TMA loads alone" end
   if v.stages > 3 then return "more than three tiles were never faster with mma.sync" end
   if v.load ~= "cpasync" then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
@@ -101,7 +102,8 @@ end
 
 -- Queries and probabilities of two or four tiles in fp16, stages of raw bytes, rows' numbers.
 local function rgmma_shared(v)
-  return v.q * (LATENT + v.rope + (v.q == 64 and 2 or 4) * 64) * 2 + v.stages * 64 * (LATENT + v.rope) + 2048 + v.q * 96
+  local q_bytes = v.cache == "e4m3q" and LATENT + (v.rope > 0 and 128 or 0) or (LATENT + v.rope) * 2
+  return v.q * (q_bytes + (v.q == 64 and 2 or 4) * 128) + v.stages * 64 * (LATENT + v.rope) + 2048 + v.q * 96
 end
 
 -- Tiles that fit beside the queries.
@@ -109,9 +111,9 @@ local rgmma_stages = { [16] = 5, [32] = 4, [64] = 3 }
 
 local function rgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-  if v.cache ~= "e4m3" then return "a cache of 16 bits needs no conversion" end
+  if v.cache == "same" then return "a cache of 16 bits needs no conversion" end
   if v.slab ~= 16 or v.kv ~= 64 then return "a warp group's instruction is 64 keys, 16 a warp" end
-  if v.stages ~= rgmma_stages[v.q] then return "tiles fill what queries leave of shared memory" end
+  if v.stages ~= rgmma_stages[v.q] + (v.cache == "e4m3q" and v.q > 16 and 1 or 0) then return "tiles fill what queries leave of shared memory" end
   if v.qk ~= "shard" then return "a tile's scores are computed once" end
   if v.load == "cpasync" then return "a producer group loads: tma or gather" end
   if v.ahead > 0 then return "three tiles and more are on their way already" end
@@ -123,7 +125,7 @@ local teams = { wgmma = 1, wgmma2 = 2, wgmma3 = 3, wgmma6 = 6 }
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-  if v.cache == "e4m3" then return "wgmma takes both operands in the type of the queries from shared memory" end
+  if v.cache ~= "same" then return "wgmma takes both operands in the type of the queries from shared memory" end
   if v.q ~= 64 or v.slab ~= 16 then return "a warp group's instruction is 64 rows, 16 a warp" end
   if v.kv ~= 64 or v.stages ~= 2 then return "beside the queries there is room for two tiles of 64 rows, and less keeps the tensor cores waiting" end
   if v.qk ~= "shard" then return "the groups take tiles in turn and exchange probabilities" end
@@ -137,7 +139,7 @@ return family {
   name = "mla_decode",
   required = {
     { name = "dtype", values = { "bf16", "fp16" } },
-    { name = "cache", values = { "same", "e4m3" } },
+    { name = "cache", values = { "same", "e4m3", "e4m3q" } }, -- e4m3q: queries, too
     { name = "rope", values = { 64, 0 }, tag = "r" },
   },
   free = {
@@ -157,7 +159,8 @@ return family {
   end,
   -- 8-bit caches go with bf16 in every model that has one.
   serves = function(v, arch)
-    if v.cache == "e4m3" and v.dtype == "fp16" then return "an e4m3 cache is offered with queries in bf16" end
+    if v.cache ~= "same" and v.dtype == "fp16" then return "an e4m3 cache is offered with queries in bf16, or outputs" end
+    if v.cache == "e4m3q" and not arch.wgmma then return "queries in e4m3 need wgmma" end
     return true
   end,
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
@@ -198,6 +201,7 @@ return family {
   end,
   -- What fits everywhere: 99 KiB.
   fallback = function(v)
+    if v.cache == "e4m3q" then return v.kernel == "rgmma" and v.q == 64 and v.load == "gather" end
     return v.kernel == "mma" and v.q == 64 and v.kv == 16 and v.stages == 1 and v.qk == "dup" and v.slab == 16
   end,
 }

@@ -15,8 +15,8 @@ constexpr int consumers = 256; // threads: two warpgroups
 constexpr int group_barrier = 1;    // + group
 constexpr int consumer_barrier = 3; // both groups
 
-// What follows from a variant's axes. `A` has them: `element` of queries and outputs, rope, gathers (threads copy the tiles,
-// not TMA), q_rows (packed rows of a block), stages.
+// What follows from a variant's axes. `A` has them: `element` of outputs and, without byte_queries, of queries; rope, gathers
+// (threads copy the tiles, not TMA), q_rows (packed rows of a block), stages.
 template <class A> struct mla_bytes : A {
     static constexpr int columns = latent + (A::rope ? MLA_ROPE : 0);
     // Both groups compute every tile's products, half of the output's columns each. Otherwise each has tiles of its own and
@@ -27,9 +27,9 @@ template <class A> struct mla_bytes : A {
     // Left operands in registers: products of a batch, two for each pair, and batches that are alive.
     static constexpr int batch_pairs = shared_tiles ? 1 : 2, batches_alive = 2;
 
-    // Queries in fp16, cells of 64 columns: rows of 128 bytes.
-    static constexpr int q_cell = A::q_rows * 128;
-    static constexpr int q_bytes = columns / 64 * q_cell;
+    // Queries in fp16 or as they are in e4m3, cells of rows of 128 bytes.
+    static constexpr int q_cell = A::q_rows * 128, q_cell_columns = A::byte_queries ? 128 : 64;
+    static constexpr int q_bytes = (columns + q_cell_columns - 1) / q_cell_columns * q_cell;
     // Probabilities of a tile: packed rows of 64 keys. Groups with tiles of their own have two places, so that a warp may store
     // those of the next tile while others multiply.
     static constexpr int probabilities_at = q_bytes, probability_bytes = A::q_rows * 128;
@@ -41,10 +41,10 @@ template <class A> struct mla_bytes : A {
     static constexpr int tiles_bytes = stages_at + A::stages * stage_bytes;
 
     // mbarriers.
-    static constexpr int full_barrier = 0;                            // + stage: the tile has arrived
-    static constexpr int empty_barrier = A::stages;                   // + stage: its bytes are read
-    static constexpr int given_barrier = 2 * A::stages;               // + group: its tile's probabilities are there
-    static constexpr int taken_barrier = given_barrier + 2;           // + group: both groups have multiplied them
+    static constexpr int full_barrier = 0;                  // + stage: the tile has arrived
+    static constexpr int empty_barrier = A::stages;         // + stage: its bytes are read
+    static constexpr int given_barrier = 2 * A::stages;     // + group: its tile's probabilities are there
+    static constexpr int taken_barrier = given_barrier + 2; // + group: both groups have multiplied them
     static constexpr int mbarriers = taken_barrier + 2;
 };
 
@@ -58,8 +58,9 @@ struct block_piece {
 
 // What a group has of the packed rows.
 template <class S> struct group_numbers {
-    alignas(16) float neg_max[S::q_rows]; // -M, plus infinity where there is none yet; the first group's where tiles are shared
-    float next_max[S::q_rows];            // where a tile moves M: the new one, and the output's factor
+    alignas(16) float neg_max
+        [S::q_rows];           // -M, plus infinity where there is none yet; the first group's where tiles are shared
+    float next_max[S::q_rows]; // where a tile moves M: the new one, and the output's factor
     float factor[S::q_rows];
     float most[4][S::q_rows]; // by warp
     float sums[4][S::q_rows];
@@ -70,10 +71,10 @@ template <class S> struct group_numbers {
 template <class S> struct control {
     unsigned long long barriers[S::mbarriers];
     group_numbers<S> of_group[2];
-    alignas(16) float scale[S::q_rows];   // of a packed row's scores, to base 2
-    int limit[S::q_rows];                 // cache rows that count for a packed row
+    alignas(16) float scale[S::q_rows];       // of a packed row's scores, to base 2
+    int limit[S::q_rows];                     // cache rows that count for a packed row
     alignas(8) unsigned short *to[S::q_rows]; // where packed rows' outputs go
-    float out_factor[S::q_rows];          // what they are multiplied by
+    float out_factor[S::q_rows];              // what they are multiplied by
     mla_share share;
     block_piece piece; // that the consumers are at: registers are what there is least of
     int whole_tiles;   // of it, before the first some of whose keys do not count

@@ -44,11 +44,49 @@ __device__ __forceinline__ void compute_scores(const tile_addresses<S> &at, unsi
 #pragma unroll
         for (int step = 0; step < 2 * pairs; step++) {
             const int column = (n * pairs * 32 + step * 16 + latent) % S::columns;
-            wgmma_fp16_narrow(s, operands[step / 2][step % 2],
-                              q + ((column / 64 * S::q_cell + column % 64 * 2) >> 4), n + step > 0);
+            wgmma_fp16_narrow(s, operands[step / 2][step % 2], q + ((column / 64 * S::q_cell + column % 64 * 2) >> 4),
+                              n + step > 0);
         }
         wgmma_commit_group();
         wgmma_wait_group<S::batches_alive - 1>();
+    }
+    wgmma_wait_group<0>();
+    wgmma_fence_registers(s);
+}
+
+// The same with queries in e4m3: the keys' bytes are the left operands as they lie.
+template <class S>
+__device__ __forceinline__ void compute_scores_of_bytes(const tile_addresses<S> &at, unsigned stage, unsigned queries,
+                                                        float kpe_factor, float (&s)[S::q_rows / 2])
+{
+    constexpr int steps = 2 * S::batch_pairs, all = S::columns / 32, rope_steps = all - latent / 32;
+    const unsigned long long q = wgmma_descriptor(uniform(queries), 0, 1024);
+    raw_pair a[2][steps];
+#pragma unroll
+    for (int n = 0; n < (all + steps - 1) / steps; n++) {
+#pragma unroll
+        for (int k = 0; k < steps; k++)
+            if (n * steps + k < all)
+                at.load_keys(stage, (n * steps + k + latent / 32) % all, a[n % 2][k]);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < steps; k++) {
+            if (n * steps + k >= all)
+                continue;
+            if (rope_steps > 0 && n * steps + k == rope_steps) {
+                wgmma_commit_group();
+                wgmma_wait_group<0>();
+                wgmma_fence_registers(s);
+#pragma unroll
+                for (int i = 0; i < S::q_rows / 2; i++)
+                    s[i] *= kpe_factor;
+                wgmma_fence();
+            }
+            const int column = ((n * steps + k) * 32 + latent) % S::columns;
+            wgmma_e4m3_narrow(s, a[n % 2][k], q + ((column / 128 * S::q_cell + column % 128) >> 4), n + k > 0);
+        }
+        wgmma_commit_group();
+        wgmma_wait_group<1>();
     }
     wgmma_wait_group<0>();
     wgmma_fence_registers(s);
@@ -95,8 +133,7 @@ __device__ __forceinline__ void add_values(const tile_addresses<S> &at, unsigned
 
 // Rows of the cache beyond the length must not even be multiplied by zero. Of the group's half of a shared tile, or of all of
 // its own.
-template <class S>
-__device__ __forceinline__ void clear_rows(unsigned stage, int valid, int group)
+template <class S> __device__ __forceinline__ void clear_rows(unsigned stage, int valid, int group)
 {
     constexpr int cells = S::shared_tiles ? 2 : 4;
     const unsigned to = stage + (S::shared_tiles ? group * 2 * S::cell : 0);

@@ -28,7 +28,8 @@ template <class S> __device__ __forceinline__ row_total total_of(const control<S
     if (S::shared_tiles)
         return {sum[0] + sum[1], c.of_group[0].neg_max[row]};
     const float neg_max = fminf(c.of_group[0].neg_max[row], c.of_group[1].neg_max[row]);
-    return {sum[0] * group_factor(c.of_group[0].neg_max[row], neg_max) + sum[1] * group_factor(c.of_group[1].neg_max[row], neg_max),
+    return {sum[0] * group_factor(c.of_group[0].neg_max[row], neg_max) +
+                sum[1] * group_factor(c.of_group[1].neg_max[row], neg_max),
             neg_max};
 }
 
@@ -48,11 +49,12 @@ template <class S> __device__ __forceinline__ void publish_sums(control<S> &c, c
 }
 
 // Groups that have tiles of their own add up their outputs: each gives the other the columns of the other's half, two tiles at
-// a time, in the place of the queries. Afterwards a group has its own half, as where tiles are shared.
-template <class S> __device__ __forceinline__ void exchange_halves(const block_state<S> &b, group_state<S> &g, int group)
+// a time, in the place of the queries and the probabilities. Afterwards a group has its own half, as where tiles are shared.
+template <class S>
+__device__ __forceinline__ void exchange_halves(const block_state<S> &b, group_state<S> &g, int group)
 {
     constexpr int words = S::q_rows / 8; // 16 bytes each, of a tile
-    static_assert(2 * 2 * words * 2048 <= S::q_bytes, "two tiles of two groups");
+    static_assert(2 * 2 * words * 2048 <= S::stages_at, "two tiles of two groups");
     const unsigned own = b.base + threadIdx.x % 128 * 16 + group * (2 * words * 2048),
                    others = b.base + threadIdx.x % 128 * 16 + (group ^ 1) * (2 * words * 2048);
     const int lane = threadIdx.x % 4;

@@ -73,7 +73,8 @@ struct gathered_rows {
 template <class S> __device__ void produce_rows(const gen_mla_decode_params &p, const block_state<S> &b)
 {
     const unsigned line = threadIdx.x % 128 / 8, chunk = threadIdx.x % 8;
-    const unsigned to = swizzled<128>(b.base, line, chunk), rope_to = S::rope_at + swizzled<64>(b.base, line, chunk % 4);
+    const unsigned to = swizzled<128>(b.base, line, chunk),
+                   rope_to = S::rope_at + swizzled<64>(b.base, line, chunk % 4);
     mla_walk walk(b.c->share, b.part);
     block_piece w;
     stage_ring<S> ring = {};
@@ -89,9 +90,9 @@ template <class S> __device__ void produce_rows(const gen_mla_decode_params &p, 
             for (int k = 0; k < 4; k++) {
                 const bool valid = static_cast<unsigned>(next.page[k]) < static_cast<unsigned>(p.num_pages);
                 const long long page = valid ? next.page[k] : 0;
-                const int at = i * tile_rows + 16 * k + static_cast<int>(line); // its page is not divided for twice: registers
-                const int row =
-                    at - static_cast<int>(quotient_or_shift(at, p.page_mul, p.page_shift)) * p.page_size;
+                const int at =
+                    i * tile_rows + 16 * k + static_cast<int>(line); // its page is not divided for twice: registers
+                const int row = at - static_cast<int>(quotient_or_shift(at, p.page_mul, p.page_shift)) * p.page_size;
                 const unsigned char *const ckv = static_cast<const unsigned char *>(p.ckv) + page * p.ckv_page_stride +
                                                  row * p.ckv_row_stride + chunk * 16;
 #pragma unroll

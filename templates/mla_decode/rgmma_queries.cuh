@@ -79,6 +79,28 @@ template <class S> struct query_row {
     }
 };
 
+// Bytes of queries, as they are: a lane has 16 columns of the latent part, and four lanes 16 of the RoPE part.
+template <class S>
+__device__ __forceinline__ void copy_query_bytes(const gen_mla_decode_params &p, const block_state<S> &b,
+                                                 const block_piece &w, int row)
+{
+    const unsigned lane = threadIdx.x % 32;
+    unsigned x[4] = {}, y[4] = {};
+    if (row < w.num_rows) {
+        const mla_row at(p, w.tokens, w.first_row + row);
+        ld_global_v4_u32(x, static_cast<const unsigned char *>(p.q_nope) + at.token * p.q_nope_token_stride +
+                                at.head * p.q_nope_head_stride + lane * 16);
+        if (S::rope && lane < 4)
+            ld_global_v4_u32(y, static_cast<const unsigned char *>(p.q_pe) + at.token * p.q_pe_token_stride +
+                                    at.head * p.q_pe_head_stride + lane * 16);
+    }
+    st_shared_v4_u32(swizzled<128>(b.base + lane / 8 * S::q_cell, row, lane % 8), x[0], x[1], x[2], x[3]);
+    if (S::rope && lane < 4)
+        st_shared_v4_u32(swizzled<128>(b.base + 4 * S::q_cell, row, lane), y[0], y[1], y[2], y[3]);
+    if (lane == 0)
+        b.c->scale[row] = p.scale_log2 < 0.f ? fminf(p.scale_log2, -1e-37f) : fmaxf(p.scale_log2, 1e-37f);
+}
+
 // Brings a piece's queries, and what the consumers keep of its rows. All of them call it, when none reads the last piece's.
 template <class S>
 __device__ __forceinline__ void prepare_queries(const gen_mla_decode_params &p, const block_state<S> &b,
@@ -97,13 +119,19 @@ __device__ __forceinline__ void prepare_queries(const gen_mla_decode_params &p, 
     }
 #pragma unroll 1
     for (int first = warp; first < S::q_rows; first += warps * at_once) {
-        query_row<S> q[at_once];
+        if constexpr (S::byte_queries) {
 #pragma unroll
-        for (int i = 0; i < at_once; i++)
-            q[i].load(p, w, first + i * warps);
+            for (int i = 0; i < at_once; i++)
+                copy_query_bytes(p, b, w, first + i * warps);
+        } else {
+            query_row<S> q[at_once];
 #pragma unroll
-        for (int i = 0; i < at_once; i++)
-            q[i].store(p, b, first + i * warps);
+            for (int i = 0; i < at_once; i++)
+                q[i].load(p, w, first + i * warps);
+#pragma unroll
+            for (int i = 0; i < at_once; i++)
+                q[i].store(p, b, first + i * warps);
+        }
     }
     fence_proxy_async(); // wgmma reads them
     barrier_sync(consumer_barrier, consumers);

@@ -165,8 +165,8 @@ __device__ __forceinline__ void move_maximum(const row_numbers<S> &at, group_sta
             most = make_float2(fmaxf(most.x, x.x), fmaxf(most.y, x.y));
         }
         const float2 from = ld_shared_v2_f32(at.neg_max() + 32 * i);
-        const float2 to = make_float2(most.x > threshold - from.x ? -most.x : from.x,
-                                      most.y > threshold - from.y ? -most.y : from.y);
+        const float2 to =
+            make_float2(most.x > threshold - from.x ? -most.x : from.x, most.y > threshold - from.y ? -most.y : from.y);
         factor.x = to.x == from.x ? 1.f : exp2_fast(to.x - from.x);
         factor.y = to.y == from.y ? 1.f : exp2_fast(to.y - from.y);
         g.rescale(i, factor);

@@ -130,7 +130,7 @@ static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;
     const float row_bytes =
-        (float)(MLA_LATENT + p->rope_dim) * (p->cache == GEN_MLA_CACHE_E4M3 ? 1.0f : 2.0f);
+        (float)(MLA_LATENT + p->rope_dim) * (p->cache == GEN_MLA_CACHE_SAME ? 2.0f : 1.0f);
     const float stages = (float)at_least_1(variant->fact[MLA_DECODE_STAGES]);
     const float tile_rows = (float)at_least_1(variant->fact[MLA_DECODE_KV_ROWS]);
     const float blocks = (float)each; /* of the grid, on an SM */
