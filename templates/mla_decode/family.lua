@@ -100,10 +100,10 @@ local function wgmma_shared(v)
   return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL
 end
 
--- Queries and probabilities of two or four tiles in fp16, stages of raw bytes, rows' numbers.
+-- Queries and probabilities of two or four tiles in fp16, stages of raw bytes, sums, rows' numbers.
 local function rgmma_shared(v)
   local q_bytes = v.cache == "e4m3q" and LATENT + (v.rope > 0 and 128 or 0) or (LATENT + v.rope) * 2
-  return v.q * (q_bytes + (v.q == 64 and 2 or 4) * 128) + v.stages * 64 * (LATENT + v.rope) + 2048 + v.q * 96
+  return v.q * (q_bytes + (v.q == 64 and 2 or 4) * 128) + v.stages * 64 * (LATENT + v.rope) + (v.q == 64 and 16384 or 0) + 2048 + v.q * 96
 end
 
 -- Tiles that fit beside the queries.

@@ -24,8 +24,8 @@ template <class A> struct mla_bytes : A {
     static constexpr bool shared_tiles = A::q_rows == 64;
     static constexpr int output_tiles = shared_tiles ? 4 : 8; // of 64 columns, of a group
 
-    // Left operands in registers: products of a batch, two for each pair, and batches that are alive.
-    static constexpr int batch_pairs = shared_tiles ? 1 : 2, batches_alive = 2;
+    // Left operands in registers, and how many steps before its product each is made.
+    static constexpr int operands_alive = shared_tiles ? 6 : 8, operands_ahead = shared_tiles ? 3 : 4;
 
     // Queries in fp16 or as they are in e4m3, cells of rows of 128 bytes.
     static constexpr int q_cell = A::q_rows * 128, q_cell_columns = A::byte_queries ? 128 : 64;
@@ -38,7 +38,9 @@ template <class A> struct mla_bytes : A {
     static constexpr int cell = tile_rows * 128, rope_at = 4 * cell;
     static constexpr int stage_bytes = rope_at + (A::rope ? tile_rows * MLA_ROPE : 0);
     static constexpr int stages_at = probabilities_at + 2 * probability_places * probability_bytes;
-    static constexpr int tiles_bytes = stages_at + A::stages * stage_bytes;
+    // Sums of threads' own probabilities, where registers are too few for them: four times 16 bytes a thread.
+    static constexpr int sums_at = stages_at + A::stages * stage_bytes, sums_bytes = shared_tiles ? 64 * consumers : 0;
+    static constexpr int tiles_bytes = sums_at + sums_bytes;
 
     // mbarriers.
     static constexpr int full_barrier = 0;                  // + stage: the tile has arrived

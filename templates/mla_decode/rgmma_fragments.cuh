@@ -14,9 +14,9 @@
 
 namespace {
 
-// What one ldmatrix brings: two steps of 16, the left operands of two products.
+// What one ldmatrix brings: two steps of 16, the left operands of two products, or in 8 bits of one.
 using raw_pair = unsigned[4];
-using fragment_pair = unsigned[2][4];
+using fragment = unsigned[4];
 
 // Where a lane's bytes of a tile are.
 template <class S> struct tile_addresses {
@@ -50,22 +50,19 @@ template <class S> struct tile_addresses {
     }
 };
 
-__device__ __forceinline__ void convert_keys(const raw_pair &raw, fragment_pair &a)
+// Step 0 or 1 of a pair.
+__device__ __forceinline__ void convert_keys(const raw_pair &raw, int step, fragment &a)
 {
 #pragma unroll
-    for (int step = 0; step < 2; step++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            fp8_to_fp16<e4m3>(raw[2 * step + h], a[step][h], a[step][2 + h]);
+    for (int h = 0; h < 2; h++)
+        fp8_to_fp16<e4m3>(raw[2 * step + h], a[h], a[2 + h]);
 }
 
-__device__ __forceinline__ void convert_values(const raw_pair &raw, fragment_pair &a)
+__device__ __forceinline__ void convert_values(const raw_pair &raw, int step, fragment &a)
 {
 #pragma unroll
-    for (int step = 0; step < 2; step++)
-#pragma unroll
-        for (int deep = 0; deep < 2; deep++)
-            e4m3_pairs<fp16>(raw[2 * step + deep], a[step][2 * deep], a[step][2 * deep + 1]);
+    for (int deep = 0; deep < 2; deep++)
+        e4m3_pairs<fp16>(raw[2 * step + deep], a[2 * deep], a[2 * deep + 1]);
 }
 
 } // namespace

@@ -9,31 +9,71 @@
 
 namespace {
 
+// A chain of products, whose left operands are made in registers: load(pair, raw) brings the bytes of two steps,
+// convert(step, raw, a) makes one's operand, multiply(step, a) issues the product, converted() is called when all bytes are
+// read. Operands are made `ahead` steps before they are multiplied, `alive` of them exist.
+template <class S, int steps, class Load, class Convert, class Multiply, class Converted>
+__device__ __forceinline__ void multiply_chain(const Load &load, const Convert &convert, const Multiply &multiply,
+                                               const Converted &converted)
+{
+    constexpr int alive = S::operands_alive, ahead = S::operands_ahead;
+    raw_pair raw[2];
+    fragment a[alive];
+    load(0, raw[0]);
+    const auto make = [&](int step) {
+        if (step % 2 == 0 && step + 2 < steps)
+            load(step / 2 + 1, raw[(step / 2 + 1) % 2]);
+        convert(step, raw[step / 2 % 2], a[step % alive]);
+        if (step + 1 == steps)
+            converted();
+    };
+#pragma unroll
+    for (int step = 0; step < ahead; step++)
+        make(step);
+#pragma unroll
+    for (int step = 0; step < steps; step++) {
+        multiply(step, a[step % alive]);
+        wgmma_commit_group();
+        if (step + ahead < steps) {
+            wgmma_wait_group<alive - ahead>();
+            make(step + ahead);
+        }
+    }
+    wgmma_wait_group<0>();
+}
+
+// The same where bytes are operands.
+template <class S, int steps, class Load, class Multiply>
+__device__ __forceinline__ void multiply_chain_of_bytes(const Load &load, const Multiply &multiply)
+{
+    constexpr int alive = 4, ahead = 2;
+    fragment a[alive];
+#pragma unroll
+    for (int step = 0; step < ahead; step++)
+        load(step, a[step]);
+#pragma unroll
+    for (int step = 0; step < steps; step++) {
+        multiply(step, a[step % alive]);
+        wgmma_commit_group();
+        if (step + ahead < steps) {
+            wgmma_wait_group<alive - ahead>();
+            load(step + ahead, a[(step + ahead) % alive]);
+        }
+    }
+    wgmma_wait_group<0>();
+}
+
 // S^T of a tile: keys are rows, packed rows are columns. The RoPE columns come first, because their sums are in units of
 // another scale.
 template <class S>
 __device__ __forceinline__ void compute_scores(const tile_addresses<S> &at, unsigned stage, unsigned queries,
                                                float kpe_factor, float (&s)[S::q_rows / 2])
 {
-    constexpr int pairs = S::batch_pairs, all_pairs = S::columns / 32, batches = all_pairs / pairs;
-    constexpr int rope_pairs = all_pairs - latent / 32;
+    // Steps are 16 columns deep, or 32 with queries in e4m3: then the keys' bytes are operands as they lie.
+    constexpr int depth = S::byte_queries ? 32 : 16, steps = S::columns / depth, rope_steps = steps - latent / depth;
     const unsigned long long q = wgmma_descriptor(uniform(queries), 0, 1024);
-    raw_pair raw[pairs];
-    fragment_pair a[S::batches_alive][pairs];
-#pragma unroll
-    for (int k = 0; k < pairs; k++)
-        at.load_keys(stage, (k + latent / 32) % all_pairs, raw[k]);
-#pragma unroll
-    for (int n = 0; n < batches; n++) {
-        fragment_pair(&operands)[pairs] = a[n % S::batches_alive];
-#pragma unroll
-        for (int k = 0; k < pairs; k++)
-            convert_keys(raw[k], operands[k]);
-#pragma unroll
-        for (int k = 0; k < pairs; k++)
-            if (n + 1 < batches)
-                at.load_keys(stage, ((n + 1) * pairs + k + latent / 32) % all_pairs, raw[k]);
-        if (rope_pairs > 0 && n * pairs == rope_pairs) {
+    const auto multiply = [&](int step, const fragment &a) {
+        if (rope_steps > 0 && step == rope_steps) {
             wgmma_wait_group<0>();
             wgmma_fence_registers(s);
 #pragma unroll
@@ -41,54 +81,20 @@ __device__ __forceinline__ void compute_scores(const tile_addresses<S> &at, unsi
                 s[i] *= kpe_factor;
         }
         wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < 2 * pairs; step++) {
-            const int column = (n * pairs * 32 + step * 16 + latent) % S::columns;
-            wgmma_fp16_narrow(s, operands[step / 2][step % 2], q + ((column / 64 * S::q_cell + column % 64 * 2) >> 4),
-                              n + step > 0);
-        }
-        wgmma_commit_group();
-        wgmma_wait_group<S::batches_alive - 1>();
-    }
-    wgmma_wait_group<0>();
-    wgmma_fence_registers(s);
-}
-
-// The same with queries in e4m3: the keys' bytes are the left operands as they lie.
-template <class S>
-__device__ __forceinline__ void compute_scores_of_bytes(const tile_addresses<S> &at, unsigned stage, unsigned queries,
-                                                        float kpe_factor, float (&s)[S::q_rows / 2])
-{
-    constexpr int steps = 2 * S::batch_pairs, all = S::columns / 32, rope_steps = all - latent / 32;
-    const unsigned long long q = wgmma_descriptor(uniform(queries), 0, 1024);
-    raw_pair a[2][steps];
-#pragma unroll
-    for (int n = 0; n < (all + steps - 1) / steps; n++) {
-#pragma unroll
-        for (int k = 0; k < steps; k++)
-            if (n * steps + k < all)
-                at.load_keys(stage, (n * steps + k + latent / 32) % all, a[n % 2][k]);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < steps; k++) {
-            if (n * steps + k >= all)
-                continue;
-            if (rope_steps > 0 && n * steps + k == rope_steps) {
-                wgmma_commit_group();
-                wgmma_wait_group<0>();
-                wgmma_fence_registers(s);
-#pragma unroll
-                for (int i = 0; i < S::q_rows / 2; i++)
-                    s[i] *= kpe_factor;
-                wgmma_fence();
-            }
-            const int column = ((n * steps + k) * 32 + latent) % S::columns;
-            wgmma_e4m3_narrow(s, a[n % 2][k], q + ((column / 128 * S::q_cell + column % 128) >> 4), n + k > 0);
-        }
-        wgmma_commit_group();
-        wgmma_wait_group<1>();
-    }
-    wgmma_wait_group<0>();
+        const int column = (step * depth + latent) % S::columns;
+        const unsigned offset =
+            column / S::q_cell_columns * S::q_cell + column % S::q_cell_columns * (128 / S::q_cell_columns);
+        if constexpr (S::byte_queries)
+            wgmma_e4m3_narrow(s, a, q + (offset >> 4), step > 0);
+        else
+            wgmma_fp16_narrow(s, a, q + (offset >> 4), step > 0);
+    };
+    const auto load = [&](int pair, raw_pair &raw) { at.load_keys(stage, (pair + latent / 32) % (S::columns / 32), raw); };
+    if constexpr (S::byte_queries)
+        multiply_chain_of_bytes<S, steps>(load, multiply);
+    else
+        multiply_chain<S, steps>(
+            load, [](int step, const raw_pair &raw, fragment &a) { convert_keys(raw, step % 2, a); }, multiply, [] {});
     wgmma_fence_registers(s);
 }
 
@@ -97,35 +103,15 @@ template <class S>
 __device__ __forceinline__ void add_values(const tile_addresses<S> &at, unsigned stage, int across,
                                            unsigned probabilities, unsigned empty, group_state<S> &g)
 {
-    constexpr int pairs = S::batch_pairs, batches = S::output_tiles * 2 / pairs;
     const unsigned long long p = wgmma_descriptor(uniform(probabilities), 0, 1024);
-    raw_pair raw[pairs];
-    fragment_pair a[S::batches_alive][pairs];
-#pragma unroll
-    for (int k = 0; k < pairs; k++)
-        at.load_values(stage, k, across, raw[k]);
-#pragma unroll
-    for (int n = 0; n < batches; n++) {
-        fragment_pair(&operands)[pairs] = a[n % S::batches_alive];
-#pragma unroll
-        for (int k = 0; k < pairs; k++)
-            convert_values(raw[k], operands[k]);
-#pragma unroll
-        for (int k = 0; k < pairs; k++)
-            if (n + 1 < batches)
-                at.load_values(stage, (n + 1) * pairs + k, across, raw[k]);
-        wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < 2 * pairs; step++) {
-            const int at_step = n * pairs * 2 + step; // of four for each tile
-            wgmma_fp16_narrow(g.o[at_step / 4], operands[step / 2][step % 2], p + (at_step % 4 * 32 >> 4), true);
-        }
-        wgmma_commit_group();
-        if (n + 1 < batches)
-            wgmma_wait_group<S::batches_alive - 1>();
-    }
-    mbarrier_arrive(empty);
-    wgmma_wait_group<0>();
+    multiply_chain<S, S::output_tiles * 4>(
+        [&](int pair, raw_pair &raw) { at.load_values(stage, pair, across, raw); },
+        [](int step, const raw_pair &raw, fragment &a) { convert_values(raw, step % 2, a); },
+        [&](int step, const fragment &a) {
+            wgmma_fence();
+            wgmma_fp16_narrow(g.o[step / 4], a, p + (step % 4 * 32 >> 4), true);
+        },
+        [&] { mbarrier_arrive(empty); });
 #pragma unroll
     for (int m = 0; m < S::output_tiles; m++)
         wgmma_fence_registers(g.o[m]);

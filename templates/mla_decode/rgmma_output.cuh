@@ -34,17 +34,22 @@ template <class S> __device__ __forceinline__ row_total total_of(const control<S
 }
 
 // The thread's sums to those of the warp's keys.
-template <class S> __device__ __forceinline__ void publish_sums(control<S> &c, const group_state<S> &g, int group)
+template <class S>
+__device__ __forceinline__ void publish_sums(control<S> &c, const group_state<S> &g, unsigned sums, int group)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
 #pragma unroll
-    for (int i = 0; i < S::q_rows / 4; i++) {
-        float x = g.sum[i];
+    for (int j = 0; j < S::q_rows / 16; j++) {
+        const float4 four = g.load_sums(sums, j);
+        float x[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-        for (int distance = 4; distance < 32; distance *= 2)
-            x += __shfl_xor_sync(0xffffffffu, x, distance);
-        if (lane < 4)
-            c.of_group[group].sums[warp][8 * (i / 2) + 2 * lane + i % 2] = x;
+        for (int i = 0; i < 4; i++) {
+#pragma unroll
+            for (int distance = 4; distance < 32; distance *= 2)
+                x[i] += __shfl_xor_sync(0xffffffffu, x[i], distance);
+            if (lane < 4)
+                c.of_group[group].sums[warp][16 * j + 8 * (i / 2) + 2 * lane + i % 2] = x[i];
+        }
     }
 }
 

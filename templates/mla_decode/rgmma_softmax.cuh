@@ -25,25 +25,61 @@ template <class S> struct group_state {
     // O^T, unscaled: tile m is columns 64 (warp's) + 16 m + 2 (lane / 4) + i / 2 % 2 of the half, packed row
     // 8 (i / 4) + 2 (lane % 4) + i % 2. Tiles 4 to 7 are of the other half.
     float o[S::output_tiles][S::q_rows / 2];
-    float sum[S::q_rows / 4]; // of the thread's keys of the group's own tiles, row 8 (i / 2) + 2 (lane % 4) + i % 2
+    // Of the thread's keys of the group's own tiles, row 8 (i / 2) + 2 (lane % 4) + i % 2; in shared memory where tiles are
+    // shared.
+    float sum[S::shared_tiles ? 1 : S::q_rows / 4];
 
-    __device__ __forceinline__ void reset()
+    __device__ __forceinline__ void reset(unsigned sums)
     {
 #pragma unroll
         for (int m = 0; m < S::output_tiles; m++)
 #pragma unroll
             for (int i = 0; i < S::q_rows / 2; i++)
                 o[m][i] = 0.f;
+        if constexpr (S::shared_tiles)
 #pragma unroll
-        for (int i = 0; i < S::q_rows / 4; i++)
-            sum[i] = 0.f;
+            for (int j = 0; j < S::q_rows / 16; j++)
+                st_shared_v4_f32(sums + j * 2048, make_float4(0.f, 0.f, 0.f, 0.f));
+        else
+#pragma unroll
+            for (int i = 0; i < S::q_rows / 4; i++)
+                sum[i] = 0.f;
+    }
+
+    __device__ __forceinline__ void add_sums(unsigned sums, const float (&x)[S::q_rows / 4])
+    {
+        if constexpr (S::shared_tiles)
+#pragma unroll
+            for (int j = 0; j < S::q_rows / 16; j++) {
+                const float4 y = ld_shared_v4_f32(sums + j * 2048);
+                st_shared_v4_f32(sums + j * 2048, make_float4(y.x + x[4 * j], y.y + x[4 * j + 1], y.z + x[4 * j + 2],
+                                                              y.w + x[4 * j + 3]));
+            }
+        else
+#pragma unroll
+            for (int i = 0; i < S::q_rows / 4; i++)
+                sum[i] += x[i];
+    }
+
+    __device__ __forceinline__ float4 load_sums(unsigned sums, int j) const
+    {
+        if constexpr (S::shared_tiles)
+            return ld_shared_v4_f32(sums + j * 2048);
+        else
+            return make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]);
     }
 
     // Rows 8 i + 2 (lane % 4) + {0, 1}. No product may be in flight.
-    __device__ __forceinline__ void rescale(int i, float2 factor)
+    __device__ __forceinline__ void rescale(unsigned sums, int i, float2 factor)
     {
-        sum[2 * i] *= factor.x;
-        sum[2 * i + 1] *= factor.y;
+        if constexpr (S::shared_tiles) {
+            const unsigned at = sums + i / 2 * 2048 + i % 2 * 8;
+            const float2 x = ld_shared_v2_f32(at);
+            st_shared_v2_f32(at, x.x * factor.x, x.y * factor.y);
+        } else {
+            sum[2 * i] *= factor.x;
+            sum[2 * i + 1] *= factor.y;
+        }
 #pragma unroll
         for (int m = 0; m < S::output_tiles; m++) {
             o[m][4 * i] *= factor.x;
@@ -57,13 +93,17 @@ template <class S> struct group_state {
 // Shared addresses of a group's numbers for the thread's packed rows; those of i are 32 i bytes on.
 template <class S> struct row_numbers {
     unsigned rows, group; // the first one's scale, the group's -M
+    unsigned group_sums;  // of the group's threads
     static constexpr unsigned row_bytes = S::q_rows * 4;
 
     __device__ __forceinline__ row_numbers(const block_state<S> &b, int group)
         : rows(shared_address(&b.c->scale[threadIdx.x % 4 * 2])),
-          group(shared_address(&b.c->of_group[group].neg_max[threadIdx.x % 4 * 2]))
+          group(shared_address(&b.c->of_group[group].neg_max[threadIdx.x % 4 * 2])),
+          group_sums(b.base + S::sums_at + group * (64 * 128))
     {
     }
+
+    __device__ __forceinline__ unsigned sums() const { return group_sums + threadIdx.x % 128 * 16; }
 
     __device__ __forceinline__ unsigned scale() const { return rows; }
     __device__ __forceinline__ unsigned limit() const { return rows + row_bytes; }
@@ -169,7 +209,7 @@ __device__ __forceinline__ void move_maximum(const row_numbers<S> &at, group_sta
             make_float2(most.x > threshold - from.x ? -most.x : from.x, most.y > threshold - from.y ? -most.y : from.y);
         factor.x = to.x == from.x ? 1.f : exp2_fast(to.x - from.x);
         factor.y = to.y == from.y ? 1.f : exp2_fast(to.y - from.y);
-        g.rescale(i, factor);
+        g.rescale(at.sums(), i, factor);
         if (warp == 0 && lane < 4) {
             st_shared_v2_f32(at.next_max() + 32 * i, to.x, to.y);
             st_shared_v2_f32(at.factor() + 32 * i, factor.x, factor.y);
@@ -205,9 +245,7 @@ __device__ __forceinline__ void softmax(const row_numbers<S> &at, group_state<S>
         store_probabilities<S>(to, packed);
         barrier_sync(group_barrier + group, 128);
     }
-#pragma unroll
-    for (int i = 0; i < S::q_rows / 4; i++)
-        g.sum[i] += sum[i];
+    g.add_sums(at.sums(), sum);
 }
 
 } // namespace
