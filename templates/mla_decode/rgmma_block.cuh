@@ -25,7 +25,7 @@ template <class A> struct mla_bytes : A {
     static constexpr int output_tiles = shared_tiles ? 4 : 8; // of 64 columns, of a group
 
     // Left operands in registers, and how many steps before its product each is made.
-    static constexpr int operands_alive = shared_tiles ? 6 : 8, operands_ahead = shared_tiles ? 3 : 4;
+    static constexpr int operands_alive = 8, operands_ahead = 4, operands_group = 2;
 
     // Queries in fp16 or as they are in e4m3, cells of rows of 128 bytes.
     static constexpr int q_cell = A::q_rows * 128, q_cell_columns = A::byte_queries ? 128 : 64;

@@ -11,12 +11,14 @@ namespace {
 
 // A chain of products, whose left operands are made in registers: load(pair, raw) brings the bytes of two steps,
 // convert(step, raw, a) makes one's operand, multiply(step, a) issues the product, converted() is called when all bytes are
-// read. Operands are made `ahead` steps before they are multiplied, `alive` of them exist.
+// read. Operands are made `ahead` steps before they are multiplied, `alive` of them exist, and `group` products are waited for
+// together.
 template <class S, int steps, class Load, class Convert, class Multiply, class Converted>
 __device__ __forceinline__ void multiply_chain(const Load &load, const Convert &convert, const Multiply &multiply,
                                                const Converted &converted)
 {
-    constexpr int alive = S::operands_alive, ahead = S::operands_ahead;
+    constexpr int alive = S::operands_alive, ahead = S::operands_ahead, group = S::operands_group;
+    static_assert(steps % group == 0 && alive % group == 0 && ahead % group == 0, "whole groups of products");
     raw_pair raw[2];
     fragment a[alive];
     load(0, raw[0]);
@@ -31,12 +33,16 @@ __device__ __forceinline__ void multiply_chain(const Load &load, const Convert &
     for (int step = 0; step < ahead; step++)
         make(step);
 #pragma unroll
-    for (int step = 0; step < steps; step++) {
-        multiply(step, a[step % alive]);
+    for (int step = 0; step < steps; step += group) {
+#pragma unroll
+        for (int k = 0; k < group; k++)
+            multiply(step + k, a[(step + k) % alive]);
         wgmma_commit_group();
         if (step + ahead < steps) {
-            wgmma_wait_group<alive - ahead>();
-            make(step + ahead);
+            wgmma_wait_group<(alive - ahead) / group>();
+#pragma unroll
+            for (int k = 0; k < group; k++)
+                make(step + k + ahead);
         }
     }
     wgmma_wait_group<0>();
@@ -80,7 +86,8 @@ __device__ __forceinline__ void compute_scores(const tile_addresses<S> &at, unsi
             for (int i = 0; i < S::q_rows / 2; i++)
                 s[i] *= kpe_factor;
         }
-        wgmma_fence();
+        if (S::byte_queries || step % S::operands_group == 0)
+            wgmma_fence();
         const int column = (step * depth + latent) % S::columns;
         const unsigned offset =
             column / S::q_cell_columns * S::q_cell + column % S::q_cell_columns * (128 / S::q_cell_columns);
@@ -89,7 +96,9 @@ __device__ __forceinline__ void compute_scores(const tile_addresses<S> &at, unsi
         else
             wgmma_fp16_narrow(s, a, q + (offset >> 4), step > 0);
     };
-    const auto load = [&](int pair, raw_pair &raw) { at.load_keys(stage, (pair + latent / 32) % (S::columns / 32), raw); };
+    const auto load = [&](int pair, raw_pair &raw) {
+        at.load_keys(stage, (pair + latent / 32) % (S::columns / 32), raw);
+    };
     if constexpr (S::byte_queries)
         multiply_chain_of_bytes<S, steps>(load, multiply);
     else
@@ -108,7 +117,8 @@ __device__ __forceinline__ void add_values(const tile_addresses<S> &at, unsigned
         [&](int pair, raw_pair &raw) { at.load_values(stage, pair, across, raw); },
         [](int step, const raw_pair &raw, fragment &a) { convert_values(raw, step % 2, a); },
         [&](int step, const fragment &a) {
-            wgmma_fence();
+            if (step % S::operands_group == 0)
+                wgmma_fence();
             wgmma_fp16_narrow(g.o[step / 4], a, p + (step % 4 * 32 >> 4), true);
         },
         [&] { mbarrier_arrive(empty); });
