@@ -70,7 +70,9 @@ local function mma_ill_sized(v, arch)
 end
 
 local function mma_legal(v, arch)
+  if v.cache == "e4m3q" then return "queries in e4m3 are multiplied by wgmma alone" end
   if v.ahead > 0 then return "prefetches to L2 are issued by TMA loads alone" end
+  if v.stages > 3 then return "more than three tiles were never faster with mma.sync" end
   if v.load ~= "cpasync" then return "warps with mma.sync copy 16 bytes a thread, which suits every page size" end
   if v.slab > v.q then return "a slab is rows of the tile" end
   if v.qk == "dup" and v.slab > 16 then return "a warp that computes all scores of its slab has registers for 16 rows of them" end
@@ -98,12 +100,32 @@ local function wgmma_shared(v)
   return ((LATENT + v.rope) // 64 + 2 * 9) * WGMMA_CELL + WGMMA_CONTROL
 end
 
+-- Queries and probabilities of two or four tiles in fp16, stages of raw bytes, sums, rows' numbers.
+local function rgmma_shared(v)
+  local q_bytes = v.cache == "e4m3q" and LATENT + (v.rope > 0 and 128 or 0) or (LATENT + v.rope) * 2
+  return v.q * (q_bytes + (v.q == 64 and 2 or 4) * 128) + v.stages * 64 * (LATENT + v.rope) + (v.q == 64 and 16384 or 0) + 2048 + v.q * 96
+end
+
+-- Tiles that fit beside the queries.
+local rgmma_stages = { [16] = 5, [32] = 4, [64] = 3 }
+
+local function rgmma_legal(v, arch)
+  if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
+  if v.cache == "same" then return "a cache of 16 bits needs no conversion" end
+  if v.slab ~= 16 or v.kv ~= 64 then return "a warp group's instruction is 64 keys, 16 a warp" end
+  if v.stages ~= rgmma_stages[v.q] + (v.cache == "e4m3q" and v.q > 16 and 1 or 0) then return "tiles fill what queries leave of shared memory" end
+  if v.qk ~= "shard" then return "a tile's scores are computed once" end
+  if v.load == "cpasync" then return "a producer group loads: tma or gather" end
+  if v.ahead > 0 then return "three tiles and more are on their way already" end
+  return true
+end
+
 -- Blocks of a cluster.
 local teams = { wgmma = 1, wgmma2 = 2, wgmma3 = 3, wgmma6 = 6 }
 
 local function wgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
-  if v.cache == "e4m3" then return "wgmma takes both operands in the type of the queries from shared memory" end
+  if v.cache ~= "same" then return "wgmma takes both operands in the type of the queries from shared memory" end
   if v.q ~= 64 or v.slab ~= 16 then return "a warp group's instruction is 64 rows, 16 a warp" end
   if v.kv ~= 64 or v.stages ~= 2 then return "beside the queries there is room for two tiles of 64 rows, and less keeps the tensor cores waiting" end
   if v.qk ~= "shard" then return "the groups take tiles in turn and exchange probabilities" end
@@ -117,35 +139,38 @@ return family {
   name = "mla_decode",
   required = {
     { name = "dtype", values = { "bf16", "fp16" } },
-    { name = "cache", values = { "same", "e4m3" } },
+    { name = "cache", values = { "same", "e4m3", "e4m3q" } }, -- e4m3q: queries, too
     { name = "rope", values = { 64, 0 }, tag = "r" },
   },
   free = {
-    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6" } },
+    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6", "rgmma" } },
     { name = "q", values = { 16, 32, 64 }, tag = "q" },
     { name = "kv", values = { 16, 32, 64 }, tag = "kv" },
-    { name = "stages", values = { 1, 2, 3 }, tag = "st" },
+    { name = "stages", values = { 1, 2, 3, 4, 5 }, tag = "st" },
     { name = "qk", values = { "shard", "dup" } },
     { name = "slab", values = { 16, 32, 64 }, tag = "m" },
     { name = "load", values = { "cpasync", "tma", "gather" } },
     { name = "ahead", values = { 0, 2 }, tag = "a" },
   },
   legal = function(v, arch)
+    if v.kernel == "rgmma" then return rgmma_legal(v, arch) end
     if teams[v.kernel] then return wgmma_legal(v, arch) end
     return mma_legal(v, arch)
   end,
   -- 8-bit caches go with bf16 in every model that has one.
   serves = function(v, arch)
-    if v.cache == "e4m3" and v.dtype == "fp16" then return "an e4m3 cache is offered with queries in bf16" end
+    if v.cache ~= "same" and v.dtype == "fp16" then return "an e4m3 cache is offered with queries in bf16, or outputs" end
+    if v.cache == "e4m3q" and not arch.wgmma then return "queries in e4m3 need wgmma" end
     return true
   end,
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
   coords = { "cache_rows", "requests", "rows", "page" },
   plan = function(v, arch)
-    local wgmma = teams[v.kernel] ~= nil
+    local bytes = v.kernel == "rgmma"
+    local wgmma = bytes or teams[v.kernel] ~= nil
     return {
       threads = (wgmma or mma_roles(v, arch)) and 384 or 32 * BLOCK_WARPS,
-      shared = wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
+      shared = bytes and rgmma_shared(v) or wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
       cluster = teams[v.kernel] or 1,
       max_registers = (wgmma or mma_roles(v, arch)) and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
       facts = {
@@ -155,12 +180,16 @@ return family {
         shard = v.qk == "shard" and 1 or 0,
         tensor_map = v.load == "tma" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
-        wgmma = wgmma and 1 or 0,
+        wgmma = bytes and 2 or wgmma and 1 or 0,
       },
     }
   end,
   template = function(v, arch) return "mla_decode_" .. (teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
   constants = function(v, arch)
+    if v.kernel == "rgmma" then
+      -- 64,512 registers in all; with 64 packed rows consumers have an output and scores that take 176.
+      return { REGISTERS = v.q == 64 and 240 or 224, PRODUCER_REGISTERS = v.q == 64 and 24 or 56 }
+    end
     if teams[v.kernel] then
       -- 64,512 registers in all: 2 x 128 consumer threads, 128 producer threads.
       return { REGISTERS = 224, PRODUCER_REGISTERS = 56, TEAM = teams[v.kernel] }
@@ -172,6 +201,7 @@ return family {
   end,
   -- What fits everywhere: 99 KiB.
   fallback = function(v)
+    if v.cache == "e4m3q" then return v.kernel == "rgmma" and v.q == 64 and v.load == "gather" end
     return v.kernel == "mma" and v.q == 64 and v.kv == 16 and v.stages == 1 and v.qk == "dup" and v.slab == 16
   end,
 }

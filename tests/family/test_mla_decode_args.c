@@ -1,10 +1,9 @@
 /*
- * The arguments of mla_decode: every one that is wrong with its message, the
- * parameters of both launches, and the tensor maps of the cache.
+ * The arguments of mla_decode: every one that is wrong with its message, and the
+ * parameters of both launches. test_mla_decode_maps.c has the tensor maps.
  */
 #include "mla.h"
 
-#include "fake_cuda.h"
 #include "families/common/fastdiv.h"
 
 static _Alignas(64) unsigned char mla_memory[256]; /* never read: addresses alone count */
@@ -122,6 +121,13 @@ static const struct wrong e4m3_wrongs[] = {
      "kpe_scale / ckv_scale that fp32 holds"},
 };
 
+static const struct wrong byte_queries_wrongs[] = {
+    STRIDE(q_nope_head_stride, 520, 16, 512, 82351536043346212),
+    STRIDE(q_pe_head_stride, 72, 16, 64, 82351536043346212),
+    {AT(q_scale), 0, false, "q_scale = 0; allowed: a finite number > 0"},
+    {AT(q_scale), 0x7fc00000, false, "q_scale = nan; allowed: a finite number > 0"},
+};
+
 static void wrong_arguments(void **state)
 {
     (void)state;
@@ -137,6 +143,11 @@ static void wrong_arguments(void **state)
     assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, NULL), GEN_OK);
     check_wrong(family, &plan, &a.base, mla_memory, e4m3_wrongs,
                 sizeof e4m3_wrongs / sizeof *e4m3_wrongs);
+    p.cache = GEN_MLA_CACHE_E4M3_Q;
+    plan = mla_planned(p, &variant);
+    assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, NULL), GEN_OK);
+    check_wrong(family, &plan, &a.base, mla_memory, byte_queries_wrongs,
+                sizeof byte_queries_wrongs / sizeof *byte_queries_wrongs);
 }
 
 /* What is not used is not looked at. */
@@ -367,120 +378,6 @@ static void parameters_of_the_merge(void **state)
     }
 }
 
-/* ---- tensor maps -------------------------------------------------------- */
-
-/* A map of a cache's pages in boxes of 64 columns and `rows` rows. */
-static void check_map(const struct fake_tensor_map *map, const gen_mla_decode_problem *p,
-                      int32_t num_pages, uint32_t rows, int32_t type, int32_t swizzle)
-{
-    const uint64_t element = p->cache == GEN_MLA_CACHE_E4M3 ? 1 : 2;
-    assert_int_equal(map->rank, 4);
-    assert_int_equal(map->extent[0], 64);
-    assert_int_equal(map->extent[1], p->page_size);
-    assert_int_equal(map->extent[3], num_pages);
-    assert_int_equal(map->strides[0], 576 * element);
-    assert_int_equal(map->strides[1], 64 * element);
-    assert_int_equal(map->strides[2], 576 * element * (uint64_t)p->page_size);
-    assert_int_equal(map->box[0], 64);
-    assert_int_equal(map->box[1], rows);
-    assert_int_equal(map->box[3], 1);
-    for (int d = 0; d < 4; d++)
-        assert_int_equal(map->steps[d], 1);
-    assert_int_equal(map->type, type);
-    assert_int_equal(map->swizzle, swizzle);
-    assert_int_equal(map->interleave, 0);
-    assert_int_equal(map->promotion, 0);
-    assert_int_equal(map->fill, 0);
-}
-
-static void tensor_maps(void **state)
-{
-    (void)state;
-    static const struct {
-        int32_t page_size, dtype, cache, type, swizzle;
-        uint32_t rows;
-    } cases[] = {
-        {64, GEN_DTYPE_BF16, GEN_MLA_CACHE_SAME, 9, 3, 64},
-        {128, GEN_DTYPE_FP16, GEN_MLA_CACHE_SAME, 6, 3, 64},
-        {16, GEN_DTYPE_BF16, GEN_MLA_CACHE_SAME, 9, 3, 16},
-        {32, GEN_DTYPE_BF16, GEN_MLA_CACHE_E4M3, 0, 2, 32},
-    };
-    const struct gen__facts variant = mla_wgmma();
-    gen__driver_reset();
-    setenv("GEN_LIBCUDA", FAKE_CUDA, 1);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        gen_mla_decode_problem p = usual_problem();
-        struct gen_mla_decode_params k;
-        struct fake_tensor_map ckv, kpe;
-        p.page_size = cases[i].page_size;
-        p.dtype = cases[i].dtype;
-        p.cache = cases[i].cache;
-        const gen_plan plan = mla_planned(p, &variant);
-        gen_mla_decode_args a = good_args(&p);
-        assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, &k), GEN_OK);
-        assert_int_equal(k.map_rows, cases[i].rows);
-        memcpy(&ckv, k.ckv_map, sizeof ckv);
-        memcpy(&kpe, k.kpe_map, sizeof kpe);
-        assert_int_equal(ckv.memory, (uintptr_t)a.ckv);
-        assert_int_equal(kpe.memory, (uintptr_t)a.kpe);
-        assert_int_equal(ckv.extent[2], 8);
-        assert_int_equal(kpe.extent[2], 1);
-        assert_int_equal(ckv.box[2], cases[i].rows == 64 ? MLA_MAP_CELLS : 1);
-        assert_int_equal(kpe.box[2], 1);
-        check_map(&ckv, &p, a.num_pages, cases[i].rows, cases[i].type, cases[i].swizzle);
-        check_map(&kpe, &p, a.num_pages, cases[i].rows, cases[i].type, cases[i].swizzle);
-        p.rope_dim = 0;
-        const gen_plan without = mla_planned(p, &variant);
-        a = good_args(&p);
-        assert_int_equal(family->params(&without, 0, &a.base, mla_memory, &k), GEN_OK);
-        assert_true(k.ckv_map[0] != 0 && k.kpe_map[0] == 0);
-    }
-    gen__driver_reset();
-}
-
-/* An address that is no multiple of 64 will do, and what the driver has against a
- * map is said; checks alone need no driver. */
-static void tensor_maps_that_cannot_be(void **state)
-{
-    (void)state;
-    const struct gen__facts variant = mla_wgmma();
-    const gen_mla_decode_problem p = usual_problem();
-    const gen_plan plan = mla_planned(p, &variant);
-    gen_mla_decode_args a = good_args(&p);
-    _Alignas(GEN__PARAMS_ALIGNMENT) unsigned char out[sizeof(struct gen_mla_decode_params)];
-    const struct gen__driver *driver;
-
-    gen__driver_reset();
-    setenv("GEN_LIBCUDA", "/nonexistent/libcuda.so", 1);
-    assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, NULL), GEN_OK);
-    assert_int_equal(family->params(&plan, 1, &a.base, mla_memory, out), GEN_OK);
-    assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, out), GEN_STATUS_NO_DRIVER);
-
-    setenv("GEN_LIBCUDA", FAKE_CUDA, 1);
-    assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, out), GEN_OK);
-    assert_int_equal(gen__driver_open(&driver), GEN_OK);
-    struct gen__driver *table = (struct gen__driver *)(uintptr_t)driver;
-    struct fake_cuda *(*get)(void);
-    void *symbol = gen__driver_symbol("fake_cuda_get");
-    assert_non_null(symbol);
-    memcpy(&get, &symbol, sizeof get);
-    struct fake_cuda *fake = get();
-    a.num_pages--;     /* no map that the thread keeps */
-    fake->fail_at = 2; /* that of the rotary keys */
-    fake->fail_result = 1;
-    snprintf(fake->fail_function, sizeof fake->fail_function, "cuTensorMapEncodeTiled");
-    assert_int_equal(family->params(&plan, 0, &a.base, mla_memory, out), GEN_STATUS_DRIVER);
-    assert_non_null(strstr(gen_last_error(), "mla_decode: kpe = "));
-    assert_non_null(strstr(gen_last_error(),
-                           "row stride 576, page stride 9216 elements, 18752 pages "
-                           "of 16 rows: cuTensorMapEncodeTiled returned"));
-    table->cuTensorMapEncodeTiled = NULL;
-    assert_failed(family->params(&plan, 0, &a.base, mla_memory, out), NO_DRIVER,
-                  "mla_decode: the CUDA driver has no function cuTensorMapEncodeTiled, which this "
-                  "variant needs; a driver of CUDA 12.0 or newer has it");
-    gen__driver_reset();
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,8 +390,6 @@ int main(void)
         cmocka_unit_test(parameters_of_an_e4m3_cache),
         cmocka_unit_test(quotients),
         cmocka_unit_test(parameters_of_the_merge),
-        cmocka_unit_test(tensor_maps),
-        cmocka_unit_test(tensor_maps_that_cannot_be),
     };
     return cmocka_run_group_tests_name("mla_decode arguments", tests, NULL, NULL);
 }

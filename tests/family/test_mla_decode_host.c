@@ -22,8 +22,8 @@ static void key_of_a_problem(void **state)
     memset(&key, 0xff, sizeof key);
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     static const char *const names[] = {"fp16", "e4m3", "0"};
-    /* 24 rows take a tile of 32; what reads 8-bit caches takes no boxes. */
-    static const float counts[] = {72000, 24, 32, 1};
+    /* 24 rows take a tile of 32. */
+    static const float counts[] = {72000, 24, 32, 16};
     assert_int_equal(family->num_required, 3);
     assert_int_equal(family->num_coords, 4);
     for (int i = 0; i < 3; i++)
@@ -92,8 +92,12 @@ static void check_errors(void **state)
         {AT(rope_dim), 32, "mla_decode: rope_dim = 32; allowed: 64, 0"},
         {AT(dtype), 2, "mla_decode: dtype = 2; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
         {AT(dtype), -1, "mla_decode: dtype = -1; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
-        {AT(cache), 2,
-         "mla_decode: cache = 2; allowed: GEN_MLA_CACHE_SAME (0), GEN_MLA_CACHE_E4M3 (1)"},
+        {AT(cache), 3,
+         "mla_decode: cache = 3; allowed: GEN_MLA_CACHE_SAME (0), GEN_MLA_CACHE_E4M3 (1), "
+         "GEN_MLA_CACHE_E4M3_Q (2)"},
+        {AT(cache), -1,
+         "mla_decode: cache = -1; allowed: GEN_MLA_CACHE_SAME (0), GEN_MLA_CACHE_E4M3 (1), "
+         "GEN_MLA_CACHE_E4M3_Q (2)"},
         {AT(causal), 2, "mla_decode: causal = 2; allowed: 0, 1"},
         {AT(causal), -1, "mla_decode: causal = -1; allowed: 0, 1"},
 #undef AT

@@ -33,7 +33,10 @@ enum gen_mla_width { GEN_MLA_LATENT = 512, GEN_MLA_ROPE = 64 };
 /* Element type of the cache. */
 enum gen_mla_cache {
     GEN_MLA_CACHE_SAME = 0, /* that of the queries */
-    GEN_MLA_CACHE_E4M3 = 1  /* fp8 e4m3, times ckv_scale and kpe_scale */
+    GEN_MLA_CACHE_E4M3 = 1, /* fp8 e4m3, times ckv_scale and kpe_scale */
+    GEN_MLA_CACHE_E4M3_Q =
+        2 /* that, and q_nope and q_pe are e4m3, too, times q_scale; sm_90a. Scores are sums of
+             8-bit products, which keep some 14 bits (docs/numerics.md) */
 };
 
 typedef struct gen_mla_decode_problem {
@@ -48,7 +51,8 @@ typedef struct gen_mla_decode_problem {
                             longer lengths are cut to it */
     int32_t page_size;   /* rows of a page: 1 to 65536 */
     int32_t rope_dim;    /* 64, or 0: no rotary part */
-    int32_t dtype;       /* of q_nope, q_pe, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
+    int32_t dtype;       /* of o and, but for GEN_MLA_CACHE_E4M3_Q, of q_nope
+                            and q_pe: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
     int32_t cache;       /* enum gen_mla_cache */
     int32_t causal;      /* 0 or 1 */
     int32_t index_dtype; /* enum gen_index_dtype: of page_indptr and q_indptr */
@@ -93,6 +97,8 @@ typedef struct gen_mla_decode_args {
     float ckv_scale, kpe_scale;    /* e4m3: value = scale * element; else ignored */
     const int64_t *page_indptr_64; /* page_indptr of 64 bits, in place of it; 8-byte aligned */
     const int64_t *q_indptr_64;    /* q_indptr of 64 bits, in place of it; 8-byte aligned */
+    float q_scale;      /* GEN_MLA_CACHE_E4M3_Q: query = q_scale * element; else ignored */
+    int32_t reserved_1; /* 0 */
 } gen_mla_decode_args;
 
 #endif /* GEN_MLA_DECODE_H */

@@ -19,13 +19,13 @@
 #define LARGE_PAGE 64
 
 static const char *const dtype_names[] = {"bf16", "fp16"};
-static const char *const cache_names[] = {"same", "e4m3"};
+static const char *const cache_names[] = {"same", "e4m3", "e4m3q"};
 static const char *const rope_names[] = {"64", "0"};
 static const char *const flag_names[] = {"no", "yes"};
 
 static const struct gen__axis required[] = {
     {"dtype", dtype_names, 2},
-    {"cache", cache_names, 2},
+    {"cache", cache_names, 3},
     {"rope", rope_names, 2},
 };
 
@@ -46,7 +46,7 @@ static const struct gen__field fields[] = {
     {FIELD(page_size), NULL, 0, 64},
     {"rope", offsetof(gen_mla_decode_problem, rope_dim), NULL, 0, MLA_ROPE},
     {FIELD(dtype), dtype_names, 2, GEN_DTYPE_BF16},
-    {FIELD(cache), cache_names, 2, GEN_MLA_CACHE_SAME},
+    {FIELD(cache), cache_names, 3, GEN_MLA_CACHE_SAME},
     {FIELD(causal), flag_names, 2, 0},
     GEN__INDEX_FIELD(gen_mla_decode_problem),
 };
@@ -92,8 +92,9 @@ __attribute__((noinline, cold)) static enum gen_status refuse(const gen_mla_deco
         return invalid("rope_dim", p->rope_dim, "64, 0");
     if (p->dtype != GEN_DTYPE_BF16 && p->dtype != GEN_DTYPE_FP16)
         return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
-    if (p->cache != GEN_MLA_CACHE_SAME && p->cache != GEN_MLA_CACHE_E4M3)
-        return invalid("cache", p->cache, "GEN_MLA_CACHE_SAME (0), GEN_MLA_CACHE_E4M3 (1)");
+    if (p->cache < GEN_MLA_CACHE_SAME || p->cache > GEN_MLA_CACHE_E4M3_Q)
+        return invalid("cache", p->cache,
+                       "GEN_MLA_CACHE_SAME (0), GEN_MLA_CACHE_E4M3 (1), GEN_MLA_CACHE_E4M3_Q (2)");
     return invalid("causal", p->causal, "0, 1");
 }
 
@@ -120,9 +121,10 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     const uint32_t above =
         gen__mla_above(p->num_heads, MLA_MAX_HEADS) | gen__mla_above(p->q_len, MLA_MAX_Q_LEN) |
         gen__mla_above(p->max_kv_len, MAX_KV_LEN) | gen__mla_above(p->page_size, MAX_PAGE_SIZE) |
-        (dtype | cache | (uint32_t)p->causal) >> 1 | (rope & ~(uint32_t)MLA_ROPE);
+        (dtype | (uint32_t)p->causal) >> 1 | (rope & ~(uint32_t)MLA_ROPE);
     _Static_assert((MLA_ROPE & (MLA_ROPE - 1)) == 0, "a power of two");
-    if (above || batch > MAX_BATCH || (uint32_t)p->kv_len > (uint32_t)p->max_kv_len ||
+    if (above || cache > GEN_MLA_CACHE_E4M3_Q || batch > MAX_BATCH ||
+        (uint32_t)p->kv_len > (uint32_t)p->max_kv_len ||
         (uint64_t)batch * (uint32_t)p->max_kv_len > MAX_LINE ||
         (uint64_t)batch * (uint32_t)p->q_len > INT32_MAX)
         return refuse(p);
@@ -132,8 +134,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     key->counts[0] = requests * (float)at_least_1(tuned_length(p));
     key->counts[1] = requests;
     key->counts[2] = (float)tiled_rows(p);
-    /* Where pages matter: no variant of 8-bit caches takes boxes. */
-    key->counts[3] = cache == GEN_MLA_CACHE_SAME ? (float)boxed_rows(p->page_size) : 1.0f;
+    key->counts[3] = (float)boxed_rows(p->page_size);
     return GEN_OK;
 }
 

@@ -71,12 +71,13 @@ static void stride_form(const gen_mla_decode_problem *p, gen_mla_decode_args *a,
                         struct gen__tensor *t)
 {
     const int64_t heads = p->num_heads, tokens = (int64_t)p->batch * p->q_len;
-    const int64_t latent = MLA_LATENT + 8, rope = MLA_ROPE + 16;
+    const int64_t unit = p->cache == GEN_MLA_CACHE_E4M3_Q ? 16 : 8; /* of queries: 16 bytes */
+    const int64_t latent = MLA_LATENT + unit, rope = MLA_ROPE + 16;
     a->q_nope_head_stride = a->o_head_stride = latent;
     a->q_pe_head_stride = rope;
     a->lse_head_stride = 2;
-    a->q_nope_token_stride = heads * latent + 24;
-    a->q_pe_token_stride = heads * rope + 8;
+    a->q_nope_token_stride = heads * latent + 3 * unit;
+    a->q_pe_token_stride = heads * rope + unit;
     a->o_token_stride = heads * latent; /* so that rows are equally far apart */
     a->lse_token_stride = heads * 2 + 5;
     a->ckv_page_stride += a->ckv_row_stride; /* a row between the pages */
@@ -148,7 +149,8 @@ bool gen__mla_decode_form(const gen_problem *base, uint32_t index, gen_args *arg
     case FORM_SHARED:
         return shared_form(p, a, t);
     case FORM_STEEP:
-        a->scale = -0.5f;
+        /* Sums of 8-bit products are off by a part of the score: scores of 50 by 0.02. */
+        a->scale = p->cache == GEN_MLA_CACHE_E4M3_Q ? -0.125f : -0.5f;
         return true;
     }
     return false;

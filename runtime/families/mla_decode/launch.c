@@ -59,7 +59,13 @@ static bool has_rope(const int32_t *dims)
 
 static bool is_e4m3(const int32_t *dims)
 {
-    return dims[MLA_DECODE_CACHE] == GEN_MLA_CACHE_E4M3;
+    return dims[MLA_DECODE_CACHE] != GEN_MLA_CACHE_SAME;
+}
+
+/* Bytes of an element of the queries. */
+static int64_t query_bytes(const int32_t *dims)
+{
+    return dims[MLA_DECODE_CACHE] == GEN_MLA_CACHE_E4M3_Q ? 1 : 2;
 }
 
 /* What is divided by here, in case the plan was not kept well. */
@@ -108,16 +114,16 @@ static enum gen_status check_strides(const int32_t *dims, const gen_mla_decode_a
 {
     const int64_t tokens = most_tokens(dims, a), heads = dims[MLA_DECODE_NUM_HEADS];
     const int64_t pages = a->num_pages, rows = dims[MLA_DECODE_PAGE_SIZE];
-    const int64_t cache_unit = is_e4m3(dims) ? 16 : 8;
+    const int64_t cache_unit = is_e4m3(dims) ? 16 : 8, query_unit = 16 / query_bytes(dims);
     const struct {
         const char *name;
         int64_t stride, unit, width, count;
         bool unused;
     } list[] = {
-        {"q_nope_token_stride", a->q_nope_token_stride, 8, MLA_LATENT, tokens, false},
-        {"q_nope_head_stride", a->q_nope_head_stride, 8, MLA_LATENT, heads, false},
-        {"q_pe_token_stride", a->q_pe_token_stride, 8, MLA_ROPE, tokens, !has_rope(dims)},
-        {"q_pe_head_stride", a->q_pe_head_stride, 8, MLA_ROPE, heads, !has_rope(dims)},
+        {"q_nope_token_stride", a->q_nope_token_stride, query_unit, MLA_LATENT, tokens, false},
+        {"q_nope_head_stride", a->q_nope_head_stride, query_unit, MLA_LATENT, heads, false},
+        {"q_pe_token_stride", a->q_pe_token_stride, query_unit, MLA_ROPE, tokens, !has_rope(dims)},
+        {"q_pe_head_stride", a->q_pe_head_stride, query_unit, MLA_ROPE, heads, !has_rope(dims)},
         {"ckv_page_stride", a->ckv_page_stride, cache_unit, MLA_LATENT, pages, false},
         {"ckv_row_stride", a->ckv_row_stride, cache_unit, MLA_LATENT, rows, false},
         {"kpe_page_stride", a->kpe_page_stride, cache_unit, MLA_ROPE, pages, !has_rope(dims)},
@@ -151,7 +157,9 @@ static enum gen_status check_scale(const char *name, float scale)
 static float scale_log2_of(const int32_t *dims, const gen_mla_decode_args *a)
 {
     const double log2_e = 1.4426950408889634;
-    return (float)((double)a->scale * log2_e * (is_e4m3(dims) ? (double)a->ckv_scale : 1.0));
+    const double q_scale = query_bytes(dims) == 1 ? (double)a->q_scale : 1.0;
+    return (float)((double)a->scale * log2_e * q_scale *
+                   (is_e4m3(dims) ? (double)a->ckv_scale : 1.0));
 }
 
 static float kpe_factor_of(const int32_t *dims, const gen_mla_decode_args *a)
@@ -173,6 +181,8 @@ static enum gen_status check_scalars(const int32_t *dims, const gen_mla_decode_a
         status = check_scale("ckv_scale", a->ckv_scale);
     if (!status && is_e4m3(dims) && has_rope(dims))
         status = check_scale("kpe_scale", a->kpe_scale);
+    if (!status && query_bytes(dims) == 1)
+        status = check_scale("q_scale", a->q_scale);
     if (status)
         return status;
     const float factor = kpe_factor_of(dims, a);
@@ -186,26 +196,27 @@ static enum gen_status check_scalars(const int32_t *dims, const gen_mla_decode_a
 
 /* ---- tensor maps of the cache ------------------------------------------ */
 
-/* One tensor: columns of a cell of 64, rows, cells, pages. A box of whole tiles holds up to
- * MLA_MAP_CELLS cells, one behind the other, as the kernel wants them. */
+/* One tensor: columns of a cell, rows, cells, pages. A cell's row has 128 bytes, or as many as
+ * there are. A box of whole tiles holds up to MLA_MAP_CELLS cells, one behind the other, as the
+ * kernel wants them. */
 static enum gen_status encode_map(const struct gen__driver *driver, const char *name,
                                   enum gen_dtype dtype, const void *memory, uint64_t width,
                                   int64_t row_stride, int64_t page_stride, const int32_t *dims,
                                   int64_t num_pages, unsigned long long map[16])
 {
     const uint32_t element = dtype == GEN_DTYPE_E4M3 ? 1 : 2;
-    const uint64_t cells = width / 64;
+    const uint64_t columns = width < 128 / element ? width : 128 / element, cells = width / columns;
     const uint32_t rows = (uint32_t)dims[MLA_DECODE_MAP_ROWS];
     const struct gen__boxed tensor = {
         .memory = memory,
-        .extent = {64, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], cells, (uint64_t)num_pages},
-        .strides = {(uint64_t)row_stride * element, UINT64_C(64) * element,
+        .extent = {columns, (uint64_t)dims[MLA_DECODE_PAGE_SIZE], cells, (uint64_t)num_pages},
+        .strides = {(uint64_t)row_stride * element, columns * element,
                     (uint64_t)page_stride * element},
-        .box = {64, rows, rows == MLA_BLOCK && cells > 1 ? MLA_MAP_CELLS : 1, 1},
+        .box = {(uint32_t)columns, rows, rows == MLA_BLOCK && cells > 1 ? MLA_MAP_CELLS : 1, 1},
         .type = dtype == GEN_DTYPE_E4M3   ? GEN__TENSOR_UINT8
                 : dtype == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16
                                           : GEN__TENSOR_BF16,
-        .swizzle = element == 1 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128,
+        .swizzle = columns * element == 64 ? GEN__TENSOR_SWIZZLE_64 : GEN__TENSOR_SWIZZLE_128,
     };
     const int result = gen__tensor_map(driver, &tensor, map);
     if (!result)
@@ -413,14 +424,15 @@ uint32_t gen__mla_decode_extents(const int32_t *dims, const gen_args *base,
     const gen_mla_decode_args *a = (const gen_mla_decode_args *)base;
     const struct gen__mla_strides s = gen__mla_decode_strides(dims, a);
     const int64_t batch = dims[MLA_DECODE_BATCH], heads = dims[MLA_DECODE_NUM_HEADS];
-    const int64_t rows = dims[MLA_DECODE_PAGE_SIZE], cache = is_e4m3(dims) ? 1 : 2;
+    const int64_t rows = dims[MLA_DECODE_PAGE_SIZE], cache = is_e4m3(dims) ? 1 : 2,
+                  query = query_bytes(dims);
     /* Of tokens that q_indptr numbers and of pages that page_indptr does, the host knows one. */
     const int64_t tokens = a->q_indptr ? 1 : most_tokens(dims, a);
-    tell(&list[0], false, "q_nope", a->q_nope, tokens, gen__stride_bytes(s.q_nope_token, 2), heads,
-         gen__stride_bytes(s.q_nope_head, 2), MLA_LATENT * INT64_C(2));
+    tell(&list[0], false, "q_nope", a->q_nope, tokens, gen__stride_bytes(s.q_nope_token, query),
+         heads, gen__stride_bytes(s.q_nope_head, query), MLA_LATENT * query);
     tell(&list[1], false, "q_pe", has_rope(dims) ? a->q_pe : NULL, tokens,
-         gen__stride_bytes(s.q_pe_token, 2), heads, gen__stride_bytes(s.q_pe_head, 2),
-         MLA_ROPE * INT64_C(2));
+         gen__stride_bytes(s.q_pe_token, query), heads, gen__stride_bytes(s.q_pe_head, query),
+         MLA_ROPE * query);
     tell(&list[2], false, "ckv", a->ckv, a->num_pages, gen__stride_bytes(s.ckv_page, cache), rows,
          gen__stride_bytes(s.ckv_row, cache), MLA_LATENT * cache);
     tell(&list[3], false, "kpe", has_rope(dims) ? a->kpe : NULL, a->num_pages,

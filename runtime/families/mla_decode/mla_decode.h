@@ -19,7 +19,8 @@ enum mla_decode_fact {
     MLA_DECODE_SHARD,      /* 1: the warps partition the scores of a tile */
     MLA_DECODE_TENSOR_MAP, /* 1: TMA loads boxes of pages' rows */
     MLA_DECODE_DEPENDENT,  /* 1: waits on the device for the kernel before it */
-    MLA_DECODE_WGMMA,      /* 1: by the tensor cores' instructions of warp groups */
+    MLA_DECODE_WGMMA,      /* 1: by the tensor cores' instructions of warp groups, 64 packed rows
+                              whatever there are; 2: transposed, as many as the tile has */
     MLA_DECODE_NUM_FACTS
 };
 #define MLA_DECODE_FACTS "q_rows,kv_rows,stages,shard,tensor_map,dependent,wgmma"

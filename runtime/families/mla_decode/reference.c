@@ -34,9 +34,9 @@ struct shape {
     const gen_mla_decode_args *args;
     const int32_t *dims;
     struct gen__mla_strides strides;
-    enum gen_dtype dtype, cache_dtype;
+    enum gen_dtype dtype, cache_dtype, query_dtype;
     int32_t rope;
-    double ckv_scale, kpe_scale;
+    double ckv_scale, kpe_scale, q_scale;
 };
 
 /* A head of one token: its query, and the sums over the rows so far. */
@@ -53,7 +53,8 @@ struct memory {
 static struct shape shape_of(const gen_plan *plan, const gen_mla_decode_args *args)
 {
     const int32_t *dims = plan->dims;
-    const bool e4m3 = dims[MLA_DECODE_CACHE] == GEN_MLA_CACHE_E4M3;
+    const bool e4m3 = dims[MLA_DECODE_CACHE] != GEN_MLA_CACHE_SAME;
+    const bool bytes = dims[MLA_DECODE_CACHE] == GEN_MLA_CACHE_E4M3_Q;
     struct shape s = {
         .args = args,
         .dims = dims,
@@ -62,7 +63,9 @@ static struct shape shape_of(const gen_plan *plan, const gen_mla_decode_args *ar
         .rope = dims[MLA_DECODE_ROPE_DIM],
         .ckv_scale = e4m3 ? (double)args->ckv_scale : 1.0,
         .kpe_scale = e4m3 ? (double)args->kpe_scale : 1.0,
+        .q_scale = bytes ? (double)args->q_scale : 1.0,
     };
+    s.query_dtype = bytes ? GEN_DTYPE_E4M3 : s.dtype;
     s.cache_dtype = e4m3 ? GEN_DTYPE_E4M3 : s.dtype;
     return s;
 }
@@ -166,11 +169,11 @@ static void begin_head(const struct shape *s, int64_t token, int64_t h, struct h
     const struct gen__mla_strides *strides = &s->strides;
     memset(head, 0, sizeof *head);
     head->max = -INFINITY;
-    load(s->dtype, s->args->q_nope, token * strides->q_nope_token + h * strides->q_nope_head,
-         LATENT, 1.0, head->q);
+    load(s->query_dtype, s->args->q_nope, token * strides->q_nope_token + h * strides->q_nope_head,
+         LATENT, s->q_scale, head->q);
     if (s->rope)
-        load(s->dtype, s->args->q_pe, token * strides->q_pe_token + h * strides->q_pe_head,
-             MLA_ROPE, 1.0, head->q + LATENT);
+        load(s->query_dtype, s->args->q_pe, token * strides->q_pe_token + h * strides->q_pe_head,
+             MLA_ROPE, s->q_scale, head->q + LATENT);
 }
 
 static void end_head(const struct shape *s, int64_t token, int64_t h, const struct head *head,
