@@ -222,7 +222,8 @@ static unsigned check_problem(const struct gen__family *family, const char *text
         for (uint32_t o = 0; o < c.num_tensors; o++)
             for (uint32_t t = 0; t < c.num_tensors; t++)
                 if (o != t && c.tensors[o].role != GEN__IN && !c.tensors[o].view_of &&
-                    get_pointer(&c, &c.tensors[o]) && get_pointer(&c, &c.tensors[t])) {
+                    !holds_view(&c, o) && get_pointer(&c, &c.tensors[o]) &&
+                    get_pointer(&c, &c.tensors[t])) {
                     lay_over(&c, &c.tensors[o], &c.tensors[t]);
                     laid++;
                 }
