@@ -140,8 +140,6 @@ template <class S>
 __device__ __forceinline__ void paged_merge(const gen_attn_paged_params &p, const paged_piece &piece,
                                             const paged_pieces &pieces, int first, int step, int count, int slot)
 {
-    if (!paged_owns<S>())
-        return;
     const int team = threadIdx.x / 32 / S::team;
     constexpr int most = GEN_ATTN_PAGED_GROUP;
 #pragma unroll 1
@@ -165,6 +163,9 @@ __device__ __forceinline__ void paged_merge(const gen_attn_paged_params &p, cons
             lse[i] = sum == 0.f ? minus_infinity() : top + log2f(sum);
             inverse[i] = sum == 0.f ? 0.f : 1.f / sum;
         }
+        __syncthreads(); // of a group the sum takes the place of its first piece
+        if (!paged_owns<S>())
+            continue;
         paged_give<S>(p, piece, slot, half, lse, inverse, [&](int m, float(&o)[4]) {
             const int tile = team * S::own_tiles + m;
 #pragma unroll

@@ -46,15 +46,15 @@ return family {
     { name = "rows", values = { 8, 16, 32 }, tag = "r" },
     { name = "team", values = { 1, 2 }, tag = "t" },
     { name = "warps", values = { 2, 4, 8 }, tag = "w" },
-    { name = "stages", values = { 2, 3, 4 }, tag = "st" },
+    { name = "stages", values = { 2, 3 }, tag = "st" },
   },
   legal = function(v, arch)
     if shared(v) > arch.shared_per_block then return "the ring and what the teams exchange take more shared memory than a block has" end
     if v.team == 2 and v.rows ~= 32 then return "teams are for more rows than a warp holds" end
     if v.head_dim == 256 and v.rows == 32 then return "outputs of 32 rows and 256 columns take more registers than a thread has" end
-    if v.warps == 2 and not wide(v) then return "two warps are for keys that fill the ring of more" end
-    if v.head_dim == 256 and v.warps == 8 and v.stages > 2 then return "keys of 256 columns fill the ring of four warps" end
-    if v.rows == 32 and v.warps == 4 and v.team == 2 then return "two teams have too few tiles under way" end
+    if v.warps == 2 and not (wide(v) and v.rows == 16 and v.stages == 2) then return "two warps are for what holds no ring of four" end
+    if v.head_dim == 256 and v.warps == 8 then return "keys of 256 columns fill the ring of four warps" end
+    if v.rows == 32 and v.warps == 4 then return "of 32 rows a warp has no registers left for a second block" end
     return true
   end,
   facts = { "rows", "keys", "stages", "teams", "dependent" },
