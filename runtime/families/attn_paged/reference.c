@@ -2,16 +2,18 @@
  * Attention over paged caches in plain C: what the kernels are compared with, and the backend where
  * there is no GPU. api.h has the operator.
  *
- * Everything is double from the load to the store. Keys are walked once a row, and a maximum that
- * moves on scales what was summed before.
+ * Everything is double from the load to the store. Keys are walked once a token and key head, 64 at
+ * a time for all its query heads; a maximum that moves on scales what was summed before, which
+ * changes nothing but the last bits.
  */
 #include "families/attn_paged/attn_paged.h"
 #include "reference/half.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define MAX_DIM 256
+enum { MAX_DIM = 256, KEYS = 64 };
 
 struct shape {
     const gen_attn_paged_args *args;
@@ -82,48 +84,76 @@ static bool find_key(const struct shape *s, const struct request *r, int64_t j, 
     return *page >= 0 && *page < a->num_pages;
 }
 
-struct sums {
+/* A head of one token: its query, and the sums over the keys so far. */
+struct head {
+    double q[MAX_DIM];
     double max, sum, o[MAX_DIM];
 };
 
-static void attend(const struct shape *s, const struct request *r, int64_t j, int64_t g,
-                   double scale, const double *q, struct sums *x)
+struct memory {
+    double k[KEYS][MAX_DIM], v[KEYS][MAX_DIM];
+    struct head heads[]; /* of a key head */
+};
+
+/* Key j of key head g; zeros of a page that there is not. */
+static void load_key(const struct shape *s, const struct request *r, int64_t j, int64_t g,
+                     double *k, double *v)
 {
     const struct gen__attn_paged_strides *t = &s->strides;
     int64_t page, row;
-    double dot = 0, v[MAX_DIM] = {0};
-    if (find_key(s, r, j, &page, &row)) {
-        const int64_t k_at = page * t->k_page + row * t->k_row + g * t->k_head;
-        const int64_t v_at = page * t->v_page + row * t->v_row + g * t->v_head;
-        for (int64_t c = 0; c < s->width; c++) {
-            dot += q[c] * load(s->cache_dtype, s->args->k, k_at + c);
-            v[c] = load(s->cache_dtype, s->args->v, v_at + c);
-        }
+    const bool there = find_key(s, r, j, &page, &row);
+    for (int64_t c = 0; c < s->width; c++) {
+        k[c] = there ? load(s->cache_dtype, s->args->k,
+                            page * t->k_page + row * t->k_row + g * t->k_head + c)
+                     : 0;
+        v[c] = there ? load(s->cache_dtype, s->args->v,
+                            page * t->v_page + row * t->v_row + g * t->v_head + c)
+                     : 0;
     }
-    double score = scale * dot;
-    if (s->dims[ATTN_PAGED_SOFTCAP])
-        score = (double)s->args->softcap * tanh(score / (double)s->args->softcap);
-    if (score > x->max) {
-        const double before = exp(x->max - score);
-        x->max = score;
-        x->sum *= before;
-        for (int64_t c = 0; c < s->width; c++)
-            x->o[c] *= before;
+}
+
+/* In eight sums that a compiler may keep in vectors. */
+static double dot(const double *a, const double *b, int64_t count)
+{
+    double sum[8] = {0};
+    for (int64_t i = 0; i < count; i += 8)
+        for (int k = 0; k < 8; k++)
+            sum[k] += a[i + k] * b[i + k];
+    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+}
+
+/* Adds `count` >= 1 keys to a head's sums. */
+static void attend(const struct shape *s, const struct memory *m, int64_t count, double scale,
+                   struct head *x)
+{
+    double scores[KEYS], max = x->max;
+    for (int64_t j = 0; j < count; j++) {
+        scores[j] = scale * dot(x->q, m->k[j], s->width);
+        if (s->dims[ATTN_PAGED_SOFTCAP])
+            scores[j] = (double)s->args->softcap * tanh(scores[j] / (double)s->args->softcap);
+        max = fmax(max, scores[j]);
     }
-    const double p = exp(score - x->max);
-    x->sum += p;
+    const double before = x->max == max ? 1.0 : exp(x->max - max); /* exp(-infinity) = 0 */
+    x->max = max;
+    x->sum *= before;
     for (int64_t c = 0; c < s->width; c++)
-        x->o[c] += p * v[c];
+        x->o[c] *= before;
+    for (int64_t j = 0; j < count; j++) {
+        const double p = exp(scores[j] - max);
+        x->sum += p;
+        for (int64_t c = 0; c < s->width; c++)
+            x->o[c] += p * m->v[j][c];
+    }
 }
 
 static void end_row(const struct shape *s, const struct request *r, int64_t t, int64_t h,
-                    const struct sums *x, double *exact)
+                    const struct head *x, double *exact)
 {
     const gen_attn_paged_args *a = s->args;
     const int64_t g = h / s->group;
     const bool sinks = s->dims[ATTN_PAGED_SINK] != 0;
     const double sink = sinks ? (double)a->sink[h] : -(double)INFINITY;
-    const double lse = x->sum > 0 ? x->max + log(x->sum) : x->sum + -(double)INFINITY;
+    const double lse = x->sum != 0 ? x->max + log(x->sum) : -(double)INFINITY;
     const double most = fmax(lse, sink);
     const double with_sink = most == -(double)INFINITY ? most
                              : sinks ? most + log(exp(lse - most) + exp(sink - most))
@@ -146,25 +176,36 @@ static void end_row(const struct shape *s, const struct request *r, int64_t t, i
     }
 }
 
-static void row(const struct shape *s, const struct request *r, int64_t t, int64_t h, double *exact)
+/* The query heads of key head g of one token. */
+static void token(const struct shape *s, const struct request *r, int64_t t, int64_t g,
+                  struct memory *m, double *exact)
 {
     const gen_attn_paged_args *a = s->args;
-    const int64_t g = h / s->group, own = r->length - r->tokens + t;
-    const int64_t window = s->dims[ATTN_PAGED_LEFT_WINDOW];
+    const int64_t own = r->length - r->tokens + t, window = s->dims[ATTN_PAGED_LEFT_WINDOW];
     const int64_t first = window && own - window + 1 > 0 ? own - window + 1 : 0;
     const int64_t end = s->dims[ATTN_PAGED_CAUSAL] && own + 1 < r->length ? own + 1 : r->length;
     const double scale =
         (double)a->scale *
         descale(a->q_descale, r->b, g, a->q_descale_batch_stride, a->q_descale_head_stride) *
         descale(a->k_descale, r->b, g, a->k_descale_batch_stride, a->k_descale_head_stride);
-    struct sums x = {.max = -(double)INFINITY};
-    double q[MAX_DIM];
-    const int64_t at = (r->first + t) * s->strides.q_token + h * s->strides.q_head;
-    for (int64_t c = 0; c < s->width; c++)
-        q[c] = load(s->dtype, a->q, at + c);
-    for (int64_t j = first; j < end; j++)
-        attend(s, r, j, g, scale, q, &x);
-    end_row(s, r, t, h, &x, exact);
+    for (int64_t i = 0; i < s->group; i++) {
+        struct head *x = &m->heads[i];
+        const int64_t at =
+            (r->first + t) * s->strides.q_token + (g * s->group + i) * s->strides.q_head;
+        memset(x, 0, sizeof *x);
+        x->max = -(double)INFINITY;
+        for (int64_t c = 0; c < s->width; c++)
+            x->q[c] = load(s->dtype, a->q, at + c);
+    }
+    for (int64_t j = first; j < end; j += KEYS) {
+        const int64_t count = end - j < KEYS ? end - j : KEYS;
+        for (int64_t i = 0; i < count; i++)
+            load_key(s, r, j + i, g, m->k[i], m->v[i]);
+        for (int64_t i = 0; i < s->group; i++)
+            attend(s, m, count, scale, &m->heads[i]);
+    }
+    for (int64_t i = 0; i < s->group; i++)
+        end_row(s, r, t, g * s->group + i, &m->heads[i], exact);
 }
 
 enum gen_status gen__attn_paged_exact(const gen_plan *plan, const gen_args *base,
@@ -182,12 +223,18 @@ enum gen_status gen__attn_paged_exact(const gen_plan *plan, const gen_args *base
         .width = dims[ATTN_PAGED_HEAD_DIM],
         .group = dims[ATTN_PAGED_NUM_Q_HEADS] / dims[ATTN_PAGED_NUM_KV_HEADS],
     };
+    const size_t bytes = sizeof(struct memory) + (size_t)s.group * sizeof(struct head);
+    struct memory *memory = malloc(bytes);
+    if (!memory)
+        return gen__fail(GEN_STATUS_OUT_OF_MEMORY,
+                         "attn_paged: no memory for the reference: %zu bytes", bytes);
     for (int64_t b = 0; b < dims[ATTN_PAGED_BATCH]; b++) {
         const struct request r = request_of(&s, b);
         for (int64_t t = 0; t < r.tokens; t++)
-            for (int64_t h = 0; h < dims[ATTN_PAGED_NUM_Q_HEADS]; h++)
-                row(&s, &r, t, h, exact[ATTN_PAGED_O]);
+            for (int64_t g = 0; g < dims[ATTN_PAGED_NUM_KV_HEADS]; g++)
+                token(&s, &r, t, g, memory, exact[ATTN_PAGED_O]);
     }
+    free(memory);
     return GEN_OK;
 }
 
