@@ -94,18 +94,24 @@ static const struct gen__extent *extent_of(const struct call *c, const struct ge
     return NULL;
 }
 
+/* Is it of a paged cache, of page lists and of lists of tokens? */
+static bool has_lists(const struct call *c)
+{
+    return !strncmp(c->family->name, "mla_", 4) || !strcmp(c->family->name, "attn_paged");
+}
+
 /* Sizes that lists on the device say. */
 static bool is_known(const struct call *c, const struct gen__tensor *t)
 {
-    static const char *const by_tokens[] = {"q_nope", "q_pe", "o", "lse"};
-    if (strncmp(c->family->name, "mla_", 4) != 0)
+    static const char *const by_tokens[] = {"q_nope", "q_pe", "o", "lse", "q"};
+    if (!has_lists(c))
         return true;
     bool indptr = !strcmp(c->family->name, "mla_merge"), pages = false;
     for (uint32_t i = 0; i < c->num_tensors; i++) {
         indptr |= !strcmp(c->tensors[i].name, "q_indptr") && c->tensors[i].count;
         pages |= !strcmp(c->tensors[i].name, "page_indptr") && c->tensors[i].count;
     }
-    for (int i = 0; indptr && i < 4; i++)
+    for (int i = 0; indptr && i < 5; i++)
         if (!strcmp(t->name, by_tokens[i]))
             return false;
     return !(pages && !strcmp(t->name, "page_indices")) && strcmp(t->name, "q_indptr") != 0;
@@ -131,8 +137,7 @@ static void check_places(const struct call *c, const char *text, int form)
         const int64_t size = (int64_t)(e->end - e->begin);
         const int64_t expected = (int64_t)t->count * bytes_of(t->dtype);
         /* These have more in some forms, and behind rows of the cache and of its table. */
-        const bool more =
-            !strcmp(c->family->name, "attn_fwd") || !strncmp(c->family->name, "mla_", 4);
+        const bool more = !strcmp(c->family->name, "attn_fwd") || has_lists(c);
         const int64_t least = !more ? expected : form < 0 ? expected - 128 : 1;
         if (e->end && !t->view_of && is_known(c, t) && (size > expected || size < least))
             fail_msg("%s, %s, form %d: %s is told with %lld bytes, it has %lld", c->family->name,
