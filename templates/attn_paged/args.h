@@ -25,7 +25,18 @@ struct gen_attn_paged_line {
 
 #define GEN_ATTN_PAGED_GROUP 16
 
+#ifdef __cplusplus
+#define GEN_ATTN_PAGED_ALIGNED alignas(64)
+#else
+#define GEN_ATTN_PAGED_ALIGNED _Alignas(64)
+#endif
+
 struct gen_attn_paged_params {
+    /* Tensor maps of k and v for TMA, as cuTensorMapEncodeTiled() makes them: columns of 64, rows of
+     * a page, key heads, pages. A box is 64 columns of map_rows rows. Zero for kernels that do not
+     * use them. */
+    GEN_ATTN_PAGED_ALIGNED unsigned long long k_map[16];
+    GEN_ATTN_PAGED_ALIGNED unsigned long long v_map[16];
     const void *q, *k, *v;
     void *o;
     float *lse; /* or null */
@@ -46,13 +57,13 @@ struct gen_attn_paged_params {
     unsigned page_mul, page_shift;   /* key / page_size; mul = 0: by the shift alone */
     float scale_log2;                /* of scores to base 2; with softcap: 2 log2(e) scale / cap */
     float cap_log2;                  /* softcap * log2(e); 0: none */
-    int reserved;
+    int map_rows;
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_attn_paged_params) == 384, "same on both sides");
+static_assert(sizeof(struct gen_attn_paged_params) == 640, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_attn_paged_params) == 384, "same on both sides");
+_Static_assert(sizeof(struct gen_attn_paged_params) == 640, "same on both sides");
 #endif
 
 #endif /* GEN_ATTN_PAGED_ARGS_H */

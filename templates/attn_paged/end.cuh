@@ -2,9 +2,9 @@
 // unit is cut, left for the last of its pieces to add up.
 #pragma once
 
-#include "attn_paged/queries.cuh"
+#include "attn_paged/arrive.cuh"
+#include "attn_paged/rows.cuh"
 #include "attn_paged/tile.cuh"
-#include "lib/ticket.cuh"
 
 // Behind the queries.
 template <class S> struct paged_control {
@@ -31,35 +31,7 @@ template <class S> __device__ __forceinline__ bool paged_owns()
     return threadIdx.x / 32 / S::team < S::owners;
 }
 
-// 2^(x - maximum), 0 for an x of -infinity whatever the maximum.
-__device__ __forceinline__ float paged_weight(float x, float maximum)
-{
-    return x == minus_infinity() ? 0.f : exp2_fast(x - maximum);
-}
-
 // ---- outputs ----
-
-// A row's output factor, and its log-sum-exp where this lane is the one to write it; `lse` is that of the keys, to base 2.
-template <class S>
-__device__ __forceinline__ float paged_finish_row(const gen_attn_paged_params &p, const paged_piece &piece, int row,
-                                                  float lse, bool writes)
-{
-    float factor = 1.f;
-    const paged_row at(p, piece, row);
-    if (p.v_descale)
-        factor = ld_global(p.v_descale + piece.request * p.v_descale_batch + piece.head * p.v_descale_head);
-    float told = lse;
-    if (p.sink) {
-        const float sink = ld_global(p.sink + at.head) * log2_e, most = fmaxf(sink, lse);
-        const float keys = paged_weight(lse, most), all = keys + paged_weight(sink, most);
-        factor *= all == 0.f ? 0.f : keys / all;
-        if (p.lse_sink)
-            told = all == 0.f ? minus_infinity() : most + log2f(all);
-    }
-    if (writes && p.lse)
-        p.lse[at.token * p.lse_token + at.head * p.lse_head] = p.lse_base_2 ? told : told * ln_2;
-    return factor;
-}
 
 // Columns of one tile of two rows.
 template <class S>
@@ -121,7 +93,7 @@ __device__ __forceinline__ void paged_give(const gen_attn_paged_params &p, const
             if (writes)
                 p.partial_lse[static_cast<long long>(slot) * S::tile_rows + row] = lse[i];
         } else if (row < piece.rows) {
-            factor[i] *= paged_finish_row<S>(p, piece, row, lse[i], writes);
+            factor[i] *= paged_finish_row(p, piece, row, lse[i], writes);
         }
     }
 #pragma unroll
@@ -192,68 +164,18 @@ __device__ __forceinline__ void paged_merge(const gen_attn_paged_params &p, cons
     }
 }
 
-// Whether the block is the last of `count` to come here. What all of them wrote before is there.
-template <class S>
-__device__ __forceinline__ bool paged_arrives_last(paged_control<S> &c, unsigned long long *tickets, int count)
-{
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        const bool last = take_ticket(tickets) == static_cast<unsigned>(count - 1);
-        if (last)
-            close_tickets(tickets);
-        __threadfence();
-        c.last = last;
-    }
-    __syncthreads();
-    return c.last != 0;
-}
-
-__device__ __forceinline__ void paged_open(unsigned long long *tickets)
-{
-    open_tickets(tickets, look_at_tickets(tickets));
-}
-
-// One thread of the block: opens what the block's pieces take tickets of, and keeps which pieces their units have.
-template <class S>
-__device__ __forceinline__ void paged_open_all(const gen_attn_paged_params &p, int part, paged_control<S> &c)
-{
-#pragma unroll 1
-    for (int end = 0; end < 2; end++) {
-        const paged_cut &cut = c.share.cut[end];
-        if (cut.block == 0)
-            continue;
-        const paged_pieces pieces = paged_pieces_of(p.line, c.share, cut);
-        c.pieces[end] = pieces;
-        // The unit that the part ends in may have begun before it: then its part is one in the middle.
-        const int group = (part - pieces.first) / GEN_ATTN_PAGED_GROUP * GEN_ATTN_PAGED_GROUP;
-        paged_open(p.tickets + pieces.first + group);
-        if (pieces.count > GEN_ATTN_PAGED_GROUP)
-            paged_open(p.tickets + p.line.num_parts + pieces.first);
-    }
-}
-
 // The piece's partial result is in its slot.
 template <class S>
-__device__ __forceinline__ void paged_add_up(const gen_attn_paged_params &p, const paged_piece &piece, int part,
-                                             paged_control<S> &c)
+__device__ __forceinline__ void paged_join(const gen_attn_paged_params &p, const paged_piece &piece, int part,
+                                           paged_control<S> &c)
 {
     const paged_pieces pieces = c.pieces[piece.slot == 2 * part ? 0 : 1];
-    const int groups = (pieces.count + GEN_ATTN_PAGED_GROUP - 1) / GEN_ATTN_PAGED_GROUP;
-    int first = (part - pieces.first) / GEN_ATTN_PAGED_GROUP * GEN_ATTN_PAGED_GROUP, step = 1;
-    int count = min(pieces.count - first, GEN_ATTN_PAGED_GROUP);
-    unsigned long long *tickets = p.tickets + pieces.first + first;
-#pragma unroll 1
-    while (paged_arrives_last<S>(c, tickets, count)) {
-        const bool all = step > 1 || groups == 1;
-        paged_merge<S>(p, piece, pieces, first, step, count, all ? -1 : pieces.slot(first));
-        if (all)
-            return;
-        first = 0; // then the groups
-        step = GEN_ATTN_PAGED_GROUP;
-        count = groups;
-        tickets = p.tickets + p.line.num_parts + pieces.first;
-    }
+    const auto arrives = [&](unsigned long long *tickets, int count) {
+        return paged_arrives_last(tickets, count, threadIdx.x == 0, c.last, [] { __syncthreads(); });
+    };
+    paged_add_up(p, part, pieces, arrives, [&](int first, int step, int count, int slot) {
+        paged_merge<S>(p, piece, pieces, first, step, count, slot);
+    });
 }
 
 // ---- the block's own ----
@@ -355,5 +277,5 @@ __device__ __forceinline__ void paged_end(const gen_attn_paged_params &p, const 
     between();
     paged_end_half<S, 0>(p, piece, exchange, c, s);
     if (piece.slot >= 0)
-        paged_add_up<S>(p, piece, part, c);
+        paged_join<S>(p, piece, part, c);
 }

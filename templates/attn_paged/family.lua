@@ -1,5 +1,8 @@
 -- Attention over paged caches: what variants exist, and why not others. The arithmetic is in docs/perf/attn_paged.md.
 --
+--   kernel  stream  a warp, or a team of warps, has keys and a ring of tiles of its own: every architecture, any page
+--           wgmma   two consumer warpgroups of 64 rows share blocks of 128 keys that a producer warp loads by TMA: sm_90a,
+--                   pages that boxes of at least eight rows divide
 --   rows    packed rows of a warp: query tokens x query heads of a key head, 8 at least
 --   team    warps that share their keys, each with rows of its own: row tiles of rows x team
 --   warps   of a block
@@ -16,14 +19,21 @@ local function keys_of(v) -- of a tile
   return (v.head_dim * element_bytes(v) >= 256 or v.rows * v.head_dim >= 4096) and 16 or 32
 end
 
+local WGMMA_KEYS = 128
+
+local function wgmma_shared(v) -- as attn_paged_wgmma.cu.in has it: two places of queries, the stages, and what controls them
+  return (2 * 128 + 2 * v.stages * WGMMA_KEYS) * v.head_dim * 2 + 1024
+end
+
 local function shared(v) -- as shape.cuh has it
+  if v.kernel == "wgmma" then return wgmma_shared(v) end
   local pitch, keys = v.head_dim * element_bytes(v), keys_of(v)
   local teams, tiles = v.warps // v.team, v.head_dim // 16
   local owners = math.min(teams, tiles)
   local ring = teams * v.stages * 2 * keys * pitch
   local exchange = v.team * owners * (teams - 1) * (tiles // owners) * 512
   local rows = v.rows * v.team
-  local control = (3 * teams + 1) * rows * 4 + 16 + 4 + 32 + 44 + 12 + 4 * 56 + 16
+  local control = (3 * teams + 1) * rows * 4 + 16 + 4 + 32 + 44 + 12 + 4 * 56 + 32
   return (ring + exchange + rows * v.head_dim * 2 + control + 127) // 128 * 128
 end
 
@@ -42,40 +52,54 @@ return family {
     { name = "head_dim", values = { 64, 128, 256 }, tag = "d" },
   },
   free = {
-    { name = "kernel", values = { "stream" } },
-    { name = "rows", values = { 8, 16, 32 }, tag = "r" },
+    { name = "kernel", values = { "stream", "wgmma" } },
+    { name = "rows", values = { 8, 16, 32, 64 }, tag = "r" },
     { name = "team", values = { 1, 2 }, tag = "t" },
-    { name = "warps", values = { 2, 4, 8 }, tag = "w" },
+    { name = "warps", values = { 2, 4, 8, 12 }, tag = "w" },
     { name = "stages", values = { 2, 3 }, tag = "st" },
   },
   legal = function(v, arch)
+    if (v.kernel == "wgmma") ~= (v.warps == 12) or (v.kernel == "wgmma") ~= (v.rows == 64) then return "a warpgroup has 64 rows, and beside two of them there are four warps that load" end
+    if v.kernel == "wgmma" then
+      if not arch.wgmma then return "wgmma is Hopper's" end
+      if v.cache == "e4m3" then return "wgmma takes operands of one type" end
+      if v.head_dim == 256 then return "outputs of 256 columns and scores of 128 keys take more registers than a thread has" end
+      if v.team == 1 then return "two groups share keys" end
+      if v.head_dim == 64 and v.stages == 2 then return "there is room for three stages" end
+    end
     if shared(v) > arch.shared_per_block then return "the ring and what the teams exchange take more shared memory than a block has" end
-    if v.team == 2 and v.rows ~= 32 then return "teams are for more rows than a warp holds" end
+    if v.kernel == "stream" and v.team == 2 and v.rows ~= 32 then return "teams are for more rows than a warp holds" end
     if v.head_dim == 256 and v.rows == 32 then return "outputs of 32 rows and 256 columns take more registers than a thread has" end
     if v.warps == 2 and not (wide(v) and v.rows == 16 and v.stages == 2) then return "two warps are for what holds no ring of four" end
     if v.head_dim == 256 and v.warps == 8 then return "keys of 256 columns fill the ring of four warps" end
     if v.rows == 32 and v.warps == 4 then return "of 32 rows a warp has no registers left for a second block" end
     return true
   end,
-  facts = { "rows", "keys", "stages", "teams", "dependent" },
+  facts = { "rows", "keys", "stages", "teams", "dependent", "wgmma" },
   coords = { "kv_rows", "units", "rows" },
   plan = function(v, arch)
     return {
       threads = 32 * v.warps,
       shared = shared(v),
       cluster = 1,
-      max_registers = math.min(255, 65536 // (32 * v.warps * blocks(v, arch)) // 8 * 8),
+      max_registers = v.kernel == "wgmma" and 168 or math.min( -- wgmma: before the groups trade them
+        255, 65536 // (32 * v.warps * blocks(v, arch)) // 8 * 8),
       facts = {
         rows = v.rows * v.team,
-        keys = keys_of(v),
+        keys = v.kernel == "wgmma" and WGMMA_KEYS or keys_of(v),
         stages = v.stages,
-        teams = v.warps // v.team,
-        dependent = arch.cc >= 90 and 1 or 0, -- the template waits there
+        teams = v.kernel == "wgmma" and 1 or v.warps // v.team,
+        dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
+        wgmma = v.kernel == "wgmma" and 1 or 0,
       },
     }
   end,
-  template = function(v) return "attn_paged_stream.cu.in" end,
+  template = function(v) return "attn_paged_" .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
+    if v.kernel == "wgmma" then
+      -- 64,512 registers in all: 2 x 128 consumer threads, 128 that load.
+      return { KEYS = WGMMA_KEYS, REGISTERS = 224, PRODUCER_REGISTERS = 56 }
+    end
     return { BOUNDS = 32 * v.warps .. ", " .. blocks(v, arch) }
   end,
   -- What fits everywhere: 99 KiB.

@@ -46,7 +46,7 @@ struct paged_cut {
 
 // What the block's threads compute together.
 struct paged_share {
-    unsigned warp_sums[8];
+    unsigned warp_sums[12];
     paged_cut cut[2]; // the part's begin and end
     unsigned total;
 };

@@ -1,33 +1,10 @@
 // The stream kernel of attn_paged: queries of a piece, by way of registers to shared memory. A thread has 16 columns at once.
 #pragma once
 
-#include "attn_paged/line.cuh"
+#include "attn_paged/rows.cuh"
 #include "lib/half.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/swizzle.cuh"
-
-// Where a packed row lies: token of the batch and head.
-struct paged_row {
-    long long token, head;
-
-    __device__ __forceinline__ paged_row(const gen_attn_paged_params &p, const paged_piece &piece, int row)
-    {
-        const unsigned packed = piece.row + row, t = quotient(packed, p.group_mul, p.group_shift);
-        token = piece.first_token + static_cast<int>(t);
-        head = piece.head * p.group + static_cast<int>(packed - t * p.group);
-    }
-};
-
-// Of all scores of a piece; to base 2, or with softcap what args.h says.
-__device__ __forceinline__ float paged_scale_of(const gen_attn_paged_params &p, const paged_piece &piece)
-{
-    float scale = p.scale_log2;
-    if (p.q_descale)
-        scale *= ld_global(p.q_descale + piece.request * p.q_descale_batch + piece.head * p.q_descale_head);
-    if (p.k_descale)
-        scale *= ld_global(p.k_descale + piece.request * p.k_descale_batch + piece.head * p.k_descale_head);
-    return scale;
-}
 
 template <class S> struct paged_queries {
     static constexpr int lanes = S::dim / 16, each = (S::tile_rows * lanes + S::threads - 1) / S::threads;

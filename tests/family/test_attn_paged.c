@@ -39,7 +39,7 @@ static struct gen__facts stream(int32_t rows, int32_t teams)
                            .shared_dynamic = teams == 8 ? 228352 : 115712,
                            .registers = teams == 8 ? 255 : 200,
                            .cluster = 1,
-                           .fact = {rows, 16, 3, teams, 1}};
+                           .fact = {rows, 16, 3, teams, 1, 0}};
     v.occupancy = gen__occupancy(&v);
     return v;
 }

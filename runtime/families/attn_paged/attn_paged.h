@@ -19,9 +19,10 @@ enum attn_paged_fact {
     ATTN_PAGED_STAGES,    /* tiles of a team's ring */
     ATTN_PAGED_TEAMS,     /* of a block, each with keys of its own */
     ATTN_PAGED_DEPENDENT, /* 1: waits on the device for the kernel before it */
+    ATTN_PAGED_WGMMA,     /* 1: by warpgroups, keys and values by TMA */
     ATTN_PAGED_NUM_FACTS
 };
-#define ATTN_PAGED_FACTS "rows,keys,stages,teams,dependent"
+#define ATTN_PAGED_FACTS "rows,keys,stages,teams,dependent,wgmma"
 
 /* gen_plan.dims. */
 enum attn_paged_dim {
@@ -47,6 +48,7 @@ enum attn_paged_dim {
     ATTN_PAGED_VISIT,
     ATTN_PAGED_WHOLE,
     ATTN_PAGED_TILE_ROWS,
+    ATTN_PAGED_MAP_ROWS, /* of a box; 0: no tensor maps */
     ATTN_PAGED_NUM_DIMS
 };
 _Static_assert(ATTN_PAGED_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");

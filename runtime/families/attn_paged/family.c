@@ -137,6 +137,24 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
+/* Rows of a page that TMA boxes have: a part of a page and of a block of keys; not paged, a whole
+ * block. */
+static int32_t boxed_rows(const gen_attn_paged_problem *p, const struct gen__facts *variant)
+{
+    const int32_t keys = variant->fact[ATTN_PAGED_KEYS], page = p->page_size;
+    return page ? (page & -page) < keys ? page & -page : keys : keys;
+}
+
+static const char *fits(const gen_problem *base, const gen_device *device,
+                        const struct gen__facts *variant)
+{
+    (void)device;
+    if (variant->fact[ATTN_PAGED_WGMMA] &&
+        boxed_rows((const gen_attn_paged_problem *)base, variant) < 8)
+        return "page_size is no multiple of 8 rows, as TMA boxes need it";
+    return NULL;
+}
+
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
@@ -165,6 +183,8 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->dims[ATTN_PAGED_VISIT] = s.visit;
     plan->dims[ATTN_PAGED_WHOLE] = s.whole;
     plan->dims[ATTN_PAGED_TILE_ROWS] = variant->fact[ATTN_PAGED_ROWS];
+    if (variant->fact[ATTN_PAGED_WGMMA])
+        plan->dims[ATTN_PAGED_MAP_ROWS] = boxed_rows(p, variant);
     plan->workspace_bytes = gen__attn_paged_workspace(plan->dims).size;
     plan->launch[0] = (gen_plan_launch){
         .variant = variant->index,
@@ -190,7 +210,7 @@ const struct gen__family gen__family_attn_paged = {
     .fields = fields,
     .num_fields = sizeof fields / sizeof *fields,
     .check = check,
-    .fits = gen__fits_always,
+    .fits = fits,
     .predict = predict,
     .plan = plan,
     .params = gen__attn_paged_params,

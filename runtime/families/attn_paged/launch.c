@@ -5,9 +5,11 @@
 #include "families/attn_paged/attn_paged.h"
 #include "families/common/fastdiv.h"
 #include "families/common/strides.h"
+#include "families/common/tensor_map.h"
 #include "family/arguments.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char family[] = "attn_paged";
@@ -236,6 +238,47 @@ static void set_workspace(const int32_t *dims, char *workspace, struct gen_attn_
     k->partial = (float *)(void *)(workspace + w.partial);
 }
 
+/* Columns, rows of a page, key heads, pages; a box is map_rows rows of 64 columns. */
+static enum gen_status encode_map(const struct gen__driver *driver, const char *name,
+                                  const void *memory, int64_t row, int64_t head, int64_t page,
+                                  const int32_t *dims, int64_t num_pages,
+                                  unsigned long long map[16])
+{
+    const struct gen__boxed tensor = {
+        .memory = memory,
+        .extent = {(uint64_t)dims[ATTN_PAGED_HEAD_DIM], (uint64_t)page_rows(dims),
+                   (uint64_t)dims[ATTN_PAGED_NUM_KV_HEADS], (uint64_t)num_pages},
+        .strides = {(uint64_t)row * 2, (uint64_t)head * 2, (uint64_t)page * 2},
+        .box = {64, (uint32_t)dims[ATTN_PAGED_MAP_ROWS], 1, 1},
+        .type = dims[ATTN_PAGED_DTYPE] == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16 : GEN__TENSOR_BF16,
+        .swizzle = GEN__TENSOR_SWIZZLE_128,
+    };
+    const int result = gen__tensor_map(driver, &tensor, map);
+    if (!result)
+        return GEN_OK;
+    char what[256];
+    snprintf(what, sizeof what,
+             "%s: %s = %p, strides of rows, heads, pages %" PRId64 ", %" PRId64 ", %" PRId64
+             " elements, %" PRId64 " pages of %" PRId64 " rows",
+             family, name, memory, row, head, page, num_pages, page_rows(dims));
+    return gen__driver_fail(driver, result, "cuTensorMapEncodeTiled", what);
+}
+
+static enum gen_status encode_maps(const int32_t *dims, const gen_attn_paged_args *a,
+                                   const struct gen__attn_paged_strides *s,
+                                   struct gen_attn_paged_params *k)
+{
+    const struct gen__driver *driver;
+    enum gen_status status = gen__tensor_maps_open(family, &driver);
+    if (!status)
+        status = encode_map(driver, "k", a->k, s->k_row, s->k_head, s->k_page, dims,
+                            pages_of(dims, a), k->k_map);
+    if (!status)
+        status = encode_map(driver, "v", a->v, s->v_row, s->v_head, s->v_page, dims,
+                            pages_of(dims, a), k->v_map);
+    return status;
+}
+
 static struct gen_attn_paged_params params_of(const int32_t *dims, const gen_attn_paged_args *a,
                                               const struct gen__attn_paged_strides *s)
 {
@@ -289,6 +332,7 @@ static struct gen_attn_paged_params params_of(const int32_t *dims, const gen_att
         .left_window = dims[ATTN_PAGED_LEFT_WINDOW],
         .lse_base_2 = a->lse_base_2,
         .lse_sink = a->lse_sink,
+        .map_rows = dims[ATTN_PAGED_MAP_ROWS],
         .scale_log2 = (float)((double)a->scale * log2_e * (capped ? 2 / (double)a->softcap : 1.0)),
         .cap_log2 = capped ? (float)((double)a->softcap * log2_e) : 0.0f,
     };
@@ -314,6 +358,8 @@ enum gen_status gen__attn_paged_params(const gen_plan *plan, uint32_t launch, co
     struct gen_attn_paged_params k = params_of(dims, a, &s);
     set_divisors(dims, &k);
     set_workspace(dims, workspace, &k);
+    if (k.map_rows && (status = encode_maps(dims, a, &s, &k)) != GEN_OK)
+        return status;
     memcpy(out, &k, sizeof k);
     return GEN_OK;
 }

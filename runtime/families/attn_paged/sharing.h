@@ -68,7 +68,8 @@ static const float again = 0.6f;               /* of a row tile behind the first
 static const float enough_sms = 0.65f;         /* that draw all of the memory's bandwidth */
 static const float latency_us = 1.0f;          /* of DRAM under load */
 static const float clock_mhz = 1700.0f;
-static const float mma_cycles = 6.3f / 4.0f; /* of an SM, for one m16n8k16 */
+static const float mma_cycles = 6.3f / 4.0f;     /* of an SM, for one m16n8k16 */
+static const float wgmma_rate = 2048.0f * 0.75f; /* multiply-adds a cycle of an SM, achieved */
 
 struct costs {
     float block_us;  /* of a block of keys, where all blocks of the grid run */
@@ -111,7 +112,9 @@ static struct costs costs_of(const gen_attn_paged_problem *p, const gen_device *
     const float padded = larger(rows, 16.0f); /* of products with keys */
     const float products =
         keys / 8.0f * dim / 16.0f * (padded / 16.0f) + dim / 16.0f * (keys / 16.0f) * (rows / 8.0f);
-    c.tensor_us = products * mma_cycles * (float)each / clock_mhz;
+    const float cycles = variant->fact[ATTN_PAGED_WGMMA] ? 2.0f * rows * keys * dim / wgmma_rate
+                                                         : products * mma_cycles;
+    c.tensor_us = cycles * (float)each / clock_mhz;
     c.block_us = larger(larger(memory_us, latency_us / flying), c.tensor_us);
     return c;
 }
