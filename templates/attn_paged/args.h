@@ -13,10 +13,11 @@
  *
  * A piece that is a whole unit writes the outputs. Another writes a partial result, normalised, in
  * fp32, with its log-sum-exp in base 2, to a slot: slot 2 p for the piece that part p begins with,
- * 2 p + 1 for the one that it ends with. The last of a unit's pieces to arrive adds them up, in
- * groups of GEN_ATTN_PAGED_GROUP where there are more. Arrivals are counted in tickets
- * (lib/ticket.cuh): of a group in word p of the part p that the group begins in, of groups in word
- * num_parts + p of the part that the unit begins in.
+ * 2 p + 1 for the one that it ends with. The last of a unit's pieces to arrive adds them up; where
+ * there are more than GEN_ATTN_PAGED_GROUP, the last of each such group does, the sum takes the
+ * place of the group's first piece, and groups are added up as pieces are, in up to
+ * GEN_ATTN_PAGED_LEVELS levels. Arrivals are counted in tickets (lib/ticket.cuh): on level l in word
+ * l * num_parts + p, of the part p that the group begins in.
  */
 struct gen_attn_paged_line {
     int batch, num_parts, visit, whole;
@@ -24,6 +25,7 @@ struct gen_attn_paged_line {
 };
 
 #define GEN_ATTN_PAGED_GROUP 16
+#define GEN_ATTN_PAGED_LEVELS 3 /* parts are at most 16^3 */
 
 #ifdef __cplusplus
 #define GEN_ATTN_PAGED_ALIGNED alignas(64)
@@ -42,7 +44,7 @@ struct gen_attn_paged_params {
     float *lse; /* or null */
     const int *kv_len, *page_indices, *page_indptr, *last_page_len, *q_indptr;
     const float *q_descale, *k_descale, *v_descale, *sink; /* or null */
-    unsigned long long *tickets;                           /* [2 * num_parts]; null: nothing is cut */
+    unsigned long long *tickets;                           /* [levels][num_parts]; null: nothing is cut */
     float *partial_lse;                                    /* [slots][rows of a tile] */
     float *partial; /* [slots][rows of a tile * head_dim], as accumulators have them */
     long long q_token, q_head, k_page, k_row, k_head, v_page, v_row, v_head; /* elements */
@@ -57,7 +59,7 @@ struct gen_attn_paged_params {
     unsigned page_mul, page_shift;   /* key / page_size; mul = 0: by the shift alone */
     float scale_log2;                /* of scores to base 2; with softcap: 2 log2(e) scale / cap */
     float cap_log2;                  /* softcap * log2(e); 0: none */
-    int map_rows;
+    int map_rows;                    /* with no tensor maps 1 where no tile of keys reaches from page to page, else 0 */
 };
 
 #ifdef __cplusplus

@@ -41,10 +41,13 @@ __device__ __forceinline__ void paged_open_all(const gen_attn_paged_params &p, i
         const paged_pieces pieces = paged_pieces_of(p.line, share, cut);
         kept[end] = pieces;
         // The unit that the part ends in may have begun before it: then its part is one in the middle.
-        const int group = (part - pieces.first) / GEN_ATTN_PAGED_GROUP * GEN_ATTN_PAGED_GROUP;
-        paged_open(p.tickets + pieces.first + group);
-        if (pieces.count > GEN_ATTN_PAGED_GROUP)
-            paged_open(p.tickets + p.line.num_parts + pieces.first);
+        unsigned long long *tickets = p.tickets + pieces.first;
+#pragma unroll 1
+        for (int step = 1; step < pieces.count; step *= GEN_ATTN_PAGED_GROUP) {
+            const int all = step * GEN_ATTN_PAGED_GROUP;
+            paged_open(tickets + (part - pieces.first) / all * all);
+            tickets += p.line.num_parts;
+        }
     }
 }
 
@@ -55,19 +58,18 @@ template <class Arrives, class Merge>
 __device__ __forceinline__ void paged_add_up(const gen_attn_paged_params &p, int part, const paged_pieces &pieces,
                                              const Arrives &arrives, const Merge &merge)
 {
-    const int groups = (pieces.count + GEN_ATTN_PAGED_GROUP - 1) / GEN_ATTN_PAGED_GROUP;
-    int first = (part - pieces.first) / GEN_ATTN_PAGED_GROUP * GEN_ATTN_PAGED_GROUP, step = 1;
-    int count = min(pieces.count - first, GEN_ATTN_PAGED_GROUP);
-    unsigned long long *tickets = p.tickets + pieces.first + first;
+    unsigned long long *tickets = p.tickets + pieces.first;
 #pragma unroll 1
-    while (arrives(tickets, count)) {
-        const bool all = step > 1 || groups == 1;
-        merge(first, step, count, all ? -1 : pieces.slot(first));
-        if (all)
+    for (int step = 1;; step *= GEN_ATTN_PAGED_GROUP) {
+        const int all = step * GEN_ATTN_PAGED_GROUP, first = (part - pieces.first) / all * all;
+        const int count = min((pieces.count - first + step - 1) / step, GEN_ATTN_PAGED_GROUP);
+        if (count > 1 && !arrives(tickets + first, count))
             return;
-        first = 0; // then the groups
-        step = GEN_ATTN_PAGED_GROUP;
-        count = groups;
-        tickets = p.tickets + p.line.num_parts + pieces.first;
+        const bool ends = all >= pieces.count;
+        if (count > 1 || ends)
+            merge(first, step, count, ends ? -1 : pieces.slot(first));
+        if (ends)
+            return;
+        tickets += p.line.num_parts; // then the groups
     }
 }

@@ -113,19 +113,25 @@ __device__ __forceinline__ void paged_merge(const gen_attn_paged_params &p, cons
                                             const paged_pieces &pieces, int first, int step, int count, int slot)
 {
     const int team = threadIdx.x / 32 / S::team;
-    constexpr int most = GEN_ATTN_PAGED_GROUP;
+    constexpr int most = GEN_ATTN_PAGED_GROUP, batch = S::by_rows ? most : 4;
 #pragma unroll 1
     for (int half = 0; half < S::halves; half++) {
         float weight[most][2], lse[2], inverse[2];
+        float4 x[S::by_rows ? most : batch]; // ahead, of the first of own tiles
+#pragma unroll
+        for (int k = 0; k < most; k++) {
+            const int from = pieces.slot(first + k * step);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                weight[k][i] = k < count ? ld_global_cg(p.partial_lse + static_cast<long long>(from) * S::tile_rows +
+                                                        paged_own_row<S>(half, i))
+                                         : minus_infinity();
+            if (S::by_rows && k < count && paged_owns<S>())
+                x[k % batch] = ld_global_cg_v4_f32(paged_partial<S>(p, from, half, team * S::own_tiles));
+        }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float top = minus_infinity(), sum = 0.f;
-#pragma unroll
-            for (int k = 0; k < most; k++) {
-                const long long at = static_cast<long long>(pieces.slot(first + k * step)) * S::tile_rows;
-                weight[k][i] =
-                    k < count ? ld_global_cg(p.partial_lse + at + paged_own_row<S>(half, i)) : minus_infinity();
-            }
 #pragma unroll
             for (int k = 0; k < most; k++)
                 top = fmaxf(top, weight[k][i]);
@@ -135,24 +141,24 @@ __device__ __forceinline__ void paged_merge(const gen_attn_paged_params &p, cons
             lse[i] = sum == 0.f ? minus_infinity() : top + log2f(sum);
             inverse[i] = sum == 0.f ? 0.f : 1.f / sum;
         }
-        __syncthreads(); // of a group the sum takes the place of its first piece
+        if (slot >= 0)
+            __syncthreads(); // of a group the sum takes the place of its first piece
         if (!paged_owns<S>())
             continue;
         paged_give<S>(p, piece, slot, half, lse, inverse, [&](int m, float(&o)[4]) {
-            const int tile = team * S::own_tiles + m;
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 o[i] = 0.f;
 #pragma unroll
-            for (int begin = 0; begin < most; begin += 8) {
-                float4 x[8];
+            for (int begin = 0; begin < most; begin += batch) {
+                if (!S::by_rows || m > 0)
 #pragma unroll
-                for (int k = 0; k < 8; k++)
-                    if (begin + k < count)
-                        x[k] = ld_global_cg_v4_f32(
-                            paged_partial<S>(p, pieces.slot(first + (begin + k) * step), half, tile));
+                    for (int k = 0; k < batch; k++)
+                        if (begin + k < count)
+                            x[k] = ld_global_cg_v4_f32(paged_partial<S>(p, pieces.slot(first + (begin + k) * step),
+                                                                        half, team * S::own_tiles + m));
 #pragma unroll
-                for (int k = 0; k < 8; k++)
+                for (int k = 0; k < batch; k++)
                     if (begin + k < count) {
                         o[0] = fmaf(weight[begin + k][0], x[k].x, o[0]);
                         o[1] = fmaf(weight[begin + k][1], x[k].y, o[1]);

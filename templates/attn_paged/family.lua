@@ -70,7 +70,7 @@ return family {
     if shared(v) > arch.shared_per_block then return "the ring and what the teams exchange take more shared memory than a block has" end
     if v.kernel == "stream" and v.team == 2 and v.rows ~= 32 then return "teams are for more rows than a warp holds" end
     if v.head_dim == 256 and v.rows == 32 then return "outputs of 32 rows and 256 columns take more registers than a thread has" end
-    if v.warps == 2 and not (wide(v) and v.rows == 16 and v.stages == 2) then return "two warps are for what holds no ring of four" end
+    if v.warps == 2 and not (wide(v) and v.rows == 8 and v.stages == 2) then return "two warps are for what holds no ring of four" end
     if v.head_dim == 256 and v.warps == 8 then return "keys of 256 columns fill the ring of four warps" end
     if v.rows == 32 and v.warps == 4 then return "of 32 rows a warp has no registers left for a second block" end
     return true
@@ -103,5 +103,5 @@ return family {
     return { BOUNDS = 32 * v.warps .. ", " .. blocks(v, arch) }
   end,
   -- What fits everywhere: 99 KiB.
-  fallback = function(v) return v.rows == 16 and v.team == 1 and v.warps == (wide(v) and 2 or 4) and v.stages == 2 end,
+  fallback = function(v) return v.rows == (v.head_dim == 256 and 8 or 16) and v.team == 1 and v.warps == (wide(v) and 2 or 4) and v.stages == 2 end,
 }

@@ -29,8 +29,10 @@ template <class A> struct paged_shape : A {
     static constexpr int dim_tiles = dim / 16;
     static constexpr int query_registers = rows < 16 ? 2 : 4; // of a step of 16 columns
     static constexpr bool keeps_queries = rows <= 16 && dim <= 128;
+    static constexpr int chains = rows <= 16 && rows * dim <= 2048 ? 2 : 1; // of products with keys
     static constexpr bool ahead = rows * dim <= 2048;    // the next piece's queries wait in registers
     static constexpr bool both_sums = rows * dim < 4096; // outputs are divided by the sum of what was multiplied
+    static constexpr bool by_rows = rows * dim <= 2048;  // elsewhere registers are short
     // Copies: keys of one instruction of a team, and instructions.
     static constexpr int keys_a_pass = team * 32 / chunks, passes = keys / keys_a_pass;
     static_assert(chunks <= 32 && passes * keys_a_pass == keys, "a lane copies 16 bytes of a key");

@@ -60,11 +60,12 @@ __device__ __forceinline__ void paged_begin_state(const gen_attn_paged_params &p
 // Raw scores of the warp's rows and a tile of keys.
 template <class S> struct paged_scores {
     float x[S::row_tiles][2 * S::steps][4];
+    float odd[S::row_tiles][2 * S::steps][4]; // of every other step: two chains of products are done sooner than one
 };
 
 template <class S>
-__device__ __forceinline__ void paged_multiply_keys(float (&x)[S::row_tiles][2 * S::steps][4], int step, int tile,
-                                                    unsigned b0, unsigned b1, const unsigned (&q)[S::row_tiles][4])
+__device__ __forceinline__ void paged_multiply_keys(float (&x)[S::row_tiles][2 * S::steps][4], int tile, unsigned b0,
+                                                    unsigned b1, const unsigned (&q)[S::row_tiles][4])
 {
 #pragma unroll
     for (int m = 0; m < S::row_tiles; m++)
@@ -104,7 +105,7 @@ __device__ __forceinline__ void paged_multiply_queries(const paged_state<S> &s, 
     const unsigned k = swizzled<S::pitch>(stage, lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
     for (int i = 0; i < S::row_tiles * 2 * S::steps * 4; i++)
-        (&scores.x[0][0][0])[i] = 0.f;
+        (&scores.x[0][0][0])[i] = (&scores.odd[0][0][0])[i] = 0.f;
 #pragma unroll
     for (int c = 0; c < S::chunks / 2; c++) {
         unsigned keys[S::steps][4];
@@ -122,7 +123,7 @@ __device__ __forceinline__ void paged_multiply_queries(const paged_state<S> &s, 
                     for (int h = 0; h < 2; h++) {
                         unsigned b0, b1;
                         e4m3_pairs<typename S::operand>(keys[n][2 * h + part], b0, b1);
-                        paged_multiply_keys<S>(scores.x, c, 2 * n + h, b0, b1, q);
+                        paged_multiply_keys<S>(S::chains > 1 && part ? scores.odd : scores.x, 2 * n + h, b0, b1, q);
                     }
             }
         } else {
@@ -131,9 +132,18 @@ __device__ __forceinline__ void paged_multiply_queries(const paged_state<S> &s, 
             for (int n = 0; n < S::steps; n++)
 #pragma unroll
                 for (int h = 0; h < 2; h++)
-                    paged_multiply_keys<S>(scores.x, c, 2 * n + h, keys[n][2 * h], keys[n][2 * h + 1], q);
+                    paged_multiply_keys<S>(S::chains > 1 && c % 2 ? scores.odd : scores.x, 2 * n + h, keys[n][2 * h],
+                                           keys[n][2 * h + 1], q);
         }
     }
+}
+
+template <class S> __device__ __forceinline__ void paged_join_chains(paged_scores<S> &scores)
+{
+    if constexpr (S::chains > 1)
+#pragma unroll
+        for (int i = 0; i < S::row_tiles * 2 * S::steps * 4; i++)
+            (&scores.x[0][0][0])[i] += (&scores.odd[0][0][0])[i];
 }
 
 // Element of the scores of half h: keys 8 t + 2 (lane % 4) + i of the tile.
@@ -289,6 +299,7 @@ __device__ __forceinline__ void paged_add_tile(const gen_attn_paged_params &p, c
     float top[S::halves];
     unsigned b[S::steps][S::halves][2];
     paged_multiply_queries<S>(s, queries, stage, scores);
+    paged_join_chains(scores);
     paged_scale<S>(p, piece, s, first, scores, top);
     paged_follow<S>(top, s);
     paged_exponentials<S>(scores, s, b);

@@ -178,8 +178,8 @@ static void whole_or_cut(void **state)
         if (cases[i].whole)
             assert_int_equal(plan.workspace_bytes, 0);
         else
-            assert_true(plan.workspace_bytes >= partials + (uint64_t)cases[i].parts * 16 &&
-                        plan.workspace_bytes < partials + (uint64_t)cases[i].parts * 16 + 512);
+            assert_true(plan.workspace_bytes >= partials + (uint64_t)cases[i].parts * 24 &&
+                        plan.workspace_bytes < partials + (uint64_t)cases[i].parts * 24 + 512);
         assert_true(family->predict(&p.base, &h200, &v) > 2);
     }
     gen_attn_paged_problem p = paged_problem(1, 8, 1, 131072);

@@ -48,7 +48,8 @@ enum attn_paged_dim {
     ATTN_PAGED_VISIT,
     ATTN_PAGED_WHOLE,
     ATTN_PAGED_TILE_ROWS,
-    ATTN_PAGED_MAP_ROWS, /* of a box; 0: no tensor maps */
+    ATTN_PAGED_TENSOR_MAPS, /* 1: TMA loads keys and values */
+    ATTN_PAGED_MAP_ROWS,    /* of a box; without, whether tiles of keys lie in one page each */
     ATTN_PAGED_NUM_DIMS
 };
 _Static_assert(ATTN_PAGED_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");

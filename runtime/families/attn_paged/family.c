@@ -142,7 +142,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 static int32_t boxed_rows(const gen_attn_paged_problem *p, const struct gen__facts *variant)
 {
     const int32_t keys = variant->fact[ATTN_PAGED_KEYS], page = p->page_size;
-    return page ? (page & -page) < keys ? page & -page : keys : keys;
+    return page && (page & -page) < keys ? page & -page : keys;
 }
 
 static const char *fits(const gen_problem *base, const gen_device *device,
@@ -183,8 +183,10 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->dims[ATTN_PAGED_VISIT] = s.visit;
     plan->dims[ATTN_PAGED_WHOLE] = s.whole;
     plan->dims[ATTN_PAGED_TILE_ROWS] = variant->fact[ATTN_PAGED_ROWS];
-    if (variant->fact[ATTN_PAGED_WGMMA])
-        plan->dims[ATTN_PAGED_MAP_ROWS] = boxed_rows(p, variant);
+    plan->dims[ATTN_PAGED_TENSOR_MAPS] = variant->fact[ATTN_PAGED_WGMMA];
+    plan->dims[ATTN_PAGED_MAP_ROWS] =
+        variant->fact[ATTN_PAGED_WGMMA] ? boxed_rows(p, variant)
+                                        : boxed_rows(p, variant) == variant->fact[ATTN_PAGED_KEYS];
     plan->workspace_bytes = gen__attn_paged_workspace(plan->dims).size;
     plan->launch[0] = (gen_plan_launch){
         .variant = variant->index,

@@ -207,7 +207,7 @@ struct gen__attn_paged_workspace gen__attn_paged_workspace(const int32_t *dims)
     struct gen__attn_paged_workspace w = {0};
     if (dims[ATTN_PAGED_WHOLE] || !parts)
         return w;
-    w.partial_lse = (2 * parts * sizeof(uint64_t) + 255) / 256 * 256;
+    w.partial_lse = (GEN_ATTN_PAGED_LEVELS * parts * sizeof(uint64_t) + 255) / 256 * 256;
     w.partial = w.partial_lse + (rows * sizeof(float) + 255) / 256 * 256;
     w.size = w.partial + rows * (uint64_t)dims[ATTN_PAGED_HEAD_DIM] * sizeof(float);
     return w;
@@ -358,7 +358,7 @@ enum gen_status gen__attn_paged_params(const gen_plan *plan, uint32_t launch, co
     struct gen_attn_paged_params k = params_of(dims, a, &s);
     set_divisors(dims, &k);
     set_workspace(dims, workspace, &k);
-    if (k.map_rows && (status = encode_maps(dims, a, &s, &k)) != GEN_OK)
+    if (dims[ATTN_PAGED_TENSOR_MAPS] && (status = encode_maps(dims, a, &s, &k)) != GEN_OK)
         return status;
     memcpy(out, &k, sizeof k);
     return GEN_OK;

@@ -11,10 +11,10 @@
 
 #include <math.h>
 
-#define LEAST_ROWS 8     /* of a tile, of any variant */
-#define LEAST_KEYS 16    /* of a block of keys */
-#define MOST_VISIT 16    /* blocks */
-#define MOST_PARTS 46340 /* squared, below 2^31 */
+#define LEAST_ROWS 8    /* of a tile, of any variant */
+#define LEAST_KEYS 16   /* of a block of keys */
+#define MOST_VISIT 16   /* blocks */
+#define MOST_PARTS 4096 /* GEN_ATTN_PAGED_GROUP to the power of GEN_ATTN_PAGED_LEVELS */
 /* Requests and keys that a batch-invariant choice is made for. */
 #define INVARIANT_BATCH 64
 #define INVARIANT_KV_LEN 8192
@@ -60,14 +60,19 @@ static int64_t tiled_rows(const gen_attn_paged_problem *p)
  *
  * Both overlap. Times in microseconds; to be fitted.
  */
-static const float launch_us = 2.2f;           /* an empty grid, and the memory's start */
-static const float visit_us = 0.8f;            /* outputs out, the pipeline going on */
-static const float merge_us = 1.8f;            /* an arrival, and partial results from L2 */
+static const float launch_us = 4.5f; /* an empty grid, lengths, pages, the memory's start */
+static const float visit_us = 0.8f;  /* outputs out, the pipeline going on */
+static const float merge_us = 3.0f;  /* an arrival, and partial results from L2 */
 static const float achieved_bandwidth = 0.91f; /* of the peak: 4.4 of 4.8 TB/s on an H200 */
 static const float again = 0.6f;               /* of a row tile behind the first, of the bytes */
 static const float enough_sms = 0.65f;         /* that draw all of the memory's bandwidth */
 static const float latency_us = 1.0f;          /* of DRAM under load */
 static const float clock_mhz = 1700.0f;
+static const float piece_us =
+    3.5f; /* the least that a piece takes: latencies from its queries to its outputs */
+/* Cycles that a warp takes for 16 keys of 128 columns, and for each of its rows; 8-bit keys are
+ * converted. */
+static const float tile_cycles = 1000.0f, row_cycles = 60.0f, e4m3_cycles = 1.15f;
 static const float mma_cycles = 6.3f / 4.0f;     /* of an SM, for one m16n8k16 */
 static const float wgmma_rate = 2048.0f * 0.75f; /* multiply-adds a cycle of an SM, achieved */
 
@@ -114,7 +119,13 @@ static struct costs costs_of(const gen_attn_paged_problem *p, const gen_device *
         keys / 8.0f * dim / 16.0f * (padded / 16.0f) + dim / 16.0f * (keys / 16.0f) * (rows / 8.0f);
     const float cycles = variant->fact[ATTN_PAGED_WGMMA] ? 2.0f * rows * keys * dim / wgmma_rate
                                                          : products * mma_cycles;
+    const float teams = (float)fact_of(variant, ATTN_PAGED_TEAMS);
+    const float own_rows = rows > 32.0f ? 32.0f : rows; /* of a warp */
+    const float chain = (tile_cycles + row_cycles * own_rows) * keys / 16.0f * dim / 128.0f *
+                        (p->cache ? e4m3_cycles : 1.0f) / teams;
     c.tensor_us = cycles * (float)each / clock_mhz;
+    if (!variant->fact[ATTN_PAGED_WGMMA])
+        c.tensor_us = larger(c.tensor_us, chain / clock_mhz);
     c.block_us = larger(larger(memory_us, latency_us / flying), c.tensor_us);
     return c;
 }
@@ -127,14 +138,19 @@ struct sharing {
     float us;
 };
 
+/* A piece of so many blocks. */
+static float piece_of(float blocks, float block_us)
+{
+    return larger(blocks * block_us, piece_us) + visit_us;
+}
+
 /* Whole units, some parts one more than others. In the last round fewer SMs share the memory's
  * bandwidth: what it bounds gets faster, down to what enough SMs draw of it. */
 static float whole_us(const struct costs *c, float units)
 {
     const float rounds = units / (float)c->resident, full = floorf(rounds), rest = rounds - full;
     const float least = larger(enough_sms, c->tensor_us / c->block_us);
-    return (full + (rest > 0.0f ? larger(rest, least) : 0.0f)) *
-           (c->blocks * c->block_us + visit_us);
+    return (full + (rest > 0.0f ? larger(rest, least) : 0.0f)) * piece_of(c->blocks, c->block_us);
 }
 
 /* Equal lengths; pieces of a part are one more than units, if these are not cut evenly. */
@@ -145,14 +161,15 @@ static float cut_us(const struct costs *c, float units, int32_t parts, bool even
     const float used = larger((float)parts / (float)c->resident, enough_sms);
     /* The teams' tiles: what does not divide is waited for. */
     const float blocks = ceilf(share * c->blocks / (float)teams) * (float)teams;
-    return blocks * larger(c->block_us * used, c->tensor_us) + visits * visit_us + merge_us;
+    return larger(blocks * larger(c->block_us * used, c->tensor_us), visits * piece_us) +
+           visits * visit_us + merge_us;
 }
 
 static bool partials_allowed(const gen_attn_paged_problem *p, const struct gen__facts *variant,
                              int64_t parts)
 {
     const int64_t rows = fact_of(variant, ATTN_PAGED_ROWS);
-    const int64_t bytes = parts * (2 * rows * (p->head_dim * INT64_C(4) + 4) + 16) + 1024;
+    const int64_t bytes = parts * (2 * rows * (p->head_dim * INT64_C(4) + 4) + 24) + 1024;
     return !p->base.max_workspace_mib || bytes <= (int64_t)p->base.max_workspace_mib << 20;
 }
 
