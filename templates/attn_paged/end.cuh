@@ -113,11 +113,11 @@ __device__ __forceinline__ void paged_merge(const gen_attn_paged_params &p, cons
                                             const paged_pieces &pieces, int first, int step, int count, int slot)
 {
     const int team = threadIdx.x / 32 / S::team;
-    constexpr int most = GEN_ATTN_PAGED_GROUP, batch = S::by_rows ? most : 4;
+    constexpr int most = GEN_ATTN_PAGED_GROUP, batch = S::light ? most : 4;
 #pragma unroll 1
     for (int half = 0; half < S::halves; half++) {
         float weight[most][2], lse[2], inverse[2];
-        float4 x[S::by_rows ? most : batch]; // ahead, of the first of own tiles
+        float4 x[S::light ? most : batch]; // ahead, of the first of own tiles
 #pragma unroll
         for (int k = 0; k < most; k++) {
             const int from = pieces.slot(first + k * step);
@@ -126,7 +126,7 @@ __device__ __forceinline__ void paged_merge(const gen_attn_paged_params &p, cons
                 weight[k][i] = k < count ? ld_global_cg(p.partial_lse + static_cast<long long>(from) * S::tile_rows +
                                                         paged_own_row<S>(half, i))
                                          : minus_infinity();
-            if (S::by_rows && k < count && paged_owns<S>())
+            if (S::light && k < count && paged_owns<S>())
                 x[k % batch] = ld_global_cg_v4_f32(paged_partial<S>(p, from, half, team * S::own_tiles));
         }
 #pragma unroll
@@ -151,7 +151,7 @@ __device__ __forceinline__ void paged_merge(const gen_attn_paged_params &p, cons
                 o[i] = 0.f;
 #pragma unroll
             for (int begin = 0; begin < most; begin += batch) {
-                if (!S::by_rows || m > 0)
+                if (!S::light || m > 0)
 #pragma unroll
                     for (int k = 0; k < batch; k++)
                         if (begin + k < count)

@@ -68,11 +68,21 @@ return family {
       if v.head_dim == 64 and v.stages == 2 then return "there is room for three stages" end
     end
     if shared(v) > arch.shared_per_block then return "the ring and what the teams exchange take more shared memory than a block has" end
-    if v.kernel == "stream" and v.team == 2 and v.rows ~= 32 then return "teams are for more rows than a warp holds" end
-    if v.head_dim == 256 and v.rows == 32 then return "outputs of 32 rows and 256 columns take more registers than a thread has" end
+    if v.kernel == "wgmma" then return true end
+    if v.team == 2 and v.rows ~= 32 then return "teams are for more rows than a warp holds" end
     if v.warps == 2 and not (wide(v) and v.rows == 8 and v.stages == 2) then return "two warps are for what holds no ring of four" end
-    if v.head_dim == 256 and v.warps == 8 then return "keys of 256 columns fill the ring of four warps" end
     if v.rows == 32 and v.warps == 4 then return "of 32 rows a warp has no registers left for a second block" end
+    if v.head_dim == 256 and v.rows == 32 then return "outputs of 32 rows and 256 columns take more registers than a thread has" end
+    if v.head_dim == 256 and (v.warps == 8 or v.stages == 3) then return "keys of 256 columns fill the ring of four warps" end
+    if arch.cc ~= 90 and (v.warps == 8 or wide(v) and v.warps == 4) then return "elsewhere than on Hopper nothing was measured that asks for more than the smallest blocks" end
+    -- What no problem of bench/shapes is fastest with on an H200, by a hundredth at least.
+    if v.warps == 4 and v.stages == 3 then return "of four warps a second block brings more than a third stage" end
+    if v.rows == 16 and v.warps == 8 and v.stages == 2 then return "three stages are never slower for 16 rows" end
+    if v.rows == 32 and v.stages ~= (v.team == 2 and 3 or 2) then return "other stages are never faster for 32 rows" end
+    return true
+  end,
+  serves = function(v, arch)
+    if v.cache == "e4m3" and arch.cc < 89 then return "an e4m3 cache is offered where an instruction converts it" end
     return true
   end,
   facts = { "rows", "keys", "stages", "teams", "dependent", "wgmma" },

@@ -29,7 +29,8 @@ template <class A> struct paged_shape : A {
     static constexpr int dim_tiles = dim / 16;
     static constexpr int query_registers = rows < 16 ? 2 : 4; // of a step of 16 columns
     static constexpr bool keeps_queries = rows <= 16 && dim <= 128;
-    static constexpr int chains = rows <= 16 && rows * dim <= 2048 ? 2 : 1; // of products with keys
+    static constexpr bool light = rows * dim <= 1024;    // registers are there for more at once
+    static constexpr int chains = light ? 2 : 1;         // of products with keys
     static constexpr bool ahead = rows * dim <= 2048;    // the next piece's queries wait in registers
     static constexpr bool both_sums = rows * dim < 4096; // outputs are divided by the sum of what was multiplied
     static constexpr bool by_rows = rows * dim <= 2048;  // elsewhere registers are short
