@@ -19,10 +19,12 @@ local function keys_of(v) -- of a tile
   return (v.head_dim * element_bytes(v) >= 256 or v.rows * v.head_dim >= 4096) and 16 or 32
 end
 
-local WGMMA_KEYS = 128
+local function wgmma_keys(v) -- of a block: three groups have fewer registers each
+  return v.team == 3 and 64 or 128
+end
 
 local function wgmma_shared(v) -- as attn_paged_wgmma.cu.in has it: two places of queries, the stages, and what controls them
-  return (2 * 128 + 2 * v.stages * WGMMA_KEYS) * v.head_dim * 2 + 1024
+  return (2 * 64 * v.team + 2 * v.stages * wgmma_keys(v)) * v.head_dim * 2 + 1024
 end
 
 local function shared(v) -- as shape.cuh has it
@@ -33,7 +35,7 @@ local function shared(v) -- as shape.cuh has it
   local ring = teams * v.stages * 2 * keys * pitch
   local exchange = v.team * owners * (teams - 1) * (tiles // owners) * 512
   local rows = v.rows * v.team
-  local control = (3 * teams + 1) * rows * 4 + 16 + 4 + 32 + 44 + 12 + 4 * 56 + 32
+  local control = (3 * teams + 1) * rows * 4 + 16 + 4 + 32 + 44 + 12 + 4 * 56 + 48
   return (ring + exchange + rows * v.head_dim * 2 + control + 127) // 128 * 128
 end
 
@@ -54,18 +56,19 @@ return family {
   free = {
     { name = "kernel", values = { "stream", "wgmma" } },
     { name = "rows", values = { 8, 16, 32, 64 }, tag = "r" },
-    { name = "team", values = { 1, 2 }, tag = "t" },
-    { name = "warps", values = { 2, 4, 8, 12 }, tag = "w" },
+    { name = "team", values = { 1, 2, 3 }, tag = "t" },
+    { name = "warps", values = { 2, 4, 8, 12, 16 }, tag = "w" },
     { name = "stages", values = { 2, 3 }, tag = "st" },
   },
   legal = function(v, arch)
-    if (v.kernel == "wgmma") ~= (v.warps == 12) or (v.kernel == "wgmma") ~= (v.rows == 64) then return "a warpgroup has 64 rows, and beside two of them there are four warps that load" end
+    if (v.kernel == "wgmma") ~= (v.rows == 64) or v.kernel == "wgmma" and v.warps ~= 4 * v.team + 4 then return "a warpgroup has 64 rows, and beside them there are four warps that load" end
+    if v.kernel == "stream" and (v.warps > 8 or v.team == 3) then return "blocks of eight warps fill an SM" end
     if v.kernel == "wgmma" then
       if not arch.wgmma then return "wgmma is Hopper's" end
       if v.cache == "e4m3" then return "wgmma takes operands of one type" end
       if v.head_dim == 256 then return "outputs of 256 columns and scores of 128 keys take more registers than a thread has" end
-      if v.team == 1 then return "two groups share keys" end
-      if v.head_dim == 64 and v.stages == 2 then return "there is room for three stages" end
+      if v.team == 1 then return "two or three groups share keys" end
+      if v.stages ~= (v.team == 2 and v.head_dim == 128 and 2 or 3) then return "as many stages as there is room for" end
     end
     if shared(v) > arch.shared_per_block then return "the ring and what the teams exchange take more shared memory than a block has" end
     if v.kernel == "wgmma" then return true end
@@ -92,11 +95,11 @@ return family {
       threads = 32 * v.warps,
       shared = shared(v),
       cluster = 1,
-      max_registers = v.kernel == "wgmma" and 168 or math.min( -- wgmma: before the groups trade them
+      max_registers = v.kernel == "wgmma" and 65536 // (32 * v.warps) // 8 * 8 or math.min( -- wgmma: before the groups trade them
         255, 65536 // (32 * v.warps * blocks(v, arch)) // 8 * 8),
       facts = {
         rows = v.rows * v.team,
-        keys = v.kernel == "wgmma" and WGMMA_KEYS or keys_of(v),
+        keys = v.kernel == "wgmma" and wgmma_keys(v) or keys_of(v),
         stages = v.stages,
         teams = v.kernel == "wgmma" and 1 or v.warps // v.team,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
@@ -107,8 +110,8 @@ return family {
   template = function(v) return "attn_paged_" .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
     if v.kernel == "wgmma" then
-      -- 64,512 registers in all: 2 x 128 consumer threads, 128 that load.
-      return { KEYS = WGMMA_KEYS, REGISTERS = 224, PRODUCER_REGISTERS = 56 }
+      -- 64,512 registers in all, or 65,536: of the groups, and of 128 threads that load.
+      return { KEYS = wgmma_keys(v), REGISTERS = v.team == 3 and 152 or 224, PRODUCER_REGISTERS = 56 }
     end
     return { BOUNDS = 32 * v.warps .. ", " .. blocks(v, arch) }
   end,

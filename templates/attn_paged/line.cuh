@@ -47,7 +47,7 @@ struct paged_cut {
 
 // What the block's threads compute together.
 struct paged_share {
-    unsigned warp_sums[12];
+    unsigned warp_sums[16];
     paged_cut cut[2]; // the part's begin and end
     unsigned total;
 };

@@ -156,23 +156,27 @@ __device__ __forceinline__ void merge(const gen_attn_paged_params &p, const page
     for (int k = 0; k < count; k++) {
         const long long from = pieces.slot(first + k * step);
         float weight[2];
-        float4 x[S::dim / 8];
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            weight[h] = ld_global_cg(p.partial_lse + from * S::tile_rows + row + 8 * h);
+        for (int h = 0; h < 2; h++) {
+            weight[h] = paged_weight(ld_global_cg(p.partial_lse + from * S::tile_rows + row + 8 * h), top[h]);
+            sum[h] += weight[h];
+        }
+        constexpr int batch = 8; // loads under way
 #pragma unroll
-        for (int i = 0; i < S::dim / 8; i++)
-            x[i] = ld_global_cg_v4_f32(p.partial + (from * S::groups + group) * (64 * S::dim) + i * 512 +
-                                       threadIdx.x % 128 * 4);
+        for (int begin = 0; begin < S::dim / 8; begin += batch) {
+            float4 x[batch];
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            sum[h] += weight[h] = paged_weight(weight[h], top[h]);
+            for (int i = 0; i < batch; i++)
+                x[i] = ld_global_cg_v4_f32(p.partial + (from * S::groups + group) * (64 * S::dim) + (begin + i) * 512 +
+                                           threadIdx.x % 128 * 4);
 #pragma unroll
-        for (int i = 0; i < S::dim / 8; i++) {
-            o[4 * i] = fmaf(weight[0], x[i].x, o[4 * i]);
-            o[4 * i + 1] = fmaf(weight[0], x[i].y, o[4 * i + 1]);
-            o[4 * i + 2] = fmaf(weight[1], x[i].z, o[4 * i + 2]);
-            o[4 * i + 3] = fmaf(weight[1], x[i].w, o[4 * i + 3]);
+            for (int i = 0; i < batch; i++) {
+                float *const to = o + 4 * (begin + i);
+                to[0] = fmaf(weight[0], x[i].x, to[0]);
+                to[1] = fmaf(weight[0], x[i].y, to[1]);
+                to[2] = fmaf(weight[1], x[i].z, to[2]);
+                to[3] = fmaf(weight[1], x[i].w, to[3]);
+            }
         }
     }
 #pragma unroll
