@@ -17,6 +17,20 @@ def attn_fwd(
     return_lse: bool = ..., out: A | None = ..., out_dtype: Literal["bfloat16", "float16"] = ..., library: Library |
     None = ..., flags: int = ..., workspace: A | None = ...
 ) -> A | tuple[A, A]: ...
+def attn_paged(
+    q: A, k: A, v: A, kv_len: A | None = ..., page_indices: A | None = ..., *, page_indptr: A | None = ...,
+    last_page_len: A | None = ..., q_indptr: A | None = ..., q_len: int | None = ..., max_kv_len: int | None =
+    ..., mean_kv_len: int | None = ..., kv_layout: Literal["NHD", "HND"] = ..., causal: bool = ..., window_left:
+    int = ..., scale: float | None = ..., softcap: float = ..., sink: A | None = ..., q_descale: A | None = ...,
+    k_descale: A | None = ..., v_descale: A | None = ..., return_lse: bool = ..., lse_base_2: bool = ...,
+    lse_sink: bool = ..., out: A | None = ..., library: Library | None = ..., flags: int = ..., workspace: A |
+    None = ...
+) -> A | tuple[A, A]: ...
+def attn_merge(
+    v: A, lse: A, v_2: A | None = ..., lse_2: A | None = ..., *, return_lse: bool = ..., lse_base_2: bool = ...,
+    out: A | None = ..., out_lse: A | None = ..., out_dtype: Literal["bfloat16", "float16", "float32"] | None =
+    ..., library: Library | None = ..., flags: int = ..., workspace: A | None = ...
+) -> A | tuple[A, A]: ...
 def mla_decode(
     q_nope: A, q_pe: A | None, ckv: A, kpe: A | None, kv_len: A, page_indices: A, *, page_indptr: A | None = ...,
     q_indptr: A | None = ..., q_len: int | None = ..., max_kv_len: int | None = ..., mean_kv_len: int | None = ...,
@@ -183,6 +197,20 @@ class Library:
         ..., max_seqlen_k: int | None = ..., q_descale: A | None = ..., k_descale: A | None = ..., v_descale: A |
         None = ..., return_lse: bool = ..., out: A | None = ..., out_dtype: Literal["bfloat16", "float16"] = ...,
         flags: int = ..., workspace: A | None = ...
+    ) -> A | tuple[A, A]: ...
+    def attn_paged(
+        self, q: A, k: A, v: A, kv_len: A | None = ..., page_indices: A | None = ..., *, page_indptr: A | None =
+        ..., last_page_len: A | None = ..., q_indptr: A | None = ..., q_len: int | None = ..., max_kv_len: int |
+        None = ..., mean_kv_len: int | None = ..., kv_layout: Literal["NHD", "HND"] = ..., causal: bool = ...,
+        window_left: int = ..., scale: float | None = ..., softcap: float = ..., sink: A | None = ...,
+        q_descale: A | None = ..., k_descale: A | None = ..., v_descale: A | None = ..., return_lse: bool = ...,
+        lse_base_2: bool = ..., lse_sink: bool = ..., out: A | None = ..., flags: int = ..., workspace: A | None
+        = ...
+    ) -> A | tuple[A, A]: ...
+    def attn_merge(
+        self, v: A, lse: A, v_2: A | None = ..., lse_2: A | None = ..., *, return_lse: bool = ..., lse_base_2:
+        bool = ..., out: A | None = ..., out_lse: A | None = ..., out_dtype: Literal["bfloat16", "float16",
+        "float32"] | None = ..., flags: int = ..., workspace: A | None = ...
     ) -> A | tuple[A, A]: ...
     def mla_decode(
         self, q_nope: A, q_pe: A | None, ckv: A, kpe: A | None, kv_len: A, page_indices: A, *, page_indptr: A | None

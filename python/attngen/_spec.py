@@ -8,6 +8,10 @@ _SPEC = """
 attn_fwd: q T, k T, v T, o T!, lse T!?, cu_seqlens_q T?, cu_seqlens_k T?, max_seqlen_q int?, max_seqlen_k int?,
     scale float?, causal bool, window_left int, window_right int, softcap float, q_descale T?, k_descale T?,
     v_descale T?
+attn_paged: q T, k T, v T, o T!, lse T!?, kv_len T?, page_indices T?, page_indptr T?, last_page_len T?, q_indptr T?,
+    q_len int, mean_kv_len int, max_kv_len int, scale float?, causal bool, window_left int, softcap float, sink T?,
+    q_descale T?, k_descale T?, v_descale T?, lse_base_2 bool, lse_sink bool
+attn_merge: v T, lse T, v_2 T?, lse_2 T?, o T!, o_lse T!?, lse_base_2 bool
 mla_decode: q_nope T, q_pe T?, ckv T, kpe T?, o T!, lse T!?, kv_len T, page_indices T, page_indptr T?, q_indptr T?,
     q_len int, mean_kv_len int, max_kv_len int, scale float, causal bool, lse_base_2 bool, ckv_scale float,
     kpe_scale float

@@ -53,6 +53,71 @@ def attn_fwd(q, k, v, *, causal=False, scale=None, window=(-1, -1), softcap=0.0,
     return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
 
 
+def attn_paged(q, k, v, kv_len=None, page_indices=None, *, page_indptr=None, last_page_len=None, q_indptr=None,
+               q_len=None, max_kv_len=None, mean_kv_len=None, kv_layout="NHD", causal=True, window_left=-1, scale=None,
+               softcap=0.0, sink=None, q_descale=None, k_descale=None, v_descale=None, return_lse=False,
+               lse_base_2=False, lse_sink=False, out=None, library=None, flags=0, workspace=None):
+    """Attention of new tokens over caches of keys and values, in pages or not; the tokens' own keys are in the cache.
+
+    q: [tokens, H, D], bfloat16 or float16, D of 64, 128 or 256; k, v: [pages, page_size, HK, D], with kv_layout "HND"
+    [pages, HK, page_size, D], of the same dtype or float8_e4m3fn, of any strides. kv_len: [batch] int32, keys of each
+    request; None with page_indptr and last_page_len of [batch]. page_indices: [batch, pages of a request] int32, or
+    with page_indptr of [batch + 1] one list; None: not paged, page b is request b.
+    q_indptr: [batch + 1] int32, where each request's tokens begin, q_len at most (None: all tokens); without it every
+    request has tokens / batch. max_kv_len: the most keys of any request (None: what the pages have room for),
+    mean_kv_len: their mean, which the choice goes by (None: max_kv_len). window_left: keys before a token's own that
+    count, -1 for all. sink: [H] float32. q_descale, k_descale, v_descale: [batch, HK] or [1, 1] float32.
+    Returns o: [tokens, H, D], and with return_lse (o, lse), lse of [tokens, H] float32, natural or with lse_base_2 to
+    base 2, without the sink or with lse_sink with it.
+    """
+    xp = kind_of(q)
+    if kv_layout not in ("NHD", "HND"):
+        raise ValueError(f"kv_layout is {kv_layout!r}; allowed: 'NHD', 'HND'")
+    if kv_layout == "HND":
+        k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)
+    kv_len, page_indices, page_indptr = xp.int32(kv_len), xp.int32(page_indices), xp.int32(page_indptr)
+    last_page_len, q_indptr = xp.int32(last_page_len), xp.int32(q_indptr)
+    lengths = last_page_len if kv_len is None else kv_len
+    batch = 1 if lengths is None else lengths.shape[0]
+    if q_len is None:
+        q_len = max(1, q.shape[0] if q_indptr is not None else q.shape[0] // max(1, batch))
+    if max_kv_len is None:
+        pages = 1 if page_indices is None else page_indices.shape[-1]
+        max_kv_len = max(1, min(pages * k.shape[1], 1 << 24))
+    if mean_kv_len is None:
+        mean_kv_len = max_kv_len
+    if out is None:
+        out = xp.like(q)
+    lse = xp.fp32(q, q.shape[:2]) if return_lse else None
+    answer = xp.call("attn_paged", _handle(library), flags, workspace, q, k, v, out, lse, kv_len, page_indices,
+                   page_indptr, last_page_len, q_indptr, q_len, mean_kv_len, max_kv_len, scale, causal, window_left,
+                   softcap, sink, q_descale, k_descale, v_descale, lse_base_2, lse_sink)
+    if answer is not None:
+        return answer
+    return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
+
+
+def attn_merge(v, lse, v_2=None, lse_2=None, *, return_lse=True, lse_base_2=False, out=None, out_lse=None,
+               out_dtype=None, library=None, flags=0, workspace=None):
+    """Merges what attention gave on disjoint sets of keys, by the log-sum-exps.
+
+    v: [rows, states, H, D] and lse: [rows, states, H] float32; or two states, v and v_2 of [rows, H, D], lse and lse_2
+    of [rows, H]. v: bfloat16, float16 or float32, D a multiple of 8 up to 512. A state whose lse is -inf or +inf is
+    empty. out and out_lse may be v_2 and lse_2 (or v and lse of two states), whose place they take.
+    Returns o: [rows, H, D] of v's dtype or out_dtype, and with return_lse (o, lse), lse of [rows, H].
+    """
+    xp = kind_of(v)
+    shape = v.shape if v_2 is not None else (v.shape[0], *v.shape[2:])
+    if out is None:
+        out = xp.named(v, shape, out_dtype) if out_dtype is not None else xp.empty(v, shape)
+    if out_lse is None and return_lse:
+        out_lse = xp.fp32(v, shape[:2])
+    answer = xp.call("attn_merge", _handle(library), flags, workspace, v, lse, v_2, lse_2, out, out_lse, lse_base_2)
+    if answer is not None:
+        return answer
+    return (xp.give(out), xp.give(out_lse)) if return_lse else xp.give(out)
+
+
 def mla_decode(q_nope, q_pe, ckv, kpe, kv_len, page_indices, *, page_indptr=None, q_indptr=None, q_len=None,
                max_kv_len=None, mean_kv_len=None, scale=None, causal=True, return_lse=False, lse_base_2=False,
                ckv_scale=1.0, kpe_scale=1.0, out=None, library=None, flags=0, workspace=None):
@@ -412,6 +477,6 @@ def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqle
     return xp.give(out) if answer is None else answer
 
 
-ALL = {f.__name__: f for f in (attn_fwd, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode, gdn_prefill,
-                               kda_step, gdn_step, kda_gate, kda_chunk_intra, kda_recompute_wu, kda_chunk_h,
-                               kda_chunk_o, *backward.ALL)}
+ALL = {f.__name__: f for f in (attn_fwd, attn_paged, attn_merge, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode,
+                               gdn_prefill, kda_step, gdn_step, kda_ring_advance, kda_gate, kda_chunk_intra,
+                               kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}

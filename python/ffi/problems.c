@@ -5,6 +5,8 @@
 #include "ffi.h"
 
 #include <attngen/attn_fwd.h>
+#include <attngen/attn_merge.h>
+#include <attngen/attn_paged.h>
 #include <attngen/kda_bwd.h>
 #include <attngen/kda_bwd_dav.h>
 #include <attngen/kda_bwd_dhu.h>
@@ -103,6 +105,30 @@ static const struct family families[] = {
       F(gen_attn_fwd_problem, softcap),
       F(gen_attn_fwd_problem, o_dtype),
       INDEX(gen_attn_fwd_problem)}},
+    {"attn_merge",
+     GEN_ATTN_MERGE,
+     sizeof(gen_attn_merge_problem),
+     {F(gen_attn_merge_problem, num_rows), F(gen_attn_merge_problem, num_heads),
+      F(gen_attn_merge_problem, num_states), F(gen_attn_merge_problem, head_dim),
+      F(gen_attn_merge_problem, dtype), F(gen_attn_merge_problem, o_dtype)}},
+    {"attn_paged",
+     GEN_ATTN_PAGED,
+     sizeof(gen_attn_paged_problem),
+     {F(gen_attn_paged_problem, batch),
+      F(gen_attn_paged_problem, num_q_heads),
+      F(gen_attn_paged_problem, num_kv_heads),
+      F(gen_attn_paged_problem, q_len),
+      F(gen_attn_paged_problem, kv_len),
+      F(gen_attn_paged_problem, max_kv_len),
+      F(gen_attn_paged_problem, page_size),
+      F(gen_attn_paged_problem, head_dim),
+      F(gen_attn_paged_problem, dtype),
+      F(gen_attn_paged_problem, cache),
+      F(gen_attn_paged_problem, causal),
+      {"window_left", offsetof(gen_attn_paged_problem, left_window), 1},
+      F(gen_attn_paged_problem, softcap),
+      F(gen_attn_paged_problem, sink),
+      F(gen_attn_paged_problem, total_tokens)}},
     {"mla_decode",
      GEN_MLA_DECODE,
      sizeof(gen_mla_decode_problem),
@@ -205,6 +231,8 @@ static const struct family families[] = {
 union any_problem {
     gen_problem base;
     gen_attn_fwd_problem attn_fwd;
+    gen_attn_merge_problem attn_merge;
+    gen_attn_paged_problem attn_paged;
     gen_mla_decode_problem mla_decode;
     gen_la_decode_problem la_decode;
     gen_kda_decode_problem kda_decode;

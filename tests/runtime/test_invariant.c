@@ -84,6 +84,8 @@ static void draw_batch(const struct gen__family *family, union any_problem *p)
         *at(family, p, "kv_len") = draw_size(1, 100000);
         *at(family, p, "max_kv_len") = draw_size(*at(family, p, "kv_len"), 200000);
     }
+    if (has(family, "num_rows"))
+        *at(family, p, "num_rows") = draw_size(1, 10000);
     if (has(family, "num_records")) {
         *at(family, p, "num_records") = draw_size(1, 1000);
         *at(family, p, "num_pieces") = draw_size(1, 300);
@@ -195,6 +197,9 @@ static int32_t draw_fact(const char *name, size_t length, bool plain)
         {"split", {1, 2, 4, 8}},
         {"slice", {512, 128, 512, 96}},
         {"one", {0, 1, 0, 1}},
+        {"flight", {8, 2, 8, 4}},
+        {"keys", {16, 32, 16, 32}},
+        {"teams", {8, 4, 2, 8}},
     };
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         if (strlen(facts[i].name) == length && !strncmp(facts[i].name, name, length))

@@ -41,12 +41,12 @@ struct gen__mla_strides gen__mla_decode_strides(const int32_t *dims, const gen_m
         .lse_head = or_packed(a->lse_head_stride, 1),
         .page_table = or_packed(a->page_table_stride, most_pages(dims)),
     };
-    s.q_nope_token = or_packed(a->q_nope_token_stride, gen__mla_outer(heads, s.q_nope_head));
-    s.q_pe_token = or_packed(a->q_pe_token_stride, gen__mla_outer(heads, s.q_pe_head));
-    s.ckv_page = or_packed(a->ckv_page_stride, gen__mla_outer(page, s.ckv_row));
-    s.kpe_page = or_packed(a->kpe_page_stride, gen__mla_outer(page, s.kpe_row));
-    s.o_token = or_packed(a->o_token_stride, gen__mla_outer(heads, s.o_head));
-    s.lse_token = or_packed(a->lse_token_stride, gen__mla_outer(heads, s.lse_head));
+    s.q_nope_token = or_packed(a->q_nope_token_stride, gen__stride_outer(heads, s.q_nope_head));
+    s.q_pe_token = or_packed(a->q_pe_token_stride, gen__stride_outer(heads, s.q_pe_head));
+    s.ckv_page = or_packed(a->ckv_page_stride, gen__stride_outer(page, s.ckv_row));
+    s.kpe_page = or_packed(a->kpe_page_stride, gen__stride_outer(page, s.kpe_row));
+    s.o_token = or_packed(a->o_token_stride, gen__stride_outer(heads, s.o_head));
+    s.lse_token = or_packed(a->lse_token_stride, gen__stride_outer(heads, s.lse_head));
     return s;
 }
 
@@ -136,13 +136,12 @@ static enum gen_status check_strides(const int32_t *dims, const gen_mla_decode_a
     enum gen_status status = GEN_OK;
     for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
         if (!list[i].unused)
-            status = gen__mla_check_stride(family, list[i].name, list[i].stride, list[i].unit,
-                                           list[i].width, list[i].count);
+            status = gen__check_stride(family, list[i].name, list[i].stride, list[i].unit,
+                                       list[i].width, list[i].count);
     if (!status)
-        status =
-            gen__mla_check_free_stride(family, "lse_token_stride", a->lse_token_stride, tokens);
+        status = gen__check_free_stride(family, "lse_token_stride", a->lse_token_stride, tokens);
     if (!status)
-        status = gen__mla_check_free_stride(family, "lse_head_stride", a->lse_head_stride, heads);
+        status = gen__check_free_stride(family, "lse_head_stride", a->lse_head_stride, heads);
     return status;
 }
 

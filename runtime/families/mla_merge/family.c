@@ -182,8 +182,8 @@ struct gen__mla_merge_strides gen__mla_merge_strides(const int32_t *dims,
         .o_head = a->o_head_stride ? a->o_head_stride : MLA_LATENT,
         .lse_head = a->lse_head_stride ? a->lse_head_stride : 1,
     };
-    s.o_token = a->o_token_stride ? a->o_token_stride : gen__mla_outer(heads, s.o_head);
-    s.lse_token = a->lse_token_stride ? a->lse_token_stride : gen__mla_outer(heads, s.lse_head);
+    s.o_token = a->o_token_stride ? a->o_token_stride : gen__stride_outer(heads, s.o_head);
+    s.lse_token = a->lse_token_stride ? a->lse_token_stride : gen__stride_outer(heads, s.lse_head);
     return s;
 }
 
@@ -220,14 +220,14 @@ static enum gen_status check_strides(const int32_t *dims, const gen_mla_merge_ar
 {
     const int64_t tokens = INT64_C(1) << 31, heads = dims[MLA_MERGE_NUM_HEADS];
     enum gen_status status;
-    if ((status = gen__mla_check_stride(family, "o_token_stride", a->o_token_stride, 8, MLA_LATENT,
-                                        tokens)) != GEN_OK ||
-        (status = gen__mla_check_stride(family, "o_head_stride", a->o_head_stride, 8, MLA_LATENT,
-                                        heads)) != GEN_OK ||
-        (status = gen__mla_check_free_stride(family, "lse_token_stride", a->lse_token_stride,
-                                             tokens)) != GEN_OK)
+    if ((status = gen__check_stride(family, "o_token_stride", a->o_token_stride, 8, MLA_LATENT,
+                                    tokens)) != GEN_OK ||
+        (status = gen__check_stride(family, "o_head_stride", a->o_head_stride, 8, MLA_LATENT,
+                                    heads)) != GEN_OK ||
+        (status = gen__check_free_stride(family, "lse_token_stride", a->lse_token_stride,
+                                         tokens)) != GEN_OK)
         return status;
-    return gen__mla_check_free_stride(family, "lse_head_stride", a->lse_head_stride, heads);
+    return gen__check_free_stride(family, "lse_head_stride", a->lse_head_stride, heads);
 }
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,

@@ -1,0 +1,120 @@
+-- Attention over paged caches: what variants exist, and why not others. The arithmetic is in docs/perf/attn_paged.md.
+--
+--   kernel  stream  a warp, or a team of warps, has keys and a ring of tiles of its own: every architecture, any page
+--           wgmma   two consumer warpgroups of 64 rows share blocks of 128 keys that a producer warp loads by TMA: sm_90a,
+--                   pages that boxes of at least eight rows divide
+--   rows    packed rows of a warp: query tokens x query heads of a key head, 8 at least
+--   team    warps that share their keys, each with rows of its own: row tiles of rows x team
+--   warps   of a block
+--   stages  tiles of a team's ring, each of 16 (of narrow keys 32) keys and values
+local function element_bytes(v)
+  return v.cache == "e4m3" and 1 or 2
+end
+
+local function wide(v) -- rows of 512 bytes
+  return v.head_dim == 256 and v.cache == "same"
+end
+
+local function keys_of(v) -- of a tile
+  return (v.head_dim * element_bytes(v) >= 256 or v.rows * v.head_dim >= 4096) and 16 or 32
+end
+
+local function wgmma_keys(v) -- of a block: three groups have fewer registers each
+  return v.team == 3 and 64 or 128
+end
+
+local function wgmma_shared(v) -- as attn_paged_wgmma.cu.in has it: two places of queries, the stages, and what controls them
+  return (2 * 64 * v.team + 2 * v.stages * wgmma_keys(v)) * v.head_dim * 2 + 1024
+end
+
+local function shared(v) -- as shape.cuh has it
+  if v.kernel == "wgmma" then return wgmma_shared(v) end
+  local pitch, keys = v.head_dim * element_bytes(v), keys_of(v)
+  local teams, tiles = v.warps // v.team, v.head_dim // 16
+  local owners = math.min(teams, tiles)
+  local ring = teams * v.stages * 2 * keys * pitch
+  local exchange = v.team * owners * (teams - 1) * (tiles // owners) * 512
+  local rows = v.rows * v.team
+  local control = (3 * teams + 1) * rows * 4 + 16 + 4 + 32 + 44 + 12 + 4 * 56 + 48
+  return (ring + exchange + rows * v.head_dim * 2 + control + 127) // 128 * 128
+end
+
+local RESERVED = 1024 -- of a block, by the driver
+
+local function blocks(v, arch) -- on an SM, by shared memory; of registers there are 65,536 for two blocks of four warps or one of eight
+  local fits = arch.shared_per_sm // (shared(v) + RESERVED)
+  return math.max(1, math.min(fits, 8 // v.warps))
+end
+
+return family {
+  name = "attn_paged",
+  required = {
+    { name = "dtype", values = { "bf16", "fp16" } },
+    { name = "cache", values = { "same", "e4m3" } },
+    { name = "head_dim", values = { 64, 128, 256 }, tag = "d" },
+  },
+  free = {
+    { name = "kernel", values = { "stream", "wgmma" } },
+    { name = "rows", values = { 8, 16, 32, 64 }, tag = "r" },
+    { name = "team", values = { 1, 2, 3 }, tag = "t" },
+    { name = "warps", values = { 2, 4, 8, 12, 16 }, tag = "w" },
+    { name = "stages", values = { 2, 3 }, tag = "st" },
+  },
+  legal = function(v, arch)
+    if (v.kernel == "wgmma") ~= (v.rows == 64) or v.kernel == "wgmma" and v.warps ~= 4 * v.team + 4 then return "a warpgroup has 64 rows, and beside them there are four warps that load" end
+    if v.kernel == "stream" and (v.warps > 8 or v.team == 3) then return "blocks of eight warps fill an SM" end
+    if v.kernel == "wgmma" then
+      if not arch.wgmma then return "wgmma is Hopper's" end
+      if v.cache == "e4m3" then return "wgmma takes operands of one type" end
+      if v.head_dim == 256 then return "outputs of 256 columns and scores of 128 keys take more registers than a thread has" end
+      if v.team == 1 then return "two or three groups share keys" end
+      if v.stages ~= (v.team == 2 and v.head_dim == 128 and 2 or 3) then return "as many stages as there is room for" end
+    end
+    if shared(v) > arch.shared_per_block then return "the ring and what the teams exchange take more shared memory than a block has" end
+    if v.kernel == "wgmma" then return true end
+    if v.team == 2 and v.rows ~= 32 then return "teams are for more rows than a warp holds" end
+    if v.warps == 2 and not (wide(v) and v.rows == 8 and v.stages == 2) then return "two warps are for what holds no ring of four" end
+    if v.rows == 32 and v.warps == 4 then return "of 32 rows a warp has no registers left for a second block" end
+    if v.head_dim == 256 and v.rows == 32 then return "outputs of 32 rows and 256 columns take more registers than a thread has" end
+    if v.head_dim == 256 and (v.warps == 8 or v.stages == 3) then return "keys of 256 columns fill the ring of four warps" end
+    if arch.cc ~= 90 and (v.warps == 8 or wide(v) and v.warps == 4) then return "elsewhere than on Hopper nothing was measured that asks for more than the smallest blocks" end
+    -- What no problem of bench/shapes is fastest with on an H200, by a hundredth at least.
+    if v.warps == 4 and v.stages == 3 then return "of four warps a second block brings more than a third stage" end
+    if v.rows == 16 and v.warps == 8 and v.stages == 2 then return "three stages are never slower for 16 rows" end
+    if v.rows == 32 and v.stages ~= (v.team == 2 and 3 or 2) then return "other stages are never faster for 32 rows" end
+    return true
+  end,
+  serves = function(v, arch)
+    if v.cache == "e4m3" and arch.cc < 89 then return "an e4m3 cache is offered where an instruction converts it" end
+    return true
+  end,
+  facts = { "rows", "keys", "stages", "teams", "dependent", "wgmma" },
+  coords = { "kv_rows", "units", "rows" },
+  plan = function(v, arch)
+    return {
+      threads = 32 * v.warps,
+      shared = shared(v),
+      cluster = 1,
+      max_registers = v.kernel == "wgmma" and 65536 // (32 * v.warps) // 8 * 8 or math.min( -- wgmma: before the groups trade them
+        255, 65536 // (32 * v.warps * blocks(v, arch)) // 8 * 8),
+      facts = {
+        rows = v.rows * v.team,
+        keys = v.kernel == "wgmma" and wgmma_keys(v) or keys_of(v),
+        stages = v.stages,
+        teams = v.kernel == "wgmma" and 1 or v.warps // v.team,
+        dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
+        wgmma = v.kernel == "wgmma" and 1 or 0,
+      },
+    }
+  end,
+  template = function(v) return "attn_paged_" .. v.kernel .. ".cu.in" end,
+  constants = function(v, arch)
+    if v.kernel == "wgmma" then
+      -- 64,512 registers in all, or 65,536: of the groups, and of 128 threads that load.
+      return { KEYS = wgmma_keys(v), REGISTERS = v.team == 3 and 152 or 224, PRODUCER_REGISTERS = 56 }
+    end
+    return { BOUNDS = 32 * v.warps .. ", " .. blocks(v, arch) }
+  end,
+  -- What fits everywhere: 99 KiB.
+  fallback = function(v) return v.rows == (v.head_dim == 256 and 8 or 16) and v.team == 1 and v.warps == (wide(v) and 2 or 4) and v.stages == 2 end,
+}
