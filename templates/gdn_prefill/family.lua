@@ -1,11 +1,19 @@
 -- Gated DeltaNet, prefill: the launches that are its own, the recurrence between chunks and, of the same kernel, what segments
--- do to states. The first one, gdn_intra, is a part. The space is kda_inter's, but four warps load operands, since q, k and v
--- are read where they lie.
+-- do to states. The first one, gdn_intra, is a part. The space is kda_inter's, but with wgmma there are always two groups that
+-- compute and one that loads operands, since q, k and v are read where they lie; where a block has 64 columns of V, the second
+-- group is idle in the recurrence, and in the scan there is work for both.
 local space = include("kda/space.lua")
 local own = space.family("gdn_prefill")
 
 local function threads(v)
-  return 128 * v.groups + (v.kernel == "wgmma" and 128 or 0)
+  return v.kernel == "wgmma" and 384 or 128
+end
+
+-- Registers allow a block an SM, so stages cost nothing.
+own.legal = function(v, arch)
+  local why = space.legal(v, arch)
+  if why == true and v.kernel == "wgmma" and v.groups == 1 and v.stages < 3 then return "two stages wait for their loads" end
+  return why
 end
 
 own.plan = function(v, arch)

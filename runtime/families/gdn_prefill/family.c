@@ -62,12 +62,14 @@ static bool too_much(const gen_problem *base, const int32_t *dims)
            workspace_of(dims).size > (uint64_t)base->max_workspace_mib << 20;
 }
 
-/* The recurrence's launch as what segments do: a block has 64 columns a group of what is added or
- * of the transition, which are as many. */
-static void scan_launch(const int32_t *dims, const gen_plan_launch *last, gen_plan_launch *launch)
+/* The recurrence's launch as what segments do: of what is added and of the transition, which have
+ * as many columns, a block has 64 a group, of two groups with wgmma. */
+static void scan_launch(const int32_t *dims, const struct gen__facts *variant,
+                        const gen_plan_launch *last, gen_plan_launch *launch)
 {
+    const uint32_t groups = variant->fact[KDA_INTER_WGMMA] ? 2 : 1;
     *launch = *last;
-    launch->grid[0] *= 2;
+    launch->grid[0] = (uint32_t)dims[KDA_V_HEADS] * (uint32_t)(dims[KDA_HEAD_DIM] / 32) / groups;
     launch->grid[1] = (uint32_t)gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]);
 }
 
@@ -96,7 +98,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     gen__kda_inter_launch(dims, variant, base->flags, &plan->launch[last]);
     if (!cut)
         return;
-    scan_launch(dims, &plan->launch[last], &plan->launch[1]);
+    scan_launch(dims, variant, &plan->launch[last], &plan->launch[1]);
     plan->launch[last].grid[1] = plan->launch[1].grid[1];
 }
 
