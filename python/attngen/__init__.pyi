@@ -30,12 +30,12 @@ def la_decode(
     A | None = ...
 ) -> A: ...
 def kda_decode(
-    q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A | None =
-    ..., accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float | None =
-    ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool =
-    ..., allow_neg_eigval: bool = ..., lower_bound: float | None = ..., state_v_first: bool = ..., write:
-    Literal["last", "each", "none"] = ..., zero_padding: bool = ..., out: A | None = ..., library: Library | None =
-    ..., flags: int = ..., workspace: A | None = ...
+    q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A | None = ...,
+    accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float | None = ...,
+    use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool = ...,
+    allow_neg_eigval: bool = ..., lower_bound: float | None = ..., state_v_first: bool = ..., write: Literal["last",
+    "each", "none"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., out: A |
+    None = ..., library: Library | None = ..., flags: int = ..., workspace: A | None = ...
 ) -> A: ...
 def kda_prefill(
     q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,
@@ -46,12 +46,12 @@ def kda_prefill(
     ..., states: A | None = ..., library: Library | None = ..., flags: int = ..., workspace: A | None = ...
 ) -> tuple[A, A | None]: ...
 def gdn_decode(
-    q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A | None =
-    ..., accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float | None =
-    ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool =
-    ..., allow_neg_eigval: bool = ..., state_v_first: bool = ..., write: Literal["last", "each", "none"] = ...,
-    zero_padding: bool = ..., out: A | None = ..., library: Library | None = ..., flags: int = ..., workspace: A |
-    None = ...
+    q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A | None = ...,
+    accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float | None = ...,
+    use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool = ...,
+    allow_neg_eigval: bool = ..., state_v_first: bool = ..., write: Literal["last", "each", "none"] = ..., zero_padding:
+    bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., out: A | None = ..., library: Library | None =
+    ..., flags: int = ..., workspace: A | None = ...
 ) -> A: ...
 def gdn_prefill(
     q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,
@@ -174,12 +174,12 @@ class Library:
         None = ...
     ) -> A: ...
     def kda_decode(
-        self, q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A
-        | None = ..., accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale:
-        float | None = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ...,
-        use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool = ..., lower_bound: float | None = ...,
-        state_v_first: bool = ..., write: Literal["last", "each", "none"] = ..., zero_padding: bool = ..., out: A |
-        None = ..., flags: int = ..., workspace: A | None = ...
+        self, q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A |
+        None = ..., accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float |
+        None = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel:
+        bool = ..., allow_neg_eigval: bool = ..., lower_bound: float | None = ..., state_v_first: bool = ..., write:
+        Literal["last", "each", "none"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int |
+        None = ..., out: A | None = ..., flags: int = ..., workspace: A | None = ...
     ) -> A: ...
     def kda_prefill(
         self, q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,
@@ -190,12 +190,12 @@ class Library:
         A | None = ..., states: A | None = ..., flags: int = ..., workspace: A | None = ...
     ) -> tuple[A, A | None]: ...
     def gdn_decode(
-        self, q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A
-        | None = ..., accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale:
-        float | None = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ...,
-        use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool = ..., state_v_first: bool = ..., write:
-        Literal["last", "each", "none"] = ..., zero_padding: bool = ..., out: A | None = ..., flags: int = ...,
-        workspace: A | None = ...
+        self, q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A |
+        None = ..., accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float |
+        None = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel:
+        bool = ..., allow_neg_eigval: bool = ..., state_v_first: bool = ..., write: Literal["last", "each", "none"] =
+        ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., out: A | None = ...,
+        flags: int = ..., workspace: A | None = ...
     ) -> A: ...
     def gdn_prefill(
         self, q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,

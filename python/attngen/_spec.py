@@ -14,13 +14,13 @@ mla_decode: q_nope T, q_pe T?, ckv T, kpe T?, o T!, lse T!?, kv_len T, page_indi
 la_decode: q T, k T, v T, o T!, decay T, state T!, slots T?, scale float?, state_v_first bool, zero_padding bool
 kda_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, slots T?, accepted T?, cu_seqlens T?,
     num_tokens int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
-    state_v_first bool, write int, zero_padding bool
+    state_v_first bool, write int, zero_padding bool, slots_out T?, null_slot int?
 kda_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_state T?, final_state T!?, states T!?,
     cu_seqlens T?, max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
     state_v_first bool, safe_gate bool, segment_chunks int
 gdn_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, slots T?, accepted T?, cu_seqlens T?,
     num_tokens int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
-    state_v_first bool, write int, zero_padding bool
+    state_v_first bool, write int, zero_padding bool, slots_out T?, null_slot int?
 gdn_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_state T?, final_state T!?, states T!?,
     cu_seqlens T?, max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
     state_v_first bool, safe_gate bool, segment_chunks int

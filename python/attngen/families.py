@@ -110,15 +110,18 @@ def la_decode(q, k, v, state, decay, *, slots=None, scale=None, state_v_first=Fa
 def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None, accepted=None, cu_seqlens=None,
                num_tokens=None, scale=None, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
                use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, lower_bound=None, state_v_first=False,
-               write="last", zero_padding=False, out=None, library=None, flags=0, workspace=None):
+               write="last", zero_padding=False, slots_out=None, null_slot=None, out=None, library=None, flags=0,
+               workspace=None):
     """Kimi Delta Attention decode: 1 to 8 tokens a row; the states are updated in place.
 
     q, k: [B, T, H, K], v: [B, T, HV, V] bfloat16 or float16, K = V of 64 or 128; g: [B, T, HV, K] and beta: [B, T, HV]
     of that dtype or float32; [B, H, K] and so on for one token. With cu_seqlens of [B + 1]: [tokens, H, K], of
-    rows of num_tokens at most (None: 8). state: [slots, HV, K, V] float32, or with state_v_first [.., V, K].
+    rows of num_tokens at most (None: 8). state: [slots, HV, K, V] float32, bfloat16 or float16 (rounded once, where it
+    is written), or with state_v_first [.., V, K]; slots may be apart in memory.
     slots: [B] or [B, columns] int32, accepted: [B] int32: row b begins with the state of slots[b, accepted[b] - 1];
-    a slot outside of the pool marks a padding row. write: "last" (the last state goes back where the first came
-    from), "each" (the one behind token t goes to slots[b, t]) or "none".
+    a slot outside of the pool, or null_slot, marks a padding row. write: "last" (the last state goes back where the
+    first came from), "each" (the one behind token t goes to slots[b, t]) or "none". slots_out: [B] or [B, columns]
+    int32, where states go in place of that.
     The gate: g as it is, with use_gate_in_kernel -exp(A_log) softplus(g + dt_bias), and with lower_bound
     lower_bound sigmoid(exp(A_log) (g + dt_bias)); A_log: [HV], dt_bias: [HV, K] float32. beta: as it is, or by
     sigmoid, twice that with allow_neg_eigval.
@@ -127,12 +130,13 @@ def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
     return _recurrent_decode("kda_decode", q, k, v, g, beta, state, A_log, _bias(dt_bias, g), slots, accepted,
                              cu_seqlens, num_tokens, scale, use_qk_l2norm_in_kernel, use_gate_in_kernel,
                              use_beta_sigmoid_in_kernel, allow_neg_eigval, lower_bound, state_v_first, write,
-                             zero_padding, out, library, flags, workspace)
+                             zero_padding, slots_out, null_slot, out, library, flags, workspace)
 
 
 def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens, num_tokens, scale,
                       use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
-                      lower_bound, state_v_first, write, zero_padding, out, library, flags, workspace):
+                      lower_bound, state_v_first, write, zero_padding, slots_out, null_slot, out, library, flags,
+                      workspace):
     xp = kind_of(q)
     if out is None:
         out = xp.like(v)
@@ -144,14 +148,14 @@ def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, acce
                    xp.int32(slots), xp.int32(accepted), xp.index(cu_seqlens), num_tokens, scale,
                    lower_bound if use_gate_in_kernel else None, _gate_form(use_gate_in_kernel, lower_bound),
                    _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
-                   _WRITE[write], zero_padding)
+                   _WRITE[write], zero_padding, xp.int32(slots_out), null_slot)
     return xp.give(out) if answer is None else answer
 
 
 def gdn_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None, accepted=None, cu_seqlens=None,
                num_tokens=None, scale=None, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
                use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, state_v_first=False, write="last",
-               zero_padding=False, out=None, library=None, flags=0, workspace=None):
+               zero_padding=False, slots_out=None, null_slot=None, out=None, library=None, flags=0, workspace=None):
     """Gated DeltaNet decode: kda_decode with one gate a token and head, g: [B, T, HV].
 
     All else is as in kda_decode; with use_gate_in_kernel the gate is -exp(A_log) softplus(g + dt_bias), A_log and
@@ -161,7 +165,7 @@ def gdn_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
     return _recurrent_decode("gdn_decode", q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens,
                              num_tokens, scale, use_qk_l2norm_in_kernel, use_gate_in_kernel,
                              use_beta_sigmoid_in_kernel, allow_neg_eigval, None, state_v_first, write, zero_padding,
-                             out, library, flags, workspace)
+                             slots_out, null_slot, out, library, flags, workspace)
 
 
 def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,

@@ -122,9 +122,9 @@ static int32_t slots_stride(struct ffi_call *call, const DLTensor *slots)
 
 struct decode {
     struct kda_inputs kda;
-    const DLTensor *state, *slots, *accepted, *cu_seqlens;
+    const DLTensor *state, *slots, *accepted, *cu_seqlens, *slots_out;
     float scale, lower_bound;
-    int32_t gate_form, beta_form, write;
+    int32_t gate_form, beta_form, write, null_slot;
     bool qk_l2norm, v_first, zero;
 };
 
@@ -146,18 +146,19 @@ static void count_rows(struct ffi_call *call, const struct decode *in, int64_t m
         ffi_set_dim(call, 'm', rows ? ffi_dim(call, 't') : 1, "q");
     }
     const int64_t rows = ffi_dim(call, 'r');
-    if (rows < 0 || ((in->slots || in->accepted) && ffi_dim(call, 'n') != rows))
+    if (rows < 0 || ((in->slots || in->accepted || in->slots_out) && ffi_dim(call, 'n') != rows))
         ffi_fail(call, "ValueError", "%s has %" PRId64 " rows; %" PRId64 " are wanted",
-                 in->slots      ? "slots"
-                 : in->accepted ? "accepted"
-                                : "cu_seqlens",
+                 in->slots       ? "slots"
+                 : in->accepted  ? "accepted"
+                 : in->slots_out ? "slots_out"
+                                 : "cu_seqlens",
                  ffi_dim(call, 'n'), rows);
 }
 
 static void read_decode(struct ffi_call *call, bool scalar, struct decode *in)
 {
     in->kda = kda_inputs(call, scalar);
-    in->state = ffi_tensor(call, "state", "=svde", FFI_FP32);
+    in->state = ffi_tensor(call, "state", "svde", FFI_FP32 | FFI_16_BITS);
     in->slots = ffi_optional(call, "slots", ffi_next_rank(call) == 1 ? "=n" : "nc", FFI_INT32);
     in->accepted = ffi_optional(call, "accepted", "=n", FFI_INT32);
     in->cu_seqlens = ffi_index(call, "cu_seqlens", "=u");
@@ -170,8 +171,35 @@ static void read_decode(struct ffi_call *call, bool scalar, struct decode *in)
     in->v_first = ffi_bool(call, "state_v_first");
     in->write = ffi_int32(call, "write", 0, 2, 0);
     in->zero = ffi_bool(call, "zero_padding");
+    in->slots_out =
+        ffi_optional(call, "slots_out", ffi_next_rank(call) == 1 ? "=n" : "nw", FFI_INT32);
+    /* The slot's number; the library wants one more, and 0 for none. */
+    in->null_slot = ffi_int32(call, "null_slot", -1, INT32_MAX - 1, -1) + 1;
     check_square(call, "state");
     count_rows(call, in, most);
+}
+
+/* From slot to slot of a pool [slots, heads, K, V], whose slots may be apart. */
+static int64_t pool_stride(struct ffi_call *call, const DLTensor *state)
+{
+    if (call->failed)
+        return 0;
+    const int64_t head = state->shape[2] * state->shape[3], slot = state->shape[1] * head;
+    if ((state->shape[2] > 1 && ffi_stride(state, 2) != state->shape[3]) ||
+        (state->shape[1] > 1 && ffi_stride(state, 1) != head)) {
+        ffi_fail(call, "ValueError", "state's heads are not contiguous within a slot");
+        return 0;
+    }
+    const int64_t stride = state->shape[0] > 1 ? ffi_stride(state, 0) : slot;
+    return stride == slot ? 0 : stride;
+}
+
+static int32_t state_dtype(const DLTensor *state)
+{
+    const int32_t dtype = ffi_dtype(state);
+    return dtype == GEN_DTYPE_FP32   ? GEN_STATE_FP32
+           : dtype == GEN_DTYPE_FP16 ? GEN_STATE_FP16
+                                     : GEN_STATE_BF16;
 }
 
 static gen_kda_decode_args decode_args(struct ffi_call *call, uint32_t tag, const struct decode *in)
@@ -201,6 +229,10 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, uint32_t tag, cons
         .total_tokens = in->cu_seqlens ? ffi_size(call, 'a') : 0,
         .num_slots = ffi_size(call, 's'),
         .slots_stride = slots_stride(call, in->slots),
+        .slots_out = ffi_data(in->slots_out),
+        .slots_out_stride = slots_stride(call, in->slots_out),
+        .null_slot = in->null_slot,
+        .state_stride = pool_stride(call, in->state),
         .write = in->write,
         .gate_form = in->gate_form,
         .beta_form = in->beta_form,
@@ -213,7 +245,7 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, uint32_t tag, cons
 
 /* kda_decode(library, flags, workspace, q, k, v, g, beta, o, A_log, dt_bias, state, slots,
  *            accepted, cu_seqlens, num_tokens, scale, lower_bound, gate_form, beta_form, qk_l2norm,
- *            state_v_first, write, zero_padding)
+ *            state_v_first, write, zero_padding, slots_out, null_slot)
  * q is of [rows, tokens of each, ...], or with cu_seqlens of [tokens, ...], of which a row has
  * num_tokens at most. */
 static int run_decode(const char *name, uint32_t tag, const TVMFFIAny *args, int32_t num_args,
@@ -221,7 +253,7 @@ static int run_decode(const char *name, uint32_t tag, const TVMFFIAny *args, int
 {
     struct ffi_call call;
     struct decode in;
-    if (!ffi_begin(&call, name, args, num_args, 21, result))
+    if (!ffi_begin(&call, name, args, num_args, 23, result))
         return -1;
     read_decode(&call, tag == GEN_GDN_DECODE, &in);
     if (call.failed)
@@ -238,8 +270,11 @@ static int run_decode(const char *name, uint32_t tag, const TVMFFIAny *args, int
         .beta_dtype = ffi_dtype(in.kda.beta),
         .state_layout = in.v_first ? GEN_KDA_STATE_VK : GEN_KDA_STATE_KV,
         .index_dtype = call.index_dtype,
+        .state_dtype = state_dtype(in.state),
     };
     const gen_kda_decode_args a = decode_args(&call, tag, &in);
+    if (call.failed)
+        return -1;
     return ffi_run(&call, &problem.base, &a.base);
 }
 

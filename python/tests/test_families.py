@@ -127,6 +127,21 @@ def test_kda_decode_takes_one_token_without_its_dimension_and_a_table_of_slots(r
     assert ref.relative(o, expected[:, 0]) < tolerance and ref.relative(pool[[1, 2]], last) < 1e-5
 
 
+@pytest.mark.parametrize("kept", [np.float32, np.float16])
+def test_kda_decode_has_states_in_pools_as_engines_keep_them(rng, dtype, tolerance, kept):
+    q, k, v, g, beta = (x[:, 0] for x in kda_inputs(rng, dtype, 4, 1, 2, 2, 64))
+    memory = normal(rng, np.float32, 7, 3, 64, 64).astype(kept)
+    pool, before = memory[:, :2], memory.copy()  # a third of each slot is somebody else's
+    slots, slots_out = np.array([5, 0, 2, 3], np.int32), np.array([1, 6, 2, -1], np.int32)
+    o = attngen.kda_decode(q, k, v, g, beta, pool, slots=slots, slots_out=slots_out, null_slot=0, zero_padding=True)
+    rows = [0, 2, 3]
+    expected, last = ref.kda(*(x[rows, None] for x in (q, k, v, g, beta)), before[slots[rows], :2].astype(np.float32))
+    assert ref.relative(o[rows], expected[:, 0]) < tolerance and not o[1].any()
+    assert ref.relative(pool[[1, 2]], last[:2]) < (1e-5 if kept == np.float32 else 2 ** -11)
+    untouched = [0, 3, 4, 5, 6]
+    assert np.array_equal(memory[untouched], before[untouched]) and np.array_equal(memory[:, 2], before[:, 2])
+
+
 def test_kda_decode_keeps_the_state_behind_each_token(rng, dtype):
     inputs = kda_inputs(rng, dtype, 1, 3, 1, 1, 64)
     pool = normal(rng, np.float32, 4, 1, 64, 64)

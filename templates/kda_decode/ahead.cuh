@@ -15,7 +15,7 @@
 
 // Prefetches part `part` of `parts`, equal and contiguous, of the index-th state. Where the kernel before is still writing
 // the slot's number, this may prefetch another slot's part, or none.
-template <int head_dim, int parts>
+template <int head_dim, int parts, class element>
 __device__ __forceinline__ void prefetch_part(const gen_kda_decode_params &p, unsigned index, unsigned part)
 {
     const unsigned row = quotient(index, p.heads_mul, p.heads_shift), v_head = index - row * p.num_v_heads;
@@ -30,23 +30,24 @@ __device__ __forceinline__ void prefetch_part(const gen_kda_decode_params &p, un
     }
     if (!kda_place::in_pool(p, slot))
         return;
-    constexpr int floats = head_dim * head_dim / parts;
-    const long long state = (static_cast<long long>(slot) * p.num_v_heads + v_head) * (head_dim * head_dim);
-    prefetch_bulk(p.state + state + part * floats, floats * 4);
+    constexpr int elements = head_dim * head_dim / parts;
+    const long long state = slot * p.state_stride + v_head * (head_dim * head_dim);
+    prefetch_bulk(static_cast<const element *>(p.state) + state + part * elements,
+                  elements * static_cast<int>(sizeof(element)));
 }
 
 // Before grid_dependency_wait(): this block's part of its state, if that is among the grid's first.
-template <int head_dim, int blocks, int states>
+template <int head_dim, int blocks, int states, class element>
 __device__ __forceinline__ void prefetch_first(const gen_kda_decode_params &p)
 {
     if (threadIdx.x == 0 && blockIdx.x < states * blocks)
-        prefetch_part<head_dim, blocks>(p, blockIdx.x / blocks, blockIdx.x % blocks);
+        prefetch_part<head_dim, blocks, element>(p, blockIdx.x / blocks, blockIdx.x % blocks);
 }
 
 // As large a part of the state that comes `states` later. By a warp that has little else to do.
-template <int head_dim, int blocks, int states, int threads>
+template <int head_dim, int blocks, int states, int threads, class element>
 __device__ __forceinline__ void prefetch_later(const gen_kda_decode_params &p)
 {
     if (threadIdx.x == threads - 32 && blockIdx.x + states * blocks < gridDim.x)
-        prefetch_part<head_dim, blocks>(p, blockIdx.x / blocks + states, blockIdx.x % blocks);
+        prefetch_part<head_dim, blocks, element>(p, blockIdx.x / blocks + states, blockIdx.x % blocks);
 }

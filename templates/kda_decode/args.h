@@ -14,24 +14,41 @@ struct gen_kda_decode_params {
     const void *q, *k, *v, *gate, *beta;
     void *o;
     const float *a_log, *dt_bias;
-    float *state;
+    void *state;
     const int *slots, *accepted, *cu_seqlens;
+    const int *slots_out;                                                       /* NULL: the slot that was read */
     long long q_stride, k_stride, v_stride, gate_stride, beta_stride, o_stride; /* elements */
+    long long state_stride;                                                     /* elements, slot to slot */
     unsigned num_v_heads;
     unsigned heads_mul, heads_shift; /* / num_v_heads: state -> row */
     unsigned group_mul, group_shift; /* / group: value head -> query head */
     int num_tokens, total_tokens;
-    unsigned num_slots, slots_stride;
+    unsigned num_slots, slots_stride, slots_out_stride;
+    int null_slot; /* < 0: none beside those that the pool does not have */
     int write, gate_form, beta_form, qk_l2norm, zero_padding;
     int dtype, gate_dtype, beta_dtype;
+    int state_fp16; /* states of 16 bits are fp16, not bf16 */
     float scale, lower_bound;
-    float pad;
+};
+
+/* What the kernels of tokens = replay take: the same, and the ring of records. */
+struct gen_kda_decode_replay_params {
+    struct gen_kda_decode_params decode;
+    void *ring_k, *ring_g, *ring_u;
+    const int *ring_fill, *ring_base;                  /* [num_slots] */
+    const unsigned char *flush;                        /* [rows], or NULL */
+    long long ring_k_stride, ring_g_stride, ring_u_stride; /* elements, slot to slot */
+    int ring_size, ring_len;
+    int ring_fp16; /* u is fp16, not fp32 */
+    int pad;
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct gen_kda_decode_params) == 224, "same on both sides");
+static_assert(sizeof(struct gen_kda_decode_params) == 248, "same on both sides");
+static_assert(sizeof(struct gen_kda_decode_replay_params) == 336, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
-_Static_assert(sizeof(struct gen_kda_decode_params) == 224, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_decode_params) == 248, "same on both sides");
+_Static_assert(sizeof(struct gen_kda_decode_replay_params) == 336, "same on both sides");
 #endif
 
 #endif /* GEN_KDA_DECODE_ARGS_H */

@@ -95,13 +95,14 @@ struct kda_place {
 
     __device__ __forceinline__ static bool in_pool(const gen_kda_decode_params &p, int slot)
     {
-        return static_cast<unsigned>(slot) < p.num_slots;
+        return static_cast<unsigned>(slot) < p.num_slots && slot != p.null_slot;
     }
 
-    // The first element of this head's state in a slot; head_dim x head_dim floats are contiguous.
-    template <int head_dim> __device__ __forceinline__ float *state(const gen_kda_decode_params &p, int of_slot) const
+    // The first element of this head's state in a slot; head_dim x head_dim of them are contiguous.
+    template <int head_dim, class element>
+    __device__ __forceinline__ element *state(const gen_kda_decode_params &p, int of_slot) const
     {
-        return p.state + (static_cast<long long>(of_slot) * p.num_v_heads + v_head) * (head_dim * head_dim);
+        return static_cast<element *>(p.state) + of_slot * p.state_stride + v_head * (head_dim * head_dim);
     }
 
     template <int head_dim>
@@ -156,8 +157,9 @@ template <int HEAD_DIM, int EXTENT, int MAX_TOKENS, bool BY_ROW> struct kda_shar
 
 // A block loads all inputs of its tokens at once and makes of them what kda_shared holds later, so that the state is
 // loaded meanwhile. Threads partition the channels, warps the tokens. SCALAR_GATE: a head has one gate for all channels, which each
-// thread reads and activates by itself.
-template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GATE> struct kda_inputs {
+// thread reads and activates by itself. With ROUND_K keys are rounded to the type of q and k once they are normalised.
+template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GATE, bool ROUND_K = false>
+struct kda_inputs {
     static constexpr int WARPS = THREADS / 32;
     static constexpr int GATES = (MAX_TOKENS * HEAD_DIM + THREADS - 1) / THREADS; // a thread
     static constexpr int VS = (MAX_TOKENS * EXTENT + THREADS - 1) / THREADS;      // a thread
@@ -180,11 +182,6 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GAT
     }
     static __device__ __forceinline__ int v_token(int n) { return n * (THREADS / EXTENT) + threadIdx.x / EXTENT; }
     static __device__ __forceinline__ int qk_token(int n) { return n * WARPS + warp(); }
-    // Does each token's state go to a slot of its own?
-    static __device__ __forceinline__ bool own_slots(const gen_kda_decode_params &p)
-    {
-        return p.write == GEN_KDA_DECODE_WRITE_EACH && p.slots;
-    }
     // One lane a token, of the warp that has fewest of q and k.
     static __device__ __forceinline__ bool is_scalar(int count)
     {
@@ -229,8 +226,9 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GAT
                                  v_start + first_column + threadIdx.x % EXTENT);
         if (is_scalar(count)) {
             beta = load_bits(p.beta, (first + static_cast<int>(lane())) * p.beta_stride + place.v_head, p.beta_dtype);
-            if (own_slots(p))
-                slot = ld_global(p.slots + static_cast<long long>(place.row) * p.slots_stride + lane());
+            if (p.slots_out)
+                slot = ld_global(p.slots_out + static_cast<long long>(place.row) * p.slots_out_stride +
+                                 (p.write == GEN_KDA_DECODE_WRITE_EACH ? lane() : 0));
         }
     }
 
@@ -253,7 +251,7 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GAT
                 shared.v(v_token(n))[threadIdx.x % EXTENT] = number(v[n], p.dtype);
         if (is_scalar(count)) {
             shared.beta[lane()] = beta_of(p, number(beta, p.beta_dtype));
-            shared.slots[lane()] = own_slots(p) ? slot : place.slot;
+            shared.slots[lane()] = p.slots_out ? slot : place.slot;
         }
     }
 
@@ -286,10 +284,22 @@ template <int HEAD_DIM, int EXTENT, int THREADS, int MAX_TOKENS, bool SCALAR_GAT
             qk += qs[j].x * ks[j].x + qs[j].y * ks[j].y;
         }
         float q_factor = p.scale, k_factor = 1.f;
-        qk = warp_sum(qk);
+        if constexpr (!ROUND_K)
+            qk = warp_sum(qk);
         if (p.qk_l2norm) {
             q_factor *= rsqrtf(warp_sum(qq) + 1e-6f);
             k_factor = rsqrtf(warp_sum(kk) + 1e-6f);
+        }
+        if constexpr (ROUND_K) {
+            qk = 0.f;
+#pragma unroll
+            for (int j = 0; j < WORDS; j++) {
+                ks[j].x = number(rounded(k_factor * ks[j].x, p.dtype), p.dtype);
+                ks[j].y = number(rounded(k_factor * ks[j].y, p.dtype), p.dtype);
+                qk += qs[j].x * ks[j].x + qs[j].y * ks[j].y;
+            }
+            k_factor = 1.f;
+            qk = warp_sum(qk);
         }
 #pragma unroll
         for (int j = 0; j < WORDS; j++) {

@@ -1,17 +1,19 @@
 -- Decode by the delta rule: what variants exist, and why not others. kda_decode has a gate for each channel of K, gdn_decode
 -- one for all of them; the kernels are the same but for where they read it.
 --
--- The state of one (row, value head) is a head_dim x head_dim fp32 matrix that is read once and written once (or once a
--- token, where each token's state is wanted): a pure stream. A block holds a slice of it in registers from the first token
+-- The state of one (row, value head) is a head_dim x head_dim matrix, of fp32 or 16 bits, that is read once and written once
+-- (or once a token, where each token's state is wanted): a pure stream. A block holds a slice of it in registers from the first token
 -- to the last; slices are of V, since columns of V do not depend on each other. Types, gate, normalisation and slots are
 -- run-time data: they touch a few elements of each block.
 --
---   tokens    one: problems of one token a row; many: of 2 to 8
+--   tokens    one: problems of one token a row; many: of 2 to 8; replay: of one token, states written once in several steps;
+--             one16, many16, replay16: the same on states of 16 bits
 --   floats    of the state a thread holds
---   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv)
+--   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv), 16 bytes each at a time
 --   warps     per block
 --   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2;
---             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh)
+--             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh);
+--             late (replay): a block has L2 read its slice first and loads it a few rows at a time once records are replayed
 --
 -- Floats a thread, lanes, warps. What the space leaves out lost on an H200 nearly everywhere (docs/perf/kda_decode.md), or
 -- is a neighbour that arithmetic puts with it: larger blocks spread the addresses in flight, smaller ones pay for their
@@ -27,13 +29,49 @@ local shapes = {
   },
 }
 
+-- Of 16 bits: a row has half the bytes, so half as many lanes, and a thread of as many bytes has twice the floats.
+local half_shapes = {
+  vk = {
+    [64] = { "16 8 2", "16 8 4", "16 8 8", "32 8 2", "32 8 4" },
+    [128] = { "16 16 4", "16 16 8", "32 8 4", "32 16 4", "32 16 8", "64 16 4", "64 16 8" },
+  },
+  kv = {
+    [64] = { "16 4 4", "16 8 8", "32 4 4", "32 8 4" },
+    [128] = { "16 4 8", "32 4 4", "32 4 8", "32 8 8", "64 8 4", "64 16 8" },
+  },
+}
+
 -- Those that have L2 read ahead, as the shapes that came first without from 512 states on. Distances were measured on an
--- H200, in states of head_dim 128: 8.25 MiB ahead, half of what resident blocks hold, and half as much before the start.
+-- H200, in states of head_dim 128 and fp32: 8.25 MiB ahead, half of what resident blocks hold, and half as much before the
+-- start.
 local ahead_shapes = {
-  [64] = { ["32 16 4"] = true },
-  [128] = { ["32 16 8"] = true, ["64 16 4"] = true },
+  vk = { [64] = {}, [128] = { ["16 16 4"] = true, ["32 16 4"] = true, ["32 16 8"] = true } },
+  kv = { [64] = { ["32 16 4"] = true }, [128] = { ["32 16 8"] = true, ["64 16 4"] = true } },
+}
+local half_ahead_shapes = {
+  vk = { [64] = { ["32 8 4"] = true }, [128] = { ["32 16 4"] = true, ["64 16 4"] = true, ["64 16 8"] = true } },
+  kv = { [64] = { ["32 8 4"] = true }, [128] = { ["64 8 4"] = true, ["64 16 8"] = true } },
 }
 local ahead_states, first_states = 132, 66
+
+-- Replay: a block computes the coefficients of all records, so large slices share that work, in few warps.
+local replay_shapes = {
+  vk = { [64] = { "16 16 4", "32 16 4" }, [128] = { "64 16 4", "64 16 8", "128 16 4" } },
+}
+local half_replay_shapes = {
+  vk = { [64] = { "32 4 4", "32 8 4" }, [128] = { "128 4 4", "64 16 4", "64 16 8", "128 16 4" } },
+}
+local most_records = 32
+
+local function state_bits(v) return v.tokens:sub(-2) == "16" and 16 or 32 end
+local function is_many(v) return v.tokens:sub(1, 4) == "many" end
+local function is_replay(v) return v.tokens:sub(1, 6) == "replay" end
+
+local function shapes_of(v)
+  local half = state_bits(v) == 16
+  if is_replay(v) then return (half and half_replay_shapes or replay_shapes)[v.layout][v.head_dim] end
+  return (half and half_shapes or shapes)[v.layout][v.head_dim]
+end
 
 local function derived(v)
   local d = {}
@@ -41,18 +79,27 @@ local function derived(v)
   d.slice = d.threads * v.floats                      -- floats of a block's slice
   d.blocks = v.head_dim * v.head_dim // d.slice       -- per state
   d.extent = v.head_dim // math.max(1, d.blocks)      -- of V
-  d.max_tokens = v.tokens == "many" and 8 or 1
+  d.max_tokens = is_many(v) and 8 or 1
+  d.bits = state_bits(v)
+  d.width = 128 // d.bits                             -- elements of a 16-byte vector
   if v.layout == "vk" then
-    d.vectors = v.head_dim // 4 // v.lanes            -- 16-byte vectors a lane holds of a row
-    d.loads = v.floats // 4 // math.max(1, d.vectors) -- rows a lane has a part of
+    d.vectors = v.head_dim // d.width // v.lanes            -- 16-byte vectors a lane holds of a row
+    d.loads = v.floats // d.width // math.max(1, d.vectors) -- rows a lane has a part of
     d.ksplit = 1
   else
     d.vectors = 1
-    d.loads = v.floats // 4
-    d.ksplit = v.lanes * v.head_dim // (8 * v.floats) -- warps that share columns by splitting K
+    d.loads = v.floats // d.width
+    d.ksplit = v.lanes * v.head_dim * d.width // (32 * v.floats) -- warps that share columns by splitting K
   end
   -- A token's inputs and outputs in shared memory: q, k, decay, v and o of the slice; in kv a quad with a gap, and v.
   d.token_bytes = 4 * (v.layout == "vk" and 3 * v.head_dim + 2 * d.extent or 4 * v.head_dim + d.extent)
+  d.ring_bytes = 0
+  if is_replay(v) then -- replay.cuh: decays and coefficients behind the token, then the records
+    d.by_mma = d.bits == 16 and v.lanes == 4
+    local columns = d.by_mma and 8 * (v.head_dim + 8) * 2 or 0
+    d.token_bytes = d.token_bytes + 4 * ((3 + v.warps) * v.head_dim + 2 * most_records + d.extent) + columns
+    d.ring_bytes = most_records * (v.head_dim * (4 + 2 + 4) + d.extent * 4)
+  end
   return d
 end
 
@@ -63,13 +110,14 @@ return function(name, scalar, refuse) return {
   required = {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
     { name = "layout", values = { "vk", "kv" } },
-    { name = "tokens", values = { "one", "many" } },
+    { name = "tokens", values = scalar and { "one", "many", "one16", "many16" } or
+      { "one", "many", "one16", "many16", "replay", "replay16" } },
   },
   free = {
-    { name = "floats", values = { 8, 16, 32, 64 }, tag = "f" },
+    { name = "floats", values = { 8, 16, 32, 64, 128 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
     { name = "warps", values = { 2, 4, 8 }, tag = "w" },
-    { name = "cache", values = { "def", "stream", "ahead" } },
+    { name = "cache", values = { "def", "stream", "ahead", "late" } },
   },
   legal = function(v, arch)
     local d = derived(v)
@@ -80,19 +128,26 @@ return function(name, scalar, refuse) return {
     if v.layout == "vk" then
       if d.vectors < 1 then return "more lanes than a row has vectors" end
       if d.loads < 1 then return "a lane holds no whole part of a row" end
-      if 2 * d.loads > v.lanes then return "the sums of more rows than a reduction spreads over the lanes" end
+      if 2 * d.loads > v.lanes and not is_replay(v) then return "the sums of more rows than a reduction spreads over the lanes" end
     else
       if d.ksplit < 1 then return "a warp holds more rows than there are" end
       if d.ksplit > v.warps then return "more warps share columns than a block has" end
       if d.extent > v.head_dim then return "a block holds more columns than there are" end
     end
     local mine = string.format("%d %d %d", v.floats, v.lanes, v.warps)
-    if v.cache == "ahead" then
-      if v.layout == "vk" then return "blocks of layout vk read contiguous slices already" end
-      if not arch.bulk_copy then return "bulk prefetches, which read ahead, need sm_90 or later" end
-      if not ahead_shapes[v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
+    local half = d.bits == 16
+    if is_replay(v) and v.layout == "kv" then return "replay keeps states in layout vk" end
+    if is_replay(v) and (v.cache == "ahead" or v.cache == "stream") then return "lost on an H200: slices wait for records" end
+    if v.cache == "late" then
+      if not is_replay(v) then return "only replay has to wait for something else first" end
+      if not arch.bulk_copy then return "bulk prefetches need sm_90 or later" end
+      if v.lanes == 4 or d.vectors > 4 then return "sums over more lanes" end
     end
-    for _, shape in ipairs(shapes[v.layout][v.head_dim]) do
+    if v.cache == "ahead" then
+      if not arch.bulk_copy then return "bulk prefetches, which read ahead, need sm_90 or later" end
+      if not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
+    end
+    for _, shape in ipairs(shapes_of(v)) do
       if shape == mine then return refuse and refuse(v, mine) or true end
     end
     return "a shape that lost on an H200 nearly everywhere, or a neighbour of one"
@@ -103,35 +158,52 @@ return function(name, scalar, refuse) return {
     local d = derived(v)
     return {
       threads = d.threads,
-      shared = d.max_tokens * d.token_bytes,
+      shared = d.max_tokens * d.token_bytes + d.ring_bytes,
       cluster = 1,
       max_registers = math.min(255, 65536 // d.threads),
       facts = {
         blocks = d.blocks,
         token_bytes = d.token_bytes,
-        thread_bytes = 4 * v.floats,
+        thread_bytes = d.bits // 8 * v.floats,
         streaming = v.cache == "stream" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
       },
     }
   end,
-  template = function(v) return "kda_decode/kda_decode_" .. v.layout .. ".cu.in" end,
+  template = function(v) return "kda_decode/kda_decode_" .. (is_replay(v) and "replay_" or "") .. v.layout .. ".cu.in" end,
+  serves = function(v, arch)
+    if is_replay(v) and v.layout == "kv" then return "replay keeps states in layout vk" end
+    return true
+  end,
   constants = function(v, arch)
     local d = derived(v)
     return {
-      MAX_TOKENS = d.max_tokens,
       SCALAR_GATE = scalar and "true" or "false",
+      MAX_TOKENS = d.max_tokens,
+      MANY = is_many(v),
+      STATE_BITS = d.bits,
+      BY_MMA = d.by_mma or false,
+      FOLDED_QUADS = v.cache == "late" and 8 or 16, -- what folds should not need more registers than the rest
       KSPLIT = d.ksplit,
       TOKEN_BYTES = d.token_bytes,
       STREAM = v.cache == "stream" and "true" or "false",
-      AHEAD_STATES = ahead_states * (128 * 128) // (v.head_dim * v.head_dim),
-      FIRST_STATES = first_states * (128 * 128) // (v.head_dim * v.head_dim),
+      AHEAD_STATES = ahead_states * (128 * 128 * 32) // (v.head_dim * v.head_dim * d.bits),
+      FIRST_STATES = first_states * (128 * 128 * 32) // (v.head_dim * v.head_dim * d.bits),
     }
   end,
   -- Blocks small enough to fill any GPU with few states.
   fallback = function(v)
-    local kv_floats = v.head_dim == 128 and 32 or 16
-    return v.warps == 4 and v.cache == "stream" and v.floats == (v.layout == "vk" and 16 or kv_floats)
-      and v.lanes == (v.layout == "vk" and 16 or 8)
+    local wide = v.head_dim == 128
+    if is_replay(v) then
+      if v.cache ~= "def" then return false end
+      if state_bits(v) == 16 then return v.lanes == (wide and 16 or 8) and v.warps == 4 and v.floats == (wide and 128 or 32) end
+      return v.warps == 4 and v.floats == (wide and 64 or 32)
+    end
+    if v.cache ~= "stream" then return false end
+    if v.warps ~= 4 then return false end
+    if state_bits(v) == 16 then
+      return v.floats == (wide and 32 or 16) and v.lanes == (v.layout == "vk" and (wide and 16 or 8) or 4)
+    end
+    return v.floats == (v.layout == "kv" and wide and 32 or 16) and v.lanes == (v.layout == "vk" and 16 or 8)
   end,
 } end

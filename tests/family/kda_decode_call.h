@@ -4,6 +4,7 @@
 
 #include "fixture.h"
 #include "kda_decode.h"
+#include "reference/state.h"
 
 #include <stdlib.h>
 
@@ -83,7 +84,14 @@ static inline int64_t state_at(const struct call *c, int64_t slot, int64_t head,
 {
     const int64_t d = c->problem.head_dim;
     const bool vk = c->problem.state_layout == GEN_KDA_STATE_VK;
-    return (slot * c->problem.num_v_heads + head) * d * d + (vk ? v * d + k : k * d + v);
+    const int64_t packed = c->problem.num_v_heads * d * d;
+    return slot * (c->args.state_stride ? c->args.state_stride : packed) + head * d * d +
+           (vk ? v * d + k : k * d + v);
+}
+
+static inline double state_get(const struct call *c, int64_t i)
+{
+    return gen__state_get(c->problem.state_dtype, c->args.state, i);
 }
 
 #endif /* TEST_FAMILY_KDA_DECODE_CALL_H */

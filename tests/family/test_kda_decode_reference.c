@@ -225,14 +225,14 @@ static void advance(const struct call *c, int64_t token, int64_t head, struct ex
 
 /* What the pool and the outputs must hold afterwards, in copies of them. */
 struct expected {
-    float *state;
+    double *state;
     double *o;   /* NaN: as it was */
     bool *fresh; /* of the pool's elements: written */
 };
 
 static bool is_slot(const struct call *c, int64_t slot)
 {
-    return slot >= 0 && slot < c->args.num_slots;
+    return slot >= 0 && slot < c->args.num_slots && slot + 1 != c->args.null_slot;
 }
 
 static void expect_state(const struct call *c, int64_t slot, int64_t head,
@@ -240,7 +240,7 @@ static void expect_state(const struct call *c, int64_t slot, int64_t head,
 {
     const int64_t d = c->problem.head_dim;
     for (int64_t i = 0; i < d * d && is_slot(c, slot); i++) {
-        x->state[state_at(c, slot, head, i / d, i % d)] = (float)e->s[i / d][i % d];
+        x->state[state_at(c, slot, head, i / d, i % d)] = e->s[i / d][i % d];
         x->fresh[state_at(c, slot, head, i / d, i % d)] = true;
     }
 }
@@ -251,7 +251,7 @@ static void expect_row(const struct call *c, int64_t b, struct expected *x)
     const int64_t d = c->problem.head_dim, heads = c->problem.num_v_heads;
     const int64_t stride = a->o_stride ? a->o_stride : heads * d;
     const int64_t packed = a->write == GEN_KDA_DECODE_WRITE_EACH ? c->problem.num_tokens : 1;
-    const int64_t columns = a->slots_stride ? a->slots_stride : packed;
+    const int64_t columns = a->slots_stride ? a->slots_stride : a->slots_out ? 1 : packed;
     const int64_t column = a->accepted ? a->accepted[b] - INT64_C(1) : 0;
     int64_t first = b * c->problem.num_tokens, end = first + c->problem.num_tokens, slot = b;
     if (a->cu_seqlens) {
@@ -267,7 +267,7 @@ static void expect_row(const struct call *c, int64_t b, struct expected *x)
         struct expectation *e = calloc(1, sizeof *e);
         assert_non_null(e);
         for (int64_t i = 0; i < d * d && is_slot(c, slot); i++)
-            e->s[i / d][i % d] = (double)a->state[state_at(c, slot, head, i / d, i % d)];
+            e->s[i / d][i % d] = state_get(c, state_at(c, slot, head, i / d, i % d));
         for (int64_t t = first; t < end; t++) {
             if (is_slot(c, slot))
                 advance(c, t, head, e);
@@ -275,12 +275,35 @@ static void expect_row(const struct call *c, int64_t b, struct expected *x)
                 x->o[t * stride + head * d + v] = e->o[v];
             if (!is_slot(c, slot))
                 continue;
-            if (a->write == GEN_KDA_DECODE_WRITE_EACH)
-                expect_state(c, a->slots ? a->slots[b * columns + t - first] : slot, head, e, x);
-            else if (a->write == GEN_KDA_DECODE_WRITE_LAST && t == end - 1)
-                expect_state(c, slot, head, e, x);
+            const bool each = a->write == GEN_KDA_DECODE_WRITE_EACH;
+            const int64_t out = a->slots_out_stride ? a->slots_out_stride : packed;
+            int64_t to = each && a->slots ? a->slots[b * columns + t - first] : slot;
+            if (a->slots_out)
+                to = a->slots_out[b * out + (each ? t - first : 0)];
+            if (each || (a->write == GEN_KDA_DECODE_WRITE_LAST && t == end - 1))
+                expect_state(c, to, head, e, x);
         }
         free(e);
+    }
+}
+
+/* Half a unit in the last place of the type that states are kept in, relative. */
+static double state_unit(const struct call *c)
+{
+    return c->problem.state_dtype == GEN_STATE_FP32   ? 1e-6
+           : c->problem.state_dtype == GEN_STATE_FP16 ? 0x1.001p-11
+                                                      : 0x1.001p-8;
+}
+
+static void compare_states(const struct call *c, const struct expected *x)
+{
+    for (uint64_t i = 0; i < c->tensor[KDA_DECODE_STATE].count; i++) {
+        const double found = state_get(c, (int64_t)i);
+        const double difference = fabs(found - x->state[i]);
+        const double least = c->problem.state_dtype == GEN_STATE_FP32 ? 1e-6 : 1e-7;
+        if (x->fresh[i] ? !(difference <= fmax(least, state_unit(c) * fabs(x->state[i])))
+                        : difference != 0)
+            fail_msg("state[%llu] is %g, not %g", (unsigned long long)i, found, x->state[i]);
     }
 }
 
@@ -296,7 +319,8 @@ static void compare(struct call *c)
     double *exact[GEN__MAX_TENSORS] = {NULL};
     exact[KDA_DECODE_O] = malloc(outputs * sizeof(double));
     assert_true(x.state && x.o && x.fresh && before && exact[KDA_DECODE_O]);
-    memcpy(x.state, c->data[KDA_DECODE_STATE], states * sizeof *x.state);
+    for (uint64_t i = 0; i < states; i++)
+        x.state[i] = state_get(c, (int64_t)i);
     memcpy(before, c->data[KDA_DECODE_O], outputs * sizeof *before);
     for (uint64_t i = 0; i < outputs; i++)
         x.o[i] = exact[KDA_DECODE_O][i] = NAN;
@@ -304,13 +328,7 @@ static void compare(struct call *c)
         expect_row(c, b, &x);
     assert_int_equal(family->exact(&c->plan, &c->args.base, exact), GEN_OK);
 
-    const float *s = c->data[KDA_DECODE_STATE];
-    for (uint64_t i = 0; i < states; i++) {
-        const double difference = fabs((double)s[i] - (double)x.state[i]);
-        if (x.fresh[i] ? difference > 1e-6 * fmax(1, fabs((double)s[i])) : difference != 0)
-            fail_msg("state[%llu] is %g, not %g", (unsigned long long)i, (double)s[i],
-                     (double)x.state[i]);
-    }
+    compare_states(c, &x);
     for (uint64_t i = 0; i < outputs; i++) {
         const double found = element_get(dtype, c->data[KDA_DECODE_O], (int64_t)i);
         const double unit = dtype == GEN_DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
@@ -339,6 +357,7 @@ static void every_form(void **state)
             struct call c;
             gen_kda_decode_problem p = kda_problem(5, variant % 2 ? 3 : 1, 1, 2, 64);
             p.state_layout = variant / 2;
+            p.state_dtype = (form + variant + 1) % 3;
             if (variant == 1)
                 p.gate_dtype = p.beta_dtype = GEN_DTYPE_FP32;
             if (variant == 2)
@@ -359,9 +378,92 @@ static void every_number_of_tokens(void **state)
         struct call c;
         gen_kda_decode_problem p = kda_problem(2, tokens, 2, 4, 128);
         p.state_layout = tokens % 2;
+        p.state_dtype = tokens % 3;
         assert_true(open_call(&c, p, -1, false));
         compare(&c);
         close_call(&c);
+    }
+}
+
+/* fp16 holds no more than 65504, NaN goes on, and a null slot keeps what it has. */
+static void states_of_16_bits(void **state)
+{
+    (void)state;
+    struct call c;
+    gen_kda_decode_problem p = kda_problem(1, 1, 1, 1, 64);
+    p.state_dtype = GEN_STATE_FP16;
+    p.gate_dtype = p.beta_dtype = GEN_DTYPE_FP32;
+    assert_true(open_call(&c, p, -1, false));
+    for (uint32_t t = 0; t < KDA_DECODE_SLOTS; t++)
+        if (c.data[t])
+            memset(c.data[t], 0, c.tensor[t].count * element_size(c.tensor[t].dtype));
+    c.args.qk_l2norm = 0;
+    c.args.beta_form = GEN_KDA_BETA_GIVEN;
+    *(float *)c.data[KDA_DECODE_BETA] = 1;
+    element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_K], 3, 512);
+    element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_V], 7, -512);
+    element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_V], 8, 1);
+    element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_V], 9, NAN);
+    run(&c);
+    const int32_t slot = *(int32_t *)c.data[KDA_DECODE_SLOTS];
+    assert_true(state_get(&c, state_at(&c, slot, 0, 3, 7)) == -65504);
+    assert_true(state_get(&c, state_at(&c, slot, 0, 3, 8)) == 512);
+    assert_true(isnan(state_get(&c, state_at(&c, slot, 0, 3, 9))));
+    c.args.null_slot = slot + 1;
+    element_put(GEN_DTYPE_BF16, c.data[KDA_DECODE_V], 8, 2);
+    run(&c);
+    assert_true(state_get(&c, state_at(&c, slot, 0, 3, 8)) == 512);
+    close_call(&c);
+}
+
+/* Steps with a ring, counters by kda_ring_advance, are steps without one: outputs, and the states
+ * once the records are folded. Slots begin at different places, and one row flushes at times. */
+static void replay_is_decode(void **state)
+{
+    (void)state;
+    for (int32_t layout = 0; layout < 2; layout++) {
+        struct call plain, ring;
+        gen_kda_decode_problem p = kda_problem(3, 1, 1, 2, 64);
+        p.state_layout = layout;
+        p.gate_dtype = p.beta_dtype = GEN_DTYPE_FP32;
+        assert_true(open_call(&plain, p, 9, false)); /* softplus, keys as they are: no rounding */
+        p.ring_len = 5;
+        p.ring_size = 7;
+        assert_true(open_call(&ring, p, 9, false));
+        memcpy(ring.data[KDA_DECODE_STATE], plain.data[KDA_DECODE_STATE],
+               plain.tensor[KDA_DECODE_STATE].count * sizeof(float));
+        int32_t *const fill_of = ring.data[KDA_DECODE_RING_FILL];
+        const int32_t *const slots = ring.data[KDA_DECODE_SLOTS];
+        uint8_t flush[3] = {0};
+        ring.args.flush = flush;
+        memset(fill_of, 0, ring.tensor[KDA_DECODE_RING_FILL].count * sizeof(int32_t));
+        for (int step = 0; step < 23; step++) {
+            flush[1] = step % 4 == 2;
+            for (uint32_t t = KDA_DECODE_Q; t <= KDA_DECODE_BETA; t++) {
+                fill(&plain, t, (uint64_t)(100 * step) + t);
+                fill(&ring, t, (uint64_t)(100 * step) + t);
+            }
+            run(&plain);
+            run(&ring);
+            for (uint64_t i = 0; i < plain.tensor[KDA_DECODE_O].count; i++) {
+                const double a = element_get(GEN_DTYPE_BF16, plain.data[KDA_DECODE_O], (int64_t)i);
+                const double b = element_get(GEN_DTYPE_BF16, ring.data[KDA_DECODE_O], (int64_t)i);
+                assert_true(fabs(a - b) <= 0x1p-7 * fabs(a) + 1e-5);
+            }
+            for (int b = 0; b < 3; b++) /* the rule of kda_ring_advance */
+                fill_of[slots[b]] = fill_of[slots[b]] >= 4 || flush[b] ? 0 : fill_of[slots[b]] + 1;
+        }
+        assert_true(fill_of[slots[0]] == 3 && fill_of[slots[1]] == 0);
+        ring.plan.dims[KDA_DECODE_TOKENS] = 0;
+        run(&ring);
+        for (int b = 0; b < 3; b++)
+            for (int64_t i = 0; i < 2 * 64 * 64; i++) {
+                const int64_t at = slots[b] * INT64_C(2) * 64 * 64 + i;
+                assert_true(fabs(state_get(&plain, at) - state_get(&ring, at)) < 1e-5);
+            }
+        close_call(&plain);
+        ring.args.flush = NULL;
+        close_call(&ring);
     }
 }
 
@@ -398,7 +500,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_tokens_by_hand),      cmocka_unit_test(gates_by_hand),
         cmocka_unit_test(betas_and_norms_by_hand), cmocka_unit_test(every_form),
-        cmocka_unit_test(every_number_of_tokens),  cmocka_unit_test(fills),
+        cmocka_unit_test(every_number_of_tokens),  cmocka_unit_test(states_of_16_bits),
+        cmocka_unit_test(replay_is_decode),        cmocka_unit_test(fills),
     };
     return cmocka_run_group_tests_name("kda_decode reference", tests, NULL, NULL);
 }

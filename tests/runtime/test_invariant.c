@@ -134,6 +134,14 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
     } else if (has(family, "num_tokens")) {
         *at(family, p, "num_tokens") = (int32_t)(1 + draw(8));
     }
+    if (has(family,
+            "ring_dtype")) { /* rings have a type, tokens one or more; gdn_decode has none */
+        const bool ring = family->required[2].num_values > 4 && !draw(3);
+        *at(family, p, "num_tokens") = draw(2) ? 1 : 2 + (int32_t)draw(7);
+        *at(family, p, "ring_len") = ring ? 2 + (int32_t)draw(31) : 0;
+        if (!ring)
+            *at(family, p, "ring_dtype") = 0;
+    }
     if (has(family, "segment_chunks")) /* kda_scan wants to be told */
         *at(family, p, "segment_chunks") =
             family->tag == GEN_KDA_SCAN || !draw(3) ? draw_size(16, 4000) : -(int32_t)draw(2);

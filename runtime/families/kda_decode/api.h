@@ -10,6 +10,16 @@
  *     S[k,v] = S[k,v] + beta[hv] * k[qh,k] * e[v]
  *     o[hv,v] = scale * sum over k of q[qh,k] * S[k,v]    (the new state)
  *
+ * With a ring (ring_len) the state in the pool is that of some tokens ago, and each token since
+ * then has left a record in its slot's ring: k as it was used (normalised, rounded to dtype), g as
+ * it came and u = beta * e. A step replays them on the state, which it does not write, and adds its
+ * own. When the ring holds ring_len - 1 records, or the row's `flush` is set, the step folds
+ * instead: the state behind its token goes to the pool, and no record is added. ring_fill and
+ * ring_base, one number a slot that all layers share, are read alone: a launch of kda_ring_advance
+ * behind a step's last layer brings them up to date. With num_tokens = 0 each row's records are
+ * folded, and nothing else: before its slot is copied or a prefill goes on from it. q, k, v, g,
+ * beta and o are not looked at then.
+ *
  * All of it in fp32. What stands in `g` and `beta`, and whether q and k are
  * normalised first, follows from gate_form, beta_form and qk_l2norm below. The
  * recurrence is that of Kimi Linear (arXiv 2510.26692).
@@ -27,7 +37,7 @@ enum gen_kda_decode_limit { GEN_KDA_DECODE_MOST_TOKENS = 8 /* of a row */ };
 typedef struct gen_kda_decode_problem {
     gen_problem base;     /* size, GEN_KDA_DECODE, flags */
     int32_t batch;        /* rows; 0 is legal and launches nothing */
-    int32_t num_tokens;   /* of a row, at most: 1 to 8 */
+    int32_t num_tokens;   /* of a row, at most: 1 to 8; with a ring 0 or 1 */
     int32_t num_qk_heads; /* 1 to 65536 */
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536;
                              batch * num_v_heads below 2^27 */
@@ -37,6 +47,11 @@ typedef struct gen_kda_decode_problem {
     int32_t beta_dtype;   /* of beta: dtype or GEN_DTYPE_FP32 */
     int32_t state_layout; /* enum gen_kda_state_layout */
     int32_t index_dtype;  /* enum gen_index_dtype: of cu_seqlens */
+    int32_t state_dtype;  /* enum gen_state_dtype */
+    int32_t ring_len;   /* 0: states are written by every step; 2 to 32: once in so many steps, and
+                           in between a record of each token is, below */
+    int32_t ring_size;  /* records that a ring holds, ring_len - 1 to 32; 0: ring_len */
+    int32_t ring_dtype; /* of ring_u: GEN_STATE_FP32 or GEN_STATE_FP16 */
 } gen_kda_decode_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned where
@@ -53,13 +68,13 @@ typedef struct gen_kda_decode_args {
     void *o;                   /* [tokens, num_v_heads, head_dim] */
     const float *A_log;        /* [num_v_heads], 4-byte aligned; NULL: 0 (LOWER_BOUND alone) */
     const float *dt_bias;      /* [num_v_heads, head_dim]; NULL: 0 */
-    float *state;              /* the pool */
+    void *state;               /* the pool, state_dtype */
     const int32_t *slots;      /* [batch, slots_stride], 4-byte aligned. Row b's first state is in
-                                  slot slots[b, accepted[b] - 1]; a slot < 0 or >= num_slots marks
-                                  a padding row, no state of which is touched. With WRITE_EACH
-                                  such a slot drops the state that would go there. No two rows of
-                                  one launch may share a slot, nor two columns up to num_tokens.
-                                  NULL: slot b */
+                                  slot slots[b, accepted[b] - 1]. A slot < 0, >= num_slots or the
+                                  null slot below marks a padding row, no state of which is
+                                  touched; where a state would be written there, it is dropped. No
+                                  two rows of one launch may share a slot that is written, nor two
+                                  columns up to num_tokens. NULL: slot b */
     const int32_t *accepted;   /* [batch], 4-byte aligned: how many of the tokens that were there
                                   last time stay. Outside 1 to slots_stride: a padding row.
                                   NULL: 1 */
@@ -71,7 +86,8 @@ typedef struct gen_kda_decode_args {
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
     int32_t total_tokens;         /* with cu_seqlens: rows that q, k, v, g, beta, o have; else 0 */
     int32_t num_slots;            /* slots in the pool, >= 1 */
-    int32_t slots_stride;         /* columns of `slots`; 0: num_tokens with WRITE_EACH, else 1 */
+    int32_t slots_stride;         /* columns of `slots`; 0: num_tokens with WRITE_EACH and without
+                                     slots_out, else 1 */
     int32_t write;                /* enum gen_kda_decode_write */
     int32_t gate_form;            /* enum gen_kda_gate_form */
     int32_t beta_form;            /* enum gen_kda_beta_form */
@@ -82,6 +98,28 @@ typedef struct gen_kda_decode_args {
     float scale;                  /* head_dim^-0.5 is usual */
     float lower_bound;            /* -5 to below 0; read with GEN_KDA_GATE_LOWER_BOUND alone */
     const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
+    int32_t null_slot; /* 0: none; n > 0: slot n - 1 is null, as the slots outside of the pool
+                          are (an engine whose padding rows have block 0 passes 1) */
+    /* [batch, slots_out_stride], 4-byte aligned: the state behind the last token goes to slot
+     * slots_out[b, 0], with WRITE_EACH that behind token t to slots_out[b, t]. May be the slot that
+     * the row itself is read from, but no other row's. NULL: to the slot that was read, with
+     * WRITE_EACH to slots[b, t]. */
+    const int32_t *slots_out;
+    int64_t state_stride; /* from slot to slot in elements, a multiple of 16 bytes; 0: packed. The
+                             heads' states are contiguous within a slot */
+    int32_t slots_out_stride; /* columns of `slots_out`; 0: num_tokens with WRITE_EACH, else 1 */
+    /* With a ring all but flush, without one none; write is WRITE_LAST and slots_out and accepted
+     * are NULL then. The records of a slot are at (ring_base + j) modulo ring_size, j < ring_fill,
+     * of its ring. A row of whose slot the fill is outside of 0 to ring_size, or the base of 0 to
+     * ring_size - 1, is a padding row. */
+    void *ring_k;             /* [num_slots, num_qk_heads, ring_size, head_dim], dtype */
+    void *ring_g;             /* [num_slots, num_v_heads, ring_size, head_dim], gate_dtype */
+    void *ring_u;             /* [num_slots, num_v_heads, ring_size, head_dim], ring_dtype */
+    const int32_t *ring_fill; /* [num_slots], 4-byte aligned */
+    const int32_t *ring_base; /* [num_slots], 4-byte aligned */
+    const uint8_t *flush;     /* [batch]: not 0: the row folds in this step. NULL: 0 */
+    /* From slot to slot in elements, multiples of 16 bytes; 0: packed. */
+    int64_t ring_k_stride, ring_g_stride, ring_u_stride;
 } gen_kda_decode_args;
 
 #endif /* GEN_KDA_DECODE_H */

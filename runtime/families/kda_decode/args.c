@@ -28,7 +28,8 @@ static enum gen_status invalid(const gen_kda_decode_args *a, const char *name, i
 static enum gen_status check_dims(const int32_t *dims, const gen_kda_decode_args *a)
 {
     if (dims[KDA_DECODE_BATCH] >= 0 && dims[KDA_DECODE_QK_HEADS] > 0 &&
-        dims[KDA_DECODE_V_HEADS] >= dims[KDA_DECODE_QK_HEADS] && dims[KDA_DECODE_TOKENS] > 0 &&
+        dims[KDA_DECODE_V_HEADS] >= dims[KDA_DECODE_QK_HEADS] &&
+        dims[KDA_DECODE_TOKENS] >= (dims[KDA_DECODE_RING_LEN] == 0) &&
         dims[KDA_DECODE_TOKENS] <= GEN_KDA_DECODE_MAX_TOKENS)
         return GEN_OK;
     return gen__fail(GEN_STATUS_MISMATCH,
@@ -45,22 +46,24 @@ static enum gen_status check_pointers(const int32_t *dims, const gen_kda_decode_
 {
     const bool scalar = gen__kda_decode_scalar(a->base.family);
     const uintptr_t gate = dims[KDA_DECODE_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
+    const bool fold = dims[KDA_DECODE_TOKENS] == 0; /* the records alone */
     const struct {
         const char *name;
         const void *pointer;
         uintptr_t alignment;
         bool optional;
     } list[] = {
-        {"q", a->q, 16, false},
-        {"k", a->k, 16, false},
-        {"v", a->v, 16, false},
-        {"g", a->g, scalar ? gate : 16, false},
-        {"beta", a->beta, dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2, false},
-        {"o", a->o, 16, false},
+        {"q", a->q, 16, fold},
+        {"k", a->k, 16, fold},
+        {"v", a->v, 16, fold},
+        {"g", a->g, scalar ? gate : 16, fold},
+        {"beta", a->beta, dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2, fold},
+        {"o", a->o, 16, fold},
         {"A_log", a->A_log, 4, true},
         {"dt_bias", a->dt_bias, scalar ? 4 : 16, true},
         {"state", a->state, 16, false},
         {"slots", a->slots, 4, true},
+        {"slots_out", a->slots_out, 4, true},
         {"accepted", a->accepted, 4, true},
         {"cu_seqlens", a->cu_seqlens, 4, true},
     };
@@ -138,11 +141,29 @@ static enum gen_status check_strides(const int32_t *dims, const gen_kda_decode_a
 
 /* ---- the pool ---------------------------------------------------------- */
 
+static enum gen_status check_table_out(const gen_kda_decode_args *a, int32_t least)
+{
+    if (!a->slots_out && a->slots_out_stride != 0)
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: slots_out_stride = %" PRId32 " without slots_out; allowed: 0",
+                         family_of(a), a->slots_out_stride);
+    if (a->slots_out_stride == 0 ||
+        (a->slots_out_stride >= least && a->slots_out_stride <= MAX_COLUMNS))
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "%s: slots_out_stride = %" PRId32 "; allowed: 0 (packed), or %" PRId32
+                     " to %d",
+                     family_of(a), a->slots_out_stride, least, MAX_COLUMNS);
+}
+
 static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_args *a)
 {
     const int32_t tokens = dims[KDA_DECODE_TOKENS];
     const bool each = a->write == GEN_KDA_DECODE_WRITE_EACH;
-    const int32_t least = each ? tokens : 1;
+    const int32_t least_out = each ? tokens : 1, least = a->slots_out ? 1 : least_out;
+    const enum gen_status status = check_table_out(a, least_out);
+    if (status)
+        return status;
     if (a->slots) {
         if (a->slots_stride == 0 || (a->slots_stride >= least && a->slots_stride <= MAX_COLUMNS))
             return GEN_OK;
@@ -159,7 +180,7 @@ static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_arg
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: slots_stride = %" PRId32 " without slots; allowed: 0, 1",
                          family_of(a), a->slots_stride);
-    if (each && tokens > 1)
+    if (each && tokens > 1 && !a->slots_out)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: write = GEN_KDA_DECODE_WRITE_EACH (1) of num_tokens = %" PRId32
                          " without slots; allowed: a table of slots, or another write",
@@ -171,17 +192,27 @@ static enum gen_status check_table(const int32_t *dims, const gen_kda_decode_arg
     return GEN_OK;
 }
 
+/* slots * stride * 4 bytes stay below 2^63. */
 static enum gen_status check_pool(const int32_t *dims, const gen_kda_decode_args *a)
 {
-    /* slots * heads * head_dim^2 * 4 bytes stay below 2^63, and the most that
-     * head_dim^2 * 4 can be is 2^16. */
-    const int64_t addressable =
-        (INT64_C(1) << 47) >> (32 - __builtin_clz((uint32_t)dims[KDA_DECODE_V_HEADS]));
+    const int64_t packed = gen__kda_decode_v_width(dims) * dims[KDA_DECODE_HEAD_DIM];
+    const int64_t granule = 16 / gen__kda_decode_state_bytes(dims);
+    const int64_t addressable = (INT64_C(1) << 60) / packed;
     const int64_t max = addressable < INT32_MAX ? addressable : INT32_MAX;
     if (a->num_slots < 1 || a->num_slots > max)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: num_slots = %" PRId32 "; allowed: 1 to %" PRId64, family_of(a),
                          a->num_slots, max);
+    const int64_t widest = (INT64_C(1) << 60) / a->num_slots;
+    if (a->state_stride != 0 &&
+        (a->state_stride < packed || a->state_stride > widest || a->state_stride % granule != 0))
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: state_stride = %" PRId64
+                         " elements; allowed: 0 (packed), or a multiple of %" PRId64
+                         " from %" PRId64 " (one slot) to %" PRId64,
+                         family_of(a), a->state_stride, granule, packed, widest);
+    if (a->null_slot < 0)
+        return invalid(a, "null_slot", a->null_slot, "0 (none), or 1 + a slot");
     return check_table(dims, a);
 }
 
@@ -240,6 +271,7 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
     const uint32_t qk_heads = (uint32_t)dims[KDA_DECODE_QK_HEADS];
     const uint32_t v_heads = (uint32_t)dims[KDA_DECODE_V_HEADS];
     const struct gen__kda_decode_strides strides = gen__kda_decode_strides(dims, a);
+    const bool each = a->write == GEN_KDA_DECODE_WRITE_EACH;
     const struct gen__fastdiv one = {0, 0}, heads = gen__fastdiv(v_heads);
     const struct gen__fastdiv group = v_heads == qk_heads ? one : gen__fastdiv(v_heads / qk_heads);
     *k = (struct gen_kda_decode_params){
@@ -254,6 +286,7 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .state = a->state,
         .slots = a->slots,
         .accepted = a->accepted,
+        .slots_out = a->slots_out || !each ? a->slots_out : a->slots,
         .cu_seqlens = a->cu_seqlens,
         .q_stride = strides.q,
         .k_stride = strides.k,
@@ -261,6 +294,7 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .gate_stride = strides.gate,
         .beta_stride = strides.beta,
         .o_stride = strides.o,
+        .state_stride = strides.state,
         .num_v_heads = v_heads,
         .heads_mul = heads.mul,
         .heads_shift = heads.shift,
@@ -270,6 +304,8 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .total_tokens = a->total_tokens,
         .num_slots = (unsigned)a->num_slots,
         .slots_stride = (unsigned)strides.slots,
+        .slots_out_stride = (unsigned)(a->slots_out ? strides.slots_out : strides.slots),
+        .null_slot = a->null_slot - 1,
         .write = a->write,
         .gate_form = a->gate_form,
         .beta_form = a->beta_form,
@@ -278,6 +314,7 @@ static void fill_params(const int32_t *dims, const gen_kda_decode_args *a,
         .dtype = dims[KDA_DECODE_DTYPE],
         .gate_dtype = dims[KDA_DECODE_GATE_DTYPE],
         .beta_dtype = dims[KDA_DECODE_BETA_DTYPE],
+        .state_fp16 = dims[KDA_DECODE_STATE_DTYPE] == GEN_STATE_FP16,
         .scale = a->scale,
         .lower_bound = a->lower_bound,
     };
@@ -294,9 +331,13 @@ enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, co
     if ((status = check_dims(dims, a)) != GEN_OK || (status = check_pointers(dims, a)) != GEN_OK ||
         (status = check_forms(a)) != GEN_OK || (status = check_gate(a)) != GEN_OK ||
         (status = check_total(dims, a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK ||
-        (status = check_pool(dims, a)) != GEN_OK || !params)
+        (status = check_pool(dims, a)) != GEN_OK ||
+        (status = gen__kda_decode_check_ring(dims, a)) != GEN_OK || !params)
         return status;
-    fill_params(dims, a, params);
+    struct gen_kda_decode_replay_params *const out = params;
+    fill_params(dims, a, &out->decode);
+    gen__kda_decode_ring_params(dims, a,
+                                out); /* kernels without a ring take the first part alone */
     return GEN_OK;
 }
 
@@ -312,8 +353,9 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *base,
     const int64_t g = dims[KDA_DECODE_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t beta = dims[KDA_DECODE_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t gates = gen__kda_decode_gate_width(dims, a->base.family);
-    const int64_t slots = gen__kda_decode_strides(dims, a).slots;
-    const int64_t states = a->num_slots * (v * 2 * dims[KDA_DECODE_HEAD_DIM]);
+    const struct gen__kda_decode_strides strides = gen__kda_decode_strides(dims, a);
+    const int64_t element = gen__kda_decode_state_bytes(dims);
+    const int64_t state = v / 2 * dims[KDA_DECODE_HEAD_DIM] * element;
     gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
     gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
     gen__reads_rows(&list[2], "v", a->v, v, tokens, gen__stride_bytes(a->v_stride, 2));
@@ -323,9 +365,11 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *base,
     gen__writes_rows(&list[5], "o", a->o, v, tokens, gen__stride_bytes(a->o_stride, 2));
     gen__reads(&list[6], "A_log", a->A_log, heads * 4);
     gen__reads(&list[7], "dt_bias", a->dt_bias, gates * 4);
-    gen__writes(&list[8], "state", a->state, states);
-    gen__reads(&list[9], "slots", a->slots, rows * slots * 4);
+    gen__writes_rows(&list[8], "state", a->state, state, a->num_slots,
+                     gen__stride_bytes(a->state_stride, element));
+    gen__reads(&list[9], "slots", a->slots, rows * strides.slots * 4);
     gen__reads(&list[10], "accepted", a->accepted, rows * 4);
     gen__reads(&list[11], "cu_seqlens", a->cu_seqlens, (rows + 1) * 4);
-    return 12;
+    gen__reads(&list[12], "slots_out", a->slots_out, rows * strides.slots_out * 4);
+    return 13 + gen__kda_decode_ring_extents(dims, a, list + 13);
 }

@@ -20,18 +20,27 @@
 #define MAX_HEADS 65536
 #define TEXT_OF(number) TEXT(number)
 #define TEXT(number) #number
+/* Of a ring: what the kernels have shared memory for. */
+#define MAX_RECORDS 32
 /* Batch that a batch-invariant choice is made for. */
 #define INVARIANT_BATCH 64
 
 static const char *const dtype_names[] = {"bf16", "fp16", "fp32"};
 static const char *const layout_names[] = {"vk", "kv"};
 static const char *const head_dim_names[] = {"64", "128"};
-static const char *const tokens_names[] = {"one", "many"};
+static const char *const tokens_names[] = {"one", "many", "one16", "many16", "replay", "replay16"};
+static const char *const state_names[] = {"fp32", "bf16", "fp16"};
 
 const struct gen__axis gen__kda_decode_required[] = {
     {"head_dim", head_dim_names, 2},
     {"layout", layout_names, 2},
-    {"tokens", tokens_names, 2},
+    {"tokens", tokens_names, 6},
+};
+
+const struct gen__axis gen__gdn_decode_required[] = {
+    {"head_dim", head_dim_names, 2},
+    {"layout", layout_names, 2},
+    {"tokens", tokens_names, 4},
 };
 
 const char *const gen__kda_decode_coords[] = {"states", "num_tokens"};
@@ -47,6 +56,10 @@ const struct gen__field gen__kda_decode_fields[] = {
     {FIELD(gate_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {FIELD(beta_dtype), dtype_names, 3, GEN__PRESET_SAME},
     {"layout", offsetof(gen_kda_decode_problem, state_layout), layout_names, 2, GEN_KDA_STATE_VK},
+    {FIELD(state_dtype), state_names, 3, GEN_STATE_FP32},
+    {FIELD(ring_len), NULL, 0, 0},
+    {FIELD(ring_size), NULL, 0, 0},
+    {FIELD(ring_dtype), state_names, 3, GEN_STATE_FP32},
     GEN__INDEX_FIELD(gen_kda_decode_problem),
 };
 #undef FIELD
@@ -81,8 +94,44 @@ static enum gen_status refuse_types(const gen_kda_decode_problem *p)
         return invalid(p, "gate_dtype", p->gate_dtype, side);
     if (!is_side_dtype(p, p->beta_dtype))
         return invalid(p, "beta_dtype", p->beta_dtype, side);
+    if ((uint32_t)p->state_dtype > GEN_STATE_FP16)
+        return invalid(p, "state_dtype", p->state_dtype,
+                       "GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), GEN_STATE_FP16 (2)");
     return invalid(p, "state_layout", p->state_layout,
                    "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
+}
+
+/* One token a row or none, in a ring that has room for the steps between two folds. */
+static bool is_ring(const gen_kda_decode_problem *p)
+{
+    const int32_t size = p->ring_size ? p->ring_size : p->ring_len;
+    return !gen__kda_decode_scalar(p->base.family) && p->ring_len >= 2 &&
+           p->ring_len <= MAX_RECORDS && size >= p->ring_len - 1 && size <= MAX_RECORDS &&
+           (p->ring_dtype == GEN_STATE_FP32 || p->ring_dtype == GEN_STATE_FP16) &&
+           (p->num_tokens == 0 || p->num_tokens == 1);
+}
+
+static bool is_no_ring(const gen_kda_decode_problem *p)
+{
+    return !(p->ring_len | p->ring_size | p->ring_dtype);
+}
+
+static enum gen_status refuse_ring(const gen_kda_decode_problem *p)
+{
+    if (gen__kda_decode_scalar(p->base.family))
+        return invalid(p, "ring_len, or what comes with it", p->ring_len, "0");
+    if (p->ring_len != 0 && (p->ring_len < 2 || p->ring_len > MAX_RECORDS))
+        return invalid(p, "ring_len", p->ring_len, "0 (no ring), 2 to " TEXT_OF(MAX_RECORDS));
+    if (!p->ring_len && p->ring_size)
+        return invalid(p, "ring_size without ring_len", p->ring_size, "0");
+    if (p->ring_size && (p->ring_size < p->ring_len - 1 || p->ring_size > MAX_RECORDS))
+        return invalid(p, "ring_size", p->ring_size,
+                       "0 (ring_len), ring_len - 1 to " TEXT_OF(MAX_RECORDS));
+    if (!p->ring_len)
+        return invalid(p, "ring_dtype without ring_len", p->ring_dtype, "GEN_STATE_FP32 (0)");
+    if (p->num_tokens > 1)
+        return invalid(p, "num_tokens with a ring", p->num_tokens, "0 (fold alone), 1");
+    return invalid(p, "ring_dtype", p->ring_dtype, "GEN_STATE_FP32 (0), GEN_STATE_FP16 (2)");
 }
 
 /* Which field of a problem that check() refuses is wrong. */
@@ -90,7 +139,7 @@ __attribute__((noinline, cold)) static enum gen_status refuse(const gen_kda_deco
 {
     if (p->batch < 0)
         return invalid(p, "batch", p->batch, ">= 0");
-    if (p->num_tokens < 1 || p->num_tokens > GEN_KDA_DECODE_MAX_TOKENS)
+    if (p->num_tokens < (p->ring_len == 0) || p->num_tokens > GEN_KDA_DECODE_MAX_TOKENS)
         return invalid(p, "num_tokens", p->num_tokens, "1 to " TEXT_OF(GEN_KDA_DECODE_MAX_TOKENS));
     if (p->num_qk_heads < 1 || p->num_qk_heads > MAX_HEADS)
         return invalid(p, "head count num_qk_heads", p->num_qk_heads, "1 to " TEXT_OF(MAX_HEADS));
@@ -103,6 +152,8 @@ __attribute__((noinline, cold)) static enum gen_status refuse(const gen_kda_deco
                          gen__kda_decode_name(p->base.family), p->num_v_heads, p->num_qk_heads);
     if (p->head_dim != 64 && p->head_dim != 128)
         return invalid(p, "head_dim", p->head_dim, "64, 128");
+    if (!is_no_ring(p) && !is_ring(p))
+        return refuse_ring(p);
     if ((int64_t)p->batch * p->num_v_heads <= INT32_MAX / MAX_BLOCKS)
         return refuse_types(p);
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
@@ -124,18 +175,20 @@ enum gen_status gen__kda_decode_check(const gen_problem *base, struct gen__key *
     const uint64_t states = (uint64_t)(uint32_t)p->batch * v_heads;
     _Static_assert((MAX_HEADS & (MAX_HEADS - 1)) == 0, "a power of two");
     if (((qk_heads - 1) | (v_heads - 1)) >= MAX_HEADS || (dtype | layout) > 1 ||
-        tokens - 1 >= GEN_KDA_DECODE_MAX_TOKENS || (head_dim != 64 && head_dim != 128) ||
-        !is_side_dtype(p, p->gate_dtype) || !is_side_dtype(p, p->beta_dtype) ||
+        (is_no_ring(p) ? tokens - 1 >= GEN_KDA_DECODE_MAX_TOKENS : !is_ring(p)) ||
+        (head_dim != 64 && head_dim != 128) || !is_side_dtype(p, p->gate_dtype) ||
+        !is_side_dtype(p, p->beta_dtype) || (uint32_t)p->state_dtype > GEN_STATE_FP16 ||
         states > INT32_MAX / MAX_BLOCKS)
         return refuse(p);
     /* No branch spares the division: its result is waited for by nobody. */
     if (v_heads % qk_heads)
         return refuse(p);
 
-    gen__set_codes(key, head_dim >> 7, layout, tokens > 1);
+    const uint32_t half = p->state_dtype != GEN_STATE_FP32;
+    gen__set_codes(key, head_dim >> 7, layout, p->ring_len ? 4 + half : (tokens > 1) + 2 * half);
     key->empty = states == 0;
     key->counts[0] = (float)(int32_t)states;
-    key->counts[1] = (float)(int32_t)tokens;
+    key->counts[1] = (float)(int32_t)(tokens + (tokens == 0));
     if (__builtin_expect(p->base.flags & GEN_BATCH_INVARIANT, 0))
         key->counts[0] = (float)tuning_states(p);
     return GEN_OK;
@@ -190,8 +243,11 @@ float gen__kda_decode_predict(const gen_problem *base, const gen_device *device,
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const float blocks = (float)variant->fact[KDA_DECODE_BLOCKS];
-    const float slice_bytes = (float)p->head_dim * (float)p->head_dim * 4.0f / blocks;
-    const float moves = 1.0f + (float)p->num_tokens; /* of a slice, to and fro */
+    const float element = p->state_dtype == GEN_STATE_FP32 ? 4.0f : 2.0f;
+    const float slice_bytes = (float)p->head_dim * (float)p->head_dim * element / blocks;
+    /* Of a slice, to and fro; of a ring half of it is read on the average, a record of 16 bits. */
+    const float moves = p->ring_len ? 1.0f + 1.0f / (float)p->ring_len + (float)p->ring_len / 128.0f
+                                    : 1.0f + (float)p->num_tokens;
     const float slices = (float)tuning_states(p) * blocks;
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;
@@ -230,7 +286,27 @@ SAME_PLACE(KDA_DECODE_DTYPE, dtype);
 SAME_PLACE(KDA_DECODE_GATE_DTYPE, gate_dtype);
 SAME_PLACE(KDA_DECODE_BETA_DTYPE, beta_dtype);
 SAME_PLACE(KDA_DECODE_LAYOUT, state_layout);
+SAME_PLACE(KDA_DECODE_INDEX_DTYPE, index_dtype);
+SAME_PLACE(KDA_DECODE_STATE_DTYPE, state_dtype);
+SAME_PLACE(KDA_DECODE_RING_LEN, ring_len);
+SAME_PLACE(KDA_DECODE_RING_SIZE, ring_size);
+SAME_PLACE(KDA_DECODE_RING_DTYPE, ring_dtype);
+SAME_PLACE(KDA_DECODE_LAYOUT, state_layout);
 #undef SAME_PLACE
+
+/* Of a ring: a token and what is computed of the records, then the records (replay.cuh). */
+static uint32_t shared_bytes(const gen_kda_decode_problem *p, const struct gen__facts *variant)
+{
+    const uint32_t token_bytes = (uint32_t)variant->fact[KDA_DECODE_TOKEN_BYTES];
+    if (!p->ring_len)
+        return (uint32_t)p->num_tokens * token_bytes;
+    const uint32_t d = (uint32_t)p->head_dim;
+    const uint32_t extent = d / (uint32_t)variant->fact[KDA_DECODE_BLOCKS];
+    const uint32_t gate = p->gate_dtype == GEN_DTYPE_FP32 ? 4 : 2;
+    const uint32_t u = p->ring_dtype == GEN_STATE_FP32 ? 4 : 2;
+    const uint32_t records = (uint32_t)gen__kda_decode_ring_size(p->ring_len, p->ring_size);
+    return token_bytes + records * (d * (4 + 2 + gate) + extent * u);
+}
 
 void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
                           const struct gen__facts *variant, gen_plan *plan)
@@ -250,7 +326,7 @@ void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
     launch->grid[1] = 1;
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;
-    launch->shared = (uint32_t)p->num_tokens * (uint32_t)variant->fact[KDA_DECODE_TOKEN_BYTES];
+    launch->shared = shared_bytes(p, variant);
     launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_DECODE_DEPENDENT];
 }
 
@@ -258,7 +334,7 @@ void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
 const uint8_t gen__kda_decode_grid[] = {2, 4};
 
 const struct gen__family gen__family_kda_decode = {
-    GEN__KDA_DECODE_FAMILY,
+    GEN__KDA_DECODE_FAMILY(gen__kda_decode_required),
     .name = "kda_decode",
     .tag = GEN_KDA_DECODE,
 };

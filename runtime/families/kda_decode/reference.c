@@ -15,11 +15,13 @@
  */
 #include "families/kda/decode.h"
 #include "reference/half.h"
+#include "reference/state.h"
 
 #include <math.h>
 #include <string.h>
 
 #define MAX_HEAD_DIM 128
+#define MAX_RECORDS 32
 #define NORM_EPSILON 1e-6
 #define SOFTPLUS_THRESHOLD 20
 
@@ -28,6 +30,8 @@ struct shape {
     int64_t batch, num_tokens, num_qk_heads, num_v_heads, head_dim;
     struct gen__kda_decode_strides stride;
     enum gen_dtype dtype, gate_dtype, beta_dtype;
+    int32_t state_dtype, ring_dtype;
+    int64_t ring_len, ring_size;
     bool vk;
 };
 
@@ -56,6 +60,11 @@ static struct shape shape_of(const gen_plan *plan, const gen_kda_decode_args *ar
         .dtype = (enum gen_dtype)dims[KDA_DECODE_DTYPE],
         .gate_dtype = (enum gen_dtype)dims[KDA_DECODE_GATE_DTYPE],
         .beta_dtype = (enum gen_dtype)dims[KDA_DECODE_BETA_DTYPE],
+        .state_dtype = dims[KDA_DECODE_STATE_DTYPE],
+        .ring_dtype = dims[KDA_DECODE_RING_DTYPE],
+        .ring_len = dims[KDA_DECODE_RING_LEN],
+        .ring_size =
+            gen__kda_decode_ring_size(dims[KDA_DECODE_RING_LEN], dims[KDA_DECODE_RING_SIZE]),
         .vk = dims[KDA_DECODE_LAYOUT] == GEN_KDA_STATE_VK,
     };
 }
@@ -79,7 +88,7 @@ static void load_row(enum gen_dtype dtype, const void *tensor, int64_t first, in
 
 static bool in_pool(const gen_kda_decode_args *args, int64_t slot)
 {
-    return slot >= 0 && slot < args->num_slots;
+    return slot >= 0 && slot < args->num_slots && slot != args->null_slot - INT64_C(1);
 }
 
 static struct row row_of(const struct shape *s, const gen_kda_decode_args *args, int64_t b)
@@ -106,11 +115,14 @@ static struct row row_of(const struct shape *s, const gen_kda_decode_args *args,
 static int64_t slot_after(const struct shape *s, const gen_kda_decode_args *args,
                           const struct row *row, int64_t t)
 {
-    int64_t slot = -1;
-    if (args->write == GEN_KDA_DECODE_WRITE_EACH)
-        slot = args->slots ? args->slots[row->index * s->stride.slots + t] : row->slot;
-    else if (args->write == GEN_KDA_DECODE_WRITE_LAST && t == row->count - 1)
-        slot = row->slot;
+    const bool each = args->write == GEN_KDA_DECODE_WRITE_EACH;
+    int64_t slot = row->slot;
+    if (!each && (args->write == GEN_KDA_DECODE_WRITE_NONE || t != row->count - 1))
+        return -1;
+    if (args->slots_out)
+        slot = args->slots_out[row->index * s->stride.slots_out + (each ? t : 0)];
+    else if (each && args->slots)
+        slot = args->slots[row->index * s->stride.slots + t];
     return in_pool(args, slot) ? slot : -1;
 }
 
@@ -184,8 +196,9 @@ static void load_token(const struct shape *s, const gen_kda_decode_args *args, i
 
 /* ---- the recurrence ---------------------------------------------------- */
 
-/* One column of the state: all k of one v. */
-static double step(int64_t head_dim, const struct token *in, int64_t v, double *column)
+/* One column of the state: all k of one v. What is added to it is k times `correction`. */
+static double step(int64_t head_dim, const struct token *in, int64_t v, double *column,
+                   double *corrected)
 {
     double predicted = 0, o = 0;
     for (int64_t k = 0; k < head_dim; k++) {
@@ -193,6 +206,7 @@ static double step(int64_t head_dim, const struct token *in, int64_t v, double *
         predicted += in->k[k] * column[k];
     }
     const double correction = in->beta * (in->v[v] - predicted);
+    *corrected = correction;
     for (int64_t k = 0; k < head_dim; k++) {
         column[k] += in->k[k] * correction;
         o += in->q[k] * column[k];
@@ -200,32 +214,154 @@ static double step(int64_t head_dim, const struct token *in, int64_t v, double *
     return o;
 }
 
+static uint16_t round_to(enum gen_dtype dtype, double x)
+{
+    return dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(x) : gen__bf16_from_double(x);
+}
+
+static void put_output(const struct shape *s, const gen_kda_decode_args *args, int64_t at, double o,
+                       double *exact)
+{
+    ((uint16_t *)args->o)[at] = round_to(s->dtype, o);
+    if (exact)
+        exact[at] = o;
+}
+
 static void decode_head(const struct shape *s, const gen_kda_decode_args *args,
                         const struct row *row, int64_t hv, double *exact)
 {
-    const int64_t d = s->head_dim, heads = s->num_v_heads;
+    const int64_t d = s->head_dim, stride = s->stride.state;
     const int64_t next_k = s->vk ? 1 : d, next_v = s->vk ? d : 1;
     struct token in[GEN_KDA_DECODE_MAX_TOKENS];
     for (int64_t t = 0; t < row->count; t++)
         load_token(s, args, row->first + t, hv, &in[t]);
     for (int64_t v = 0; v < d; v++) {
         double column[MAX_HEAD_DIM];
-        const float *from = args->state + (row->slot * heads + hv) * d * d + v * next_v;
+        const int64_t from = row->slot * stride + hv * d * d + v * next_v;
         for (int64_t k = 0; k < d; k++)
-            column[k] = (double)from[k * next_k];
+            column[k] = gen__state_get(s->state_dtype, args->state, from + k * next_k);
         for (int64_t t = 0; t < row->count; t++) {
-            const double o = step(d, &in[t], v, column);
-            const int64_t at = (row->first + t) * s->stride.o + hv * d + v;
+            double u;
+            const double o = step(d, &in[t], v, column, &u);
             const int64_t slot = slot_after(s, args, row, t);
-            ((uint16_t *)args->o)[at] =
-                s->dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(o) : gen__bf16_from_double(o);
-            if (exact)
-                exact[at] = o;
-            float *to = args->state + (slot * heads + hv) * d * d + v * next_v;
+            put_output(s, args, (row->first + t) * s->stride.o + hv * d + v, o, exact);
+            const int64_t to = slot * stride + hv * d * d + v * next_v;
             for (int64_t k = 0; k < d && slot >= 0; k++)
-                to[k * next_k] = (float)column[k];
+                gen__state_put(s->state_dtype, args->state, to + k * next_k, column[k]);
         }
     }
+}
+
+/* ---- with a ring --------------------------------------------------------- */
+
+/* A row's records, in their order, and where its next one goes. */
+struct ring {
+    int64_t records, base, size;
+    bool fold, legal;
+};
+
+static struct ring ring_of(const struct shape *s, const gen_kda_decode_args *args,
+                           const struct row *row)
+{
+    struct ring ring = {.size = s->ring_size, .legal = false};
+    if (row->padding)
+        return ring;
+    ring.records = args->ring_fill[row->slot];
+    ring.base = args->ring_base[row->slot];
+    ring.legal = ring.records >= 0 && ring.records <= ring.size && ring.base >= 0 &&
+                 ring.base < ring.size && (s->num_tokens == 0 || row->count > 0);
+    ring.fold = ring.records >= s->ring_len - 1 || s->num_tokens == 0 ||
+                (args->flush && args->flush[row->index]);
+    return ring;
+}
+
+/* The first element of a head's record j in a tensor of the ring. */
+static int64_t record_at(const struct shape *s, const struct ring *ring, int64_t slot_stride,
+                         int64_t slot, int64_t head, int64_t j)
+{
+    return slot * slot_stride + (head * ring->size + (ring->base + j) % ring->size) * s->head_dim;
+}
+
+static void load_record(const struct shape *s, const gen_kda_decode_args *args,
+                        const struct row *row, const struct ring *ring, int64_t hv, int64_t j,
+                        struct token *record)
+{
+    const int64_t d = s->head_dim, qh = hv / (s->num_v_heads / s->num_qk_heads);
+    const double a_log = args->A_log ? (double)args->A_log[hv] : 0;
+    load_row(s->dtype, args->ring_k, record_at(s, ring, s->stride.ring_k, row->slot, qh, j), d,
+             record->k);
+    load_row(s->gate_dtype, args->ring_g, record_at(s, ring, s->stride.ring_g, row->slot, hv, j), d,
+             record->decay);
+    for (int64_t i = 0; i < d; i++) {
+        const double bias = args->dt_bias ? (double)args->dt_bias[hv * d + i] : 0;
+        record->decay[i] = exp(gate_of(args, record->decay[i], bias, a_log));
+    }
+    const int64_t u = record_at(s, ring, s->stride.ring_u, row->slot, hv, j);
+    for (int64_t v = 0; v < d; v++)
+        record->v[v] = gen__state_get(s->ring_dtype, args->ring_u, u + v);
+}
+
+/* This token's record but for u. */
+static void store_record(const struct shape *s, const gen_kda_decode_args *args,
+                         const struct row *row, const struct ring *ring, int64_t hv,
+                         const struct token *in)
+{
+    const int64_t d = s->head_dim, qh = hv / (s->num_v_heads / s->num_qk_heads);
+    const int64_t k = record_at(s, ring, s->stride.ring_k, row->slot, qh, ring->records);
+    const int64_t g = record_at(s, ring, s->stride.ring_g, row->slot, hv, ring->records);
+    const int64_t from = row->first * s->stride.gate + hv * d;
+    const size_t bytes = s->gate_dtype == GEN_DTYPE_FP32 ? 4 : 2;
+    for (int64_t i = 0; i < d; i++)
+        ((uint16_t *)args->ring_k)[k + i] = round_to(s->dtype, in->k[i]);
+    memcpy((char *)args->ring_g + (size_t)g * bytes, (const char *)args->g + (size_t)from * bytes,
+           (size_t)d * bytes);
+}
+
+static void replay_head(const struct shape *s, const gen_kda_decode_args *args,
+                        const struct row *row, const struct ring *ring, int64_t hv, double *exact)
+{
+    const int64_t d = s->head_dim;
+    const int64_t next_k = s->vk ? 1 : d, next_v = s->vk ? d : 1;
+    struct token in, record[MAX_RECORDS];
+    for (int64_t j = 0; j < ring->records; j++)
+        load_record(s, args, row, ring, hv, j, &record[j]);
+    if (row->count) {
+        load_token(s, args, row->first, hv, &in);
+        for (int64_t i = 0; i < d; i++) { /* the record is what the step itself uses */
+            const uint16_t k = round_to(s->dtype, in.k[i]);
+            in.k[i] = s->dtype == GEN_DTYPE_FP16 ? gen__fp16_to_double(k) : gen__bf16_to_double(k);
+        }
+    }
+    for (int64_t v = 0; v < d; v++) {
+        double column[MAX_HEAD_DIM], u = 0;
+        const int64_t at = row->slot * s->stride.state + hv * d * d + v * next_v;
+        for (int64_t k = 0; k < d; k++)
+            column[k] = gen__state_get(s->state_dtype, args->state, at + k * next_k);
+        for (int64_t j = 0; j < ring->records; j++)
+            for (int64_t k = 0; k < d; k++)
+                column[k] = record[j].decay[k] * column[k] + record[j].k[k] * record[j].v[v];
+        if (row->count)
+            put_output(s, args, row->first * s->stride.o + hv * d + v, step(d, &in, v, column, &u),
+                       exact);
+        for (int64_t k = 0; k < d && ring->fold; k++)
+            gen__state_put(s->state_dtype, args->state, at + k * next_k, column[k]);
+        if (!ring->fold)
+            gen__state_put(s->ring_dtype, args->ring_u,
+                           record_at(s, ring, s->stride.ring_u, row->slot, hv, ring->records) + v,
+                           u);
+    }
+    if (!ring->fold)
+        store_record(s, args, row, ring, hv, &in);
+}
+
+static void replay_row(const struct shape *s, const gen_kda_decode_args *args,
+                       const struct row *row, double *exact)
+{
+    const struct ring ring = ring_of(s, args, row);
+    if (!ring.legal && args->zero_padding)
+        zero_row(s, args, row, exact);
+    for (int64_t hv = 0; hv < s->num_v_heads && ring.legal; hv++)
+        replay_head(s, args, row, &ring, hv, exact);
 }
 
 enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *base,
@@ -235,6 +371,10 @@ enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *base
     const struct shape s = shape_of(plan, args);
     for (int64_t b = 0; b < s.batch; b++) {
         const struct row row = row_of(&s, args, b);
+        if (s.ring_len) {
+            replay_row(&s, args, &row, exact[KDA_DECODE_O]);
+            continue;
+        }
         if (row.padding && args->zero_padding)
             zero_row(&s, args, &row, exact[KDA_DECODE_O]);
         for (int64_t hv = 0; hv < s.num_v_heads && !row.padding; hv++)
