@@ -17,6 +17,11 @@ struct gen_gdn_prefill_params {
     int pad;
 };
 
+struct gen_gdn_prefill_pool_params {
+    struct gen_gdn_prefill_params prefill;
+    struct gen_kda_pool_params pools;
+};
+
 #ifdef __cplusplus
 static_assert(sizeof(struct gen_gdn_prefill_params) == 224, "same on both sides");
 #elif !defined(__CUDACC_RTC__)

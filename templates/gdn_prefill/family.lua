@@ -1,12 +1,19 @@
 -- Gated DeltaNet, prefill: the launches that are its own, the recurrence between chunks and, of the same kernel, what segments
 -- do to states. The first one, gdn_intra, is a part. The space is kda_inter's, but with wgmma there are always two groups that
--- compute and one that loads operands, since q, k and v are read where they lie; where a block has 64 columns of V, the second
--- group is idle in the recurrence, and in the scan there is work for both.
+-- compute and one that loads operands, since q, k and v are read where they lie. Where a block has 64 columns of V, the second
+-- group makes the outputs (pair.cuh); in the scan both have columns.
 local space = include("kda/space.lua")
-local own = space.family("gdn_prefill")
+local own = space.family("gdn_prefill", true)
 
 local function threads(v)
   return v.kernel == "wgmma" and 384 or 128
+end
+
+-- Behind the rest: vn' of a chunk, barriers, numbers.
+local function shared(v)
+  local bytes = space.shared(v)
+  if v.kernel ~= "wgmma" or v.groups > 1 then return bytes end
+  return (bytes + 1023) // 1024 * 1024 + 8192 + 80
 end
 
 -- Registers allow a block an SM, so stages cost nothing.
@@ -19,7 +26,7 @@ end
 own.plan = function(v, arch)
   return {
     threads = threads(v),
-    shared = space.shared(v),
+    shared = shared(v),
     cluster = 1,
     max_registers = math.min(255, 65536 // threads(v) // 8 * 8),
     facts = { groups = v.groups, wgmma = v.kernel == "wgmma" and 1 or 0, dependent = arch.cc >= 90 and 1 or 0 },

@@ -5,6 +5,7 @@
 #include "gdn_prefill/args.h"
 #include "kda/tile.cuh"
 #include "kda_inter/operands.cuh"
+#include "kda_inter/pool.cuh"
 #include "kda_inter/shape.cuh"
 #include "lib/divide.cuh"
 #include "lib/pipeline.cuh"
@@ -100,6 +101,9 @@ __device__ __forceinline__ void bring_chunk(const gen_gdn_prefill_params &p, con
     }
     copy_inputs<S, Places, scan, pair>(p, b, chunk, values, to);
     cp_async_commit_group();
+    if constexpr (S::pooled && !scan) // while the copies are under way
+        if (threadIdx.x % pair == 32)
+            kda_inter::tell_checkpoint(b, static_cast<int>(threadIdx.x) / pair % 2, chunk, s);
     cp_async_wait_group<0>();
     fence_proxy_async();
     mbarrier_arrive(full);
@@ -110,6 +114,9 @@ __device__ __forceinline__ void produce(const gen_gdn_prefill_params &p, const w
 {
     const pipeline<Places::stages> ring = ring_of<Places>(b.base);
     const int before = scan ? 0 : b.transitions(), steps = before + b.end - b.begin;
+    if constexpr (S::pooled && !scan)
+        if (threadIdx.x % pair == 32)
+            kda_inter::first_checkpoint(b, static_cast<int>(threadIdx.x) / pair % 2);
 #pragma unroll 1
     for (int step = threadIdx.x % (2 * pair) / pair; step < steps; step += 2) {
         const int s = step % Places::stages;

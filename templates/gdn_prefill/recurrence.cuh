@@ -24,8 +24,11 @@ template <class S> __device__ __forceinline__ void consume(const gen_gdn_prefill
         st_shared_u32(chunks_before, static_cast<unsigned>(kda_chunks_before(p.inter.sequences, b.n)));
         __syncwarp();
     }
-    const unsigned end = b.base + S::barriers + 68; // there, too: the block's last chunk
+    const unsigned end = b.base + kda_inter::kept<S>::end; // there, too: the block's last chunk
     int step = b.transitions();
+    if constexpr (S::pooled && !S::wgmma)
+        if (threadIdx.x == 0)
+            kda_inter::first_checkpoint(b, 0);
 #pragma unroll 1
     for (int chunk = b.begin; chunk < ld_shared_s32(end); chunk++, step++) {
         const unsigned from = b.stage(S::wgmma ? step % S::stages : 0);
@@ -33,10 +36,15 @@ template <class S> __device__ __forceinline__ void consume(const gen_gdn_prefill
         products::wide::round_operand(s, a);
         if (p.inter.states)
             kda_inter::store_states<!S::wgmma>(p.inter, b, ld_shared_s32(chunks_before) + chunk, row, a);
+        if constexpr (S::pooled && !S::wgmma)
+            if (threadIdx.x == 0)
+                kda_inter::tell_checkpoint(b, 0, chunk, 0);
         if constexpr (S::wgmma)
             b.ring().wait_full(step);
         else
             copy_all<S, at, false>(p, b, chunk, S::groups);
+        if constexpr (S::pooled)
+            kda_inter::store_checkpoint(p.inter, b, S::wgmma ? step % S::stages : 0, s);
         float d[32], o[32], vn[32];
         clear(d);
         clear(o);
@@ -75,7 +83,9 @@ template <class S> __device__ __forceinline__ void consume(const gen_gdn_prefill
         if constexpr (!S::wgmma)
             __syncthreads(); // the stage and the place are free
     }
-    if (ld_shared_s32(end) == b.sequence.chunks())
+    if constexpr (S::pooled)
+        kda_inter::store_last(p.inter, b, ld_shared_s32(end) == b.sequence.chunks(), s);
+    else if (ld_shared_s32(end) == b.sequence.chunks())
         kda_inter::store_state<!S::wgmma>(p.inter, b, row, s);
 }
 

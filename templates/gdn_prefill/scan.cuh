@@ -78,9 +78,9 @@ __device__ __forceinline__ void scan_segment(const gen_gdn_prefill_params &p, co
     const bool added = unit < units;
     const int columns = added ? unit : unit - units, row = columns * 64 + warp * 16 + lane / 4;
     float s[S::head_dim / 2];
-    if (added && b.number == 0) {
+    if (added && b.number == 0 && (!S::pooled || kda_inter::has_initial(p.inter, b))) {
         kda_inter::load_state<!S::wgmma>(p.inter, b, row, s);
-        if (p.inter.initial_state)
+        if (S::pooled || p.inter.initial_state)
             kda_inter::store_added(kda_inter::added_of(p.inter, b, b.count - 1, columns), s);
     } else {
 #pragma unroll
@@ -99,7 +99,7 @@ __device__ __forceinline__ void scan_segment(const gen_gdn_prefill_params &p, co
         else
             copy_all<S, at, true>(p, b, b.begin + step, values);
         clear(d);
-        kept *= products::decay(from, s);
+        kept *= products::decay(from, s); // ahead of products: none may be under way while others write what is added to
         products::wide::fence();
         products::wide::times_rows(d, a, from + at::k);
         products::load_values(from, min(group, at::most_values - 1), v);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kda_inter/operands.cuh"
+#include "kda_inter/pool.cuh"
 #include "lib/half.cuh"
 #include "lib/pipeline.cuh"
 #include "lib/ptx/cp_async.cuh"
@@ -32,6 +33,15 @@ template <class S, class F> __device__ __forceinline__ void each_element(const g
             f(i, first + (i / 4 * 8 + i % 2) * S::head_dim + i / 2 % 2 * 8);
 }
 
+// Does the block's sequence have an initial state?
+template <class S> __device__ __forceinline__ bool has_initial(const gen_kda_inter_params &p, const work<S> &b)
+{
+    if constexpr (S::pooled)
+        return initial_of(p, b) != nullptr;
+    else
+        return p.initial_state != nullptr;
+}
+
 // `roomy`: a block of one group has all registers that a thread may have.
 template <bool roomy = true, class S>
 __device__ __forceinline__ void load_state(const gen_kda_inter_params &p, const work<S> &b, int row,
@@ -40,6 +50,11 @@ __device__ __forceinline__ void load_state(const gen_kda_inter_params &p, const 
 #pragma unroll
     for (int i = 0; i < S::head_dim / 2; i++)
         s[i] = 0.f;
+    if constexpr (S::pooled) {
+        if (const char *const from = initial_of(p, b))
+            load_from<S>(*b.pools, p.state_vk, from, row, s);
+        return;
+    }
     if (!p.initial_state)
         return;
     if constexpr (!roomy) {
@@ -176,20 +191,25 @@ template <bool roomy = true, class S>
 __device__ __forceinline__ void begin_state(const gen_kda_inter_params &p, const work<S> &b, int group, int row,
                                             float (&s)[S::head_dim / 2])
 {
-    if (!S::segmented || b.count <= 1) {
-        load_state<roomy>(p, b, row, s);
-        return;
-    }
     const int columns = b.part * S::groups + group;
     // kda_scan has stored it apart, because the block of the last segment may have written the final state over it.
-    if (b.number == 0) {
+    if constexpr (S::pooled && S::segmented) { // each kind of loads at one place
+        if (b.count > 1 && (b.number > 0 || has_initial(p, b)))
+            load_added(added_of(p, b, b.number > 0 ? 0 : b.count - 1, columns), s);
+        else
+            load_state<roomy>(p, b, row, s);
+    } else if (!S::segmented || b.count <= 1) {
+        load_state<roomy>(p, b, row, s);
+        return;
+    } else if (b.number == 0) {
         if (p.initial_state)
             load_added(added_of(p, b, b.count - 1, columns), s);
         else
             load_state<roomy>(p, b, row, s);
         return;
+    } else {
+        load_added(added_of(p, b, 0, columns), s);
     }
-    load_added(added_of(p, b, 0, columns), s);
     for (int i = 1; i < b.number; i++) {
         const int step = i - 1;
         const unsigned from = b.stage(S::wgmma ? step % S::stages : 0);

@@ -5,6 +5,7 @@
  * states. The problem, the tensors, the forms and the reference are kda_prefill's.
  */
 #include "families/kda/gdn_intra.h"
+#include "families/kda/pools.h"
 #include "families/kda/prefill.h"
 
 #include "families/common/fastdiv.h"
@@ -80,6 +81,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     int32_t *dims = plan->dims;
     memcpy(dims, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *dims);
     dims[KDA_SEGMENT_CHUNKS] = 0;
+    gen__kda_prefill_state_dims(base, dims);
     plan->num_launches = dims[KDA_BATCH] > 0;
     if (!variant || !dims[KDA_BATCH])
         return;
@@ -121,7 +123,7 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
 
 union any_params {
     struct gen_gdn_intra_params intra;
-    struct gen_gdn_prefill_params prefill;
+    struct gen_gdn_prefill_pool_params prefill;
 };
 
 static const uint32_t part_families[] = {GEN_GDN_INTRA};
@@ -171,14 +173,16 @@ static enum gen_status check_args(const gen_plan *plan, const gen_gdn_prefill_ar
     if ((status = gen__gdn_check_intra(family, dims, &intra)) != GEN_OK ||
         (status = gen__check_pointer(family, "v", a->v, 16, !gen__kda_tokens(dims))) != GEN_OK ||
         (status = gen__kda_check_stride(family, "v_stride", dims, a->v_stride, 8, v)) != GEN_OK ||
-        (status = gen__kda_check_inter(family, dims, &inter)) != GEN_OK)
+        (status = gen__kda_check_inter(family, dims, &inter)) != GEN_OK ||
+        (status = gen__kda_check_pools(family, dims, &a->pools, a->initial_state,
+                                       a->final_state)) != GEN_OK)
         return status;
     return gen__kda_check_lengths(family, dims, a->cu_seqlens_host);
 }
 
 /* Of the recurrence's kernel, in either phase. */
 static void own_params(const int32_t *dims, const gen_gdn_prefill_args *a, char *workspace,
-                       bool scan, struct gen_gdn_prefill_params *k)
+                       bool scan, struct gen_gdn_prefill_pool_params *out)
 {
     const struct workspace w = workspace_of(dims);
     const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d, v = dims[KDA_V_HEADS] * d;
@@ -190,6 +194,7 @@ static void own_params(const int32_t *dims, const gen_gdn_prefill_args *a, char 
         inter.a_qk = workspace + w.a_qk;
         inter.decay = (const float *)(const void *)(workspace + w.factors);
     }
+    struct gen_gdn_prefill_params *const k = &out->prefill;
     *k = (struct gen_gdn_prefill_params){
         .q = a->q,
         .k = a->k,
@@ -202,6 +207,8 @@ static void own_params(const int32_t *dims, const gen_gdn_prefill_args *a, char 
         .scan = scan,
     };
     gen__kda_inter_params(dims, &inter, &k->inter);
+    /* Kernels without pools take the first part alone. */
+    gen__kda_pool_params(dims, &a->pools, &out->pools);
     if (dims[KDA_SEGMENT_CHUNKS]) {
         k->inter.added = (float *)(void *)(workspace + w.added);
         k->inter.transition = workspace + w.transition;
@@ -235,8 +242,8 @@ const struct gen__family gen__family_gdn_prefill = {
     .args_size = sizeof(gen_gdn_prefill_args),
     GEN__ONE_INDEX(gdn_prefill, cu_seqlens),
     .params_size = sizeof(union any_params),
-    .required = gen__kda_required,
-    .num_required = KDA_NUM_REQUIRED,
+    .required = gen__kda_pool_required,
+    .num_required = KDA_POOL_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
     .coords = gen__kda_prefill_coords,
     .num_coords = KDA_PREFILL_NUM_COORDS,

@@ -31,15 +31,24 @@ enum kda_dim {
     KDA_NUM_DIMS,
     /* Of kda_scan and kda_prefill: chunks of a segment, 0 where no sequence is cut. */
     KDA_SEGMENT_CHUNKS = KDA_NUM_DIMS,
+    /* Of problems whose states may be in pools. */
+    KDA_STATE_POOL,
+    KDA_STATE_DTYPE,
     KDA_ALL_DIMS
 };
 _Static_assert(KDA_ALL_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
-extern const struct gen__axis gen__kda_required[];
-enum { KDA_NUM_REQUIRED = 2, KDA_INTRA_NUM_REQUIRED = 3 /* and safe_gate */ };
+extern const struct gen__axis gen__kda_required[], gen__kda_pool_required[];
+enum {
+    KDA_NUM_REQUIRED = 2,
+    KDA_INTRA_NUM_REQUIRED = 3, /* and safe_gate */
+    KDA_POOL_NUM_REQUIRED = 3   /* and state_pool */
+};
 extern const char *const gen__kda_dtypes[]; /* of q, k, v: 2 */
 extern const char *const gen__kda_others[]; /* of g, beta: 3 */
 extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
+extern const char *const gen__kda_state_pools[]; /* of state_pool: none, pool */
+extern const char *const gen__kda_state_dtypes[]; /* fp32, bf16, fp16 */
 
 /* gen__family.fields of a problem that begins with the dims' fields: these. */
 #define GEN__KDA_FIELD(problem, field) #field, offsetof(problem, field)
@@ -477,6 +486,13 @@ enum kda_prefill_tensor {
     KDA_PREFILL_FINAL_STATE,
     KDA_PREFILL_O,
     KDA_PREFILL_STATES,
+    KDA_PREFILL_CKPT_POOL,
+    KDA_PREFILL_SLOTS_IN,
+    KDA_PREFILL_SLOTS_OUT,
+    KDA_PREFILL_HAS_INITIAL,
+    KDA_PREFILL_CKPT_BEGIN,
+    KDA_PREFILL_CKPT_TOKEN,
+    KDA_PREFILL_CKPT_SLOT,
     KDA_PREFILL_NUM_TENSORS
 };
 

@@ -23,6 +23,14 @@ static inline int32_t gen__kda_prefill_wanted(const gen_problem *base)
     return ((const gen_kda_prefill_problem *)base)->segment_chunks;
 }
 
+/* The dims behind the problem's that say how states are kept. */
+static inline void gen__kda_prefill_state_dims(const gen_problem *base, int32_t *dims)
+{
+    const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
+    dims[KDA_STATE_POOL] = p->state_pool;
+    dims[KDA_STATE_DTYPE] = p->state_dtype;
+}
+
 /* A gate is a number a token and head, not one a channel. */
 static inline bool gen__kda_prefill_scalar(uint32_t tag)
 {
@@ -37,7 +45,7 @@ static inline int64_t gen__kda_prefill_gates(const int32_t *dims, uint32_t tag)
 }
 
 /* family.c */
-enum { KDA_PREFILL_NUM_FIELDS = 12, KDA_PREFILL_NUM_COORDS = 2 };
+enum { KDA_PREFILL_NUM_FIELDS = 14, KDA_PREFILL_NUM_COORDS = 2 };
 extern const struct gen__field gen__kda_prefill_fields[KDA_PREFILL_NUM_FIELDS];
 extern const char *const gen__kda_prefill_coords[KDA_PREFILL_NUM_COORDS];
 enum gen_status gen__kda_prefill_check(const gen_problem *base, struct gen__key *key);

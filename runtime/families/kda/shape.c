@@ -18,6 +18,13 @@ const struct gen__axis gen__kda_required[KDA_INTRA_NUM_REQUIRED] = {
     {"head_dim", head_dims, 2},
     {"safe_gate", gen__kda_gates, 2},
 };
+const char *const gen__kda_state_pools[] = {"none", "pool"};
+const char *const gen__kda_state_dtypes[] = {"fp32", "bf16", "fp16"};
+const struct gen__axis gen__kda_pool_required[KDA_POOL_NUM_REQUIRED] = {
+    {"dtype", gen__kda_dtypes, 2},
+    {"head_dim", head_dims, 2},
+    {"state_pool", gen__kda_state_pools, 2},
+};
 
 /* ---- the problem ------------------------------------------------------- */
 

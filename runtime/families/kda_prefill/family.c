@@ -3,6 +3,7 @@
  * and the recurrence between chunks, with the operands between them in the workspace;
  * and kda_scan's between these where sequences are cut into segments.
  */
+#include "families/kda/pools.h"
 #include "families/kda/prefill.h"
 
 #include "family/occupancy.h"
@@ -18,6 +19,8 @@ const struct gen__field gen__kda_prefill_fields[] = {
     GEN__KDA_FIELDS(gen_kda_prefill_problem),
     {GEN__KDA_FIELD(gen_kda_prefill_problem, segment_chunks), NULL, 0, 0},
     GEN__INDEX_FIELD(gen_kda_prefill_problem),
+    {GEN__KDA_FIELD(gen_kda_prefill_problem, state_pool), gen__kda_state_pools, 2, 0},
+    {GEN__KDA_FIELD(gen_kda_prefill_problem, state_dtype), gen__kda_state_dtypes, 3, GEN_STATE_FP32},
 };
 _Static_assert(sizeof gen__kda_prefill_fields / sizeof *gen__kda_prefill_fields ==
                    KDA_PREFILL_NUM_FIELDS,
@@ -41,10 +44,27 @@ __attribute__((noinline)) static enum gen_status check_wanted(const gen_problem 
     return wanted > 0 ? gen__kda_check_segments(name_of(base), dims) : GEN_OK;
 }
 
+static enum gen_status check_states(const gen_problem *base)
+{
+    const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
+    if (p->state_pool != 0 && p->state_pool != 1)
+        return gen__invalid(name_of(base), "state_pool", p->state_pool, "0 (none), 1 (pool)");
+    if (p->state_dtype < GEN_STATE_FP32 || p->state_dtype > GEN_STATE_FP16)
+        return gen__invalid(name_of(base), "state_dtype", p->state_dtype,
+                            "GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), GEN_STATE_FP16 (2)");
+    if (p->state_dtype != GEN_STATE_FP32 && !p->state_pool)
+        return gen__invalid(name_of(base), "state_dtype", p->state_dtype,
+                            "GEN_STATE_FP32 (0) with state_pool = 0");
+    return GEN_OK;
+}
+
 enum gen_status gen__kda_prefill_check(const gen_problem *base, struct gen__key *key)
 {
     const int32_t *dims = gen__kda_prefill_dims(base);
-    enum gen_status status = gen__kda_check(name_of(base), dims, 0, key);
+    const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
+    enum gen_status status = gen__kda_check(name_of(base), dims, (uint32_t)p->state_pool & 1, key);
+    if (!status && (p->state_pool | p->state_dtype))
+        status = check_states(base);
     if (!status && gen__kda_prefill_wanted(base))
         status = check_wanted(base);
     if (status)
@@ -132,6 +152,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     int32_t *dims = plan->dims;
     memcpy(dims, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *dims);
     dims[KDA_SEGMENT_CHUNKS] = 0;
+    gen__kda_prefill_state_dims(base, dims);
     plan->num_launches = dims[KDA_BATCH] > 0;
     if (!variant || !dims[KDA_BATCH])
         return;
@@ -367,7 +388,6 @@ uint32_t gen__kda_prefill_extents(const int32_t *dims, const gen_args *base,
     const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t gates = gen__kda_prefill_gates(dims, a->base.family);
-    const int64_t states = dims[KDA_BATCH] * v * d * 4;
     gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
     gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
     gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, gen__stride_bytes(a->v_stride, 2));
@@ -377,12 +397,10 @@ uint32_t gen__kda_prefill_extents(const int32_t *dims, const gen_args *base,
     gen__reads(&list[5], "A_log", a->A_log, heads * 4);
     gen__reads(&list[6], "dt_bias", a->dt_bias, gates * 4);
     gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
-    gen__reads(&list[8], "initial_state", a->initial_state, states);
-    gen__writes(&list[9], "final_state", a->final_state, states);
-    list[9].may_be = a->initial_state;
-    gen__writes_rows(&list[10], "o", a->o, v * 2, tokens, gen__stride_bytes(a->o_stride, 2));
-    gen__writes(&list[11], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
-    return 12;
+    gen__writes_rows(&list[8], "o", a->o, v * 2, tokens, gen__stride_bytes(a->o_stride, 2));
+    gen__writes(&list[9], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
+    return 10 +
+           gen__kda_pool_extents(dims, &a->pools, a->initial_state, a->final_state, list + 10);
 }
 
 const struct gen__family gen__family_kda_prefill = {

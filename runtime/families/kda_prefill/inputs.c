@@ -4,6 +4,7 @@
  */
 #include "families/kda/prefill.h"
 #include "reference/data.h"
+#include "reference/state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -42,6 +43,8 @@ uint32_t gen__kda_prefill_tensors(const gen_problem *base,
     const int64_t v = tokens * heads * d, states = dims[KDA_BATCH] * heads * d * d;
     const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
     const int64_t gates = gen__kda_prefill_gates(dims, base->family);
+    const enum gen_dtype state =
+        gen__state_element(((const gen_kda_prefill_problem *)base)->state_dtype);
     const enum gen_dtype g = (enum gen_dtype)dims[KDA_GATE_DTYPE];
     const enum gen_dtype beta = (enum gen_dtype)dims[KDA_BETA_DTYPE];
     const struct gen__tensor list[KDA_PREFILL_NUM_TENSORS] = {
@@ -53,12 +56,20 @@ uint32_t gen__kda_prefill_tensors(const gen_problem *base,
         {TENSOR(A_log, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads)},
         {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1, gates)},
         {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
-        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
-        {TENSOR(final_state, fp32, GEN__OUT, GEN__FILL_POISON, 0, states),
+        {TENSOR(initial_state, state, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
+        {TENSOR(final_state, state, GEN__OUT, GEN__FILL_POISON, 0, states),
          .tolerance = state_tolerance, .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
          .cold = true},
         {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
+        {TENSOR(pools.ckpt_pool, state, GEN__OUT, GEN__FILL_POISON, 0, 0),
+         .tolerance = state_tolerance},
+        {TENSOR(pools.slots_in, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
+        {TENSOR(pools.slots_out, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
+        {TENSOR(pools.has_initial, GEN_DTYPE_E4M3, GEN__IN, GEN__FILL_FAMILY, 0, 0)}, /* bytes */
+        {TENSOR(pools.ckpt_begin, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
+        {TENSOR(pools.ckpt_token, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
+        {TENSOR(pools.ckpt_slot, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
     };
     memcpy(tensors, list, sizeof list);
     return KDA_PREFILL_NUM_TENSORS;
