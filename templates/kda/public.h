@@ -49,22 +49,22 @@ enum gen_kda_decode_write {
  * the same holds of all their slots.
  */
 struct gen_kda_pools {
-    const int *slots_in;  /* [batch]: slot of each sequence's initial state; NULL: n */
-    const int *slots_out; /* [batch]: of its final state; NULL: n */
+    const int *slots_in;              /* [batch]: slot of each sequence's initial state; NULL: n */
+    const int *slots_out;             /* [batch]: of its final state; NULL: n */
     const unsigned char *has_initial; /* [batch]: 0: it begins at 0 whatever the slot holds; NULL: 1 */
     long long stride_in, stride_out;  /* from slot to slot in elements of state_dtype, a multiple of
                                          16 bytes; 0: packed */
-    int num_slots;        /* of initial_state and of final_state; 0: batch */
-    int null_slot;        /* 0: none; n > 0: slot n - 1 is null, too */
-    void *ckpt_pool;      /* NULL: no checkpoints */
-    const int *ckpt_begin; /* [batch + 1]; NULL: not a list */
-    const int *ckpt_token; /* [num_ckpts] */
-    const int *ckpt_slot;  /* [num_ckpts], or [batch, ckpt_stride] */
-    long long ckpt_state_stride; /* as stride_in */
-    int num_ckpt_slots;          /* of ckpt_pool */
-    int num_ckpts;               /* entries of the list */
-    int ckpt_every;              /* chunks of 64 tokens; 0: not in regular distances */
-    int ckpt_stride;             /* columns of ckpt_slot */
+    int num_slots;                    /* of initial_state and of final_state; 0: batch */
+    int null_slot;                    /* 0: none; n > 0: slot n - 1 is null, too */
+    void *ckpt_pool;                  /* NULL: no checkpoints */
+    const int *ckpt_begin;            /* [batch + 1]; NULL: not a list */
+    const int *ckpt_token;            /* [num_ckpts] */
+    const int *ckpt_slot;             /* [num_ckpts], or [batch, ckpt_stride] */
+    long long ckpt_state_stride;      /* as stride_in */
+    int num_ckpt_slots;               /* of ckpt_pool */
+    int num_ckpts;                    /* entries of the list */
+    int ckpt_every;                   /* chunks of 64 tokens; 0: not in regular distances */
+    int ckpt_stride;                  /* columns of ckpt_slot */
 };
 
 #endif /* GEN_KDA_H */

@@ -44,10 +44,10 @@ enum {
     KDA_INTRA_NUM_REQUIRED = 3, /* and safe_gate */
     KDA_POOL_NUM_REQUIRED = 3   /* and state_pool */
 };
-extern const char *const gen__kda_dtypes[]; /* of q, k, v: 2 */
-extern const char *const gen__kda_others[]; /* of g, beta: 3 */
-extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
-extern const char *const gen__kda_state_pools[]; /* of state_pool: none, pool */
+extern const char *const gen__kda_dtypes[];       /* of q, k, v: 2 */
+extern const char *const gen__kda_others[];       /* of g, beta: 3 */
+extern const char *const gen__kda_gates[];        /* of safe_gate: any, safe */
+extern const char *const gen__kda_state_pools[];  /* of state_pool: none, pool */
 extern const char *const gen__kda_state_dtypes[]; /* fp32, bf16, fp16 */
 
 /* gen__family.fields of a problem that begins with the dims' fields: these. */

@@ -25,13 +25,15 @@ static inline int64_t gen__kda_num_slots(const int32_t *dims, const struct gen_k
 }
 
 /* -1 where it is null. */
-static inline int64_t gen__kda_valid_slot(const struct gen_kda_pools *p, int64_t slot, int64_t slots)
+static inline int64_t gen__kda_valid_slot(const struct gen_kda_pools *p, int64_t slot,
+                                          int64_t slots)
 {
     return slot >= 0 && slot < slots && slot != p->null_slot - 1 ? slot : -1;
 }
 
 /* The slot that sequence n begins in, and ends in; -1: none. */
-static inline int64_t gen__kda_slot_in(const int32_t *dims, const struct gen_kda_pools *p, int64_t n)
+static inline int64_t gen__kda_slot_in(const int32_t *dims, const struct gen_kda_pools *p,
+                                       int64_t n)
 {
     if (p->has_initial && !p->has_initial[n])
         return -1;

@@ -20,7 +20,8 @@ const struct gen__field gen__kda_prefill_fields[] = {
     {GEN__KDA_FIELD(gen_kda_prefill_problem, segment_chunks), NULL, 0, 0},
     GEN__INDEX_FIELD(gen_kda_prefill_problem),
     {GEN__KDA_FIELD(gen_kda_prefill_problem, state_pool), gen__kda_state_pools, 2, 0},
-    {GEN__KDA_FIELD(gen_kda_prefill_problem, state_dtype), gen__kda_state_dtypes, 3, GEN_STATE_FP32},
+    {GEN__KDA_FIELD(gen_kda_prefill_problem, state_dtype), gen__kda_state_dtypes, 3,
+     GEN_STATE_FP32},
 };
 _Static_assert(sizeof gen__kda_prefill_fields / sizeof *gen__kda_prefill_fields ==
                    KDA_PREFILL_NUM_FIELDS,
@@ -399,8 +400,7 @@ uint32_t gen__kda_prefill_extents(const int32_t *dims, const gen_args *base,
     gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
     gen__writes_rows(&list[8], "o", a->o, v * 2, tokens, gen__stride_bytes(a->o_stride, 2));
     gen__writes(&list[9], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
-    return 10 +
-           gen__kda_pool_extents(dims, &a->pools, a->initial_state, a->final_state, list + 10);
+    return 10 + gen__kda_pool_extents(dims, &a->pools, a->initial_state, a->final_state, list + 10);
 }
 
 const struct gen__family gen__family_kda_prefill = {

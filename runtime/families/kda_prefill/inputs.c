@@ -122,6 +122,7 @@ enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *a
     gen__kda_fill_hard(gen__kda_prefill_dims(base), options->seed, &list[KDA_PREFILL_K],
                        data[KDA_PREFILL_K], &list[KDA_PREFILL_BETA], data[KDA_PREFILL_BETA]);
     gen__kda_fill_gates(&list[KDA_PREFILL_G], data[KDA_PREFILL_G]);
+    gen__kda_prefill_fill_pools(base, (const gen_kda_prefill_args *)args, list, options, data);
     return GEN_OK;
 }
 
@@ -171,13 +172,15 @@ enum form {
     FORM_LARGE_KEYS,
     FORM_MIXED_KEYS,
     FORM_STEEP_KEYS,
-    NUM_FORMS
+    FORM_POOLS, /* and the others of pools */
+    NUM_FORMS = FORM_POOLS + GEN__KDA_POOL_NUM_FORMS
 };
 _Static_assert((int)NUM_FORMS == (int)GEN__KDA_PREFILL_NUM_FORMS, "every form has a name");
 const char *const gen__kda_prefill_forms[GEN__KDA_PREFILL_NUM_FORMS] = {
-    "softplus",     "activated",     "sigmoid",       "negative",   "strides",    "bare",
-    "vk",           "no_state",      "loose",         "slow",       "states",     "identity",
-    "uniform_keys", "constant_keys", "constant_beta", "large_keys", "mixed_keys", "steep_keys"};
+    "softplus",     "activated",     "sigmoid",        "negative",   "strides",    "bare",
+    "vk",           "no_state",      "loose",          "slow",       "states",     "identity",
+    "uniform_keys", "constant_keys", "constant_beta",  "large_keys", "mixed_keys", "steep_keys",
+    "slots",        "checkpoints",   "checkpoints_vk", "in_place",   "regular"};
 
 static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
 {
@@ -296,6 +299,9 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
         t[KDA_PREFILL_STATES].count = gen__kda_states_count(dims);
         return true;
     default:
+        if (index >= FORM_POOLS)
+            return gen__kda_prefill_pool_form(
+                base, (enum gen__kda_prefill_pool_form)(index - FORM_POOLS), a, t);
         return hard_form(base, (enum form)index, a, t);
     }
 }
