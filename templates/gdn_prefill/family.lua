@@ -13,7 +13,8 @@ end
 local function shared(v)
   local bytes = space.shared(v)
   if v.kernel ~= "wgmma" or v.groups > 1 then return bytes end
-  return (bytes + 1023) // 1024 * 1024 + 8192 + 80
+  bytes = (bytes + 1023) // 1024 * 1024 + 8192 + 80
+  return v.head_dim > 64 and bytes or (bytes + 1023) // 1024 * 1024 + 8192
 end
 
 -- Registers allow a block an SM, so stages cost nothing.

@@ -84,28 +84,56 @@ __device__ __forceinline__ void copy_inputs(const gen_gdn_prefill_params &p, con
 
 constexpr int pair = 64, arrivals = pair + 1; // threads that fill a stage; and the one that tells of bytes
 
-// A pair brings a chunk's operands, its first thread those that are in one piece. What threads copy is waited for and fenced
-// here: a fence of those that compute would wait for the outputs that they have stored.
+// q, k and v of a chunk that is full, by TMA: 64 columns at a time, as tiles have them.
+template <class S, class Places, bool scan>
+__device__ __forceinline__ void load_inputs(const gen_gdn_prefill_params &p, const work<S> &b, int chunk, int values,
+                                            unsigned to, unsigned full, unsigned long long policy)
+{
+    const int qk_head = quotient(b.head, p.group_mul, p.group_shift), row = b.sequence.first + chunk * S::rows;
+    const auto load = [&](unsigned place, const unsigned long long(&map)[16], int column, int head) {
+        tensor_load_4d(place, reinterpret_cast<const tensor_map *>(map), column, row, head, 0, full, policy);
+    };
+#pragma unroll
+    for (int i = 0; i < S::head_dim / 64; i++) {
+        load(to + Places::k + i * S::cell, p.k_map, 64 * i, qk_head);
+        if constexpr (!scan)
+            load(to + Places::q + i * S::cell, p.q_map, 64 * i, qk_head);
+    }
+    for (int i = 0; i < values; i++)
+        load(to + Places::v + i * S::cell, p.v_map, (b.part * Places::groups + i) * 64, b.head);
+}
+
+// A pair brings a chunk's operands, its first thread those that are in one piece, and all of a full chunk. Of one that is not, threads
+// copy rows, and zeros behind them; they wait for that and fence it here: a fence of those that compute would wait for the outputs that
+// they have stored.
 template <class S, class Places, bool scan>
 __device__ __forceinline__ void bring_chunk(const gen_gdn_prefill_params &p, const work<S> &b, int chunk, int values,
-                                            int s)
+                                            int s, unsigned long long policy)
 {
     const long long record = b.record(p.inter, chunk);
     const unsigned to = b.base + s * Places::stage_bytes, full = ring_of<Places>(b.base).full(s);
+    const bool whole = b.sequence.length - chunk * S::rows >= S::rows;
     if (threadIdx.x % pair == 0) {
-        mbarrier_arrive_expect_tx(full, (scan ? 1 : 2) * S::cell + GDN_FACTORS * 4);
+        const int inputs = whole ? (scan ? 1 : 2) * S::tile + values * S::cell : 0;
+        mbarrier_arrive_expect_tx(full, (scan ? 1 : 2) * S::cell + GDN_FACTORS * 4 + inputs);
+        if (whole)
+            load_inputs<S, Places, scan>(p, b, chunk, values, to, full, policy);
         bulk_load<false>(to + Places::x, record_at(p.inter.w, record, S::cell), S::cell, full, 0);
         bulk_load<false>(to + Places::factors, p.inter.decay + record * GDN_FACTORS, GDN_FACTORS * 4, full, 0);
         if constexpr (!scan)
             bulk_load<false>(to + Places::a_qk, record_at(p.inter.a_qk, record, S::cell), S::cell, full, 0);
     }
-    copy_inputs<S, Places, scan, pair>(p, b, chunk, values, to);
-    cp_async_commit_group();
+    if (!whole) {
+        copy_inputs<S, Places, scan, pair>(p, b, chunk, values, to);
+        cp_async_commit_group();
+    }
     if constexpr (S::pooled && !scan) // while the copies are under way
         if (threadIdx.x % pair == 32)
             kda_inter::tell_checkpoint(b, static_cast<int>(threadIdx.x) / pair % 2, chunk, s);
-    cp_async_wait_group<0>();
-    fence_proxy_async();
+    if (!whole) {
+        cp_async_wait_group<0>();
+        fence_proxy_async();
+    }
     mbarrier_arrive(full);
 }
 
@@ -114,6 +142,7 @@ __device__ __forceinline__ void produce(const gen_gdn_prefill_params &p, const w
 {
     const pipeline<Places::stages> ring = ring_of<Places>(b.base);
     const int before = scan ? 0 : b.transitions(), steps = before + b.end - b.begin;
+    const unsigned long long policy = policy_evict_last(); // others read the same
     if constexpr (S::pooled && !scan)
         if (threadIdx.x % pair == 32)
             kda_inter::first_checkpoint(b, static_cast<int>(threadIdx.x) / pair % 2);
@@ -126,7 +155,7 @@ __device__ __forceinline__ void produce(const gen_gdn_prefill_params &p, const w
                 kda_inter::issue_transition(p.inter, b, 1 + step, s);
             mbarrier_arrive(ring.full(s));
         } else {
-            bring_chunk<S, Places, scan>(p, b, b.begin + step - before, values, s);
+            bring_chunk<S, Places, scan>(p, b, b.begin + step - before, values, s, policy);
         }
     }
 }

@@ -12,11 +12,14 @@
 
 namespace gdn_prefill {
 
-// Behind a block's other shared memory: vn'; then the barriers of both exchanges. The state has the place of staged outputs, which
-// are staged where the chunk's q was.
+// Behind a block's other shared memory: vn'; then the barriers of both exchanges. The state has the place of staged outputs; those
+// have one that is left of a stage, where it is as wide as kda_inter's w, or a place behind the rest.
 template <class S> struct exchange {
     static constexpr int state = S::outputs, values = (S::shared + 1023) / 1024 * 1024, rings = values + S::cell;
-    static constexpr int place = rings + 2 * pipeline<1>::bytes, shared = place + 48; // of the block
+    static constexpr int place = rings + 2 * pipeline<1>::bytes, ends = place + 48; // of the block
+    static constexpr bool room = S::tile > S::cell;
+    static constexpr int outputs = room ? S::w + S::cell : (ends + 1023) / 1024 * 1024; // of a stage, or of the block
+    static constexpr int shared = room ? ends : outputs + S::cell;
     static_assert(S::tile <= 2 * S::cell, "two places of outputs hold it");
 
     static __device__ __forceinline__ pipeline<1> states(unsigned base) { return {base + rings}; }
@@ -160,10 +163,12 @@ template <class S> __device__ __forceinline__ void answer(const gen_gdn_prefill_
         products::wide::fence();
         products::narrow::times_rows(o, x, from + at::a_qk);
         products::wide::template finish<0>(o);
-        barrier_sync(1, 128); // nobody reads q any more
-        kda_inter::stage_output<S>(from + at::q, o);
+        const unsigned place = (shared::room ? from : b.base) + shared::outputs;
+        if constexpr (!shared::room)
+            barrier_sync(1, 128); // nobody reads the last outputs any more
+        kda_inter::stage_output<S>(place, o);
         barrier_sync(1, 128);
-        kda_inter::store_output(p.inter, b, from + at::q, 0, chunk);
+        kda_inter::store_output(p.inter, b, place, 0, chunk);
         b.ring().release(step);
     }
 }

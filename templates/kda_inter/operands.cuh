@@ -1,6 +1,7 @@
 // The recurrence between chunks: how operands get to shared memory, and u from there.
 #pragma once
 
+#include "kda_inter/pool.cuh"
 #include "kda_inter/shape.cuh"
 #include "lib/half.cuh"
 #include "lib/pipeline.cuh"
@@ -39,8 +40,38 @@ __device__ __forceinline__ void issue_transition(const gen_kda_inter_params &p, 
                      b.ring().full(s), 0);
 }
 
+// One lane, of states in pools: tells of checkpoints, which takes loads, so a stage's copies are issued some steps before.
+template <class S> __device__ __forceinline__ void produce_and_tell(const gen_kda_inter_params &p, const work<S> &b)
+{
+    const unsigned long long policy = policy_evict_first();
+    const int before = b.transitions(), steps = before + b.end - b.begin;
+    for (int step = 0; step < steps + S::stages - 1; step++) {
+        const int told = step - (S::stages - 1);
+        if (step < steps)
+            b.ring().wait_empty(step, step % S::stages);
+        __syncwarp();
+        if (!elect_one())
+            continue;
+        if (step < before)
+            issue_transition(p, b, 1 + step, step % S::stages);
+        else if (step < steps)
+            issue_chunk(p, b, b.begin + step - before, step % S::stages, policy);
+        if (told < 0)
+            continue;
+        if (told == 0)
+            first_checkpoint(b, 0);
+        if (told >= before)
+            tell_checkpoint(b, 0, b.begin + told - before, told % S::stages);
+        mbarrier_arrive(b.ring().full(told % S::stages));
+    }
+}
+
 template <class S> __device__ __forceinline__ void produce(const gen_kda_inter_params &p, const work<S> &b)
 {
+    if constexpr (S::pooled) {
+        produce_and_tell(p, b);
+        return;
+    }
     const unsigned long long policy = policy_evict_first();
     const int before = b.transitions(), steps = before + b.end - b.begin;
     for (int step = 0; step < steps; step++) {

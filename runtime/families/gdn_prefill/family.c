@@ -9,8 +9,11 @@
 #include "families/kda/prefill.h"
 
 #include "families/common/fastdiv.h"
+#include "families/common/tensor_map.h"
 #include "gdn_prefill/args.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char family[] = "gdn_prefill";
@@ -86,6 +89,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (!variant || !dims[KDA_BATCH])
         return;
     const bool tokens = gen__kda_slots(dims) > 0;
+    dims[KDA_TENSOR_MAPS] = variant->fact[KDA_INTER_WGMMA] && tokens;
     if (tokens) {
         int32_t usual[KDA_NUM_DIMS];
         const int32_t *for_all = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
@@ -180,9 +184,47 @@ static enum gen_status check_args(const gen_plan *plan, const gen_gdn_prefill_ar
     return gen__kda_check_lengths(family, dims, a->cu_seqlens_host);
 }
 
+/* head_dim, tokens, heads, 1; 64 x 64 come at once. */
+static enum gen_status encode_map(const struct gen__driver *driver, const char *name,
+                                  const void *memory, const int32_t *dims, int32_t heads,
+                                  int64_t stride, unsigned long long map[16])
+{
+    const uint64_t d = (uint64_t)dims[KDA_HEAD_DIM], row = 2 * (uint64_t)stride;
+    const struct gen__boxed tensor = {
+        .memory = memory,
+        .extent = {d, (uint64_t)gen__kda_tokens(dims), (uint64_t)heads, 1},
+        .strides = {row, 2 * d, row},
+        .box = {64, KDA_CHUNK, 1, 1},
+        .type = dims[KDA_DTYPE] == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16 : GEN__TENSOR_BF16,
+        .swizzle = GEN__TENSOR_SWIZZLE_128,
+    };
+    const int result = gen__tensor_map(driver, &tensor, map);
+    if (!result)
+        return GEN_OK;
+    char what[160];
+    snprintf(what, sizeof what, "%s: %s = %p, %" PRId32 " heads, stride %" PRId64 " elements",
+             family, name, memory, heads, stride);
+    return gen__driver_fail(driver, result, "cuTensorMapEncodeTiled", what);
+}
+
+static enum gen_status encode_maps(const int32_t *dims, struct gen_gdn_prefill_params *k)
+{
+    const struct gen__driver *driver;
+    enum gen_status status =
+        dims[KDA_TENSOR_MAPS] ? gen__tensor_maps_open(family, &driver) : GEN_OK;
+    if (!dims[KDA_TENSOR_MAPS] || status)
+        return status;
+    const int32_t qk_heads = dims[KDA_QK_HEADS], v_heads = dims[KDA_V_HEADS];
+    if ((status = encode_map(driver, "q", k->q, dims, qk_heads, k->q_stride, k->q_map)) != GEN_OK ||
+        (status = encode_map(driver, "k", k->k, dims, qk_heads, k->k_stride, k->k_map)) != GEN_OK)
+        return status;
+    return encode_map(driver, "v", k->v, dims, v_heads, k->v_stride, k->v_map);
+}
+
 /* Of the recurrence's kernel, in either phase. */
-static void own_params(const int32_t *dims, const gen_gdn_prefill_args *a, char *workspace,
-                       bool scan, struct gen_gdn_prefill_pool_params *out)
+static enum gen_status own_params(const int32_t *dims, const gen_gdn_prefill_args *a,
+                                  char *workspace, bool scan,
+                                  struct gen_gdn_prefill_pool_params *out)
 {
     const struct workspace w = workspace_of(dims);
     const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d, v = dims[KDA_V_HEADS] * d;
@@ -215,6 +257,7 @@ static void own_params(const int32_t *dims, const gen_gdn_prefill_args *a, char 
         k->inter.segment_decay = (float *)(void *)(workspace + w.segment_decay);
         k->inter.segment_chunks = dims[KDA_SEGMENT_CHUNKS];
     }
+    return encode_maps(dims, k);
 }
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
@@ -230,7 +273,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         const gen_gdn_intra_args intra = intra_args(dims, a, workspace);
         gen__gdn_intra_params(dims, &intra, out);
     } else {
-        own_params(dims, a, workspace, !last, out);
+        return own_params(dims, a, workspace, !last, out);
     }
     return GEN_OK;
 }

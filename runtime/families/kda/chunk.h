@@ -34,6 +34,8 @@ enum kda_dim {
     /* Of problems whose states may be in pools. */
     KDA_STATE_POOL,
     KDA_STATE_DTYPE,
+    /* Of gdn_prefill: the variant loads by tensor maps. */
+    KDA_TENSOR_MAPS,
     KDA_ALL_DIMS
 };
 _Static_assert(KDA_ALL_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
