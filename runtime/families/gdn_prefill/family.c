@@ -24,7 +24,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     int32_t usual[KDA_NUM_DIMS];
     const int32_t *dims = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
     const struct gen__facts intra = {
-        .threads = 256, .registers = 80, .occupancy = {62 << 10, {3, 3, 3, 3}}};
+        .threads = 256, .registers = 64, .occupancy = {55 << 10, {4, 4, 4, 4}}};
     float us;
     gen__kda_prefill_cut(base, dims, device, variant, &us);
     return gen__gdn_intra_us(dims, device, &intra) + us;
