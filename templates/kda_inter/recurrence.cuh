@@ -125,8 +125,7 @@ __device__ __forceinline__ void run(const gen_kda_inter_params &p, unsigned char
                                     const gen_kda_pool_params *pools = nullptr)
 {
     work<S> b;
-    if constexpr (S::pooled)
-        b.pools = pools;
+    set_pools(b, pools);
     constexpr int parts = S::head_dim / 64 / S::groups;
     b.base = shared_address(memory);
     b.part = blockIdx.x % parts;

@@ -65,6 +65,12 @@ template <class S> struct work : pools_of<S::pooled> {
     __device__ __forceinline__ int transitions() const { return S::segmented ? max(number - 1, 0) : 0; }
 };
 
+template <class S> __device__ __forceinline__ void set_pools(work<S> &b, const gen_kda_pool_params *pools)
+{
+    if constexpr (S::pooled)
+        b.pools = pools;
+}
+
 __device__ __forceinline__ const unsigned char *record_at(const void *tensor, long long record, int bytes)
 {
     return static_cast<const unsigned char *>(tensor) + record * bytes;

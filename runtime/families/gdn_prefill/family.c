@@ -177,9 +177,7 @@ static enum gen_status check_args(const gen_plan *plan, const gen_gdn_prefill_ar
     if ((status = gen__gdn_check_intra(family, dims, &intra)) != GEN_OK ||
         (status = gen__check_pointer(family, "v", a->v, 16, !gen__kda_tokens(dims))) != GEN_OK ||
         (status = gen__kda_check_stride(family, "v_stride", dims, a->v_stride, 8, v)) != GEN_OK ||
-        (status = gen__kda_check_inter(family, dims, &inter)) != GEN_OK ||
-        (status = gen__kda_check_pools(family, dims, &a->pools, a->initial_state,
-                                       a->final_state)) != GEN_OK)
+        (status = gen__kda_check_inter(family, dims, &inter)) != GEN_OK)
         return status;
     return gen__kda_check_lengths(family, dims, a->cu_seqlens_host);
 }

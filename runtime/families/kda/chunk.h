@@ -423,9 +423,11 @@ static inline void gen__kda_slots_plan(const int32_t *dims, uint32_t flags,
 
 /* What the gen__family of a kernel between tensors of KDA has in common with the others: its file
  * calls its functions by these names. */
-#define GEN__KDA_FAMILY(family_tag, name_)                                                     \
+#define GEN__KDA_FAMILY(family_tag, name_) GEN__KDA_FAMILY_OF(family_tag, name_, gen__kda_required)
+/* The same, of other required axes. */
+#define GEN__KDA_FAMILY_OF(family_tag, name_, axes)                                            \
     .name = family, .tag = (family_tag), .problem_size = sizeof(gen_##name_##_problem),        \
-    .args_size = sizeof(gen_##name_##_args), .required = gen__kda_required,                    \
+    .args_size = sizeof(gen_##name_##_args), .required = (axes),                               \
     .max_distance = GEN__ANY_DISTANCE, .check = check, .fits = gen__fits_always,               \
     .predict = predict, .plan = plan, .params = params, .reference = gen__##name_##_reference, \
     .tensors = tensors, .default_args = default_args, .fill = fill, .cost = cost,              \
@@ -461,7 +463,8 @@ enum kda_inter_tensor {
     KDA_INTER_FINAL_STATE,
     KDA_INTER_O,
     KDA_INTER_STATES,
-    KDA_INTER_NUM_TENSORS
+    KDA_INTER_CKPT_POOL, /* and the others of pools */
+    KDA_INTER_NUM_TENSORS = KDA_INTER_CKPT_POOL + 7
 };
 enum kda_scan_tensor {
     KDA_SCAN_W,
@@ -473,6 +476,7 @@ enum kda_scan_tensor {
     KDA_SCAN_ADDED,
     KDA_SCAN_TRANSITION,
     KDA_SCAN_SEGMENT_DECAY,
+    KDA_SCAN_SLOTS_IN,
     KDA_SCAN_NUM_TENSORS
 };
 enum kda_prefill_tensor {
@@ -488,14 +492,8 @@ enum kda_prefill_tensor {
     KDA_PREFILL_FINAL_STATE,
     KDA_PREFILL_O,
     KDA_PREFILL_STATES,
-    KDA_PREFILL_CKPT_POOL,
-    KDA_PREFILL_SLOTS_IN,
-    KDA_PREFILL_SLOTS_OUT,
-    KDA_PREFILL_HAS_INITIAL,
-    KDA_PREFILL_CKPT_BEGIN,
-    KDA_PREFILL_CKPT_TOKEN,
-    KDA_PREFILL_CKPT_SLOT,
-    KDA_PREFILL_NUM_TENSORS
+    KDA_PREFILL_CKPT_POOL, /* and the others of pools */
+    KDA_PREFILL_NUM_TENSORS = KDA_PREFILL_CKPT_POOL + 7
 };
 
 /* runtime/reference */

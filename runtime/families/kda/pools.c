@@ -1,6 +1,8 @@
 /* States in pools: what is allowed, and what the kernels get. */
 #include "families/kda/pools.h"
 
+#include "families/kda/segments.h"
+
 #include <inttypes.h>
 
 int64_t gen__kda_checkpoint_slot(const struct gen_kda_pools *p, int64_t n, int64_t tokens)
@@ -115,6 +117,20 @@ static enum gen_status check_checkpoints(const char *family, const int32_t *dims
                        "pools.ckpt_state_stride", p->ckpt_state_stride);
 }
 
+enum gen_status gen__kda_check_state_fields(const char *family, int32_t state_pool,
+                                            int32_t state_dtype)
+{
+    if (state_pool != 0 && state_pool != 1)
+        return gen__invalid(family, "state_pool", state_pool, "0 (none), 1 (pool)");
+    if (state_dtype < GEN_STATE_FP32 || state_dtype > GEN_STATE_FP16)
+        return gen__invalid(family, "state_dtype", state_dtype,
+                            "GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), GEN_STATE_FP16 (2)");
+    if (state_dtype != GEN_STATE_FP32 && !state_pool)
+        return gen__invalid(family, "state_dtype", state_dtype,
+                            "GEN_STATE_FP32 (0) with state_pool = 0");
+    return GEN_OK;
+}
+
 enum gen_status gen__kda_check_pools(const char *family, const int32_t *dims,
                                      const struct gen_kda_pools *p, const void *initial_state,
                                      const void *final_state)
@@ -144,6 +160,20 @@ void gen__kda_pool_params(const int32_t *dims, const struct gen_kda_pools *p,
     k->at.null_slot = p->null_slot - 1;
     k->narrow = dims[KDA_STATE_DTYPE] != GEN_STATE_FP32;
     k->fp16 = dims[KDA_STATE_DTYPE] == GEN_STATE_FP16;
+}
+
+void gen__kda_inter_pool_params(const int32_t *dims, const gen_kda_inter_args *a,
+                                struct gen_kda_inter_pool_params *k)
+{
+    gen__kda_inter_params(dims, a, &k->inter);
+    gen__kda_pool_params(dims, &a->pools, &k->pools);
+}
+
+void gen__kda_scan_pool_params(const int32_t *dims, const gen_kda_scan_args *a,
+                               struct gen_kda_inter_pool_params *k)
+{
+    gen__kda_scan_params(dims, a, &k->inter);
+    gen__kda_pool_params(dims, &a->pools, &k->pools);
 }
 
 /* ---- what is read and written -------------------------------------------- */

@@ -6,6 +6,7 @@
 #ifndef GEN_FAMILIES_KDA_PREFILL_H
 #define GEN_FAMILIES_KDA_PREFILL_H
 
+#include "families/kda/pools.h"
 #include "families/kda/segments.h"
 #include "families/gdn_prefill/api.h"
 #include "families/kda_prefill/api.h"
@@ -66,21 +67,6 @@ enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *a
 void gen__kda_prefill_cost(const gen_problem *base, double *bytes, double *flops);
 void gen__kda_prefill_case_name(const gen_problem *base, char *text, size_t capacity);
 void gen__kda_prefill_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS]);
-
-/* pool_inputs.c: of states in pools, in the order of the forms' names */
-enum gen__kda_prefill_pool_form {
-    GEN__KDA_POOL_SLOTS,    /* slots alone */
-    GEN__KDA_POOL_LIST,     /* and a list of checkpoints */
-    GEN__KDA_POOL_VK,       /* the same, states [V, K] */
-    GEN__KDA_POOL_IN_PLACE, /* the same, states go where they came from */
-    GEN__KDA_POOL_REGULAR,  /* checkpoints in regular distances, states without slots */
-    GEN__KDA_POOL_NUM_FORMS
-};
-bool gen__kda_prefill_pool_form(const gen_problem *base, enum gen__kda_prefill_pool_form form,
-                                gen_kda_prefill_args *a, struct gen__tensor *t);
-void gen__kda_prefill_fill_pools(const gen_problem *base, const gen_kda_prefill_args *a,
-                                 const struct gen__tensor *list,
-                                 const struct gen__fill_options *options, void *const *data);
 
 enum { GEN__KDA_PREFILL_NUM_FORMS = 23 };
 extern const char *const gen__kda_prefill_forms[GEN__KDA_PREFILL_NUM_FORMS];

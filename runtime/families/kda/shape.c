@@ -1,5 +1,5 @@
 /* The chunked form's problem on the host, for the nine families that share it. */
-#include "families/kda/chunk.h"
+#include "families/kda/pools.h"
 
 #include "families/common/fastdiv.h"
 #include "family/occupancy.h"
@@ -380,7 +380,7 @@ enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
     if (a->state_layout != GEN_KDA_STATE_KV && a->state_layout != GEN_KDA_STATE_VK)
         return gen__invalid(family, "state_layout", a->state_layout,
                             "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
-    return GEN_OK;
+    return gen__kda_check_pools(family, dims, &a->pools, a->initial_state, a->final_state);
 }
 
 void gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a,

@@ -70,9 +70,9 @@ typedef struct gen_kda_prefill_args {
                                   zeros */
     void *final_state;         /* the same, of every sequence; NULL: not wanted. May be
                                   initial_state */
-    void *o;                    /* [tokens, num_v_heads, head_dim] */
-    void *states;               /* the state before each chunk, as in kda_inter, which says how
-                                   much room it takes; NULL: not wanted */
+    void *o;                   /* [tokens, num_v_heads, head_dim] */
+    void *states;              /* the state before each chunk, as in kda_inter, which says how
+                                  much room it takes; NULL: not wanted */
     /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
     float scale;                  /* of the output; head_dim^-0.5 is usual */

@@ -45,27 +45,13 @@ __attribute__((noinline)) static enum gen_status check_wanted(const gen_problem 
     return wanted > 0 ? gen__kda_check_segments(name_of(base), dims) : GEN_OK;
 }
 
-static enum gen_status check_states(const gen_problem *base)
-{
-    const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
-    if (p->state_pool != 0 && p->state_pool != 1)
-        return gen__invalid(name_of(base), "state_pool", p->state_pool, "0 (none), 1 (pool)");
-    if (p->state_dtype < GEN_STATE_FP32 || p->state_dtype > GEN_STATE_FP16)
-        return gen__invalid(name_of(base), "state_dtype", p->state_dtype,
-                            "GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), GEN_STATE_FP16 (2)");
-    if (p->state_dtype != GEN_STATE_FP32 && !p->state_pool)
-        return gen__invalid(name_of(base), "state_dtype", p->state_dtype,
-                            "GEN_STATE_FP32 (0) with state_pool = 0");
-    return GEN_OK;
-}
-
 enum gen_status gen__kda_prefill_check(const gen_problem *base, struct gen__key *key)
 {
     const int32_t *dims = gen__kda_prefill_dims(base);
     const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
     enum gen_status status = gen__kda_check(name_of(base), dims, (uint32_t)p->state_pool & 1, key);
     if (!status && (p->state_pool | p->state_dtype))
-        status = check_states(base);
+        status = gen__kda_check_state_fields(name_of(base), p->state_pool, p->state_dtype);
     if (!status && gen__kda_prefill_wanted(base))
         status = check_wanted(base);
     if (status)
@@ -205,13 +191,15 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
     TO(head_dim) = p->head_dim;
     TO(dtype) = p->dtype;
     TO(segment_chunks) = plan->dims[KDA_SEGMENT_CHUNKS];
+    TO(state_pool) = p->state_pool;
+    TO(state_dtype) = p->state_dtype;
 #undef TO
     return 2;
 }
 
 union any_params {
     struct gen_kda_intra_params intra;
-    struct gen_kda_inter_params inter;
+    struct gen_kda_inter_pool_params inter;
 };
 
 static const uint32_t part_families[] = {GEN_KDA_INTRA, GEN_KDA_SCAN};
@@ -265,6 +253,7 @@ gen_kda_inter_args gen__kda_prefill_inter(const gen_kda_prefill_args *a)
         .states = a->states,
         .o_stride = a->o_stride,
         .state_layout = a->state_layout,
+        .pools = a->pools,
     };
 }
 
@@ -300,6 +289,7 @@ static gen_kda_scan_args scan_args(const int32_t *dims, const gen_kda_prefill_ar
         .transition = workspace + w.transition,
         .segment_decay = (float *)(void *)(workspace + w.segment_decay),
         .state_layout = a->state_layout,
+        .pools = a->pools,
     };
 }
 
@@ -331,10 +321,11 @@ static enum gen_status check_args(const gen_plan *plan, const gen_kda_prefill_ar
 
 /* Of the recurrence between chunks, which is the last. */
 static void last_params(const int32_t *dims, const gen_kda_prefill_args *a, char *workspace,
-                        struct gen_kda_inter_params *k)
+                        struct gen_kda_inter_pool_params *out)
 {
     const gen_kda_inter_args inter = inter_args(dims, a, workspace);
-    gen__kda_inter_params(dims, &inter, k);
+    struct gen_kda_inter_params *const k = &out->inter;
+    gen__kda_inter_pool_params(dims, &inter, out);
     if (!dims[KDA_SEGMENT_CHUNKS])
         return;
     const gen_kda_scan_args scan = scan_args(dims, a, workspace);
@@ -375,7 +366,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         fold_scale(out);
     } else {
         const gen_kda_scan_args scan = scan_args(dims, a, workspace);
-        gen__kda_scan_params(dims, &scan, out);
+        gen__kda_scan_pool_params(dims, &scan, out);
     }
     return GEN_OK;
 }
@@ -410,8 +401,8 @@ const struct gen__family gen__family_kda_prefill = {
     .args_size = sizeof(gen_kda_prefill_args),
     GEN__ONE_INDEX(kda_prefill, cu_seqlens),
     .params_size = sizeof(union any_params),
-    .required = gen__kda_required,
-    .num_required = KDA_NUM_REQUIRED,
+    .required = gen__kda_pool_required,
+    .num_required = KDA_POOL_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
     .coords = gen__kda_prefill_coords,
     .num_coords = KDA_PREFILL_NUM_COORDS,

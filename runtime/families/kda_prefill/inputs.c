@@ -62,14 +62,7 @@ uint32_t gen__kda_prefill_tensors(const gen_problem *base,
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
          .cold = true},
         {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
-        {TENSOR(pools.ckpt_pool, state, GEN__OUT, GEN__FILL_POISON, 0, 0),
-         .tolerance = state_tolerance},
-        {TENSOR(pools.slots_in, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
-        {TENSOR(pools.slots_out, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
-        {TENSOR(pools.has_initial, GEN_DTYPE_E4M3, GEN__IN, GEN__FILL_FAMILY, 0, 0)}, /* bytes */
-        {TENSOR(pools.ckpt_begin, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
-        {TENSOR(pools.ckpt_token, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
-        {TENSOR(pools.ckpt_slot, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
+        GEN__KDA_POOL_TENSORS(gen_kda_prefill_args, state, state_tolerance),
     };
     memcpy(tensors, list, sizeof list);
     return KDA_PREFILL_NUM_TENSORS;
@@ -110,6 +103,10 @@ static void poison_sequences(const int32_t *dims, const gen_kda_prefill_args *a,
     }
 }
 
+static const struct gen__kda_pool_places places = {KDA_PREFILL_INITIAL_STATE,
+                                                   KDA_PREFILL_FINAL_STATE, KDA_PREFILL_CU_SEQLENS,
+                                                   KDA_PREFILL_CKPT_POOL};
+
 enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *args,
                                       const struct gen__tensor *list,
                                       const struct gen__fill_options *options, void *const *data)
@@ -122,7 +119,8 @@ enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *a
     gen__kda_fill_hard(gen__kda_prefill_dims(base), options->seed, &list[KDA_PREFILL_K],
                        data[KDA_PREFILL_K], &list[KDA_PREFILL_BETA], data[KDA_PREFILL_BETA]);
     gen__kda_fill_gates(&list[KDA_PREFILL_G], data[KDA_PREFILL_G]);
-    gen__kda_prefill_fill_pools(base, (const gen_kda_prefill_args *)args, list, options, data);
+    gen__kda_fill_pools(gen__kda_prefill_dims(base), &places,
+                        &((const gen_kda_prefill_args *)args)->pools, list, options, data);
     return GEN_OK;
 }
 
@@ -172,6 +170,7 @@ enum form {
     FORM_LARGE_KEYS,
     FORM_MIXED_KEYS,
     FORM_STEEP_KEYS,
+    FORM_CHECKPOINTS_VK,
     FORM_POOLS, /* and the others of pools */
     NUM_FORMS = FORM_POOLS + GEN__KDA_POOL_NUM_FORMS
 };
@@ -250,6 +249,20 @@ static bool hard_form(const gen_problem *base, enum form form, gen_kda_prefill_a
     }
 }
 
+static bool pool_form(const gen_problem *base, enum form form, gen_kda_prefill_args *a,
+                      struct gen__tensor *t)
+{
+    if (!((const gen_kda_prefill_problem *)base)->state_pool)
+        return false;
+    if (form == FORM_CHECKPOINTS_VK)
+        a->state_layout = GEN_KDA_STATE_VK;
+    gen__kda_pool_form(gen__kda_prefill_dims(base),
+                       form == FORM_CHECKPOINTS_VK ? GEN__KDA_POOL_CHECKPOINTS
+                                                   : (enum gen__kda_pool_form)(form - FORM_POOLS),
+                       &places, &a->pools, t);
+    return true;
+}
+
 bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *args,
                            struct gen__tensor *t)
 {
@@ -299,9 +312,8 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
         t[KDA_PREFILL_STATES].count = gen__kda_states_count(dims);
         return true;
     default:
-        if (index >= FORM_POOLS)
-            return gen__kda_prefill_pool_form(
-                base, (enum gen__kda_prefill_pool_form)(index - FORM_POOLS), a, t);
+        if (index >= FORM_CHECKPOINTS_VK)
+            return pool_form(base, (enum form)index, a, t);
         return hard_form(base, (enum form)index, a, t);
     }
 }

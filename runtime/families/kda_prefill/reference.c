@@ -70,13 +70,13 @@ static int64_t state_at(const int32_t *dims, const gen_kda_prefill_args *a, int6
 static void load_slot(const int32_t *dims, const gen_kda_prefill_args *a, int64_t slot,
                       int64_t head, struct state *x)
 {
-    const int64_t d = dims[KDA_HEAD_DIM], packed = gen__kda_state_size(dims);
-    const int64_t first = slot * (a->pools.stride_in ? a->pools.stride_in : packed);
+    const int64_t d = dims[KDA_HEAD_DIM];
     for (int64_t k = 0; k < d; k++)
         for (int64_t v = 0; v < d; v++)
             x->s[k][v] = a->initial_state && slot >= 0
                              ? gen__state_get(dims[KDA_STATE_DTYPE], a->initial_state,
-                                              first + state_at(dims, a, head, k, v))
+                                              gen__kda_pool_at(dims, a->state_layout, slot,
+                                                               a->pools.stride_in, head, k, v))
                              : 0.0;
 }
 
@@ -85,10 +85,9 @@ static void store_slot(const int32_t *dims, const gen_kda_prefill_args *a, void 
                        int64_t stride, int64_t head, const struct state *x, double *exact)
 {
     const int64_t d = dims[KDA_HEAD_DIM];
-    const int64_t first = slot * (stride ? stride : gen__kda_state_size(dims));
     for (int64_t k = 0; k < d && pool && slot >= 0; k++)
         for (int64_t v = 0; v < d; v++) {
-            const int64_t at = first + state_at(dims, a, head, k, v);
+            const int64_t at = gen__kda_pool_at(dims, a->state_layout, slot, stride, head, k, v);
             gen__state_put(dims[KDA_STATE_DTYPE], pool, at, x->s[k][v]);
             if (exact)
                 exact[at] = x->s[k][v];
