@@ -17,13 +17,15 @@ kda_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, sl
     state_v_first bool, write int, zero_padding bool, slots_out T?, null_slot int?
 kda_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_state T?, final_state T!?, states T!?,
     cu_seqlens T?, max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
-    state_v_first bool, safe_gate bool, segment_chunks int
+    state_v_first bool, safe_gate bool, segment_chunks int, slots_in T?, slots_out T?, has_initial T?, null_slot int?,
+    ckpt_pool T!?, ckpt_begin T?, ckpt_token T?, ckpt_slot T?, ckpt_every int
 gdn_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, slots T?, accepted T?, cu_seqlens T?,
     num_tokens int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
     state_v_first bool, write int, zero_padding bool, slots_out T?, null_slot int?
 gdn_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_state T?, final_state T!?, states T!?,
     cu_seqlens T?, max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
-    state_v_first bool, safe_gate bool, segment_chunks int
+    state_v_first bool, safe_gate bool, segment_chunks int, slots_in T?, slots_out T?, has_initial T?, null_slot int?,
+    ckpt_pool T!?, ckpt_begin T?, ckpt_token T?, ckpt_slot T?, ckpt_every int
 kda_gate: g T, gk T!, A_log T?, dt_bias T?, q T?, k T?, q_norm T!?, k_norm T!?, q_rstd T!?, k_rstd T!?,
     cu_seqlens T?, max_seqlen int?, gate_form int, lower_bound float?
 kda_chunk_intra: q T, k T, v T?, gk T, beta T, a_qk T!, a_kk T!, w T!?, u T!?, kg T!?, qg T!?, cu_seqlens T?,
