@@ -37,8 +37,8 @@ template <class S> struct exchange {
 // The block's place through shared memory: ptxas keeps what is live across a trade of registers in few of them, and spills.
 template <class S> __device__ __forceinline__ void keep_work(const work<S> &b)
 {
-    const int number[12] = {b.part,  b.head,          b.n,     b.sequence.first, b.sequence.length, b.sequence.slot,
-                            b.begin, b.end,           b.segment, b.number,       b.count,           0};
+    const int number[12] = {b.part,  b.head, b.n,       b.sequence.first, b.sequence.length, b.sequence.slot,
+                            b.begin, b.end,  b.segment, b.number,         b.count,           0};
 #pragma unroll
     for (int i = 0; i < 12; i += 4)
         st_shared_v4_u32(b.base + exchange<S>::place + i * 4, number[i], number[i + 1], number[i + 2], number[i + 3]);
@@ -50,7 +50,8 @@ template <class S> __device__ __forceinline__ work<S> kept_work(const work<S> &h
     work<S> b = here;
 #pragma unroll
     for (int i = 0; i < 12; i += 4)
-        ld_shared_v4_u32(here.base + exchange<S>::place + i * 4, number[i], number[i + 1], number[i + 2], number[i + 3]);
+        ld_shared_v4_u32(here.base + exchange<S>::place + i * 4, number[i], number[i + 1], number[i + 2],
+                         number[i + 3]);
     b.part = number[0], b.head = number[1], b.n = number[2];
     b.sequence.first = number[3], b.sequence.length = number[4], b.sequence.slot = number[5];
     b.begin = number[6], b.end = number[7];
@@ -80,7 +81,8 @@ template <class S> __device__ __forceinline__ void advance(const gen_gdn_prefill
     using at = places<S>;
     using shared = exchange<S>;
     using products = chunk_products<S, at>;
-    const int row = b.part * 64 + static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4; // of S'
+    const int row =
+        b.part * 64 + static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4; // of S'
     float s[S::head_dim / 2];
     kda_inter::begin_state<false>(p.inter, b, 0, row, s);
     int chunks_before = 0;
@@ -100,7 +102,7 @@ template <class S> __device__ __forceinline__ void advance(const gen_gdn_prefill
         clear(d);
         b.ring().wait_full(step);
         if constexpr (S::pooled)
-            kda_inter::store_checkpoint(p.inter, b, step % S::stages, s);
+            kda_inter::store_checkpoint(p.inter, b, kda_inter::told_checkpoint(b, step % S::stages), s);
         products::decay(from, s); // ahead of products: none may be under way while others write what is added to
         products::wide::fence();
         products::template times_rows<0, S::head_dim / 16>(d, a, from + at::k);

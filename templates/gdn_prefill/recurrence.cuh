@@ -44,7 +44,7 @@ template <class S> __device__ __forceinline__ void consume(const gen_gdn_prefill
         else
             copy_all<S, at, false>(p, b, chunk, S::groups);
         if constexpr (S::pooled)
-            kda_inter::store_checkpoint(p.inter, b, S::wgmma ? step % S::stages : 0, s);
+            kda_inter::store_checkpoint(p.inter, b, kda_inter::told_checkpoint(b, S::wgmma ? step % S::stages : 0), s);
         float d[32], o[32], vn[32];
         clear(d);
         clear(o);

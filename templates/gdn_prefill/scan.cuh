@@ -99,7 +99,8 @@ __device__ __forceinline__ void scan_segment(const gen_gdn_prefill_params &p, co
         else
             copy_all<S, at, true>(p, b, b.begin + step, values);
         clear(d);
-        kept *= products::decay(from, s); // ahead of products: none may be under way while others write what is added to
+        kept *=
+            products::decay(from, s); // ahead of products: none may be under way while others write what is added to
         products::wide::fence();
         products::wide::times_rows(d, a, from + at::k);
         products::load_values(from, min(group, at::most_values - 1), v);

@@ -7,7 +7,6 @@
 #include "lib/half.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/state.cuh"
-#include "lib/uniform.cuh"
 
 namespace kda_inter {
 
@@ -32,8 +31,7 @@ __device__ __forceinline__ char *state_in(const gen_kda_pool_params &p, const vo
 }
 
 // The block's initial state, nullptr where it begins at 0.
-template <class S>
-__device__ __forceinline__ const char *initial_of(const gen_kda_inter_params &p, const work<S> &b)
+template <class S> __device__ __forceinline__ const char *initial_of(const gen_kda_inter_params &p, const work<S> &b)
 {
     if (!p.initial_state)
         return nullptr;
@@ -110,7 +108,8 @@ __device__ __forceinline__ void store_to(const gen_kda_pool_params &p, bool vk, 
     unsigned short *const to = reinterpret_cast<unsigned short *>(state) + first_place<S>(vk, row);
     const bool is_fp16 = p.fp16;
     each_pair<S>(vk, [&](int i, int at, int next) {
-        const unsigned both = __float_as_uint(is_fp16 ? pack_state<fp16>(s[i], s[i + 1]) : pack_state<bf16>(s[i], s[i + 1]));
+        const unsigned both =
+            __float_as_uint(is_fp16 ? pack_state<fp16>(s[i], s[i + 1]) : pack_state<bf16>(s[i], s[i + 1]));
         if (next == 1)
             st_global_u32(to + at, both);
         else
@@ -203,7 +202,7 @@ template <class S> __device__ __forceinline__ void tell_checkpoint(const work<S>
 
 template <class S> __device__ __forceinline__ int told_checkpoint(const work<S> &b, int s)
 {
-    return uniform(ld_shared_s32(b.base + S::checkpoints + s * 4));
+    return ld_shared_s32(b.base + S::checkpoints + s * 4); // the same for all
 }
 
 // By one thread, before the others are let behind a barrier.
@@ -232,11 +231,11 @@ __device__ __forceinline__ char *place_in(const work<S> &b, const void *pool, in
 }
 
 template <class S>
-__device__ __forceinline__ void store_checkpoint(const gen_kda_inter_params &p, const work<S> &b, int stage,
+__device__ __forceinline__ void store_checkpoint(const gen_kda_inter_params &p, const work<S> &b, int slot,
                                                  const float (&s)[S::head_dim / 2])
 {
     const gen_kda_pools &pools = b.pools->at;
-    if (char *const to = place_in(b, pools.ckpt_pool, told_checkpoint(b, stage), pools.ckpt_state_stride))
+    if (char *const to = place_in(b, pools.ckpt_pool, slot, pools.ckpt_state_stride))
         store_to<S>(*b.pools, p.state_vk, to, kept_row(b), s);
 }
 

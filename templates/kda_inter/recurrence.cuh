@@ -53,10 +53,13 @@ template <class S> __device__ __forceinline__ void consume(const gen_kda_inter_p
             b.ring().wait_full(step);
         else
             copy_all(p, b, chunk);
-        if constexpr (S::pooled)
-            store_checkpoint(p, b, S::wgmma ? step % S::stages : 0, s);
+        int slot = -1;
+        if constexpr (S::pooled) // waited for behind u
+            slot = told_checkpoint(b, S::wgmma ? step % S::stages : 0);
         float vn[32], o[32];
         load_u<typename S::element>(from + S::u + group * S::cell, vn);
+        if constexpr (S::pooled)
+            store_checkpoint(p, b, slot, s);
 #pragma unroll
         for (int i = 0; i < 32; i++)
             o[i] = 0.f;

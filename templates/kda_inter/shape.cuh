@@ -25,7 +25,8 @@ struct shape {
     // barriers, full and empty in alternation; then a number; then one number a warp.
     static constexpr int outputs = stages * stage_bytes, turns = wgmma ? 2 : 1;
     static constexpr int barriers = outputs + groups * turns * cell;
-    static constexpr int checkpoints = barriers + 48; // slots for the state before the chunk of each stage; behind the last
+    static constexpr int checkpoints =
+        barriers + 48; // slots for the state before the chunk of each stage; behind the last
     static constexpr int shared = barriers + 128;
     static_assert(stages <= 3, "barriers end where checkpoints begin");
 
@@ -38,7 +39,8 @@ struct shape {
 
 template <class S> using products = kda_products<typename S::element, S::head_dim, S::wgmma>;
 
-template <bool pooled> struct pools_of {};
+template <bool pooled> struct pools_of {
+};
 template <> struct pools_of<true> {
     const gen_kda_pool_params *pools; // the kernel's parameters
 };
