@@ -100,8 +100,8 @@ local function check_axis(family, kind, i, axis, seen)
     texts[j] = tostring(value)
     known = known or value == unspelled
   end
-  if unspelled ~= nil and (kind ~= "free" or not known) then
-    fail(family, line, "axis %s: unspelled is %s; allowed: one of the values, of a free axis", name, shown(unspelled))
+  if unspelled ~= nil and not known then
+    fail(family, line, "axis %s: unspelled is %s; allowed: one of the values", name, shown(unspelled))
   end
   return { name = name, values = axis.values, texts = texts, tag = tag, unspelled = unspelled, line = line }
 end

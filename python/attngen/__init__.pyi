@@ -75,12 +75,14 @@ def gdn_step(
     ..., workspace: A | None = ...
 ) -> A: ...
 def kda_prefill(
-    q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,
-    output_final_state: bool = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ...,
-    use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool = ..., safe_gate: bool = ..., lower_bound: float
-    | None = ..., state_v_first: bool = ..., cu_seqlens: A | None = ..., max_seqlen: int | None = ..., A_log: A |
-    None = ..., dt_bias: A | None = ..., segment_chunks: int = ..., out: A | None = ..., final_state: A | None =
-    ..., states: A | None = ..., library: Library | None = ..., flags: int = ..., workspace: A | None = ...
+    q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ..., output_final_state:
+    bool = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool =
+    ..., allow_neg_eigval: bool = ..., safe_gate: bool = ..., lower_bound: float | None = ..., state_v_first: bool =
+    ..., cu_seqlens: A | None = ..., max_seqlen: int | None = ..., A_log: A | None = ..., dt_bias: A | None = ...,
+    segment_chunks: int = ..., out: A | None = ..., final_state: A | None = ..., states: A | None = ..., slots_in: A |
+    None = ..., slots_out: A | None = ..., has_initial: A | None = ..., null_slot: int | None = ..., ckpt_pool: A | None
+    = ..., ckpt_begin: A | None = ..., ckpt_token: A | None = ..., ckpt_slot: A | None = ..., ckpt_every: int = ...,
+    library: Library | None = ..., flags: int = ..., workspace: A | None = ...
 ) -> tuple[A, A | None]: ...
 def gdn_decode(
     q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A | None = ...,
@@ -91,12 +93,14 @@ def gdn_decode(
     ..., flags: int = ..., workspace: A | None = ...
 ) -> A: ...
 def gdn_prefill(
-    q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,
-    output_final_state: bool = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ...,
-    use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool = ..., state_v_first: bool = ..., cu_seqlens: A |
-    None = ..., max_seqlen: int | None = ..., A_log: A | None = ..., dt_bias: A | None = ..., segment_chunks: int =
-    ..., out: A | None = ..., final_state: A | None = ..., states: A | None = ..., library: Library | None = ...,
-    flags: int = ..., workspace: A | None = ...
+    q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ..., output_final_state:
+    bool = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool =
+    ..., allow_neg_eigval: bool = ..., state_v_first: bool = ..., cu_seqlens: A | None = ..., max_seqlen: int | None =
+    ..., A_log: A | None = ..., dt_bias: A | None = ..., segment_chunks: int = ..., out: A | None = ..., final_state: A
+    | None = ..., states: A | None = ..., slots_in: A | None = ..., slots_out: A | None = ..., has_initial: A | None =
+    ..., null_slot: int | None = ..., ckpt_pool: A | None = ..., ckpt_begin: A | None = ..., ckpt_token: A | None = ...,
+    ckpt_slot: A | None = ..., ckpt_every: int = ..., library: Library | None = ..., flags: int = ..., workspace: A |
+    None = ...
 ) -> tuple[A, A | None]: ...
 def kda_gate(
     g: A, *, A_log: A | None = ..., dt_bias: A | None = ..., lower_bound: float | None = ..., use_gate_in_kernel:
@@ -258,10 +262,12 @@ class Library:
     def kda_prefill(
         self, q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,
         output_final_state: bool = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ...,
-        use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool = ..., safe_gate: bool = ..., lower_bound:
-        float | None = ..., state_v_first: bool = ..., cu_seqlens: A | None = ..., max_seqlen: int | None = ...,
-        A_log: A | None = ..., dt_bias: A | None = ..., segment_chunks: int = ..., out: A | None = ..., final_state:
-        A | None = ..., states: A | None = ..., flags: int = ..., workspace: A | None = ...
+        use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool = ..., safe_gate: bool = ..., lower_bound: float
+        | None = ..., state_v_first: bool = ..., cu_seqlens: A | None = ..., max_seqlen: int | None = ..., A_log: A |
+        None = ..., dt_bias: A | None = ..., segment_chunks: int = ..., out: A | None = ..., final_state: A | None =
+        ..., states: A | None = ..., slots_in: A | None = ..., slots_out: A | None = ..., has_initial: A | None = ...,
+        null_slot: int | None = ..., ckpt_pool: A | None = ..., ckpt_begin: A | None = ..., ckpt_token: A | None = ...,
+        ckpt_slot: A | None = ..., ckpt_every: int = ..., flags: int = ..., workspace: A | None = ...
     ) -> tuple[A, A | None]: ...
     def gdn_decode(
         self, q: A, k: A, v: A, g: A, beta: A, state: A, *, A_log: A | None = ..., dt_bias: A | None = ..., slots: A |
@@ -274,9 +280,11 @@ class Library:
     def gdn_prefill(
         self, q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,
         output_final_state: bool = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ...,
-        use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool = ..., state_v_first: bool = ..., cu_seqlens:
-        A | None = ..., max_seqlen: int | None = ..., A_log: A | None = ..., dt_bias: A | None = ...,
-        segment_chunks: int = ..., out: A | None = ..., final_state: A | None = ..., states: A | None = ..., flags:
+        use_beta_sigmoid_in_kernel: bool = ..., allow_neg_eigval: bool = ..., state_v_first: bool = ..., cu_seqlens: A |
+        None = ..., max_seqlen: int | None = ..., A_log: A | None = ..., dt_bias: A | None = ..., segment_chunks: int =
+        ..., out: A | None = ..., final_state: A | None = ..., states: A | None = ..., slots_in: A | None = ...,
+        slots_out: A | None = ..., has_initial: A | None = ..., null_slot: int | None = ..., ckpt_pool: A | None = ...,
+        ckpt_begin: A | None = ..., ckpt_token: A | None = ..., ckpt_slot: A | None = ..., ckpt_every: int = ..., flags:
         int = ..., workspace: A | None = ...
     ) -> tuple[A, A | None]: ...
     def kda_gate(

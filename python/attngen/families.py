@@ -316,7 +316,8 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
                 use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
                 allow_neg_eigval=False, safe_gate=False, lower_bound=None, state_v_first=False, cu_seqlens=None,
                 max_seqlen=None, A_log=None, dt_bias=None, segment_chunks=0, out=None, final_state=None, states=None,
-                library=None, flags=0, workspace=None):
+                slots_in=None, slots_out=None, has_initial=None, null_slot=None, ckpt_pool=None, ckpt_begin=None,
+                ckpt_token=None, ckpt_slot=None, ckpt_every=0, library=None, flags=0, workspace=None):
     """Kimi Delta Attention prefill: the whole forward, of sequences of any length.
 
     q, k: [B, T, H, K], v: [B, T, HV, V] bfloat16 or float16, K = V of 64 or 128, HV a multiple of H; g: [B, T, HV, K]
@@ -329,22 +330,33 @@ def kda_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     it, which may be initial_state. segment_chunks: how long sequences are cut, 0: as estimated, -1: not at all.
     states: where to write the state in front of each chunk of 64 tokens, which kda_bwd takes: [chunks, HV, K, V] as q,
     the sequences' chunks one behind the other; B * ceil(T / 64) of them, with cu_seqlens T // 64 + N.
+    States in pools: initial_state and final_state (None, where it is asked for: initial_state) are [slots, HV, K, V],
+    float32, bfloat16 or float16, slots may be apart in memory. slots_in, slots_out: [N] int32; a slot outside of the
+    pool, or null_slot, is not touched: its sequence begins at zeros, or its state goes nowhere. has_initial: [N] bool,
+    False: zeros whatever the slot holds. Checkpoints: the state behind token ckpt_token[e], a multiple of 64, of
+    sequence n goes to slot ckpt_slot[e] of ckpt_pool, e from ckpt_begin[n] to ckpt_begin[n + 1]; or, with ckpt_every
+    chunks of 64 tokens in place of both lists, the one behind token 64 ckpt_every (j + 1) to ckpt_slot[n, j].
     Returns (o, final_state), o as v; final_state is None where it is neither given nor asked for.
     """
     return _recurrent_prefill("kda_prefill", q, k, v, g, beta, scale, initial_state, output_final_state,
                               use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
                               safe_gate, lower_bound, state_v_first, cu_seqlens, max_seqlen, A_log, _bias(dt_bias, g),
-                              segment_chunks, out, final_state, states, library, flags, workspace)
+                              segment_chunks, out, final_state, states,
+                              (slots_in, slots_out, has_initial, null_slot, ckpt_pool, ckpt_begin, ckpt_token,
+                               ckpt_slot, ckpt_every), library, flags, workspace)
 
 
 def _recurrent_prefill(name, q, k, v, g, beta, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel,
                        use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval, safe_gate, lower_bound,
                        state_v_first, cu_seqlens, max_seqlen, A_log, dt_bias, segment_chunks, out, final_state, states,
-                       library, flags, workspace):
+                       pools, library, flags, workspace):
     xp = kind_of(q)
     if out is None:
         out = xp.like(v)
     max_seqlen = _longest(xp, cu_seqlens, max_seqlen)
+    slots_in, slots_out, has_initial, null_slot, ckpt_pool, ckpt_begin, ckpt_token, ckpt_slot, ckpt_every = pools
+    if final_state is None and output_final_state and slots_out is not None:
+        final_state = initial_state
     if final_state is None and output_final_state:
         sequences = (q.shape[0] if len(q.shape) == 4 else 1) if cu_seqlens is None else cu_seqlens.shape[0] - 1
         final_state = xp.fp32(q, (sequences, v.shape[-2], q.shape[-1], v.shape[-1]))
@@ -355,14 +367,17 @@ def _recurrent_prefill(name, q, k, v, g, beta, scale, initial_state, output_fina
                    initial_state, final_state, states, xp.index(cu_seqlens), max_seqlen, scale,
                    lower_bound if gate == 2 else None, gate,
                    _beta_form(use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel, state_v_first,
-                   bool(safe_gate or gate == 2), segment_chunks)
+                   bool(safe_gate or gate == 2), segment_chunks, xp.int32(slots_in), xp.int32(slots_out), has_initial,
+                   null_slot, ckpt_pool, xp.int32(ckpt_begin), xp.int32(ckpt_token), xp.int32(ckpt_slot), ckpt_every)
     return (xp.give(out), xp.give(final_state)) if answer is None else answer
 
 
 def gdn_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_final_state=False,
                 use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False,
                 allow_neg_eigval=False, state_v_first=False, cu_seqlens=None, max_seqlen=None, A_log=None, dt_bias=None,
-                segment_chunks=0, out=None, final_state=None, states=None, library=None, flags=0, workspace=None):
+                segment_chunks=0, out=None, final_state=None, states=None, slots_in=None, slots_out=None,
+                has_initial=None, null_slot=None, ckpt_pool=None, ckpt_begin=None, ckpt_token=None, ckpt_slot=None,
+                ckpt_every=0, library=None, flags=0, workspace=None):
     """Gated DeltaNet prefill: kda_prefill with one gate a token and head, g: [B, T, HV], of any size.
 
     All else is as in kda_prefill; with use_gate_in_kernel the gate is -exp(A_log) softplus(g + dt_bias), A_log and
@@ -372,7 +387,9 @@ def gdn_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
     return _recurrent_prefill("gdn_prefill", q, k, v, g, beta, scale, initial_state, output_final_state,
                               use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
                               False, None, state_v_first, cu_seqlens, max_seqlen, A_log, dt_bias, segment_chunks, out,
-                              final_state, states, library, flags, workspace)
+                              final_state, states,
+                              (slots_in, slots_out, has_initial, null_slot, ckpt_pool, ckpt_begin, ckpt_token,
+                               ckpt_slot, ckpt_every), library, flags, workspace)
 
 
 def kda_gate(g, *, A_log=None, dt_bias=None, lower_bound=None, use_gate_in_kernel=True, q=None, k=None,

@@ -281,6 +281,66 @@ def test_kda_prefill_takes_views_of_a_fused_projection(rng, dtype, tolerance):
     assert ref.relative(o, ref.kda(q, k, v, g, beta)[0]) < tolerance
 
 
+@pytest.mark.parametrize("kept", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["kda_prefill", "gdn_prefill"])
+def test_prefill_has_states_in_pools_and_checkpoints(rng, dtype, tolerance, name, kept):
+    call, K, HV = getattr(attngen, name), 64, 2
+    cu = np.array([0, 130, 130, 200], np.int32)
+    if name == "kda_prefill":
+        q, k, v, g, beta = kda_inputs(rng, dtype, 1, 200, 1, HV, K)
+    else:
+        q, k, v, g, beta = gdn_inputs(rng, dtype, 1, 200, 1, HV, K)
+        q, k, g, beta = q, k, -np.abs(g) * 0.1, ref.sigmoid(beta).astype(np.float32)
+    import ml_dtypes
+
+    kept = np.dtype(ml_dtypes.bfloat16 if kept == "bfloat16" else kept)
+    room = rng.standard_normal((9, HV * K * K + 64)).astype(kept)  # slots that are apart
+    pool = np.lib.stride_tricks.as_strided(room, (9, HV, K, K), (room.strides[0], K * K * kept.itemsize,
+                                                                 K * kept.itemsize, kept.itemsize))
+    before = pool.astype(np.float32)
+    options = {"slots_in": np.array([3, 2, 3], np.int32), "has_initial": np.array([True, True, False]),
+               "slots_out": np.array([1, 0, -1], np.int32), "null_slot": 2, "final_state": pool, "cu_seqlens": cu}
+    o, final = call(q, k, v, g, beta, initial_state=pool, output_final_state=True, ckpt_pool=pool,
+                    ckpt_begin=np.array([0, 2, 2, 4], np.int32), ckpt_token=np.array([64, 128, 64, 128], np.int32),
+                    ckpt_slot=np.array([5, 2, 6, 7], np.int32), **options)
+    assert final is pool
+    starts = [before[3], np.zeros_like(before[3]), np.zeros_like(before[3])]
+    small = {2: 1e-5 if kept == np.float32 else 5e-3}[2]
+    for n, start in enumerate(starts):
+        a = slice(cu[n], cu[n + 1])
+        if a.stop > a.start:
+            expected, _ = call(q[:, a], k[:, a], v[:, a], g[:, a], beta[:, a], initial_state=start[None])
+            assert ref.relative(o[:, a], expected) < tolerance
+
+    def behind(first, count, start):
+        a = slice(first, first + count)
+        return call(q[:, a], k[:, a], v[:, a], g[:, a], beta[:, a], initial_state=start[None],
+                    output_final_state=True)[1][0]
+
+    assert ref.relative(pool[5], behind(0, 64, starts[0])) < small
+    assert ref.relative(pool[1], behind(0, 130, starts[0])) < small
+    assert ref.relative(pool[6], behind(130, 64, starts[2])) < small
+    assert not pool[0].any()  # a sequence without tokens and without an initial state
+    for slot in (2, 3, 4, 7, 8):  # the null one, read ones, and a checkpoint beyond the sequence
+        assert np.array_equal(pool[slot].astype(np.float32), before[slot])
+    others = np.zeros((4, HV, K, K), kept)
+    call(q, k, v, g, beta, initial_state=pool, ckpt_pool=others, ckpt_every=1,
+         ckpt_slot=np.array([[0, 1], [2, 2], [3, -1]], np.int32), **(options | {"final_state": None, "slots_out": None}))
+    assert ref.relative(others[0], pool[5]) < small and ref.relative(others[3], pool[6]) < small and not others[2].any()
+
+
+def test_prefill_says_what_of_its_pools_is_wrong(rng, dtype):
+    q, k, v, g, beta = kda_inputs(rng, dtype, 2, 9, 1, 1, 64)
+    pool = np.zeros((4, 1, 64, 64), np.float32)
+    for options, text in (({"slots_in": np.zeros(3, np.int32)}, "slots_in has 3 entries; 2 are wanted"),
+                          ({"slots_in": np.zeros(2, np.int32), "initial_state": None}, "slots_in without initial_state"),
+                          ({"has_initial": np.zeros(2, np.int32)}, "32 bits an entry"),
+                          ({"ckpt_every": 1, "ckpt_slot": np.zeros((2, 1), np.int32)}, "without ckpt_pool"),
+                          ({"ckpt_pool": pool}, "ckpt_slot is NULL")):
+        with pytest.raises(ValueError, match=text):
+            attngen.kda_prefill(q, k, v, g, beta, **({"initial_state": pool, "slots_in": np.zeros(2, np.int32)} | options))
+
+
 def gdn_inputs(rng, dtype, B, T, H, HV, K):
     """As kda_inputs, raw, with a gate a head."""
     q, k, v, g, beta = kda_inputs(rng, dtype, B, T, H, HV, K, raw=True)

@@ -21,8 +21,7 @@ template <class element_, int head_dim_> struct shape {
     static constexpr int threads = 256, head_dim = head_dim_, own = rows / (threads / 32); // rows of a warp
     static constexpr int tile = head_dim / 64 * cell;
     static constexpr int q_in = 0, k_in = q_in + tile; // q and k as they came
-    static constexpr int scores = k_in + tile;         // A_qk
-    static constexpr int lower = scores + cell;        // A_kk; its diagonal blocks hold those of X'
+    static constexpr int lower = k_in + tile;          // A_kk; its diagonal blocks hold those of X'
     static constexpr int inverse = lower + cell;       // diag(beta) X'
     static constexpr int diagonals = inverse + cell;   // A_kk' of diagonal blocks, fp32 / rests of X'
     static constexpr int sums = diagonals;
@@ -98,9 +97,12 @@ template <class S> __device__ __forceinline__ void store_factors(const gen_gdn_i
         st_global_v2_f32(to + GDN_DECAY + 2 * lane, lane ? 0.f : exp2_fast(last), 0.f);
 }
 
-// 16 x 16 of both score matrices: rows of block r, columns of block s.
-template <bool wide, class S> __device__ __forceinline__ void score_block(const chunk_work<S> &b, int r, int s)
+// 16 x 16 of both score matrices: rows of block r, columns of block s. A_qk goes to memory as it is, since shared memory decides how
+// many blocks an SM has.
+template <bool wide, class S>
+__device__ __forceinline__ void score_block(const gen_gdn_intra_params &p, const chunk_work<S> &b, int r, int s)
 {
+    unsigned char *const a_qk = static_cast<unsigned char *>(p.a_qk) + b.record * cell;
     const int lane = threadIdx.x % 32, row = 16 * r + lane / 4, column = 16 * s + lane % 4 * 2;
     float aq[2][4] = {}, ak[2][4] = {};
 #pragma unroll
@@ -129,7 +131,7 @@ template <bool wide, class S> __device__ __forceinline__ void score_block(const 
             const float first = norms.x * exp2_fast(sum - sums.x), second = norms.y * exp2_fast(sum - sums.y);
             const float x = j <= i ? aq[n][2 * h] * q * first : 0.f, y = j < i ? aq[n][2 * h + 1] * q * second : 0.f;
             const float l = ak[n][2 * h] * k * first, m = ak[n][2 * h + 1] * k * second;
-            st_shared_u32(chunk_at(b.base + S::scores, i, j / 8) + j % 8 * 2, pack2<typename S::element>(x, y));
+            st_global_u32(a_qk + chunk_at(0, i, j / 8) + j % 8 * 2, pack2<typename S::element>(x, y));
             if (r == s) {
                 st_shared_f32(diagonal + ((j % 16) * 16 + i % 16) * 4, j < i ? l : 0.f);
                 st_shared_f32(diagonal + ((j % 16 + 1) * 16 + i % 16) * 4, j + 1 < i ? m : 0.f);

@@ -5,15 +5,15 @@
 local ROWS = 64
 
 local function shared(v)
-  -- Rows of q and k; A_qk, A_kk, X; diagonal blocks; betas, gates, two norms; a flag
-  return 2 * ROWS * v.head_dim * 2 + 3 * ROWS * ROWS * 2 + 4096 + 4 * ROWS * 4 + 128
+  -- Rows of q and k; A_kk, X; diagonal blocks; betas, gates, two norms; a flag
+  return 2 * ROWS * v.head_dim * 2 + 2 * ROWS * ROWS * 2 + 4096 + 4 * ROWS * 4 + 128
 end
 
 return family(include("kda/stage.lua").family {
   name = "gdn_intra",
-  blocks = { 1, 2, 3 },
+  blocks = { 1, 2, 3, 4 },
   shared = shared,
   legal = function(v, arch, fit)
-    if v.blocks < math.min(fit, 3) then return "fewer blocks an SM wait for their own loads" end
+    if v.blocks < math.min(fit, 4) then return "fewer blocks an SM wait for their own loads" end
   end,
 })

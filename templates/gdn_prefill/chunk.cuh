@@ -24,29 +24,35 @@ template <int size> __device__ __forceinline__ void clear(float (&x)[size])
     wgmma_fence_registers(x);
 }
 
-template <class S> struct chunk_products : kda_products<typename S::element, S::head_dim, S::wgmma> {
+// `at`: where operands lie in a stage.
+template <class S, class at> struct chunk_products {
     using wide = kda_products<typename S::element, S::head_dim, S::wgmma>; // over K
     using narrow = kda_products<typename S::element, 64, S::wgmma>;        // over tokens
-    using at = places<S>;
 
-    // d = v' - d diag(k_in); without v' where not `there`.
-    static __device__ __forceinline__ void correct(unsigned from, int group, bool there, float (&d)[32])
+    // Some of the steps of d += a b', b with 64 rows; all of them at once without wgmma.
+    template <int first, int steps>
+    static __device__ __forceinline__ void times_rows(float (&d)[32], const unsigned (&a)[S::head_dim / 16][4],
+                                                      unsigned b)
+    {
+        if constexpr (S::wgmma) {
+            const unsigned long long matrix = wgmma_descriptor(b, 0, 1024);
+#pragma unroll
+            for (int k = first; k < first + steps; k++)
+                wgmma_regs<typename S::element, false>(d, a[k], matrix + ((k / 4 * S::cell + k % 4 * 32) >> 4));
+            wgmma_commit_group();
+        } else if constexpr (first == 0) {
+            wide::times_rows(d, a, b);
+        }
+    }
+
+    // v' of the warp's rows, before it is needed.
+    static __device__ __forceinline__ void load_values(unsigned from, int group, unsigned (&v)[4][4])
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 #pragma unroll
-        for (int n = 0; n < 4; n++) { // tokens 16 n + 8 (i / 2), columns 16 warp + 8 (i % 2) in matrix i
-            unsigned x[4];
-            ldmatrix_x4_trans(x, kda_stage::chunk_at(from + at::v + group * S::cell, 16 * n + lane / 16 * 8 + lane % 8,
-                                                     2 * warp + lane / 8 % 2));
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float2 v = to_float2<typename S::element>(x[i]);
-                const float2 factor =
-                    ld_shared_v2_f32(from + at::factors + (GDN_K_IN + 16 * n + i / 2 * 8 + lane % 4 * 2) * 4);
-                d[8 * n + 2 * i] = fmaf(-factor.x, d[8 * n + 2 * i], there ? v.x : 0.f);
-                d[8 * n + 2 * i + 1] = fmaf(-factor.y, d[8 * n + 2 * i + 1], there ? v.y : 0.f);
-            }
-        }
+        for (int n = 0; n < 4; n++) // tokens 16 n + 8 (i / 2), columns 16 warp + 8 (i % 2) in matrix i
+            ldmatrix_x4_trans(v[n], kda_stage::chunk_at(from + at::v + group * S::cell,
+                                                        16 * n + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2));
     }
 
     // S' decays. Returns by what.
@@ -59,17 +65,21 @@ template <class S> struct chunk_products : kda_products<typename S::element, S::
         return factor;
     }
 
-    // vn', from S' k' in d.
-    static __device__ __forceinline__ void new_values(unsigned from, int group, bool there, float (&d)[32],
-                                                      float (&vn)[32])
+    // v' - d diag(k_in), rounded; without v' where not `there`.
+    static __device__ __forceinline__ void correct(unsigned from, const unsigned (&v)[4][4], bool there, float (&d)[32],
+                                                   unsigned (&y)[4][4])
     {
-        correct(from, group, there, d);
-        unsigned y[4][4];
+#pragma unroll
+        for (int t = 0; t < 8; t++) {
+            const float2 factor = ld_shared_v2_f32(from + at::factors + (GDN_K_IN + 8 * t + threadIdx.x % 4 * 2) * 4);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float2 x = to_float2<typename S::element>(v[t / 2][t % 2 * 2 + h]);
+                d[4 * t + 2 * h] = fmaf(-factor.x, d[4 * t + 2 * h], there ? x.x : 0.f);
+                d[4 * t + 2 * h + 1] = fmaf(-factor.y, d[4 * t + 2 * h + 1], there ? x.y : 0.f);
+            }
+        }
         narrow::round_operand(d, y);
-        clear(vn);
-        narrow::fence();
-        narrow::template times_columns<0>(vn, y, from + at::x);
-        narrow::template finish<0>(vn);
     }
 
     // vn' as it is added to S'.

@@ -1,17 +1,33 @@
 -- Gated DeltaNet, prefill: the launches that are its own, the recurrence between chunks and, of the same kernel, what segments
--- do to states. The first one, gdn_intra, is a part. The space is kda_inter's, but four warps load operands, since q, k and v
--- are read where they lie.
+-- do to states. The first one, gdn_intra, is a part. The space is kda_inter's, but with wgmma there are always two groups that
+-- compute and one that loads operands, since q, k and v are read where they lie. Where a block has 64 columns of V, the second
+-- group makes the outputs (pair.cuh); in the scan both have columns.
 local space = include("kda/space.lua")
-local own = space.family("gdn_prefill")
+local own = space.family("gdn_prefill", true)
 
 local function threads(v)
-  return 128 * v.groups + (v.kernel == "wgmma" and 128 or 0)
+  return v.kernel == "wgmma" and 384 or 128
+end
+
+-- Behind the rest: vn' of a chunk, barriers, numbers.
+local function shared(v)
+  local bytes = space.shared(v)
+  if v.kernel ~= "wgmma" or v.groups > 1 then return bytes end
+  bytes = (bytes + 1023) // 1024 * 1024 + 8192 + 80
+  return v.head_dim > 64 and bytes or (bytes + 1023) // 1024 * 1024 + 8192
+end
+
+-- Registers allow a block an SM, so stages cost nothing.
+own.legal = function(v, arch)
+  local why = space.legal(v, arch)
+  if why == true and v.kernel == "wgmma" and v.groups == 1 and v.stages < 3 then return "two stages wait for their loads" end
+  return why
 end
 
 own.plan = function(v, arch)
   return {
     threads = threads(v),
-    shared = space.shared(v),
+    shared = shared(v),
     cluster = 1,
     max_registers = math.min(255, 65536 // threads(v) // 8 * 8),
     facts = { groups = v.groups, wgmma = v.kernel == "wgmma" and 1 or 0, dependent = arch.cc >= 90 and 1 or 0 },

@@ -5,8 +5,8 @@
 #include "gdn_prefill/chunk.cuh"
 #include "kda_inter/state.cuh"
 #include "lib/half.cuh"
+#include "lib/pipeline.cuh"
 #include "lib/ptx/ldst.cuh"
-#include "lib/ptx/mbarrier.cuh"
 #include "lib/swizzle.cuh"
 
 namespace gdn_prefill {
@@ -14,11 +14,11 @@ namespace gdn_prefill {
 // Which segment and units of 64 columns the block has: first those of what is added, then as many of the transition. False: none.
 template <class S> __device__ __forceinline__ bool find_scan(const gen_gdn_prefill_params &p, work<S> &b, int &values)
 {
-    constexpr int units = S::head_dim / 64, parts = 2 * units / S::groups;
+    constexpr int groups = scan_places<S>::groups, units = S::head_dim / 64, parts = 2 * units / groups;
     const kda_segment at = kda_segment_at(p.inter.sequences, blockIdx.y, p.inter.segment_chunks);
     b.part = blockIdx.x % parts;
     b.head = blockIdx.x / parts;
-    values = min(max(units - b.part * S::groups, 0), S::groups);
+    values = min(max(units - b.part * groups, 0), groups);
     // Neither the last one's nor the first one's transition is needed.
     if (at.number < 0 || at.number >= at.count - 1 || (at.number == 0 && !values))
         return false;
@@ -70,16 +70,17 @@ __device__ __forceinline__ void store_transition(const gen_gdn_prefill_params &p
 template <class S>
 __device__ __forceinline__ void scan_segment(const gen_gdn_prefill_params &p, const work<S> &b, int values, int group)
 {
-    using products = chunk_products<S>;
-    using at = places<S>;
+    using at = scan_places<S>;
+    using products = chunk_products<S, at>;
     constexpr int units = S::head_dim / 64;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, unit = b.part * S::groups + group;
+    const pipeline<at::stages> ring = ring_of<at>(b.base);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, unit = b.part * at::groups + group;
     const bool added = unit < units;
     const int columns = added ? unit : unit - units, row = columns * 64 + warp * 16 + lane / 4;
     float s[S::head_dim / 2];
-    if (added && b.number == 0) {
-        kda_inter::load_state(p.inter, b, row, s);
-        if (p.inter.initial_state)
+    if (added && b.number == 0 && (!S::pooled || kda_inter::has_initial(p.inter, b))) {
+        kda_inter::load_state<!S::wgmma>(p.inter, b, row, s);
+        if (S::pooled || p.inter.initial_state)
             kda_inter::store_added(kda_inter::added_of(p.inter, b, b.count - 1, columns), s);
     } else {
 #pragma unroll
@@ -89,28 +90,32 @@ __device__ __forceinline__ void scan_segment(const gen_gdn_prefill_params &p, co
     float kept = 1.f;
 #pragma unroll 1
     for (int step = 0; step < b.end - b.begin; step++) {
-        const unsigned from = b.stage(S::wgmma ? step % S::stages : 0);
-        unsigned a[S::head_dim / 16][4], y[4][4];
+        const unsigned from = b.base + step % at::stages * at::stage_bytes;
+        unsigned a[S::head_dim / 16][4], v[4][4], y[4][4];
         float d[32], vn[32];
         products::wide::round_operand(s, a);
-        if constexpr (S::wgmma) {
-            b.ring().wait_full(step);
-            fence_proxy_async(); // threads copied k and v
-        } else {
-            copy_all<S, true>(p, b, b.begin + step, values);
-        }
+        if constexpr (S::wgmma)
+            ring.wait_full(step);
+        else
+            copy_all<S, at, true>(p, b, b.begin + step, values);
         clear(d);
-        kept *= products::decay(from, s);
-        products::fence();
+        kept *=
+            products::decay(from, s); // ahead of products: none may be under way while others write what is added to
+        products::wide::fence();
         products::wide::times_rows(d, a, from + at::k);
+        products::load_values(from, min(group, at::most_values - 1), v);
         products::wide::template finish<0>(d);
-        products::new_values(from, group, added, d, vn);
+        products::correct(from, v, added, d, y);
+        clear(vn);
+        products::wide::fence();
+        products::narrow::template times_columns<0>(vn, y, from + at::x);
+        products::wide::template finish<0>(vn);
         products::outgoing(from, vn, y);
-        products::fence();
+        products::wide::fence();
         products::wide::template times_columns<0>(s, y, from + at::k);
         products::wide::template finish<0>(s);
         if constexpr (S::wgmma)
-            b.ring().release(step);
+            ring.release(step);
         else
             __syncthreads();
     }

@@ -42,13 +42,17 @@ function space.threads(v)
   return 128 * v.groups + (v.kernel == "wgmma" and (v.groups > 1 and 128 or 32) or 0)
 end
 
--- What both say of themselves alike; `name` is the family's.
-function space.family(name)
+-- Are states in pools, and may there be checkpoints? Kernels for that are beside the others, which they would change.
+space.state_pool = { name = "state_pool", values = { "none", "pool" }, unspelled = "none" }
+
+-- What they say of themselves alike; `name` is the family's, `pools` are there or not.
+function space.family(name, pools)
   return {
     name = name,
     required = {
       { name = "dtype", values = { "bf16", "fp16" } },
       { name = "head_dim", values = { 64, 128 }, tag = "d" },
+      pools and space.state_pool or nil,
     },
     free = {
       { name = "kernel", values = { "mma", "wgmma" } },

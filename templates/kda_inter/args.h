@@ -22,6 +22,24 @@ struct gen_kda_inter_params {
     void *states;
 };
 
+/* Of a kernel whose states are in pools: what the others take, and the pools with their strides
+ * spelled out and null_slot as it is, -1 where there is none. */
+struct gen_kda_pool_params {
+    struct gen_kda_pools at;
+    int narrow, fp16; /* 16 bits; and which */
+};
+
+struct gen_kda_inter_pool_params {
+    struct gen_kda_inter_params inter;
+    struct gen_kda_pool_params pools;
+};
+
+#ifdef __cplusplus
+static_assert(sizeof(struct gen_kda_pool_params) == 112, "same on both sides");
+#elif !defined(__CUDACC_RTC__)
+_Static_assert(sizeof(struct gen_kda_pool_params) == 112, "same on both sides");
+#endif
+
 #ifdef __cplusplus
 static_assert(sizeof(struct gen_kda_inter_params) == 160, "same on both sides");
 #elif !defined(__CUDACC_RTC__)

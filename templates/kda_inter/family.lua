@@ -1,2 +1,11 @@
 -- Kimi Delta Attention between chunks.
-return family(include("kda/space.lua").family("kda_inter"))
+local space = include("kda/space.lua")
+local own = space.family("kda_inter", true)
+
+own.legal = function(v, arch)
+  local why = space.legal(v, arch)
+  if why == true and v.state_pool == "pool" and v.groups > 1 then return "two groups have no registers for pools" end
+  return why
+end
+
+return family(own)

@@ -1,6 +1,7 @@
 // The recurrence between chunks: how operands get to shared memory, and u from there.
 #pragma once
 
+#include "kda_inter/pool.cuh"
 #include "kda_inter/shape.cuh"
 #include "lib/half.cuh"
 #include "lib/pipeline.cuh"
@@ -39,8 +40,43 @@ __device__ __forceinline__ void issue_transition(const gen_kda_inter_params &p, 
                      b.ring().full(s), 0);
 }
 
+// The same, of states in pools: the lane that issued a stage's copies tells of its checkpoint. That takes loads, so the first stages'
+// copies are all issued before.
+template <class S> __device__ __forceinline__ void produce_and_tell(const gen_kda_inter_params &p, const work<S> &b)
+{
+    const unsigned long long policy = policy_evict_first();
+    const int before = b.transitions(), steps = before + b.end - b.begin, first = min(S::stages, steps);
+    const auto tell = [&](int step) {
+        if (step >= before)
+            tell_checkpoint(b, 0, b.begin + step - before, step % S::stages);
+        mbarrier_arrive(b.ring().full(step % S::stages));
+    };
+    for (int step = 0; step < steps; step++) {
+        const int s = step % S::stages;
+        b.ring().wait_empty(step, s);
+        __syncwarp();
+        if (!elect_one())
+            continue;
+        if (step < before)
+            issue_transition(p, b, 1 + step, s);
+        else
+            issue_chunk(p, b, b.begin + step - before, s, policy);
+        if (step + 1 == first) {
+            first_checkpoint(b, 0);
+            for (int i = 0; i < first; i++)
+                tell(i);
+        } else if (step >= first) {
+            tell(step);
+        }
+    }
+}
+
 template <class S> __device__ __forceinline__ void produce(const gen_kda_inter_params &p, const work<S> &b)
 {
+    if constexpr (S::pooled) {
+        produce_and_tell(p, b);
+        return;
+    }
     const unsigned long long policy = policy_evict_first();
     const int before = b.transitions(), steps = before + b.end - b.begin;
     for (int step = 0; step < steps; step++) {

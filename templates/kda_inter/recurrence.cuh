@@ -37,18 +37,29 @@ template <class S> __device__ __forceinline__ void consume(const gen_kda_inter_p
         __syncwarp();
     }
     int step = b.transitions();
+    if constexpr (S::pooled && !S::wgmma)
+        if (threadIdx.x == 0)
+            first_checkpoint(b, 0);
     for (int chunk = b.begin; chunk < b.end; chunk++, step++) {
         const unsigned from = b.stage(S::wgmma ? step % S::stages : 0);
         unsigned a[S::head_dim / 16][4];
         products<S>::round_operand(s, a);
         if (p.states)
             store_states(p, b, ld_shared_s32(chunks_before) + chunk, row, a);
+        if constexpr (S::pooled && !S::wgmma)
+            if (threadIdx.x == 0)
+                tell_checkpoint(b, 0, chunk, 0);
         if constexpr (S::wgmma)
             b.ring().wait_full(step);
         else
             copy_all(p, b, chunk);
+        int slot = -1;
+        if constexpr (S::pooled) // waited for behind u
+            slot = told_checkpoint(b, S::wgmma ? step % S::stages : 0);
         float vn[32], o[32];
         load_u<typename S::element>(from + S::u + group * S::cell, vn);
+        if constexpr (S::pooled)
+            store_checkpoint(p, b, slot, s);
 #pragma unroll
         for (int i = 0; i < 32; i++)
             o[i] = 0.f;
@@ -75,7 +86,10 @@ template <class S> __device__ __forceinline__ void consume(const gen_kda_inter_p
         if constexpr (!S::wgmma)
             __syncthreads(); // the stage and the place are free
     }
-    if (!S::segmented || b.end == b.sequence.chunks())
+    const bool last = !S::segmented || b.end == b.sequence.chunks();
+    if constexpr (S::pooled)
+        store_last(p, b, last, s);
+    else if (last)
         store_state(p, b, row, s);
 }
 
@@ -108,9 +122,13 @@ template <class S> __device__ __forceinline__ int ranked(const gen_kda_sequences
     return ld_shared_s32(chosen);
 }
 
-template <class S> __device__ __forceinline__ void run(const gen_kda_inter_params &p, unsigned char *memory)
+// Of `pooled` states with the kernel's parameters of pools.
+template <class S>
+__device__ __forceinline__ void run(const gen_kda_inter_params &p, unsigned char *memory,
+                                    const gen_kda_pool_params *pools = nullptr)
 {
     work<S> b;
+    set_pools(b, pools);
     constexpr int parts = S::head_dim / 64 / S::groups;
     b.base = shared_address(memory);
     b.part = blockIdx.x % parts;
@@ -130,21 +148,29 @@ template <class S> __device__ __forceinline__ void run(const gen_kda_inter_param
         b.end = b.sequence.chunks();
     }
     if constexpr (S::wgmma) {
-        if (threadIdx.x == 0)
-            b.ring().init(1, S::groups * 128);
+        if (threadIdx.x == 0) {
+            b.ring().init(S::pooled ? 2 : 1, S::groups * 128);
+            if constexpr (S::pooled)
+                keep_place(b);
+        }
         __syncthreads();
         const int group = uniform(threadIdx.x / 128);
         if (group == S::groups) {
             if constexpr (S::groups > 1)
-                setmaxnreg_dec<24>();
+                setmaxnreg_dec<(S::pooled ? 40 : 24)>();
             if (threadIdx.x % 128 < 32)
                 produce(p, b);
         } else {
             if constexpr (S::groups > 1)
-                setmaxnreg_inc<240>();
+                setmaxnreg_inc<(S::pooled ? 232 : 240)>();
             consume(p, b, group);
         }
     } else {
+        if constexpr (S::pooled) {
+            if (threadIdx.x == 0)
+                keep_place(b);
+            __syncthreads();
+        }
         consume(p, b, 0);
     }
 }

@@ -8,10 +8,12 @@
 
 namespace kda_inter {
 
-template <class element_, int head_dim_, int groups_, int stages_, bool wgmma_, bool segmented_> struct shape {
+// pooled: states are in pools, and there may be checkpoints (pool.cuh).
+template <class element_, int head_dim_, int groups_, int stages_, bool wgmma_, bool segmented_, bool pooled_ = false>
+struct shape {
     using element = element_;
     static constexpr int head_dim = head_dim_, groups = groups_, stages = stages_;
-    static constexpr bool wgmma = wgmma_, segmented = segmented_;
+    static constexpr bool wgmma = wgmma_, segmented = segmented_, pooled = pooled_;
 
     static constexpr int rows = KDA_CHUNK, cell = rows * 128, tile = head_dim / 64 * cell;
     static constexpr int threads = groups * 128; // that compute
@@ -23,7 +25,10 @@ template <class element_, int head_dim_, int groups_, int stages_, bool wgmma_, 
     // barriers, full and empty in alternation; then a number; then one number a warp.
     static constexpr int outputs = stages * stage_bytes, turns = wgmma ? 2 : 1;
     static constexpr int barriers = outputs + groups * turns * cell;
+    static constexpr int checkpoints =
+        barriers + 48; // slots for the state before the chunk of each stage; behind the last
     static constexpr int shared = barriers + 128;
+    static_assert(stages <= 3, "barriers end where checkpoints begin");
 
     // Of kda_scan: what a segment adds, of 64 columns of V; its transition, in two 16-bit parts, which a stage holds.
     // Behind it are the segment's decays.
@@ -34,7 +39,13 @@ template <class element_, int head_dim_, int groups_, int stages_, bool wgmma_, 
 
 template <class S> using products = kda_products<typename S::element, S::head_dim, S::wgmma>;
 
-template <class S> struct work {
+template <bool pooled> struct pools_of {
+};
+template <> struct pools_of<true> {
+    const gen_kda_pool_params *pools; // the kernel's parameters
+};
+
+template <class S> struct work : pools_of<S::pooled> {
     unsigned base; // shared address
     kda_sequence sequence;
     int n, head, part; // sequence, head, which of the head's columns of V
@@ -55,6 +66,12 @@ template <class S> struct work {
     // Segments whose transition the state goes through: what the first one adds is a state.
     __device__ __forceinline__ int transitions() const { return S::segmented ? max(number - 1, 0) : 0; }
 };
+
+template <class S> __device__ __forceinline__ void set_pools(work<S> &b, const gen_kda_pool_params *pools)
+{
+    if constexpr (S::pooled)
+        b.pools = pools;
+}
 
 __device__ __forceinline__ const unsigned char *record_at(const void *tensor, long long record, int bytes)
 {

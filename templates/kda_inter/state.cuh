@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kda_inter/operands.cuh"
+#include "kda_inter/pool.cuh"
 #include "lib/half.cuh"
 #include "lib/pipeline.cuh"
 #include "lib/ptx/cp_async.cuh"
@@ -17,35 +18,75 @@ __device__ __forceinline__ long long state_at(const gen_kda_inter_params &p, con
     return state * (S::head_dim * S::head_dim) + (p.state_vk ? v * S::head_dim + k : k * S::head_dim + v);
 }
 
-template <class S>
+// f(element, its place in the block's state), each layout by itself, so that a place is the first one and a constant: fewer
+// registers than state_at() takes.
+template <class S, class F> __device__ __forceinline__ void each_element(const gen_kda_inter_params &p, int row, F f)
+{
+    const int k = threadIdx.x % 4 * 2, first = p.state_vk ? row * S::head_dim + k : k * S::head_dim + row;
+    if (p.state_vk)
+#pragma unroll
+        for (int i = 0; i < S::head_dim / 2; i++)
+            f(i, first + i / 4 * 8 + i % 2 + i / 2 % 2 * 8 * S::head_dim);
+    else
+#pragma unroll
+        for (int i = 0; i < S::head_dim / 2; i++)
+            f(i, first + (i / 4 * 8 + i % 2) * S::head_dim + i / 2 % 2 * 8);
+}
+
+// Does the block's sequence have an initial state?
+template <class S> __device__ __forceinline__ bool has_initial(const gen_kda_inter_params &p, const work<S> &b)
+{
+    if constexpr (S::pooled)
+        return initial_of(p, b) != nullptr;
+    else
+        return p.initial_state != nullptr;
+}
+
+// `roomy`: a block of one group has all registers that a thread may have.
+template <bool roomy = true, class S>
 __device__ __forceinline__ void load_state(const gen_kda_inter_params &p, const work<S> &b, int row,
                                            float (&s)[S::head_dim / 2])
 {
 #pragma unroll
     for (int i = 0; i < S::head_dim / 2; i++)
         s[i] = 0.f;
+    if constexpr (S::pooled) {
+        if (const char *const from = initial_of(p, b))
+            load_from<S>(*b.pools, p.state_vk, from, row, s);
+        return;
+    }
     if (!p.initial_state)
         return;
+    if constexpr (!roomy) {
+        const float *const from = p.initial_state + state_at(p, b, 0, 0);
+        each_element<S>(p, row, [&](int i, int at) { s[i] = ld_global(from + at); });
+    } else {
 #pragma unroll
-    for (int i = 0; i < S::head_dim / 2; i++)
-        s[i] =
-            ld_global(p.initial_state + state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2));
+        for (int i = 0; i < S::head_dim / 2; i++)
+            s[i] = ld_global(p.initial_state +
+                             state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2));
+    }
 }
 
-template <class S>
+template <bool roomy = true, class S>
 __device__ __forceinline__ void store_state(const gen_kda_inter_params &p, const work<S> &b, int row,
                                             const float (&s)[S::head_dim / 2])
 {
     if (!p.final_state)
         return;
+    if constexpr (!roomy) {
+        float *const to = p.final_state + state_at(p, b, 0, 0);
+        each_element<S>(p, row, [&](int i, int at) { to[at] = s[i]; });
+    } else {
 #pragma unroll
-    for (int i = 0; i < S::head_dim / 2; i++)
-        p.final_state[state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2)] = s[i];
+        for (int i = 0; i < S::head_dim / 2; i++)
+            p.final_state[state_at(p, b, row + i / 2 % 2 * 8, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2)] = s[i];
+    }
 }
 
 // Stores the state before a chunk, rounded as the left operand has it, from row `row` on. A chunk number out of range, which
 // follows from wrong cu_seqlens and can be negative, is skipped.
-template <class S>
+template <bool roomy = true, class S>
 __device__ __forceinline__ void store_states(const gen_kda_inter_params &p, const work<S> &b, int chunk, int row,
                                              const unsigned (&a)[S::head_dim / 16][4])
 {
@@ -53,18 +94,23 @@ __device__ __forceinline__ void store_states(const gen_kda_inter_params &p, cons
         return;
     const long long record = static_cast<long long>(chunk) * p.num_v_heads + b.head;
     unsigned short *const to = static_cast<unsigned short *>(p.states) + record * (S::head_dim * S::head_dim);
+    if constexpr (!roomy) {
+        each_element<S>(
+            p, row, [&](int i, int at) { to[at] = static_cast<unsigned short>(a[i / 8][i % 8 / 2] >> i % 2 * 16); });
+    } else {
 #pragma unroll
-    for (int k = 0; k < S::head_dim / 16; k++)
+        for (int k = 0; k < S::head_dim / 16; k++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int v = row + i % 2 * 8, channel = 16 * k + i / 2 * 8 + threadIdx.x % 4 * 2;
-            if (p.state_vk) {
-                *reinterpret_cast<unsigned *>(to + v * S::head_dim + channel) = a[k][i];
-            } else {
-                to[channel * S::head_dim + v] = static_cast<unsigned short>(a[k][i]);
-                to[(channel + 1) * S::head_dim + v] = static_cast<unsigned short>(a[k][i] >> 16);
+            for (int i = 0; i < 4; i++) {
+                const int v = row + i % 2 * 8, channel = 16 * k + i / 2 * 8 + threadIdx.x % 4 * 2;
+                if (p.state_vk) {
+                    *reinterpret_cast<unsigned *>(to + v * S::head_dim + channel) = a[k][i];
+                } else {
+                    to[channel * S::head_dim + v] = static_cast<unsigned short>(a[k][i]);
+                    to[(channel + 1) * S::head_dim + v] = static_cast<unsigned short>(a[k][i] >> 16);
+                }
             }
-        }
+    }
 }
 
 // A thread's place in what a segment adds: 16 bytes for each 8 columns.
@@ -141,30 +187,36 @@ __device__ __forceinline__ void apply_transition(const unsigned (&a)[S::head_dim
 }
 
 // The state before the block's first chunk.
-template <class S>
+template <bool roomy = true, class S>
 __device__ __forceinline__ void begin_state(const gen_kda_inter_params &p, const work<S> &b, int group, int row,
                                             float (&s)[S::head_dim / 2])
 {
-    if (!S::segmented || b.count <= 1) {
-        load_state(p, b, row, s);
-        return;
-    }
     const int columns = b.part * S::groups + group;
     // kda_scan has stored it apart, because the block of the last segment may have written the final state over it.
-    if (b.number == 0) {
+    if constexpr (S::pooled && S::segmented) { // each kind of loads at one place
+        if (b.count > 1 && (b.number > 0 || has_initial(p, b)))
+            load_added(added_of(p, b, b.number > 0 ? 0 : b.count - 1, columns), s);
+        else
+            load_state<roomy>(p, b, row, s);
+    } else if (!S::segmented || b.count <= 1) {
+        load_state<roomy>(p, b, row, s);
+        return;
+    } else if (b.number == 0) {
         if (p.initial_state)
             load_added(added_of(p, b, b.count - 1, columns), s);
         else
-            load_state(p, b, row, s);
+            load_state<roomy>(p, b, row, s);
         return;
+    } else {
+        load_added(added_of(p, b, 0, columns), s);
     }
-    load_added(added_of(p, b, 0, columns), s);
     for (int i = 1; i < b.number; i++) {
         const int step = i - 1;
         const unsigned from = b.stage(S::wgmma ? step % S::stages : 0);
         unsigned a[S::head_dim / 16][4], rest[S::head_dim / 16][4];
         float added[S::head_dim / 2];
-        constexpr bool early = S::wgmma && S::groups == 1; // loads overlap the products, if registers hold them
+        constexpr bool early =
+            roomy && S::wgmma && S::groups == 1; // loads overlap the products, if registers hold them
         if constexpr (early)
             load_added(added_of(p, b, i, columns), added);
         if constexpr (S::wgmma) {

@@ -5,7 +5,7 @@
 --           pair   clusters of two blocks, which share a state and the making
 --   groups         of one: 1, and two blocks share a state and make all of its operands each, or 2
 local space = include("kda/space.lua")
-local own = space.family("kda_prefill")
+local own = space.family("kda_prefill", true)
 local two = { legal = own.legal, plan = own.plan, template = own.template }
 
 own.free[1] = { name = "kernel", values = { "mma", "wgmma", "one", "pair" } }
@@ -23,6 +23,7 @@ end
 function own.legal(v, arch)
   if not whole(v) then return two.legal(v, arch) end
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
+  if v.state_pool ~= "none" then return "one launch has no pools of states" end
   if v.head_dim ~= 128 then return "its teams have two warps of 64 channels" end
   if v.kernel == "pair" and v.groups ~= 1 then return "each block of a pair has a group" end
   if v.stages ~= 1 then return "each team has the operands of one chunk" end

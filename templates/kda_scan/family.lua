@@ -25,6 +25,7 @@ return family {
   required = {
     { name = "dtype", values = { "bf16", "fp16" } },
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
+    include("kda/space.lua").state_pool,
   },
   free = {
     { name = "kernel", values = { "mma", "wgmma" } },

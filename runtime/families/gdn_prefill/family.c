@@ -5,11 +5,15 @@
  * states. The problem, the tensors, the forms and the reference are kda_prefill's.
  */
 #include "families/kda/gdn_intra.h"
+#include "families/kda/pools.h"
 #include "families/kda/prefill.h"
 
 #include "families/common/fastdiv.h"
+#include "families/common/tensor_map.h"
 #include "gdn_prefill/args.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char family[] = "gdn_prefill";
@@ -20,7 +24,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     int32_t usual[KDA_NUM_DIMS];
     const int32_t *dims = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
     const struct gen__facts intra = {
-        .threads = 256, .registers = 80, .occupancy = {62 << 10, {3, 3, 3, 3}}};
+        .threads = 256, .registers = 64, .occupancy = {55 << 10, {4, 4, 4, 4}}};
     float us;
     gen__kda_prefill_cut(base, dims, device, variant, &us);
     return gen__gdn_intra_us(dims, device, &intra) + us;
@@ -62,12 +66,14 @@ static bool too_much(const gen_problem *base, const int32_t *dims)
            workspace_of(dims).size > (uint64_t)base->max_workspace_mib << 20;
 }
 
-/* The recurrence's launch as what segments do: a block has 64 columns a group of what is added or
- * of the transition, which are as many. */
-static void scan_launch(const int32_t *dims, const gen_plan_launch *last, gen_plan_launch *launch)
+/* The recurrence's launch as what segments do: of what is added and of the transition, which have
+ * as many columns, a block has 64 a group, of two groups with wgmma. */
+static void scan_launch(const int32_t *dims, const struct gen__facts *variant,
+                        const gen_plan_launch *last, gen_plan_launch *launch)
 {
+    const uint32_t groups = variant->fact[KDA_INTER_WGMMA] ? 2 : 1;
     *launch = *last;
-    launch->grid[0] *= 2;
+    launch->grid[0] = (uint32_t)dims[KDA_V_HEADS] * (uint32_t)(dims[KDA_HEAD_DIM] / 32) / groups;
     launch->grid[1] = (uint32_t)gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]);
 }
 
@@ -78,10 +84,12 @@ static void plan(const gen_problem *base, const gen_device *device,
     int32_t *dims = plan->dims;
     memcpy(dims, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *dims);
     dims[KDA_SEGMENT_CHUNKS] = 0;
+    gen__kda_prefill_state_dims(base, dims);
     plan->num_launches = dims[KDA_BATCH] > 0;
     if (!variant || !dims[KDA_BATCH])
         return;
     const bool tokens = gen__kda_slots(dims) > 0;
+    dims[KDA_TENSOR_MAPS] = variant->fact[KDA_INTER_WGMMA] && tokens;
     if (tokens) {
         int32_t usual[KDA_NUM_DIMS];
         const int32_t *for_all = gen__kda_usual(base, gen__kda_prefill_dims(base), usual);
@@ -96,7 +104,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     gen__kda_inter_launch(dims, variant, base->flags, &plan->launch[last]);
     if (!cut)
         return;
-    scan_launch(dims, &plan->launch[last], &plan->launch[1]);
+    scan_launch(dims, variant, &plan->launch[last], &plan->launch[1]);
     plan->launch[last].grid[1] = plan->launch[1].grid[1];
 }
 
@@ -119,7 +127,7 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
 
 union any_params {
     struct gen_gdn_intra_params intra;
-    struct gen_gdn_prefill_params prefill;
+    struct gen_gdn_prefill_pool_params prefill;
 };
 
 static const uint32_t part_families[] = {GEN_GDN_INTRA};
@@ -174,9 +182,47 @@ static enum gen_status check_args(const gen_plan *plan, const gen_gdn_prefill_ar
     return gen__kda_check_lengths(family, dims, a->cu_seqlens_host);
 }
 
+/* head_dim, tokens, heads, 1; 64 x 64 come at once. */
+static enum gen_status encode_map(const struct gen__driver *driver, const char *name,
+                                  const void *memory, const int32_t *dims, int32_t heads,
+                                  int64_t stride, unsigned long long map[16])
+{
+    const uint64_t d = (uint64_t)dims[KDA_HEAD_DIM], row = 2 * (uint64_t)stride;
+    const struct gen__boxed tensor = {
+        .memory = memory,
+        .extent = {d, (uint64_t)gen__kda_tokens(dims), (uint64_t)heads, 1},
+        .strides = {row, 2 * d, row},
+        .box = {64, KDA_CHUNK, 1, 1},
+        .type = dims[KDA_DTYPE] == GEN_DTYPE_FP16 ? GEN__TENSOR_FP16 : GEN__TENSOR_BF16,
+        .swizzle = GEN__TENSOR_SWIZZLE_128,
+    };
+    const int result = gen__tensor_map(driver, &tensor, map);
+    if (!result)
+        return GEN_OK;
+    char what[160];
+    snprintf(what, sizeof what, "%s: %s = %p, %" PRId32 " heads, stride %" PRId64 " elements",
+             family, name, memory, heads, stride);
+    return gen__driver_fail(driver, result, "cuTensorMapEncodeTiled", what);
+}
+
+static enum gen_status encode_maps(const int32_t *dims, struct gen_gdn_prefill_params *k)
+{
+    const struct gen__driver *driver;
+    enum gen_status status =
+        dims[KDA_TENSOR_MAPS] ? gen__tensor_maps_open(family, &driver) : GEN_OK;
+    if (!dims[KDA_TENSOR_MAPS] || status)
+        return status;
+    const int32_t qk_heads = dims[KDA_QK_HEADS], v_heads = dims[KDA_V_HEADS];
+    if ((status = encode_map(driver, "q", k->q, dims, qk_heads, k->q_stride, k->q_map)) != GEN_OK ||
+        (status = encode_map(driver, "k", k->k, dims, qk_heads, k->k_stride, k->k_map)) != GEN_OK)
+        return status;
+    return encode_map(driver, "v", k->v, dims, v_heads, k->v_stride, k->v_map);
+}
+
 /* Of the recurrence's kernel, in either phase. */
-static void own_params(const int32_t *dims, const gen_gdn_prefill_args *a, char *workspace,
-                       bool scan, struct gen_gdn_prefill_params *k)
+static enum gen_status own_params(const int32_t *dims, const gen_gdn_prefill_args *a,
+                                  char *workspace, bool scan,
+                                  struct gen_gdn_prefill_pool_params *out)
 {
     const struct workspace w = workspace_of(dims);
     const int64_t d = dims[KDA_HEAD_DIM], qk = dims[KDA_QK_HEADS] * d, v = dims[KDA_V_HEADS] * d;
@@ -188,6 +234,7 @@ static void own_params(const int32_t *dims, const gen_gdn_prefill_args *a, char 
         inter.a_qk = workspace + w.a_qk;
         inter.decay = (const float *)(const void *)(workspace + w.factors);
     }
+    struct gen_gdn_prefill_params *const k = &out->prefill;
     *k = (struct gen_gdn_prefill_params){
         .q = a->q,
         .k = a->k,
@@ -200,12 +247,15 @@ static void own_params(const int32_t *dims, const gen_gdn_prefill_args *a, char 
         .scan = scan,
     };
     gen__kda_inter_params(dims, &inter, &k->inter);
+    /* Kernels without pools take the first part alone. */
+    gen__kda_pool_params(dims, &a->pools, &out->pools);
     if (dims[KDA_SEGMENT_CHUNKS]) {
         k->inter.added = (float *)(void *)(workspace + w.added);
         k->inter.transition = workspace + w.transition;
         k->inter.segment_decay = (float *)(void *)(workspace + w.segment_decay);
         k->inter.segment_chunks = dims[KDA_SEGMENT_CHUNKS];
     }
+    return encode_maps(dims, k);
 }
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
@@ -221,7 +271,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         const gen_gdn_intra_args intra = intra_args(dims, a, workspace);
         gen__gdn_intra_params(dims, &intra, out);
     } else {
-        own_params(dims, a, workspace, !last, out);
+        return own_params(dims, a, workspace, !last, out);
     }
     return GEN_OK;
 }
@@ -233,8 +283,8 @@ const struct gen__family gen__family_gdn_prefill = {
     .args_size = sizeof(gen_gdn_prefill_args),
     GEN__ONE_INDEX(gdn_prefill, cu_seqlens),
     .params_size = sizeof(union any_params),
-    .required = gen__kda_required,
-    .num_required = KDA_NUM_REQUIRED,
+    .required = gen__kda_pool_required,
+    .num_required = KDA_POOL_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
     .coords = gen__kda_prefill_coords,
     .num_coords = KDA_PREFILL_NUM_COORDS,

@@ -31,15 +31,26 @@ enum kda_dim {
     KDA_NUM_DIMS,
     /* Of kda_scan and kda_prefill: chunks of a segment, 0 where no sequence is cut. */
     KDA_SEGMENT_CHUNKS = KDA_NUM_DIMS,
+    /* Of problems whose states may be in pools. */
+    KDA_STATE_POOL,
+    KDA_STATE_DTYPE,
+    /* Of gdn_prefill: the variant loads by tensor maps. */
+    KDA_TENSOR_MAPS,
     KDA_ALL_DIMS
 };
 _Static_assert(KDA_ALL_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
 
-extern const struct gen__axis gen__kda_required[];
-enum { KDA_NUM_REQUIRED = 2, KDA_INTRA_NUM_REQUIRED = 3 /* and safe_gate */ };
-extern const char *const gen__kda_dtypes[]; /* of q, k, v: 2 */
-extern const char *const gen__kda_others[]; /* of g, beta: 3 */
-extern const char *const gen__kda_gates[];  /* of safe_gate: any, safe */
+extern const struct gen__axis gen__kda_required[], gen__kda_pool_required[];
+enum {
+    KDA_NUM_REQUIRED = 2,
+    KDA_INTRA_NUM_REQUIRED = 3, /* and safe_gate */
+    KDA_POOL_NUM_REQUIRED = 3   /* and state_pool */
+};
+extern const char *const gen__kda_dtypes[];       /* of q, k, v: 2 */
+extern const char *const gen__kda_others[];       /* of g, beta: 3 */
+extern const char *const gen__kda_gates[];        /* of safe_gate: any, safe */
+extern const char *const gen__kda_state_pools[];  /* of state_pool: none, pool */
+extern const char *const gen__kda_state_dtypes[]; /* fp32, bf16, fp16 */
 
 /* gen__family.fields of a problem that begins with the dims' fields: these. */
 #define GEN__KDA_FIELD(problem, field) #field, offsetof(problem, field)
@@ -412,9 +423,11 @@ static inline void gen__kda_slots_plan(const int32_t *dims, uint32_t flags,
 
 /* What the gen__family of a kernel between tensors of KDA has in common with the others: its file
  * calls its functions by these names. */
-#define GEN__KDA_FAMILY(family_tag, name_)                                                     \
+#define GEN__KDA_FAMILY(family_tag, name_) GEN__KDA_FAMILY_OF(family_tag, name_, gen__kda_required)
+/* The same, of other required axes. */
+#define GEN__KDA_FAMILY_OF(family_tag, name_, axes)                                            \
     .name = family, .tag = (family_tag), .problem_size = sizeof(gen_##name_##_problem),        \
-    .args_size = sizeof(gen_##name_##_args), .required = gen__kda_required,                    \
+    .args_size = sizeof(gen_##name_##_args), .required = (axes),                               \
     .max_distance = GEN__ANY_DISTANCE, .check = check, .fits = gen__fits_always,               \
     .predict = predict, .plan = plan, .params = params, .reference = gen__##name_##_reference, \
     .tensors = tensors, .default_args = default_args, .fill = fill, .cost = cost,              \
@@ -450,7 +463,8 @@ enum kda_inter_tensor {
     KDA_INTER_FINAL_STATE,
     KDA_INTER_O,
     KDA_INTER_STATES,
-    KDA_INTER_NUM_TENSORS
+    KDA_INTER_CKPT_POOL, /* and the others of pools */
+    KDA_INTER_NUM_TENSORS = KDA_INTER_CKPT_POOL + 7
 };
 enum kda_scan_tensor {
     KDA_SCAN_W,
@@ -462,6 +476,7 @@ enum kda_scan_tensor {
     KDA_SCAN_ADDED,
     KDA_SCAN_TRANSITION,
     KDA_SCAN_SEGMENT_DECAY,
+    KDA_SCAN_SLOTS_IN,
     KDA_SCAN_NUM_TENSORS
 };
 enum kda_prefill_tensor {
@@ -477,7 +492,8 @@ enum kda_prefill_tensor {
     KDA_PREFILL_FINAL_STATE,
     KDA_PREFILL_O,
     KDA_PREFILL_STATES,
-    KDA_PREFILL_NUM_TENSORS
+    KDA_PREFILL_CKPT_POOL, /* and the others of pools */
+    KDA_PREFILL_NUM_TENSORS = KDA_PREFILL_CKPT_POOL + 7
 };
 
 /* runtime/reference */

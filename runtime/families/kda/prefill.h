@@ -6,6 +6,7 @@
 #ifndef GEN_FAMILIES_KDA_PREFILL_H
 #define GEN_FAMILIES_KDA_PREFILL_H
 
+#include "families/kda/pools.h"
 #include "families/kda/segments.h"
 #include "families/gdn_prefill/api.h"
 #include "families/kda_prefill/api.h"
@@ -21,6 +22,14 @@ static inline const int32_t *gen__kda_prefill_dims(const gen_problem *base)
 static inline int32_t gen__kda_prefill_wanted(const gen_problem *base)
 {
     return ((const gen_kda_prefill_problem *)base)->segment_chunks;
+}
+
+/* The dims behind the problem's that say how states are kept. */
+static inline void gen__kda_prefill_state_dims(const gen_problem *base, int32_t *dims)
+{
+    const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
+    dims[KDA_STATE_POOL] = p->state_pool;
+    dims[KDA_STATE_DTYPE] = p->state_dtype;
 }
 
 /* A gate is a number a token and head, not one a channel. */
@@ -42,7 +51,7 @@ static inline int64_t gen__kda_prefill_gates(const int32_t *dims, uint32_t tag)
 }
 
 /* family.c */
-enum { KDA_PREFILL_NUM_FIELDS = 12, KDA_PREFILL_NUM_COORDS = 2 };
+enum { KDA_PREFILL_NUM_FIELDS = 14, KDA_PREFILL_NUM_COORDS = 2 };
 extern const struct gen__field gen__kda_prefill_fields[KDA_PREFILL_NUM_FIELDS];
 extern const char *const gen__kda_prefill_coords[KDA_PREFILL_NUM_COORDS];
 enum gen_status gen__kda_prefill_check(const gen_problem *base, struct gen__key *key);
@@ -64,7 +73,7 @@ void gen__kda_prefill_cost(const gen_problem *base, double *bytes, double *flops
 void gen__kda_prefill_case_name(const gen_problem *base, char *text, size_t capacity);
 void gen__kda_prefill_set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS]);
 
-enum { GEN__KDA_PREFILL_NUM_FORMS = 18 };
+enum { GEN__KDA_PREFILL_NUM_FORMS = 23 };
 extern const char *const gen__kda_prefill_forms[GEN__KDA_PREFILL_NUM_FORMS];
 bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *args,
                            struct gen__tensor *t);

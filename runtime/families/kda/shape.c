@@ -1,5 +1,5 @@
 /* The chunked form's problem on the host, for the nine families that share it. */
-#include "families/kda/chunk.h"
+#include "families/kda/pools.h"
 
 #include "families/common/fastdiv.h"
 #include "family/occupancy.h"
@@ -17,6 +17,13 @@ const struct gen__axis gen__kda_required[KDA_INTRA_NUM_REQUIRED] = {
     {"dtype", gen__kda_dtypes, 2},
     {"head_dim", head_dims, 2},
     {"safe_gate", gen__kda_gates, 2},
+};
+const char *const gen__kda_state_pools[] = {"none", "pool"};
+const char *const gen__kda_state_dtypes[] = {"fp32", "bf16", "fp16"};
+const struct gen__axis gen__kda_pool_required[KDA_POOL_NUM_REQUIRED] = {
+    {"dtype", gen__kda_dtypes, 2},
+    {"head_dim", head_dims, 2},
+    {"state_pool", gen__kda_state_pools, 2},
 };
 
 /* ---- the problem ------------------------------------------------------- */
@@ -373,7 +380,7 @@ enum gen_status gen__kda_check_inter(const char *family, const int32_t *dims,
     if (a->state_layout != GEN_KDA_STATE_KV && a->state_layout != GEN_KDA_STATE_VK)
         return gen__invalid(family, "state_layout", a->state_layout,
                             "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
-    return GEN_OK;
+    return gen__kda_check_pools(family, dims, &a->pools, a->initial_state, a->final_state);
 }
 
 void gen__kda_inter_params(const int32_t *dims, const gen_kda_inter_args *a,

@@ -2,7 +2,9 @@
  * Kimi Delta Attention between chunks, on the host: the geometry of a launch, its
  * parameters, and what the tuner and the tests need.
  */
-#include "families/kda/chunk.h"
+#include "families/kda/pools.h"
+
+#include "reference/state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,9 +16,14 @@ static const char *const coords[] = {"states", "seq_len"};
 
 #define FIELD(name) #name, offsetof(gen_kda_inter_problem, name)
 static const struct gen__field fields[] = {
-    {FIELD(batch), NULL, 0, 1},      {FIELD(seq_len), NULL, 0, 1024},
-    {FIELD(num_tokens), NULL, 0, 0}, {FIELD(num_v_heads), NULL, 0, 64},
-    {FIELD(head_dim), NULL, 0, 128}, {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
+    {FIELD(batch), NULL, 0, 1},
+    {FIELD(seq_len), NULL, 0, 1024},
+    {FIELD(num_tokens), NULL, 0, 0},
+    {FIELD(num_v_heads), NULL, 0, 64},
+    {FIELD(head_dim), NULL, 0, 128},
+    {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
+    {FIELD(state_pool), gen__kda_state_pools, 2, 0},
+    {FIELD(state_dtype), gen__kda_state_dtypes, 3, GEN_STATE_FP32},
 };
 #undef FIELD
 
@@ -34,14 +41,19 @@ static void dims_of(const gen_problem *base, int32_t *dims)
     dims[KDA_GATE_DTYPE] = GEN_DTYPE_FP32;
     dims[KDA_BETA_DTYPE] = GEN_DTYPE_FP32;
     dims[KDA_SAFE_GATE] = 1;
+    dims[KDA_STATE_POOL] = p->state_pool;
+    dims[KDA_STATE_DTYPE] = p->state_dtype;
 }
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
-    int32_t dims[KDA_NUM_DIMS];
+    int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
-    const enum gen_status status = gen__kda_check(family, dims, 0, key);
-    if (status)
+    enum gen_status status;
+    if ((status = gen__kda_check(family, dims, (uint32_t)dims[KDA_STATE_POOL] & 1, key)) !=
+            GEN_OK ||
+        (status = gen__kda_check_state_fields(family, dims[KDA_STATE_POOL],
+                                              dims[KDA_STATE_DTYPE])) != GEN_OK)
         return status;
     key->empty = dims[KDA_BATCH] == 0;
     gen__kda_chain_counts(base, dims, key);
@@ -51,7 +63,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
 static float predict(const gen_problem *base, const gen_device *device,
                      const struct gen__facts *variant)
 {
-    int32_t dims[KDA_NUM_DIMS];
+    int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
     gen__kda_make_usual(base, dims);
     return gen__kda_inter_us(dims, device, variant);
@@ -90,7 +102,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         (status = gen__kda_check_inter(family, plan->dims, a)) != GEN_OK ||
         (status = check_operands(plan->dims, a)) != GEN_OK || !out)
         return status;
-    gen__kda_inter_params(plan->dims, a, out);
+    gen__kda_inter_pool_params(plan->dims, a, out);
     return GEN_OK;
 }
 
@@ -104,9 +116,10 @@ static const double output_tolerance = 0.005, state_tolerance = 0.005;
 
 static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN__MAX_TENSORS])
 {
-    int32_t dims[KDA_NUM_DIMS];
+    int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
     const enum gen_dtype dtype = (enum gen_dtype)dims[KDA_DTYPE], fp32 = GEN_DTYPE_FP32;
+    const enum gen_dtype state = gen__state_element(dims[KDA_STATE_DTYPE]);
     const int64_t heads = dims[KDA_V_HEADS], d = dims[KDA_HEAD_DIM];
     const int64_t tiles = gen__kda_slots(dims) * heads, tile = tiles * KDA_CHUNK * d;
     const int64_t states = dims[KDA_BATCH] * heads * d * d;
@@ -122,12 +135,13 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
          .cold = true},
         {TENSOR(decay, fp32, GEN__IN, GEN__FILL_UNIFORM, 1, tiles * d), .cold = true},
         {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
-        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
-        {TENSOR(final_state, fp32, GEN__OUT, GEN__FILL_POISON, 0, states),
+        {TENSOR(initial_state, state, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
+        {TENSOR(final_state, state, GEN__OUT, GEN__FILL_POISON, 0, states),
          .tolerance = state_tolerance, .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
          .row_tolerance = 4 * output_tolerance, .row = (uint32_t)d, .cold = true},
         {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
+        GEN__KDA_POOL_TENSORS(gen_kda_inter_args, state, state_tolerance),
     };
     memcpy(tensors, list, sizeof list);
     return KDA_INTER_NUM_TENSORS;
@@ -145,20 +159,24 @@ static void default_args(const gen_problem *base, gen_args *args)
     a->state_layout = GEN_KDA_STATE_KV;
 }
 
+static const struct gen__kda_pool_places places = {KDA_INTER_INITIAL_STATE, KDA_INTER_FINAL_STATE,
+                                                   KDA_INTER_CU_SEQLENS, KDA_INTER_CKPT_POOL};
+
 static enum gen_status fill(const gen_problem *base, const gen_args *args,
                             const struct gen__tensor *list, const struct gen__fill_options *options,
                             void *const *data)
 {
-    int32_t dims[KDA_NUM_DIMS];
+    int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
-    (void)args;
     gen__kda_fill(dims, &list[KDA_INTER_CU_SEQLENS], options, data[KDA_INTER_CU_SEQLENS]);
+    gen__kda_fill_pools(dims, &places, &((const gen_kda_inter_args *)args)->pools, list, options,
+                        data);
     return GEN_OK;
 }
 
 static void cost(const gen_problem *base, double *bytes, double *flops)
 {
-    int32_t dims[KDA_NUM_DIMS];
+    int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
     const double d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
     const double tiles = (double)gen__kda_all_chunks(dims) * heads;
@@ -169,7 +187,7 @@ static void cost(const gen_problem *base, double *bytes, double *flops)
 
 static void case_name(const gen_problem *base, char *text, size_t capacity)
 {
-    int32_t dims[KDA_NUM_DIMS];
+    int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
     dims[KDA_QK_HEADS] = dims[KDA_V_HEADS];
     gen__kda_case_name(dims, text, capacity);
@@ -182,15 +200,16 @@ enum form {
     FORM_LOOSE,
     FORM_STATES,
     FORM_STATES_VK,
-    NUM_FORMS
+    FORM_POOLS, /* and the others of pools */
+    NUM_FORMS = FORM_POOLS + GEN__KDA_POOL_NUM_FORMS
 };
-static const char *const forms[NUM_FORMS] = {"vk",    "no_state", "strides",
-                                             "loose", "states",   "states_vk"};
+static const char *const forms[NUM_FORMS] = {
+    "vk", "no_state", "strides", "loose", "states", "states_vk", GEN__KDA_POOL_FORM_NAMES};
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
     gen_kda_inter_args *a = (gen_kda_inter_args *)args;
-    int32_t dims[KDA_NUM_DIMS];
+    int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
     switch ((enum form)index) {
     case FORM_VK:
@@ -215,16 +234,19 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
     case FORM_STATES:
         t[KDA_INTER_STATES].count = gen__kda_states_count(dims);
         return true;
-    case NUM_FORMS:
+    default:
         break;
     }
-    return false;
+    if (!dims[KDA_STATE_POOL])
+        return false;
+    gen__kda_pool_form(dims, (enum gen__kda_pool_form)(index - FORM_POOLS), &places, &a->pools, t);
+    return true;
 }
 
 static void set_counts(gen_problem *base, const float counts[GEN__MAX_COORDS])
 {
     gen_kda_inter_problem *p = (gen_kda_inter_problem *)base;
-    int32_t dims[KDA_NUM_DIMS];
+    int32_t dims[KDA_ALL_DIMS];
     if (!gen__kda_set_counts(counts, dims))
         return;
     p->batch = dims[KDA_BATCH];
@@ -239,7 +261,7 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     const gen_kda_inter_args *a = (const gen_kda_inter_args *)base;
     const int64_t tiles = gen__kda_slots(dims) * dims[KDA_V_HEADS], d = dims[KDA_HEAD_DIM];
     const int64_t tile = tiles * KDA_CHUNK * d * 2;
-    const int64_t width = dims[KDA_V_HEADS] * d * 2, states = dims[KDA_BATCH] * width * d * 2;
+    const int64_t width = dims[KDA_V_HEADS] * d * 2;
     gen__reads(&list[0], "w", a->w, tile);
     gen__reads(&list[1], "u", a->u, tile);
     gen__reads(&list[2], "qg", a->qg, tile);
@@ -247,20 +269,19 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     gen__reads(&list[4], "a_qk", a->a_qk, tiles * KDA_CHUNK * KDA_CHUNK * 2);
     gen__reads(&list[5], "decay", a->decay, tiles * d * 4);
     gen__reads(&list[6], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
-    gen__reads(&list[7], "initial_state", a->initial_state, states);
-    gen__writes(&list[8], "final_state", a->final_state, states);
-    list[8].may_be = a->initial_state;
-    gen__writes_rows(&list[9], "o", a->o, width, gen__kda_tokens(dims),
+    gen__writes_rows(&list[7], "o", a->o, width, gen__kda_tokens(dims),
                      gen__stride_bytes(a->o_stride, 2));
-    gen__writes(&list[10], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
-    return 11;
+    gen__writes(&list[8], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
+    return 9 + gen__kda_pool_extents(dims, &a->pools, a->initial_state, a->final_state, list + 9);
 }
 
 const struct gen__family gen__family_kda_inter = {
-    GEN__KDA_FAMILY(GEN_KDA_INTER, kda_inter),
-    .params_size = sizeof(struct gen_kda_inter_params),
+    GEN__KDA_FAMILY_OF(GEN_KDA_INTER, kda_inter, gen__kda_pool_required),
+    .problem_least = offsetof(gen_kda_inter_problem, state_pool),
+    .args_least = offsetof(gen_kda_inter_args, pools),
+    .params_size = sizeof(struct gen_kda_inter_pool_params),
     .extents = extents,
-    .num_required = KDA_NUM_REQUIRED,
+    .num_required = KDA_POOL_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,

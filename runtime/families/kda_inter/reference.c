@@ -1,8 +1,10 @@
 /*
  * Kimi Delta Attention between chunks, in plain C: kda_inter/args.h has the maths.
  */
+#include "families/kda/pools.h"
 #include "families/kda/reference_inputs.h"
 #include "families/kda/layout.h"
+#include "reference/state.h"
 
 #include <stdlib.h>
 
@@ -78,11 +80,43 @@ static void store_state(const int32_t *dims, const gen_kda_inter_args *a, int64_
                            c->state[k][v]);
 }
 
+/* The head's state from a slot, zeros of slot -1; and to one, nothing of slot -1. */
+static void load_slot(const int32_t *dims, const gen_kda_inter_args *a, int64_t slot, int64_t head,
+                      struct chain *c)
+{
+    const int64_t d = dims[KDA_HEAD_DIM];
+    for (int64_t k = 0; k < d; k++)
+        for (int64_t v = 0; v < d; v++)
+            c->state[k][v] = a->initial_state && slot >= 0
+                                 ? gen__state_get(dims[KDA_STATE_DTYPE], a->initial_state,
+                                                  gen__kda_pool_at(dims, a->state_layout, slot,
+                                                                   a->pools.stride_in, head, k, v))
+                                 : 0.0;
+}
+
+static void store_slot(const int32_t *dims, const gen_kda_inter_args *a, void *pool, int64_t slot,
+                       int64_t stride, int64_t head, const struct chain *c)
+{
+    const int64_t d = dims[KDA_HEAD_DIM];
+    for (int64_t k = 0; k < d && pool && slot >= 0; k++)
+        for (int64_t v = 0; v < d; v++)
+            gen__state_put(dims[KDA_STATE_DTYPE], pool,
+                           gen__kda_pool_at(dims, a->state_layout, slot, stride, head, k, v),
+                           c->state[k][v]);
+}
+
+static void store_checkpoint(const int32_t *dims, const gen_kda_inter_args *a, int64_t n,
+                             int64_t tokens, int64_t head, const struct chain *c)
+{
+    store_slot(dims, a, a->pools.ckpt_pool, gen__kda_checkpoint_slot(&a->pools, n, tokens),
+               a->pools.ckpt_state_stride, head, c);
+}
+
 enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *base)
 {
     const gen_kda_inter_args *a = (const gen_kda_inter_args *)base;
     const int32_t *dims = plan->dims;
-    const int64_t heads = dims[KDA_V_HEADS], d = dims[KDA_HEAD_DIM];
+    const int64_t heads = dims[KDA_V_HEADS];
     struct chain *c = calloc(1, sizeof *c);
     if (!c)
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "kda_inter: no %zu bytes for a state",
@@ -91,21 +125,17 @@ enum gen_status gen__kda_inter_reference(const gen_plan *plan, const gen_args *b
     for (int64_t n = 0; n < dims[KDA_BATCH]; n++) {
         const struct gen__kda_sequence s = gen__kda_sequence(dims, a->cu_seqlens, n);
         for (int64_t head = 0; head < heads; head++) {
-            const int64_t state = n * heads + head;
-            for (int64_t k = 0; k < d; k++)
-                for (int64_t v = 0; v < d; v++)
-                    c->state[k][v] = a->initial_state
-                                         ? (double)a->initial_state[state_at(dims, a, state, k, v)]
-                                         : 0.0;
+            load_slot(dims, a, gen__kda_slot_in(dims, &a->pools, n), head, c);
             for (int64_t chunk = 0; chunk < gen__kda_chunks(s.length); chunk++) {
                 const int64_t row = chunk * KDA_CHUNK, left = s.length - row;
                 store_state(dims, a, before + chunk, head, c);
+                store_checkpoint(dims, a, n, row, head, c);
                 step(dims, a, (s.slot + chunk) * heads + head, s.first + row,
                      left < KDA_CHUNK ? left : KDA_CHUNK, head, c);
             }
-            for (int64_t k = 0; k < d && a->final_state; k++)
-                for (int64_t v = 0; v < d; v++)
-                    a->final_state[state_at(dims, a, state, k, v)] = (float)c->state[k][v];
+            store_checkpoint(dims, a, n, s.length, head, c);
+            store_slot(dims, a, a->final_state, gen__kda_slot_out(dims, &a->pools, n),
+                       a->pools.stride_out, head, c);
         }
         before += gen__kda_chunks(s.length);
     }

@@ -47,6 +47,10 @@ typedef struct gen_kda_prefill_problem {
      * estimated to take the least time, whole with GEN_BATCH_INVARIANT */
     int32_t segment_chunks;
     int32_t index_dtype; /* enum gen_index_dtype: of cu_seqlens */
+    int32_t state_pool;  /* 1: states are in pools and there may be checkpoints, as the arguments'
+                            `pools` says; 0: `pools` is all 0 */
+    int32_t state_dtype; /* enum gen_state_dtype of states, initial, final and checkpoints; fp32
+                            unless state_pool is 1 */
 } gen_kda_prefill_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned, but where
@@ -65,12 +69,13 @@ typedef struct gen_kda_prefill_args {
     /* The same on the host, or NULL. It is checked before the launch; without it a wrong
      * cu_seqlens makes wrong results, though no wrong access. */
     const int32_t *cu_seqlens_host;
-    const float *initial_state; /* [batch, num_v_heads, head_dim, head_dim]; NULL: zeros */
-    float *final_state;         /* the same, of every sequence; NULL: not wanted. May be
-                                   initial_state */
-    void *o;                    /* [tokens, num_v_heads, head_dim] */
-    void *states;               /* the state before each chunk, as in kda_inter, which says how
-                                   much room it takes; NULL: not wanted */
+    const void *initial_state; /* [batch, num_v_heads, head_dim, head_dim], fp32, or a pool; NULL:
+                                  zeros */
+    void *final_state;         /* the same, of every sequence; NULL: not wanted. May be
+                                  initial_state */
+    void *o;                   /* [tokens, num_v_heads, head_dim] */
+    void *states;              /* the state before each chunk, as in kda_inter, which says how
+                                  much room it takes; NULL: not wanted */
     /* Distance between tokens in elements, a multiple of 8 (beta: any); 0: packed. */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, o_stride;
     float scale;                  /* of the output; head_dim^-0.5 is usual */
@@ -80,6 +85,7 @@ typedef struct gen_kda_prefill_args {
     int32_t qk_l2norm;            /* 1: q and k are divided by sqrt(sum of squares + 1e-6) first */
     int32_t state_layout;         /* enum gen_kda_state_layout */
     const int64_t *cu_seqlens_64; /* cu_seqlens of 64 bits, in place of it; 8-byte aligned */
+    struct gen_kda_pools pools;   /* with state_pool = 1; lists of int are 4-byte aligned */
 } gen_kda_prefill_args;
 
 #endif /* GEN_KDA_PREFILL_H */

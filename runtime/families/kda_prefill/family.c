@@ -4,6 +4,7 @@
  * and kda_scan's between these where sequences are cut into segments. Or one launch of a
  * variant that does all of it.
  */
+#include "families/kda/pools.h"
 #include "families/kda/prefill.h"
 
 #include "family/occupancy.h"
@@ -20,6 +21,9 @@ const struct gen__field gen__kda_prefill_fields[] = {
     GEN__KDA_FIELDS(gen_kda_prefill_problem),
     {GEN__KDA_FIELD(gen_kda_prefill_problem, segment_chunks), NULL, 0, 0},
     GEN__INDEX_FIELD(gen_kda_prefill_problem),
+    {GEN__KDA_FIELD(gen_kda_prefill_problem, state_pool), gen__kda_state_pools, 2, 0},
+    {GEN__KDA_FIELD(gen_kda_prefill_problem, state_dtype), gen__kda_state_dtypes, 3,
+     GEN_STATE_FP32},
 };
 _Static_assert(sizeof gen__kda_prefill_fields / sizeof *gen__kda_prefill_fields ==
                    KDA_PREFILL_NUM_FIELDS,
@@ -46,7 +50,10 @@ __attribute__((noinline)) static enum gen_status check_wanted(const gen_problem 
 enum gen_status gen__kda_prefill_check(const gen_problem *base, struct gen__key *key)
 {
     const int32_t *dims = gen__kda_prefill_dims(base);
-    enum gen_status status = gen__kda_check(name_of(base), dims, 0, key);
+    const gen_kda_prefill_problem *p = (const gen_kda_prefill_problem *)base;
+    enum gen_status status = gen__kda_check(name_of(base), dims, (uint32_t)p->state_pool & 1, key);
+    if (!status && (p->state_pool | p->state_dtype))
+        status = gen__kda_check_state_fields(name_of(base), p->state_pool, p->state_dtype);
     if (!status && gen__kda_prefill_wanted(base))
         status = check_wanted(base);
     if (status)
@@ -178,6 +185,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     int32_t *dims = plan->dims;
     memcpy(dims, gen__kda_prefill_dims(base), KDA_NUM_DIMS * sizeof *dims);
     dims[KDA_SEGMENT_CHUNKS] = 0;
+    gen__kda_prefill_state_dims(base, dims);
     plan->num_launches = dims[KDA_BATCH] > 0;
     if (!variant || !dims[KDA_BATCH])
         return;
@@ -233,13 +241,15 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
     TO(head_dim) = p->head_dim;
     TO(dtype) = p->dtype;
     TO(segment_chunks) = plan->dims[KDA_SEGMENT_CHUNKS];
+    TO(state_pool) = p->state_pool;
+    TO(state_dtype) = p->state_dtype;
 #undef TO
     return 2;
 }
 
 union any_params {
     struct gen_kda_intra_params intra;
-    struct gen_kda_inter_params inter;
+    struct gen_kda_inter_pool_params inter;
     struct gen_kda_prefill_params one;
 };
 
@@ -294,6 +304,7 @@ gen_kda_inter_args gen__kda_prefill_inter(const gen_kda_prefill_args *a)
         .states = a->states,
         .o_stride = a->o_stride,
         .state_layout = a->state_layout,
+        .pools = a->pools,
     };
 }
 
@@ -329,6 +340,7 @@ static gen_kda_scan_args scan_args(const int32_t *dims, const gen_kda_prefill_ar
         .transition = workspace + w.transition,
         .segment_decay = (float *)(void *)(workspace + w.segment_decay),
         .state_layout = a->state_layout,
+        .pools = a->pools,
     };
 }
 
@@ -360,10 +372,11 @@ static enum gen_status check_args(const gen_plan *plan, const gen_kda_prefill_ar
 
 /* Of the recurrence between chunks, which is the last. */
 static void last_params(const int32_t *dims, const gen_kda_prefill_args *a, char *workspace,
-                        struct gen_kda_inter_params *k)
+                        struct gen_kda_inter_pool_params *out)
 {
     const gen_kda_inter_args inter = inter_args(dims, a, workspace);
-    gen__kda_inter_params(dims, &inter, k);
+    struct gen_kda_inter_params *const k = &out->inter;
+    gen__kda_inter_pool_params(dims, &inter, out);
     if (!dims[KDA_SEGMENT_CHUNKS])
         return;
     const gen_kda_scan_args scan = scan_args(dims, a, workspace);
@@ -415,7 +428,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
         fold_scale(out);
     } else {
         const gen_kda_scan_args scan = scan_args(dims, a, workspace);
-        gen__kda_scan_params(dims, &scan, out);
+        gen__kda_scan_pool_params(dims, &scan, out);
     }
     return GEN_OK;
 }
@@ -429,7 +442,6 @@ uint32_t gen__kda_prefill_extents(const int32_t *dims, const gen_args *base,
     const int64_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t gates = gen__kda_prefill_gates(dims, a->base.family);
-    const int64_t states = dims[KDA_BATCH] * v * d * 4;
     gen__reads_rows(&list[0], "q", a->q, qk, tokens, gen__stride_bytes(a->q_stride, 2));
     gen__reads_rows(&list[1], "k", a->k, qk, tokens, gen__stride_bytes(a->k_stride, 2));
     gen__reads_rows(&list[2], "v", a->v, v * 2, tokens, gen__stride_bytes(a->v_stride, 2));
@@ -439,12 +451,9 @@ uint32_t gen__kda_prefill_extents(const int32_t *dims, const gen_args *base,
     gen__reads(&list[5], "A_log", a->A_log, heads * 4);
     gen__reads(&list[6], "dt_bias", a->dt_bias, gates * 4);
     gen__reads(&list[7], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
-    gen__reads(&list[8], "initial_state", a->initial_state, states);
-    gen__writes(&list[9], "final_state", a->final_state, states);
-    list[9].may_be = a->initial_state;
-    gen__writes_rows(&list[10], "o", a->o, v * 2, tokens, gen__stride_bytes(a->o_stride, 2));
-    gen__writes(&list[11], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
-    return 12;
+    gen__writes_rows(&list[8], "o", a->o, v * 2, tokens, gen__stride_bytes(a->o_stride, 2));
+    gen__writes(&list[9], "states", a->states, (int64_t)gen__kda_states_count(dims) * 2);
+    return 10 + gen__kda_pool_extents(dims, &a->pools, a->initial_state, a->final_state, list + 10);
 }
 
 const struct gen__family gen__family_kda_prefill = {
@@ -454,8 +463,8 @@ const struct gen__family gen__family_kda_prefill = {
     .args_size = sizeof(gen_kda_prefill_args),
     GEN__ONE_INDEX(kda_prefill, cu_seqlens),
     .params_size = sizeof(union any_params),
-    .required = gen__kda_required,
-    .num_required = KDA_NUM_REQUIRED,
+    .required = gen__kda_pool_required,
+    .num_required = KDA_POOL_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS ",one",
     .coords = gen__kda_prefill_coords,
     .num_coords = KDA_PREFILL_NUM_COORDS,

@@ -4,6 +4,7 @@
  */
 #include "families/kda/prefill.h"
 #include "reference/data.h"
+#include "reference/state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -42,6 +43,8 @@ uint32_t gen__kda_prefill_tensors(const gen_problem *base,
     const int64_t v = tokens * heads * d, states = dims[KDA_BATCH] * heads * d * d;
     const int64_t cu = dims[KDA_NUM_TOKENS] ? dims[KDA_BATCH] + 1 : 0;
     const int64_t gates = gen__kda_prefill_gates(dims, base->family);
+    const enum gen_dtype state =
+        gen__state_element(((const gen_kda_prefill_problem *)base)->state_dtype);
     const enum gen_dtype g = (enum gen_dtype)dims[KDA_GATE_DTYPE];
     const enum gen_dtype beta = (enum gen_dtype)dims[KDA_BETA_DTYPE];
     const struct gen__tensor list[KDA_PREFILL_NUM_TENSORS] = {
@@ -53,12 +56,13 @@ uint32_t gen__kda_prefill_tensors(const gen_problem *base,
         {TENSOR(A_log, fp32, GEN__IN, GEN__FILL_NORMAL, 1, heads)},
         {TENSOR(dt_bias, fp32, GEN__IN, GEN__FILL_NORMAL, 1, gates)},
         {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
-        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
-        {TENSOR(final_state, fp32, GEN__OUT, GEN__FILL_POISON, 0, states),
+        {TENSOR(initial_state, state, GEN__IN, GEN__FILL_NORMAL, 1, states), .cold = true},
+        {TENSOR(final_state, state, GEN__OUT, GEN__FILL_POISON, 0, states),
          .tolerance = state_tolerance, .cold = true},
         {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, v), .tolerance = output_tolerance,
          .cold = true},
         {TENSOR(states, dtype, GEN__OUT, GEN__FILL_POISON, 0, 0), .tolerance = state_tolerance},
+        GEN__KDA_POOL_TENSORS(gen_kda_prefill_args, state, state_tolerance),
     };
     memcpy(tensors, list, sizeof list);
     return KDA_PREFILL_NUM_TENSORS;
@@ -99,6 +103,10 @@ static void poison_sequences(const int32_t *dims, const gen_kda_prefill_args *a,
     }
 }
 
+static const struct gen__kda_pool_places places = {KDA_PREFILL_INITIAL_STATE,
+                                                   KDA_PREFILL_FINAL_STATE, KDA_PREFILL_CU_SEQLENS,
+                                                   KDA_PREFILL_CKPT_POOL};
+
 enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *args,
                                       const struct gen__tensor *list,
                                       const struct gen__fill_options *options, void *const *data)
@@ -111,6 +119,8 @@ enum gen_status gen__kda_prefill_fill(const gen_problem *base, const gen_args *a
     gen__kda_fill_hard(gen__kda_prefill_dims(base), options->seed, &list[KDA_PREFILL_K],
                        data[KDA_PREFILL_K], &list[KDA_PREFILL_BETA], data[KDA_PREFILL_BETA]);
     gen__kda_fill_gates(&list[KDA_PREFILL_G], data[KDA_PREFILL_G]);
+    gen__kda_fill_pools(gen__kda_prefill_dims(base), &places,
+                        &((const gen_kda_prefill_args *)args)->pools, list, options, data);
     return GEN_OK;
 }
 
@@ -160,13 +170,16 @@ enum form {
     FORM_LARGE_KEYS,
     FORM_MIXED_KEYS,
     FORM_STEEP_KEYS,
-    NUM_FORMS
+    FORM_CHECKPOINTS_VK,
+    FORM_POOLS, /* and the others of pools */
+    NUM_FORMS = FORM_POOLS + GEN__KDA_POOL_NUM_FORMS
 };
 _Static_assert((int)NUM_FORMS == (int)GEN__KDA_PREFILL_NUM_FORMS, "every form has a name");
 const char *const gen__kda_prefill_forms[GEN__KDA_PREFILL_NUM_FORMS] = {
-    "softplus",     "activated",     "sigmoid",       "negative",   "strides",    "bare",
-    "vk",           "no_state",      "loose",         "slow",       "states",     "identity",
-    "uniform_keys", "constant_keys", "constant_beta", "large_keys", "mixed_keys", "steep_keys"};
+    "softplus",     "activated",     "sigmoid",        "negative",   "strides",    "bare",
+    "vk",           "no_state",      "loose",          "slow",       "states",     "identity",
+    "uniform_keys", "constant_keys", "constant_beta",  "large_keys", "mixed_keys", "steep_keys",
+    "slots",        "checkpoints",   "checkpoints_vk", "in_place",   "regular"};
 
 static void stride_form(const int32_t *dims, gen_kda_prefill_args *a, struct gen__tensor *t)
 {
@@ -236,6 +249,20 @@ static bool hard_form(const gen_problem *base, enum form form, gen_kda_prefill_a
     }
 }
 
+static bool pool_form(const gen_problem *base, enum form form, gen_kda_prefill_args *a,
+                      struct gen__tensor *t)
+{
+    if (!((const gen_kda_prefill_problem *)base)->state_pool)
+        return false;
+    if (form == FORM_CHECKPOINTS_VK)
+        a->state_layout = GEN_KDA_STATE_VK;
+    gen__kda_pool_form(gen__kda_prefill_dims(base),
+                       form == FORM_CHECKPOINTS_VK ? GEN__KDA_POOL_CHECKPOINTS
+                                                   : (enum gen__kda_pool_form)(form - FORM_POOLS),
+                       &places, &a->pools, t);
+    return true;
+}
+
 bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *args,
                            struct gen__tensor *t)
 {
@@ -285,6 +312,8 @@ bool gen__kda_prefill_form(const gen_problem *base, uint32_t index, gen_args *ar
         t[KDA_PREFILL_STATES].count = gen__kda_states_count(dims);
         return true;
     default:
+        if (index >= FORM_CHECKPOINTS_VK)
+            return pool_form(base, (enum form)index, a, t);
         return hard_form(base, (enum form)index, a, t);
     }
 }

@@ -3,7 +3,9 @@
  * kernels are compared with. kda_prefill/args.h has the maths.
  */
 #include "families/kda/prefill.h"
+#include "families/kda/pools.h"
 #include "families/kda/reference_inputs.h"
+#include "reference/state.h"
 
 #include <stdlib.h>
 
@@ -64,6 +66,34 @@ static int64_t state_at(const int32_t *dims, const gen_kda_prefill_args *a, int6
     return state * d * d + (a->state_layout == GEN_KDA_STATE_VK ? v * d + k : k * d + v);
 }
 
+/* The head's state from slot `slot` of a pool; zeros of slot -1. */
+static void load_slot(const int32_t *dims, const gen_kda_prefill_args *a, int64_t slot,
+                      int64_t head, struct state *x)
+{
+    const int64_t d = dims[KDA_HEAD_DIM];
+    for (int64_t k = 0; k < d; k++)
+        for (int64_t v = 0; v < d; v++)
+            x->s[k][v] = a->initial_state && slot >= 0
+                             ? gen__state_get(dims[KDA_STATE_DTYPE], a->initial_state,
+                                              gen__kda_pool_at(dims, a->state_layout, slot,
+                                                               a->pools.stride_in, head, k, v))
+                             : 0.0;
+}
+
+/* And to one; nothing of slot -1. */
+static void store_slot(const int32_t *dims, const gen_kda_prefill_args *a, void *pool, int64_t slot,
+                       int64_t stride, int64_t head, const struct state *x, double *exact)
+{
+    const int64_t d = dims[KDA_HEAD_DIM];
+    for (int64_t k = 0; k < d && pool && slot >= 0; k++)
+        for (int64_t v = 0; v < d; v++) {
+            const int64_t at = gen__kda_pool_at(dims, a->state_layout, slot, stride, head, k, v);
+            gen__state_put(dims[KDA_STATE_DTYPE], pool, at, x->s[k][v]);
+            if (exact)
+                exact[at] = x->s[k][v];
+        }
+}
+
 /* The state before chunk `number` of all. */
 static void store_state(const int32_t *dims, const gen_kda_prefill_args *a, int64_t number,
                         int64_t head, const struct state *x, double *exact)
@@ -88,14 +118,13 @@ static void run(const int32_t *dims, const gen_kda_prefill_args *a, int64_t n, i
     const gen_kda_intra_args inputs = inputs_of(a);
     const bool scalar = gen__kda_prefill_scalar(a->base.family);
     const struct gen__kda_sequence s = gen__kda_sequence(dims, a->cu_seqlens, n);
-    const int64_t d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS], state = n * heads + head;
+    const int64_t d = dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];
     const int64_t o_stride = a->o_stride ? a->o_stride : heads * d;
-    for (int64_t k = 0; k < d; k++)
-        for (int64_t v = 0; v < d; v++)
-            x->s[k][v] =
-                a->initial_state ? (double)a->initial_state[state_at(dims, a, state, k, v)] : 0.0;
+    load_slot(dims, a, gen__kda_slot_in(dims, &a->pools, n), head, x);
     for (int64_t i = 0; i < s.length; i++) {
         const int64_t at = (s.first + i) * o_stride + head * d;
+        store_slot(dims, a, a->pools.ckpt_pool, gen__kda_checkpoint_slot(&a->pools, n, i),
+                   a->pools.ckpt_state_stride, head, x, exact[KDA_PREFILL_CKPT_POOL]);
         if (i % KDA_CHUNK == 0)
             store_state(dims, a, before + i / KDA_CHUNK, head, x, exact[KDA_PREFILL_STATES]);
         gen__kda_token_of(dims, &inputs, s.first + i, head, scalar, &x->token);
@@ -106,9 +135,10 @@ static void run(const int32_t *dims, const gen_kda_prefill_args *a, int64_t n, i
                 exact[KDA_PREFILL_O][at + v] = x->o[v];
         }
     }
-    for (int64_t k = 0; k < d && a->final_state; k++)
-        for (int64_t v = 0; v < d; v++)
-            a->final_state[state_at(dims, a, state, k, v)] = (float)x->s[k][v];
+    store_slot(dims, a, a->pools.ckpt_pool, gen__kda_checkpoint_slot(&a->pools, n, s.length),
+               a->pools.ckpt_state_stride, head, x, exact[KDA_PREFILL_CKPT_POOL]);
+    store_slot(dims, a, a->final_state, gen__kda_slot_out(dims, &a->pools, n), a->pools.stride_out,
+               head, x, exact[KDA_PREFILL_FINAL_STATE]);
 }
 
 enum gen_status gen__kda_prefill_exact(const gen_plan *plan, const gen_args *base,

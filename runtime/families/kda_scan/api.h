@@ -42,17 +42,20 @@ typedef struct gen_kda_scan_problem {
     int32_t head_dim;       /* K = V: 64 or 128 */
     int32_t dtype;          /* of the operands: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
     int32_t segment_chunks; /* 1 to 16777216, and no more than 65535 slots of segments */
+    int32_t state_pool; /* 1: states are in pools, as the arguments' `pools` says; 0: it is all 0 */
+    int32_t state_dtype; /* enum gen_state_dtype; fp32 unless state_pool is 1 */
 } gen_kda_scan_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned. */
 typedef struct gen_kda_scan_args {
-    gen_args base;              /* size, GEN_KDA_SCAN */
-    const void *w;              /* [num_slots, num_v_heads, 64 x head_dim], -w */
-    const void *u;              /* [num_slots, num_v_heads, head_dim x 64] */
-    const void *kg;             /* [num_slots, num_v_heads, 64 x head_dim] */
-    const float *decay;         /* [num_slots, num_v_heads, head_dim] */
-    const int32_t *cu_seqlens;  /* as in kda_intra */
-    const float *initial_state; /* [batch, num_v_heads, head_dim, head_dim]; NULL: zeros */
+    gen_args base;             /* size, GEN_KDA_SCAN */
+    const void *w;             /* [num_slots, num_v_heads, 64 x head_dim], -w */
+    const void *u;             /* [num_slots, num_v_heads, head_dim x 64] */
+    const void *kg;            /* [num_slots, num_v_heads, 64 x head_dim] */
+    const float *decay;        /* [num_slots, num_v_heads, head_dim] */
+    const int32_t *cu_seqlens; /* as in kda_intra */
+    const void *initial_state; /* [batch, num_v_heads, head_dim, head_dim], fp32, or a pool; NULL:
+                                  zeros */
     /* A, transposed (V x K), in fragments: [segment slots, num_v_heads, head_dim / 64][head_dim /
      * 8] [4 warps][32 lanes][2][2]: V = 64 a + 16 warp + lane / 4 + {0, 8}, K = 8 b + 2 (lane % 4)
      * + {0, 1} */
@@ -63,6 +66,7 @@ typedef struct gen_kda_scan_args {
     float *segment_decay; /* D: [segment slots, num_v_heads, head_dim] */
     int32_t state_layout; /* enum gen_kda_state_layout */
     int32_t pad;
+    struct gen_kda_pools pools; /* with state_pool = 1; of initial states alone */
 } gen_kda_scan_args;
 
 #endif /* GEN_KDA_SCAN_H */

@@ -2,7 +2,10 @@
  * Kimi Delta Attention, what segments do to states, on the host: the geometry of a
  * launch, its parameters, and what the tuner and the tests need.
  */
+#include "families/kda/pools.h"
 #include "families/kda/segments.h"
+
+#include "reference/state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,10 +17,15 @@ static const char *const coords[] = {"tiles"};
 
 #define FIELD(name) #name, offsetof(gen_kda_scan_problem, name)
 static const struct gen__field fields[] = {
-    {FIELD(batch), NULL, 0, 1},          {FIELD(seq_len), NULL, 0, 1024},
-    {FIELD(num_tokens), NULL, 0, 0},     {FIELD(num_v_heads), NULL, 0, 8},
-    {FIELD(head_dim), NULL, 0, 128},     {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
+    {FIELD(batch), NULL, 0, 1},
+    {FIELD(seq_len), NULL, 0, 1024},
+    {FIELD(num_tokens), NULL, 0, 0},
+    {FIELD(num_v_heads), NULL, 0, 8},
+    {FIELD(head_dim), NULL, 0, 128},
+    {FIELD(dtype), gen__kda_dtypes, 2, GEN_DTYPE_BF16},
     {FIELD(segment_chunks), NULL, 0, 4},
+    {FIELD(state_pool), gen__kda_state_pools, 2, 0},
+    {FIELD(state_dtype), gen__kda_state_dtypes, 3, GEN_STATE_FP32},
 };
 #undef FIELD
 
@@ -35,6 +43,8 @@ static void dims_of(const gen_problem *base, int32_t *dims)
     dims[KDA_GATE_DTYPE] = GEN_DTYPE_FP32;
     dims[KDA_BETA_DTYPE] = GEN_DTYPE_FP32;
     dims[KDA_SAFE_GATE] = 1;
+    dims[KDA_STATE_POOL] = p->state_pool;
+    dims[KDA_STATE_DTYPE] = p->state_dtype;
     dims[KDA_SEGMENT_CHUNKS] = p->segment_chunks;
 }
 
@@ -43,8 +53,11 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
     enum gen_status status;
-    if ((status = gen__kda_check(family, dims, 0, key)) != GEN_OK ||
-        (status = gen__kda_check_segments(family, dims)) != GEN_OK)
+    if ((status = gen__kda_check(family, dims, (uint32_t)dims[KDA_STATE_POOL] & 1, key)) !=
+            GEN_OK ||
+        (status = gen__kda_check_segments(family, dims)) != GEN_OK ||
+        (status = gen__kda_check_state_fields(family, dims[KDA_STATE_POOL],
+                                              dims[KDA_STATE_DTYPE])) != GEN_OK)
         return status;
     key->empty = gen__kda_slots(dims) == 0;
     const int64_t chunks = gen__kda_usual_chunks(base, dims);
@@ -100,7 +113,7 @@ static enum gen_status check_args(const int32_t *dims, const gen_kda_scan_args *
     if (a->state_layout != GEN_KDA_STATE_KV && a->state_layout != GEN_KDA_STATE_VK)
         return gen__invalid(family, "state_layout", a->state_layout,
                             "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
-    return GEN_OK;
+    return gen__kda_check_pools(family, dims, &a->pools, a->initial_state, NULL);
 }
 
 static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
@@ -116,7 +129,7 @@ static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_a
                          "%s: the plan's problem is not what gen_select() writes", family);
     if ((status = check_args(plan->dims, a)) != GEN_OK || !out)
         return status;
-    gen__kda_scan_params(plan->dims, a, out);
+    gen__kda_scan_pool_params(plan->dims, a, out);
     return GEN_OK;
 }
 
@@ -134,6 +147,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
     int32_t dims[KDA_ALL_DIMS];
     dims_of(base, dims);
     const enum gen_dtype dtype = (enum gen_dtype)dims[KDA_DTYPE], fp32 = GEN_DTYPE_FP32;
+    const enum gen_dtype state = gen__state_element(dims[KDA_STATE_DTYPE]);
     const int64_t heads = dims[KDA_V_HEADS], d = dims[KDA_HEAD_DIM];
     const int64_t tiles = gen__kda_slots(dims) * heads, tile = tiles * KDA_CHUNK * d;
     const int64_t segments = gen__kda_segment_slots(dims, dims[KDA_SEGMENT_CHUNKS]) * heads * d * d;
@@ -145,7 +159,8 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
         {TENSOR(kg, dtype, GEN__IN, GEN__FILL_NORMAL, 0.03, tile), .cold = true},
         {TENSOR(decay, fp32, GEN__IN, GEN__FILL_UNIFORM, 1, tiles * d), .cold = true},
         {TENSOR(cu_seqlens, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, cu)},
-        {TENSOR(initial_state, fp32, GEN__IN, GEN__FILL_NORMAL, 1, dims[KDA_BATCH] * heads * d * d),
+        {TENSOR(initial_state, state, GEN__IN, GEN__FILL_NORMAL, 1,
+                dims[KDA_BATCH] * heads * d * d),
          .cold = true},
         {TENSOR(added, fp32, GEN__OUT, GEN__FILL_POISON, 0, segments), .tolerance = added_tolerance,
          .cold = true},
@@ -153,6 +168,7 @@ static uint32_t tensors(const gen_problem *base, struct gen__tensor tensors[GEN_
          .tolerance = transition_tolerance, .cold = true},
         {TENSOR(segment_decay, fp32, GEN__OUT, GEN__FILL_POISON, 0, segments / d),
          .tolerance = decay_tolerance, .cold = true},
+        {TENSOR(pools.slots_in, GEN_DTYPE_INT32, GEN__IN, GEN__FILL_FAMILY, 0, 0)},
     };
     memcpy(tensors, list, sizeof list);
     return KDA_SCAN_NUM_TENSORS;
@@ -178,6 +194,9 @@ static enum gen_status fill(const gen_problem *base, const gen_args *args,
     dims_of(base, dims);
     (void)args;
     gen__kda_fill(dims, &list[KDA_SCAN_CU_SEQLENS], options, data[KDA_SCAN_CU_SEQLENS]);
+    int32_t *const slots = data[KDA_SCAN_SLOTS_IN];
+    for (int32_t n = 0; slots && n < dims[KDA_BATCH]; n++)
+        slots[n] = n % 3 == 2 ? 0 : 2 * (dims[KDA_BATCH] - n);
     return GEN_OK;
 }
 
@@ -202,8 +221,8 @@ static void case_name(const gen_problem *base, char *text, size_t capacity)
     snprintf(text, capacity, "%s-S%" PRId32, name, dims[KDA_SEGMENT_CHUNKS]);
 }
 
-enum form { FORM_VK, FORM_NO_STATE, FORM_LOOSE, NUM_FORMS };
-static const char *const forms[NUM_FORMS] = {"vk", "no_state", "loose"};
+enum form { FORM_VK, FORM_NO_STATE, FORM_LOOSE, FORM_SLOTS, NUM_FORMS };
+static const char *const forms[NUM_FORMS] = {"vk", "no_state", "loose", "slots"};
 
 static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct gen__tensor *t)
 {
@@ -219,6 +238,13 @@ static bool form(const gen_problem *base, uint32_t index, gen_args *args, struct
         return true;
     case FORM_LOOSE:
         return gen__kda_loose_form(dims, &t[KDA_SCAN_CU_SEQLENS]);
+    case FORM_SLOTS: /* twice as many, and the first one null */
+        a->pools.num_slots = 2 * dims[KDA_BATCH] + 1;
+        a->pools.null_slot = 1;
+        a->pools.stride_in = gen__kda_state_size(dims) + 64;
+        t[KDA_SCAN_SLOTS_IN].count = (uint64_t)dims[KDA_BATCH];
+        t[KDA_SCAN_INITIAL_STATE].count = (uint64_t)(a->pools.num_slots * a->pools.stride_in);
+        return dims[KDA_STATE_POOL] == 1;
     case NUM_FORMS:
         break;
     }
@@ -238,18 +264,19 @@ static uint32_t extents(const int32_t *dims, const gen_args *base,
     gen__reads(&list[2], "kg", a->kg, tile);
     gen__reads(&list[3], "decay", a->decay, tiles * d * 4);
     gen__reads(&list[4], "cu_seqlens", a->cu_seqlens, (dims[KDA_BATCH] + INT64_C(1)) * 4);
-    gen__reads(&list[5], "initial_state", a->initial_state, dims[KDA_BATCH] * states);
-    gen__writes(&list[6], "added", a->added, segments);
-    gen__writes(&list[7], "transition", a->transition, segments);
-    gen__writes(&list[8], "segment_decay", a->segment_decay, segments / d);
-    return 9;
+    gen__writes(&list[5], "added", a->added, segments);
+    gen__writes(&list[6], "transition", a->transition, segments);
+    gen__writes(&list[7], "segment_decay", a->segment_decay, segments / d);
+    return 8 + gen__kda_pool_extents(dims, &a->pools, a->initial_state, NULL, list + 8);
 }
 
 const struct gen__family gen__family_kda_scan = {
-    GEN__KDA_FAMILY(GEN_KDA_SCAN, kda_scan),
-    .params_size = sizeof(struct gen_kda_inter_params),
+    GEN__KDA_FAMILY_OF(GEN_KDA_SCAN, kda_scan, gen__kda_pool_required),
+    .problem_least = offsetof(gen_kda_scan_problem, state_pool),
+    .args_least = offsetof(gen_kda_scan_args, pools),
+    .params_size = sizeof(struct gen_kda_inter_pool_params),
     .extents = extents,
-    .num_required = KDA_NUM_REQUIRED,
+    .num_required = KDA_POOL_NUM_REQUIRED,
     .facts = KDA_INTER_FACTS,
     .coords = coords,
     .num_coords = sizeof coords / sizeof *coords,

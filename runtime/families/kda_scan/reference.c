@@ -3,9 +3,11 @@
  * the maths. A column of what is added and one of a transition take the same steps,
  * the latter without u.
  */
+#include "families/kda/pools.h"
 #include "families/kda/reference_inputs.h"
 #include "families/kda/segments.h"
 #include "families/kda/layout.h"
+#include "reference/state.h"
 
 #include <stdlib.h>
 
@@ -50,17 +52,19 @@ static void step(const int32_t *dims, const gen_kda_scan_args *a, int64_t record
     }
 }
 
-/* S = 0 or the initial state, M = 1. */
-static void begin(const int32_t *dims, const gen_kda_scan_args *a, int64_t state, bool first,
+/* S = 0 or, where `slot` is not -1, the initial state, M = 1. */
+static void begin(const int32_t *dims, const gen_kda_scan_args *a, int64_t slot, int64_t head,
                   struct chain *c)
 {
     const int64_t d = dims[KDA_HEAD_DIM];
     for (int64_t k = 0; k < d; k++) {
         c->decay[k] = 1.0;
         for (int64_t v = 0; v < d; v++) {
-            const int64_t at = a->state_layout == GEN_KDA_STATE_VK ? v * d + k : k * d + v;
-            c->s[k][v] =
-                first && a->initial_state ? (double)a->initial_state[state * d * d + at] : 0.0;
+            c->s[k][v] = slot < 0
+                             ? 0.0
+                             : gen__state_get(dims[KDA_STATE_DTYPE], a->initial_state,
+                                              gen__kda_pool_at(dims, a->state_layout, slot,
+                                                               a->pools.stride_in, head, k, v));
             c->s[k][d + v] = k == v;
         }
     }
@@ -106,8 +110,9 @@ enum gen_status gen__kda_scan_reference(const gen_plan *plan, const gen_args *ba
         const int64_t slot = gen__kda_segment_slot(dims, a->cu_seqlens, n);
         for (int64_t head = 0; head < heads; head++)
             for (int64_t j = 0; j + 1 < count; j++) {
-                begin(dims, a, n * heads + head, j == 0, c);
-                if (j == 0 && a->initial_state)
+                const int64_t first = a->initial_state ? gen__kda_slot_in(dims, &a->pools, n) : -1;
+                begin(dims, a, j == 0 ? first : -1, head, c);
+                if (j == 0 && first >= 0)
                     store_added(dims, a, (slot + count - 1) * heads + head, c);
                 for (int64_t chunk = j * each; chunk < (j + 1) * each; chunk++)
                     step(dims, a, (s.slot + chunk) * heads + head, c);
