@@ -147,9 +147,8 @@ __device__ __forceinline__ bulk_copy small_copy(const gen_kda_decode_replay_para
     } else if (which < 8) {
         to += layout.records_g;
         bytes_of_row = gate_row;
-        from =
-            static_cast<const unsigned char *>(p.ring_g) +
-            (slot * p.ring_g_stride + static_cast<long long>(v_head) * p.ring_size * bulk_width) * layout.gate_bytes;
+        from = static_cast<const unsigned char *>(p.ring_g) +
+               (slot * p.ring_g_stride + static_cast<long long>(v_head) * p.ring_size * bulk_width) * layout.gate_bytes;
     } else {
         to += layout.records_u;
         bytes_of_row = u_row;
@@ -371,8 +370,8 @@ struct bulk_token_inputs {
     float q[4], k[4], decay[4];
     uint2 k_bits;
     uint4 gate_bits;
-    float qk;          // q . k
-    float k_bound2;    // squares of numbers that no |k| and no |q| is above
+    float qk;       // q . k
+    float k_bound2; // squares of numbers that no |k| and no |q| is above
     float q_bound2;
 };
 
@@ -456,10 +455,9 @@ __device__ __forceinline__ float4 decayed(const gen_kda_decode_replay_params &p,
         return *reinterpret_cast<const float4 *>(buffer + layout.records_g + at * 4);
     const uint2 high = *reinterpret_cast<const uint2 *>(buffer + layout.records_k + at * 2);
     const uint2 low = *reinterpret_cast<const uint2 *>(buffer + layout.records_g + at * 2);
-    return make_float4(__uint_as_float(__byte_perm(low.x, high.x, 0x5410)),
-                       __uint_as_float(__byte_perm(low.x, high.x, 0x7632)),
-                       __uint_as_float(__byte_perm(low.y, high.y, 0x5410)),
-                       __uint_as_float(__byte_perm(low.y, high.y, 0x7632)));
+    return make_float4(
+        __uint_as_float(__byte_perm(low.x, high.x, 0x5410)), __uint_as_float(__byte_perm(low.x, high.x, 0x7632)),
+        __uint_as_float(__byte_perm(low.y, high.y, 0x5410)), __uint_as_float(__byte_perm(low.y, high.y, 0x7632)));
 }
 
 // k and the decays of a batch of records, the first `newest` and the others older; behind the oldest k = 0 and no decay.
@@ -568,8 +566,7 @@ __device__ __forceinline__ float2 of_records(const gen_kda_decode_replay_params 
         else
 #pragma unroll
             for (int j = 0; j < bulk_batch; j++)
-                u[j] = reinterpret_cast<const float *>(buffer +
-                                                       layout.records_u)[max(newest - j, 0) * bulk_width + i];
+                u[j] = reinterpret_cast<const float *>(buffer + layout.records_u)[max(newest - j, 0) * bulk_width + i];
 #pragma unroll
         for (int j = 0; j < bulk_batch; j++) {
             const float x = j <= newest ? u[j] : 0.f;
@@ -611,8 +608,8 @@ __device__ __forceinline__ void record_u(const gen_kda_decode_replay_params &p, 
 struct bulk_record {
     long long k, g, u;
 
-    __device__ __forceinline__ bulk_record(const gen_kda_decode_replay_params &p, const bulk_info &info, unsigned v_head,
-                                           unsigned qk_head)
+    __device__ __forceinline__ bulk_record(const gen_kda_decode_replay_params &p, const bulk_info &info,
+                                           unsigned v_head, unsigned qk_head)
     {
         int position = info.base + info.records;
         position -= position >= p.ring_size ? p.ring_size : 0;
