@@ -198,7 +198,8 @@ static void read_decode(struct ffi_call *call, bool scalar, struct decode *in)
     count_rows(call, in, most);
 }
 
-/* From slot to slot of a pool [slots, heads, ., .], whose slots may be apart; 0: packed, or none. */
+/* From slot to slot of a pool [slots, heads, ., .], whose slots may be apart; 0: packed, or none.
+ */
 static int64_t pool_stride(struct ffi_call *call, const DLTensor *pool, const char *name)
 {
     if (call->failed || !pool)

@@ -50,8 +50,8 @@ void gen__kda_decode_cost(const gen_problem *base, double *bytes, double *flops)
     *flops = states * tokens * 7 * d * d;
 }
 
-/* "N64-H32-HV32-vk". What is not said there adds a word, so that no case is taken for another. With a
- * ring, a state is written once in 8 steps and u is kept in fp16 where nothing else is said. */
+/* "N64-H32-HV32-vk". What is not said there adds a word, so that no case is taken for another. With
+ * a ring, a state is written once in 8 steps and u is kept in fp16 where nothing else is said. */
 void gen__kda_decode_case_name(const gen_problem *base, char *text, size_t capacity)
 {
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
@@ -78,7 +78,7 @@ void gen__kda_decode_case_name(const gen_problem *base, char *text, size_t capac
              tokens, width, p->dtype == GEN_DTYPE_FP16 ? "-fp16" : "",
              p->gate_dtype == GEN_DTYPE_FP32 ? "-g32" : "",
              p->beta_dtype == GEN_DTYPE_FP32 ? "-b32" : "",
-             p->ring_len                                        ? ring
+             p->ring_len                                   ? ring
              : p->pool && p->state_dtype == GEN_STATE_FP32 ? "-pool"
-                                                                : states[p->state_dtype]);
+                                                           : states[p->state_dtype]);
 }

@@ -133,7 +133,8 @@ struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t w
 }
 
 /* `threads` are the launch's. */
-void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads, const gen_kda_decode_args *a,
+void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads,
+                                 const gen_kda_decode_args *a,
                                  struct gen_kda_decode_replay_params *k)
 {
     const struct gen__kda_decode_bulk bulk =
