@@ -111,18 +111,19 @@ static const char *fits(const gen_problem *base, const gen_device *device,
 }
 
 /* Blocks have an SM each, and take the longest sequences first. With one group there are two blocks
- * to a state, and what they leave out is less than what both make. */
+ * to a state, which both make all operands, or as a cluster half of them. */
 static float one_us(const int32_t *dims, const gen_device *device, const struct gen__facts *variant)
 {
-    static const float begin_us = 7.0f, half_us = 3.0f, whole_us = 3.6f; /* of 64 tokens */
+    static const float begin_us = 6.0f, whole_us = 4.5f, half_us = 3.3f, pair_us = 3.0f;
     const bool both = variant->fact[KDA_INTER_GROUPS] > 1;
+    const float each = both ? whole_us : variant->cluster > 1 ? pair_us : half_us; /* 64 tokens */
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float longest = (float)gen__kda_chunks(gen__kda_longest(dims));
     const float states = (float)dims[KDA_BATCH] * (float)dims[KDA_V_HEADS];
     const float blocks = both ? states : 2.0f * states;
     const float all = (float)gen__kda_all_chunks(dims) * (float)dims[KDA_V_HEADS];
     const float rounds = ceilf(blocks / sms), mean = all / states;
-    return begin_us + (both ? whole_us : half_us) * fmaxf(longest, rounds * mean);
+    return begin_us + each * fmaxf(longest, rounds * mean);
 }
 
 static void plan_one(const gen_problem *base, const struct gen__facts *variant, gen_plan *plan)
