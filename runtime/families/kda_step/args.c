@@ -291,12 +291,8 @@ uint32_t gen__kda_step_extents(const int32_t *dims, const gen_args *base,
     gen__reads_rows(&list[0], "x", a->x, channels * 2, rows, gen__stride_bytes(s.x, 2));
     /* Parts that adjoin are rows of all channels; others are as wide as the widest. */
     const bool adjoin = s.conv_w_part == qk;
-    gen__reads_rows(&list[1], "conv_w", a->conv_w,
-                    (adjoin   ? channels
-                     : qk > v ? qk
-                              : v) *
-                        4,
-                    adjoin ? 1 : 3, part);
+    gen__reads_rows(&list[1], "conv_w", a->conv_w, (adjoin ? channels : v) * 4, adjoin ? 1 : 3,
+                    part);
     gen__extent_repeat(&list[1], a->conv_width, gen__stride_bytes(s.conv_w_tap, 4));
     gen__reads(&list[2], "conv_bias", a->conv_bias, channels * 4);
     gen__writes_rows(&list[3], "conv_state", a->conv_state, s.conv_slot * 2, slots,
