@@ -297,7 +297,6 @@ uint32_t gen__kda_step_extents(const int32_t *dims, const gen_args *base,
     gen__reads(&list[2], "conv_bias", a->conv_bias, channels * 4);
     gen__writes_rows(&list[3], "conv_state", a->conv_state, s.conv_slot * 2, slots,
                      gen__stride_bytes(s.conv_state, 2));
-    list[3].written = a->conv_state_update;
     gen__reads_rows(&list[4], "gate", a->gate, gates * gate, rows, gen__stride_bytes(s.gate, gate));
     gen__reads_rows(&list[5], "beta", a->beta, heads * beta, rows, gen__stride_bytes(s.beta, beta));
     gen__reads(&list[6], "A_log", a->A_log, heads * 4);
