@@ -62,6 +62,14 @@ gen_kda_inter_args gen__kda_prefill_inter(const gen_kda_prefill_args *a);
 uint32_t gen__kda_prefill_extents(const int32_t *dims, const gen_args *base,
                                   struct gen__extent list[GEN__MAX_EXTENTS]);
 
+/* gdn_prefill/cut.c: as gen__kda_inter_us(), gen__kda_segments_us(), gen__kda_cut() */
+float gen__gdn_whole_us(const int32_t *dims, const gen_device *device,
+                        const struct gen__facts *variant);
+float gen__gdn_segments_us(const int32_t *dims, int32_t segment, const gen_device *device,
+                           const struct gen__facts *variant);
+int32_t gen__gdn_cut(const int32_t *dims, const gen_device *device,
+                     const struct gen__facts *variant, float *us);
+
 /* inputs.c */
 uint32_t gen__kda_prefill_tensors(const gen_problem *base,
                                   struct gen__tensor tensors[GEN__MAX_TENSORS]);
