@@ -212,7 +212,8 @@ struct gen__kda_decode_bulk {
 };
 struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t warps);
 void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads,
-                                 const gen_kda_decode_args *args, struct gen_kda_decode_replay_params *params);
+                                 const gen_kda_decode_args *args,
+                                 struct gen_kda_decode_replay_params *params);
 uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *args,
                                       struct gen__extent *extents);
 uint32_t gen__kda_decode_ring_tensors(const gen_kda_decode_problem *problem,

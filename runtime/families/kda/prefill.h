@@ -50,6 +50,24 @@ static inline int64_t gen__kda_prefill_gates(const int32_t *dims, uint32_t tag)
     return gen__kda_prefill_scalar(tag) ? heads : heads * dims[KDA_HEAD_DIM];
 }
 
+/* Tensors in the order of tensors(). */
+enum kda_prefill_tensor {
+    KDA_PREFILL_Q,
+    KDA_PREFILL_K,
+    KDA_PREFILL_V,
+    KDA_PREFILL_G,
+    KDA_PREFILL_BETA,
+    KDA_PREFILL_A_LOG,
+    KDA_PREFILL_DT_BIAS,
+    KDA_PREFILL_CU_SEQLENS,
+    KDA_PREFILL_INITIAL_STATE,
+    KDA_PREFILL_FINAL_STATE,
+    KDA_PREFILL_O,
+    KDA_PREFILL_STATES,
+    KDA_PREFILL_CKPT_POOL, /* and the others of pools */
+    KDA_PREFILL_NUM_TENSORS = KDA_PREFILL_CKPT_POOL + GEN__KDA_POOL_NUM_TENSORS
+};
+
 /* family.c */
 enum { KDA_PREFILL_NUM_FIELDS = 14, KDA_PREFILL_NUM_COORDS = 2 };
 extern const struct gen__field gen__kda_prefill_fields[KDA_PREFILL_NUM_FIELDS];

@@ -4,7 +4,6 @@
  * and kda_scan's between these where sequences are cut into segments. Or one launch of a
  * variant that does all of it.
  */
-#include "families/kda/pools.h"
 #include "families/kda/prefill.h"
 
 #include "family/occupancy.h"
