@@ -4,7 +4,6 @@
  * and kda_scan's between these where sequences are cut into segments. Or one launch of a
  * variant that does all of it.
  */
-#include "families/kda/pools.h"
 #include "families/kda/prefill.h"
 
 #include "family/occupancy.h"
@@ -80,10 +79,15 @@ int32_t gen__kda_prefill_cut(const gen_problem *base, const int32_t *dims, const
                              const struct gen__facts *variant, float *us)
 {
     const int32_t wanted = gen__kda_prefill_wanted(base);
+    const bool scalar = gen__kda_prefill_scalar(base->family);
     if (!wanted && !(base->flags & GEN_BATCH_INVARIANT))
-        return gen__kda_cut(dims, device, variant, us);
+        return scalar ? gen__gdn_cut(dims, device, variant, us)
+                      : gen__kda_cut(dims, device, variant, us);
     const bool whole = wanted <= 0 || holds_all(base, dims, wanted);
-    if (us)
+    if (us && scalar)
+        *us = whole ? gen__gdn_whole_us(dims, device, variant)
+                    : gen__gdn_segments_us(dims, wanted, device, variant);
+    else if (us)
         *us = whole ? gen__kda_inter_us(dims, device, variant)
                     : gen__kda_segments_us(dims, wanted, device, variant);
     return whole ? 0 : wanted;
