@@ -184,13 +184,7 @@ static void read_decode(struct ffi_call *call, bool scalar, struct decode *in)
     count_rows(call, in, most);
 }
 
-<<<<<<< HEAD
-/* From slot to slot of a pool [slots, heads, ., .], whose slots may be apart; 0: packed, or none.
- */
-static int64_t pool_stride(struct ffi_call *call, const DLTensor *pool, const char *name)
-=======
 int64_t ffi_pool_stride(struct ffi_call *call, const DLTensor *pool, const char *name)
->>>>>>> gdn
 {
     if (call->failed || !pool)
         return 0;
