@@ -124,7 +124,7 @@ static void unknown_words_are_errors(void **state)
         {SHAPES_TIMED, "@", "unknown word '@'"},
         {SHAPES_TIMED, "@name=", "unknown word '@name='"},
         {SHAPES_TIMED, "@name=a/b", "unknown word '@name=a/b'"},
-        {SHAPES_TIMED, "@name=a23456789b23456789c2345", "unknown word '@name=a23456789b"},
+        {SHAPES_TIMED, "@name=a23456789b123456789c12345", "unknown word '@name=a23456789b"},
         {SHAPES_VERIFIED, "@name=D1", "unknown word '@name=D1' in a list of checks"},
         {SHAPES_TIMED, "@pad", "unknown word '@pad' in a list of shapes"},
         {SHAPES_VERIFIED, "@serial",
