@@ -18,8 +18,8 @@ def _refuse(name, given):
 def _window(name, window_size, causal):
     left, right = (-1, -1) if window_size is None else window_size
     if right not in (-1, 0) or (right == 0 and not causal and left < 0):
-        raise ValueError(f"{name} by attngen: window_size is {tuple(window_size)} with causal {bool(causal)}; allowed on "
-                         "the right: -1, or 0 with a window or causal")
+        raise ValueError(f"{name} by attngen: window_size is {tuple(window_size)} with causal {bool(causal)}; allowed "
+                         "on the right: -1, or 0 with a window or causal")
     return left, causal or right == 0
 
 
@@ -62,8 +62,8 @@ def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu
                            alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None,
                            return_softmax_lse=False, out=None, scheduler_metadata=None, q_descale=None,
                            k_descale=None, v_descale=None, num_splits=0, fa_version=3, s_aux=None, **options):
-    """vLLM's, over a paged cache: q [tokens, H, D], k, v [pages, P, HK, D], block_table [B, width], seqused_k [B] int32,
-    s_aux [H] the sinks. Returns out, and with return_softmax_lse (out, lse), lse natural, [H, tokens].
+    """vLLM's, over a paged cache: q [tokens, H, D], k, v [pages, P, HK, D], block_table [B, width], seqused_k [B]
+    int32, s_aux [H] the sinks. Returns out, and with return_softmax_lse (out, lse), lse natural, [H, tokens].
     """
     name = "flash_attn_varlen_func"
     _refuse(name, {"cu_seqlens_k": cu_seqlens_k, "q_v": q_v, "dropout_p": dropout_p or None,
