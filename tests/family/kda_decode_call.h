@@ -94,4 +94,21 @@ static inline double state_get(const struct call *c, int64_t i)
     return gen__state_get(c->problem.state_dtype, c->args.state, i);
 }
 
+/* One head of 64, every tensor zero but what the test sets. */
+static inline void open_zero(struct call *c, int32_t tokens, int32_t layout)
+{
+    gen_kda_decode_problem p = kda_problem(1, tokens, 1, 1, 64);
+    p.state_layout = layout;
+    p.gate_dtype = p.beta_dtype = GEN_DTYPE_FP32;
+    assert_true(open_call(c, p, -1, false));
+    for (uint32_t t = 0; t < KDA_DECODE_NUM_TENSORS; t++)
+        if (t < KDA_DECODE_SLOTS && c->data[t])
+            memset(c->data[t], 0, c->tensor[t].count * element_size(c->tensor[t].dtype));
+    c->args.scale = 0.5f;
+    c->args.qk_l2norm = 0;
+    c->args.gate_form = GEN_KDA_GATE_GIVEN;
+    c->args.beta_form = GEN_KDA_BETA_GIVEN;
+    c->args.A_log = c->args.dt_bias = NULL;
+}
+
 #endif /* TEST_FAMILY_KDA_DECODE_CALL_H */

@@ -36,31 +36,32 @@ static void parameters(void **state)
     const struct gen__facts facts = variant_of(8, 1664);
     const gen_plan plan = kda_plan(p, &h200, &facts);
     gen_kda_decode_args a = good_args(&p);
-    struct gen_kda_decode_params k;
-    memset(&k, 0xa5, sizeof k);
-    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
-    assert_ptr_equal(k.gate, a.g);
-    assert_ptr_equal(k.accepted, a.accepted);
-    assert_null(k.cu_seqlens);
-    assert_int_equal(k.q_stride, 7 * 128);
-    assert_int_equal(k.gate_stride, 21 * 128);
-    assert_int_equal(k.beta_stride, 21);
-    assert_int_equal(k.o_stride, 21 * 128);
-    assert_int_equal(k.num_tokens, 3);
-    assert_int_equal(k.slots_stride, 3);
-    assert_int_equal(k.num_slots, 5 * 3 + 3);
-    assert_int_equal(k.write, GEN_KDA_DECODE_WRITE_EACH);
-    assert_int_equal(k.gate_form, GEN_KDA_GATE_SOFTPLUS);
-    assert_int_equal(k.beta_form, GEN_KDA_BETA_SIGMOID);
-    assert_int_equal(k.qk_l2norm, 1);
-    assert_int_equal(k.dtype, GEN_DTYPE_BF16);
-    assert_int_equal(k.gate_dtype, GEN_DTYPE_FP32);
-    assert_int_equal(k.beta_dtype, GEN_DTYPE_BF16);
-    assert_true(fabs(k.scale - 1 / sqrt(128)) < 1e-7);
+    struct gen_kda_decode_replay_params out; /* the most that a kernel takes */
+    const struct gen_kda_decode_params *const k = &out.pool.decode;
+    memset(&out, 0xa5, sizeof out);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &out), GEN_OK);
+    assert_ptr_equal(k->gate, a.g);
+    assert_ptr_equal(k->accepted, a.accepted);
+    assert_null(k->cu_seqlens);
+    assert_int_equal(k->q_stride, 7 * 128);
+    assert_int_equal(k->gate_stride, 21 * 128);
+    assert_int_equal(k->beta_stride, 21);
+    assert_int_equal(k->o_stride, 21 * 128);
+    assert_int_equal(k->num_tokens, 3);
+    assert_int_equal(k->slots_stride, 3);
+    assert_int_equal(k->num_slots, 5 * 3 + 3);
+    assert_int_equal(k->write, GEN_KDA_DECODE_WRITE_EACH);
+    assert_int_equal(k->gate_form, GEN_KDA_GATE_SOFTPLUS);
+    assert_int_equal(k->beta_form, GEN_KDA_BETA_SIGMOID);
+    assert_int_equal(k->qk_l2norm, 1);
+    assert_int_equal(k->dtype, GEN_DTYPE_BF16);
+    assert_int_equal(k->gate_dtype, GEN_DTYPE_FP32);
+    assert_int_equal(k->beta_dtype, GEN_DTYPE_BF16);
+    assert_true(fabs(k->scale - 1 / sqrt(128)) < 1e-7);
     for (unsigned x = 0; x < 5 * 21; x++) {
 #define QUOTIENT(mul, shift) (mul ? (unsigned)((uint64_t)x * mul >> 32) >> shift : x)
-        assert_int_equal(QUOTIENT(k.heads_mul, k.heads_shift), x / 21);
-        assert_int_equal(QUOTIENT(k.group_mul, k.group_shift), x / 3);
+        assert_int_equal(QUOTIENT(k->heads_mul, k->heads_shift), x / 21);
+        assert_int_equal(QUOTIENT(k->group_mul, k->group_shift), x / 3);
 #undef QUOTIENT
     }
     a.q_stride = 40 * 128;
@@ -68,11 +69,11 @@ static void parameters(void **state)
     a.slots_stride = 9;
     a.cu_seqlens = (const int32_t *)(const void *)memory;
     a.total_tokens = 11;
-    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
-    assert_int_equal(k.q_stride, 40 * 128);
-    assert_int_equal(k.beta_stride, 22);
-    assert_int_equal(k.slots_stride, 9);
-    assert_int_equal(k.total_tokens, 11);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &out), GEN_OK);
+    assert_int_equal(k->q_stride, 40 * 128);
+    assert_int_equal(k->beta_stride, 22);
+    assert_int_equal(k->slots_stride, 9);
+    assert_int_equal(k->total_tokens, 11);
 
     static const int damages[][2] = {
         {KDA_DECODE_BATCH, -1},  {KDA_DECODE_TOKENS, 0},  {KDA_DECODE_QK_HEADS, 0},
@@ -82,7 +83,7 @@ static void parameters(void **state)
     for (size_t i = 0; i < sizeof(damages) / sizeof(*damages); i++) { /* a plan kept badly */
         gen_plan damaged = plan;
         damaged.dims[damages[i][0]] = damages[i][1];
-        assert_int_equal(family->params(&damaged, 0, &a.base, NULL, &k), GEN_STATUS_MISMATCH);
+        assert_int_equal(family->params(&damaged, 0, &a.base, NULL, &out), GEN_STATUS_MISMATCH);
         assert_non_null(strstr(gen_last_error(), "not what gen_select() writes"));
     }
 }
@@ -233,6 +234,50 @@ static void params_that_do_not_fit_each_other(void **state)
 #undef ALLOWED
 }
 
+/* What a packed pool of fp32 states has not, and how the kernels of other pools get it. */
+static void pools(void **state)
+{
+    (void)state;
+    gen_kda_decode_problem p = kda_problem(5, 1, 7, 21, 128);
+    const struct gen__facts facts = variant_of(8, 1664);
+    gen_plan plan = kda_plan(p, &h200, &facts);
+    gen_kda_decode_args a = good_args(&p);
+    struct gen_kda_decode_replay_params k;
+    const int64_t packed = 21 * 128 * 128;
+    a.accepted = NULL;
+#define REFUSED(text) \
+    assert_failed(family->params(&plan, 0, &a.base, NULL, &k), INVALID_ARGUMENT, text)
+#define PLAIN \
+    " without a pool; allowed: 0 or NULL, or pool = 1 in the problem, or states of 16 bits"
+    a.state_stride = packed;
+    REFUSED("kda_decode: state_stride" PLAIN);
+    a.state_stride = 0;
+    a.null_slot = 1;
+    REFUSED("kda_decode: null_slot" PLAIN);
+    a.null_slot = 0;
+    a.slots_out = (const int32_t *)(const void *)memory;
+    REFUSED("kda_decode: slots_out" PLAIN);
+
+    p.pool = 1;
+    plan = kda_plan(p, &h200, &facts);
+    a.state_stride = packed + 4;
+    a.null_slot = 3;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_int_equal(k.pool.state_stride, packed + 4);
+    assert_int_equal(k.pool.null_slot, 2);
+    assert_ptr_equal(k.pool.slots_out, memory);
+    assert_int_equal(k.pool.slots_out_stride, 1);
+    assert_int_equal(k.pool.num_states, 5 * 21);
+    a.state_stride = packed + 2;
+    REFUSED("kda_decode: state_stride = 344066 elements; allowed: 0 (packed), or a multiple of 4 "
+            "from 344064 (one slot) to 144115188075855872");
+    a.state_stride = 0;
+    a.null_slot = -1;
+    REFUSED("kda_decode: null_slot = -1; allowed: 0 (none), or 1 + a slot");
+#undef PLAIN
+#undef REFUSED
+}
+
 /* A pool that no address space holds; beta of fp32 is aligned as one. */
 static void far_limits(void **state)
 {
@@ -260,6 +305,7 @@ int main(void)
         cmocka_unit_test(parameters),
         cmocka_unit_test(params_errors),
         cmocka_unit_test(params_that_do_not_fit_each_other),
+        cmocka_unit_test(pools),
         cmocka_unit_test(far_limits),
     };
     return cmocka_run_group_tests_name("kda_decode host", tests, NULL, NULL);

@@ -9,23 +9,6 @@
 
 /* ---- by hand ----------------------------------------------------------- */
 
-/* One head of 64, every tensor zero but what the test sets. */
-static void open_zero(struct call *c, int32_t tokens, int32_t layout)
-{
-    gen_kda_decode_problem p = kda_problem(1, tokens, 1, 1, 64);
-    p.state_layout = layout;
-    p.gate_dtype = p.beta_dtype = GEN_DTYPE_FP32;
-    assert_true(open_call(c, p, -1, false));
-    for (uint32_t t = 0; t < KDA_DECODE_NUM_TENSORS; t++)
-        if (t < KDA_DECODE_SLOTS && c->data[t])
-            memset(c->data[t], 0, c->tensor[t].count * element_size(c->tensor[t].dtype));
-    c->args.scale = 0.5f;
-    c->args.qk_l2norm = 0;
-    c->args.gate_form = GEN_KDA_GATE_GIVEN;
-    c->args.beta_form = GEN_KDA_BETA_GIVEN;
-    c->args.A_log = c->args.dt_bias = NULL;
-}
-
 /*
  * Channel 3 alone. Token 0: the state is 0, so e = v = 2; with beta 1/2 and k = 1 the state
  * becomes 1, and o = 1/2 * 3 * 1. Token 1: the decay of 1/2 leaves 1/2, which is what is

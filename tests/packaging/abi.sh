@@ -2,7 +2,8 @@
 # Holds the C interface to the description that is committed beside this file: abidiff compares every
 # function and every public struct and enum of the headers with it. What callers need not notice
 # passes: a function, a struct or an enumerator more, a field more at the end of a struct (its size
-# says so), another number of statuses. All else fails.
+# says so), another number of statuses, another limit, a pointer that may point to any type now. All
+# else fails.
 #
 #     abi.sh INCLUDE_FOLDER CC LIBRARY     compares, and sees that planted changes are found
 #     abi.sh --record INCLUDE_FOLDER CC    writes the description anew
@@ -37,7 +38,12 @@ cat >"$work/notice.awk" <<'END'
     if (substr($0, RSTART + 10, RLENGTH - 10) + 0 >= size) next
 }
 /^    '[a-z_]+::GEN_[A-Z_]+' value '/ { next }
+/^  there are data member changes:$/ { next } # which follow
+/^    type '.*\*' of '.*' changed:$/ { held = $0; next }
+held != "" && /^      pointer type changed from: '.*\*' to: '(const )?void\*'$/ { held = ""; next } # takes what it took
+held != "" { print type; print held; held = "" }
 /^    '[a-z_]+::GEN_(STATUS|WHY)_COUNT' from value/ { next }
+/^    '[a-z_]+_limit::GEN_[A-Z_]+' from value/ { next } # what a problem may have at most
 { print type; print }
 END
 
@@ -115,4 +121,5 @@ planted passes gen.h 's/^} gen_library_info;/    uint64_t more;\n} gen_library_i
 planted passes gen.h 's/GEN_API const char \*gen_version(void);/&\nGEN_API int gen_more(void);/'
 planted passes gen.h 's/X(MISMATCH, \(.*\))$/X(MISMATCH, \1) X(MORE, "more")/'
 planted passes gen.h 's/GEN_SERIAL_LAUNCH = 1u << 2/&, GEN_MORE = 1u << 3/'
-echo "abi.sh: $(grep -c '^extern' "$work/abi.c") functions, structs and enums are as before; 17 planted changes are told apart"
+planted passes la_decode.h 's/^    float \*state;/    void *state;/'
+echo "abi.sh: $(grep -c '^extern' "$work/abi.c") functions, structs and enums are as before; 18 planted changes are told apart"
