@@ -64,8 +64,8 @@ def support(catalog):
                  for n in sorted({len(served[family, t]) for t in partly})]
         notes += [f"none on {', '.join(absent)}"] if absent else []
         row = (f"`{family}`", len(keys[family]), sum(counts[family].values()), "; ".join(notes) or "all keys")
-        # KDA's stages share a row for each answer: there are many, and README.md is short.
-        rows.setdefault(("stage", row[3]) if family.startswith("kda_") and family not in shown.USERS else family, []).append(row)
+        # Stages and launches of others share a row for each answer: there are many, and README.md is short.
+        rows.setdefault(family if family in shown.USERS else ("part", row[3]), []).append(row)
     body = [[", ".join(r[0] for r in group), str(sum(r[1] for r in group)), f"{sum(r[2] for r in group):,}", group[0][3]]
             for group in rows.values()]
     head = ["family", "required keys", "variants", f"on {', '.join(targets)}"]

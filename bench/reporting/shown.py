@@ -11,10 +11,10 @@ ROWS = (
     ("MLA decode, bf16", "the same, 128 heads", "sm90_132sm/mla_decode", "B128-N4096-H128-P64-T1-bf16", "tflops"),
     ("Lightning Attention, decode", "64 requests, 64 heads", "sm90_132sm/la_decode", "B64-H64-K128-V128-vk", "share"),
     ("KDA decode", "64 requests, 32 heads", "sm90_132sm/kda_decode", "N64-H32-HV32-vk", "share"),
-    ("KDA decode", "the same, 4 tokens, a state kept for each", "sm90_132sm/kda_decode", "N64-H32-HV32-vk-T4", "share"),
     ("KDA prefill", "8,192 tokens, 64 heads", "sm90_132sm/kda_prefill", "B1-T8192-H64", "us"),
     ("KDA prefill", "2 x 8,192 tokens, 64 heads", "sm90_132sm/kda_prefill", "B2-T8192-H64", "us"),
     ("KDA prefill", "32,768 tokens, 8 heads", "sm90_132sm/kda_prefill", "B1-T32768-H8", "us"),
+    ("KDA training", "forward and backward, 8,192 tokens, 64 heads", "sm90_132sm/kda_train", "B1-T8192-H64", "us"),
 )
 
 PLOT = "attn_fwd_sm90_132sm.png"
@@ -38,5 +38,6 @@ HIDDEN = ("fa2",)
 # The peer whose speedup is the share of the in-place copy's bandwidth.
 COPY = "inplace-copy"
 
-# Operators of KDA that have a row of their own in README.md's support table; all other families of its are stages.
-USERS = ("kda_bwd", "kda_decode", "kda_prefill")
+# Operators that have a row of their own in README.md's support table; the others are stages and launches of these.
+USERS = ("attn_fwd", "attn_paged", "gdn_decode", "gdn_prefill", "gdn_step", "kda_bwd", "kda_decode", "kda_prefill", "kda_step",
+         "la_decode", "mla_decode")

@@ -496,6 +496,6 @@ def kda_chunk_o(q, v_new, gk, a_qk, h, *, scale=None, cu_seqlens=None, max_seqle
     return xp.give(out) if answer is None else answer
 
 
-ALL = {f.__name__: f for f in (attn_fwd, attn_paged, attn_merge, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode,
-                               gdn_prefill, kda_step, gdn_step, kda_ring_advance, kda_gate, kda_chunk_intra,
-                               kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}
+ALL = {f.__name__: f for f in (
+    attn_fwd, attn_paged, attn_merge, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode, gdn_prefill, kda_step, gdn_step,
+    kda_ring_advance, kda_gate, kda_chunk_intra, kda_recompute_wu, kda_chunk_h, kda_chunk_o, *backward.ALL)}

@@ -497,17 +497,15 @@ static void stages_accept_what_they_get(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(key_of_a_problem),
-        cmocka_unit_test(check_errors),
-        cmocka_unit_test(launches),
-        cmocka_unit_test(launches_of_groups),
-        cmocka_unit_test(launches_without_tokens),
-        cmocka_unit_test(argument_errors),
-        cmocka_unit_test(arguments_of_plans),
-        cmocka_unit_test(reference_rounds_the_gradients),
-        cmocka_unit_test(reference_without_tokens),
-        cmocka_unit_test(stages_accept_what_they_get),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(key_of_a_problem),
+                                       cmocka_unit_test(check_errors),
+                                       cmocka_unit_test(launches),
+                                       cmocka_unit_test(launches_of_groups),
+                                       cmocka_unit_test(launches_without_tokens),
+                                       cmocka_unit_test(argument_errors),
+                                       cmocka_unit_test(arguments_of_plans),
+                                       cmocka_unit_test(reference_rounds_the_gradients),
+                                       cmocka_unit_test(reference_without_tokens),
+                                       cmocka_unit_test(stages_accept_what_they_get)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

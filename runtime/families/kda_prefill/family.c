@@ -93,8 +93,6 @@ int32_t gen__kda_prefill_cut(const gen_problem *base, const int32_t *dims, const
     return whole ? 0 : wanted;
 }
 
-/* ---- one launch -------------------------------------------------------- */
-
 /* The exponents of a chunk's decays have to fit, and a block has a sequence from end to end. */
 static const char *fits(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant)
