@@ -40,7 +40,7 @@ const struct shape *shapes_of_key(const struct shape_list *list, const struct sh
 enum shape_use {
     /* Select, tune, bench; "<family>.txt". @scattered (shuffled slots), @serial
      * (GEN_SERIAL_LAUNCH) and @invariant (GEN_BATCH_INVARIANT), which the case's
-     * name tells. */
+     * name shows, and @name=NAME, which names the case instead of its problem. */
     SHAPES_TIMED,
     /* Verify; "<family>_verify.txt". @pad, @nan, @poison, @tiny, @invariant, @steps=N, @form=NAME
      * with a name of the family's and @data=KIND where the family has such, see verify/verify.h. */

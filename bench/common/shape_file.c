@@ -2,6 +2,7 @@
 #include "common/problems.h"
 #include "core/text.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@ static enum gen_status unknown_control(const struct gen__family *family, enum sh
     char allowed[512];
     struct gen__text text = gen__text_over(allowed, sizeof allowed);
     gen__text_add(&text, "%s",
-                  use == SHAPES_TIMED ? "@scattered, @serial, @invariant"
+                  use == SHAPES_TIMED ? "@scattered, @serial, @invariant, @name=NAME"
                                       : "@pad, @nan, @poison, @tiny, @invariant, @steps=N");
     for (uint32_t i = 0; use == SHAPES_VERIFIED && family->data && i < GEN__NUM_DATA; i++)
         gen__text_add(&text, ", @data=%s", gen__data_names[i]);
@@ -50,13 +51,27 @@ static bool is_one_of(const char *at, size_t length, const char *head, const cha
     return false;
 }
 
+/* "@name=" and 1 to 24 letters, digits, '-', '_' and '.': what the case is called in results. */
+static bool is_case_name(const char *at, size_t length)
+{
+    static const char head[] = "@name=";
+    const size_t before = sizeof head - 1;
+    if (length <= before || length > before + 24 || memcmp(at, head, before) != 0)
+        return false;
+    for (size_t i = before; i < length; i++)
+        if (!isalnum((unsigned char)at[i]) && !strchr("-_.", at[i]))
+            return false;
+    return true;
+}
+
 static bool control_allowed(const struct gen__family *family, enum shape_use use, const char *at,
                             size_t length)
 {
     if (is_word(at, length, "@invariant"))
         return true;
     if (use == SHAPES_TIMED)
-        return is_word(at, length, "@scattered") || is_word(at, length, "@serial");
+        return is_word(at, length, "@scattered") || is_word(at, length, "@serial") ||
+               is_case_name(at, length);
     if (is_one_of(at, length, "@form=", family->forms, family->num_forms) ||
         is_one_of(at, length, "@data=", gen__data_names, family->data ? GEN__NUM_DATA : 0))
         return true;
@@ -97,6 +112,9 @@ static enum gen_status split_controls(const struct gen__family *family, enum sha
  * that says so. */
 static void apply_controls(struct shape *s)
 {
+    const char *name = strstr(s->controls, "@name=");
+    if (name)
+        snprintf(s->name, sizeof s->name, "%.*s", (int)strcspn(name + 6, " "), name + 6);
     const size_t length = strlen(s->name);
     const bool scattered = strstr(s->controls, "@scattered") != NULL;
     const bool serial = strstr(s->controls, "@serial") != NULL;

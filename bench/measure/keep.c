@@ -40,6 +40,19 @@ static struct text head_value(const char *head, const char *key)
     return value;
 }
 
+/* How many of its rows the file says to be of older runs. */
+static uint32_t older_rows(const char *data)
+{
+    uint32_t count = 0;
+    for (const char *line = data; line && *line == '#';) {
+        if (!strncmp(line, "# kept: ", 8))
+            count += (uint32_t)strtoul(line + 8, NULL, 10);
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    return count;
+}
+
 /* Notes of peers and of older runs; a note that is there already is not repeated. */
 static void keep_notes(struct text *notes, char *data)
 {
@@ -83,11 +96,13 @@ void bench_keep(const struct bench_options *o, const char *name, const char *col
         kept++;
     }
     struct text commit = head_value(data, "commit"), date = head_value(data, "date");
-    if (kept)
+    /* Those of older runs have their notes; of the rest some are measured anew. */
+    const uint32_t older = older_rows(data);
+    if (kept > older)
         text_add(
             notes,
             "# kept: %u rows of cases that this run did not measure, as they were: commit %s, %s\n",
-            kept, commit.data, date.data);
+            kept - older, commit.data, date.data);
     keep_notes(notes, data);
     text_free(&commit);
     text_free(&date);

@@ -154,7 +154,10 @@ enum gen_status inplace_copy_best(struct inplace_copy *peer, const struct stage 
     best->runner.launch = launch;
     best->runner.context = best;
     best->runner.launcher = peer;
-    best->num_vectors = bytes / 16;
+    /* Where a problem updates more than one tensor, the greatest alone: what follows it is others'.
+     */
+    best->num_vectors =
+        (bytes < stage->buffers.bytes[tensor] ? bytes : stage->buffers.bytes[tensor]) / 16;
     best->address = xmalloc(sets * sizeof *best->address);
     for (uint32_t set = 0; set < sets; set++)
         best->address[set] = stage->base + buffers_at(&stage->buffers, set, (uint32_t)tensor);

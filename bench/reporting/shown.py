@@ -27,6 +27,7 @@ PEERS = {
     "fa3-recorded": "FlashAttention-3 (recorded)",
     "flashmla-recorded": "FlashMLA (recorded)",
     "fla-graph": "FLA",
+    "fla-recorded": "FLA (recorded)",
     "flashkda-graph": "FlashKDA (recorded)",
     "cula": "cuLA (recorded)",
 }

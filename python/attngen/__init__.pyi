@@ -35,8 +35,8 @@ def mla_decode(
     q_nope: A, q_pe: A | None, ckv: A, kpe: A | None, kv_len: A, page_indices: A, *, page_indptr: A | None = ...,
     q_indptr: A | None = ..., q_len: int | None = ..., max_kv_len: int | None = ..., mean_kv_len: int | None = ...,
     scale: float | None = ..., causal: bool = ..., return_lse: bool = ..., lse_base_2: bool = ..., ckv_scale: float
-    = ..., kpe_scale: float = ..., out: A | None = ..., library: Library | None = ..., flags: int = ..., workspace:
-    A | None = ...
+    = ..., kpe_scale: float = ..., q_scale: float = ..., out: A | None = ..., out_dtype: Literal["bfloat16",
+    "float16"] = ..., library: Library | None = ..., flags: int = ..., workspace: A | None = ...
 ) -> A | tuple[A, A]: ...
 def la_decode(
     q: A, k: A, v: A, state: A, decay: A, *, slots: A | None = ..., scale: float | None = ..., state_v_first: bool =
@@ -220,8 +220,8 @@ class Library:
         self, q_nope: A, q_pe: A | None, ckv: A, kpe: A | None, kv_len: A, page_indices: A, *, page_indptr: A | None
         = ..., q_indptr: A | None = ..., q_len: int | None = ..., max_kv_len: int | None = ..., mean_kv_len: int |
         None = ..., scale: float | None = ..., causal: bool = ..., return_lse: bool = ..., lse_base_2: bool = ...,
-        ckv_scale: float = ..., kpe_scale: float = ..., out: A | None = ..., flags: int = ..., workspace: A | None =
-        ...
+        ckv_scale: float = ..., kpe_scale: float = ..., q_scale: float = ..., out: A | None = ..., out_dtype:
+        Literal["bfloat16", "float16"] = ..., flags: int = ..., workspace: A | None = ...
     ) -> A | tuple[A, A]: ...
     def la_decode(
         self, q: A, k: A, v: A, state: A, decay: A, *, slots: A | None = ..., scale: float | None = ...,

@@ -120,11 +120,13 @@ def attn_merge(v, lse, v_2=None, lse_2=None, *, return_lse=True, lse_base_2=Fals
 
 def mla_decode(q_nope, q_pe, ckv, kpe, kv_len, page_indices, *, page_indptr=None, q_indptr=None, q_len=None,
                max_kv_len=None, mean_kv_len=None, scale=None, causal=True, return_lse=False, lse_base_2=False,
-               ckv_scale=1.0, kpe_scale=1.0, out=None, library=None, flags=0, workspace=None):
+               ckv_scale=1.0, kpe_scale=1.0, q_scale=1.0, out=None, out_dtype="bfloat16", library=None, flags=0,
+               workspace=None):
     """MLA decode over a paged cache of latents, in the absorbed form.
 
     q_nope: [tokens, H, 512], q_pe: [tokens, H, 64] or None, bfloat16 or float16; ckv: [pages, page_size, 512], kpe:
-    [pages, page_size, 64] or None, of the same dtype or float8_e4m3fn. kv_len: [batch] int32, rows of each request.
+    [pages, page_size, 64] or None, of the same dtype or float8_e4m3fn; with that queries may be float8_e4m3fn, too
+    (sm_90), each times q_scale, and o is of out_dtype. kv_len: [batch] int32, rows of each request.
     page_indices: [batch, pages of a request] int32, or with page_indptr of [batch + 1] one list.
     q_indptr: [batch + 1], where each request's query tokens begin, q_len at most (None: 8); without it every
     request has tokens / batch. max_kv_len: the most rows of any request (None: what the page table has room for),
@@ -144,11 +146,11 @@ def mla_decode(q_nope, q_pe, ckv, kpe, kv_len, page_indices, *, page_indptr=None
     if scale is None:
         scale = 192 ** -0.5
     if out is None:
-        out = xp.like(q_nope)
+        out = xp.named(q_nope, q_nope.shape, out_dtype) if q_nope.dtype.itemsize == 1 else xp.like(q_nope)
     lse = xp.fp32(q_nope, q_nope.shape[:2]) if return_lse else None
     answer = xp.call("mla_decode", _handle(library), flags, workspace, q_nope, q_pe, ckv, kpe, out, lse, kv_len,
                    page_indices, page_indptr, q_indptr, q_len, mean_kv_len, max_kv_len, scale, causal, lse_base_2,
-                   ckv_scale, kpe_scale)
+                   ckv_scale, kpe_scale, q_scale)
     if answer is not None:
         return answer
     return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)

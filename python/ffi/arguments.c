@@ -351,13 +351,15 @@ const DLTensor *ffi_optional(struct ffi_call *call, const char *name, const char
     shape += all;
     const bool tokens = *shape == '*';
     shape += tokens;
+    const bool any_strides = *shape == '~';
+    shape += any_strides;
     if (dtypes && (ffi_dtype(t) < 0 || !(dtypes >> ffi_dtype(t) & 1)))
         bad_dtype(call, name, t, dtypes);
     bind_device(call, name, t);
     if (!bind_shape(call, name, t, shape, tokens))
         return NULL;
     const int first = all ? 0 : tokens ? t->ndim - (int)strlen(shape) : t->ndim - 1;
-    if (t->ndim > 0 && !contiguous(t, first))
+    if (t->ndim > 0 && !any_strides && !contiguous(t, first))
         ffi_fail(call, "ValueError",
                  "%s is not contiguous%s; .contiguous() makes it so, where a copy will do", name,
                  all      ? ""

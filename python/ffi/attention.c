@@ -165,7 +165,7 @@ int __tvm_ffi_attn_fwd(void *handle, const TVMFFIAny *args, int32_t num_args, TV
 struct mla {
     const DLTensor *q_nope, *q_pe, *ckv, *kpe, *o, *lse, *kv_len, *pages, *page_indptr, *q_indptr;
     int32_t q_len, mean, most;
-    float scale, ckv_scale, kpe_scale;
+    float scale, ckv_scale, kpe_scale, q_scale;
     bool causal, base_2;
 };
 
@@ -194,13 +194,14 @@ static void read_mla(struct ffi_call *call, struct mla *in)
 {
     ffi_set_dim(call, 'c', GEN_MLA_LATENT, "a latent");
     ffi_set_dim(call, 'r', GEN_MLA_ROPE, "a rotary key");
-    in->q_nope = ffi_tensor(call, "q_nope", "thc", FFI_16_BITS);
+    const uint32_t e4m3 = 1u << GEN_DTYPE_E4M3;
+    in->q_nope = ffi_tensor(call, "q_nope", "thc", FFI_16_BITS | e4m3);
     const uint32_t same = in->q_nope ? 1u << ffi_dtype(in->q_nope) : FFI_16_BITS;
     in->q_pe = ffi_optional(call, "q_pe", "thr", same);
-    in->ckv = ffi_tensor(call, "ckv", "npc", same | 1u << GEN_DTYPE_E4M3);
+    in->ckv = ffi_tensor(call, "ckv", "npc", same | e4m3);
     const uint32_t cache = in->ckv ? 1u << ffi_dtype(in->ckv) : same;
     in->kpe = ffi_optional(call, "kpe", "npr", cache);
-    in->o = ffi_tensor(call, "o", "thc", same);
+    in->o = ffi_tensor(call, "o", "thc", same == e4m3 ? FFI_16_BITS : same);
     in->lse = ffi_optional(call, "lse", "th", FFI_FP32);
     in->kv_len = ffi_tensor(call, "kv_len", "=b", FFI_INT32);
     /* With page_indptr, the next argument but one, pages are in one list. */
@@ -216,6 +217,7 @@ static void read_mla(struct ffi_call *call, struct mla *in)
     in->base_2 = ffi_bool(call, "lse_base_2");
     in->ckv_scale = ffi_float(call, "ckv_scale", 1);
     in->kpe_scale = ffi_float(call, "kpe_scale", 1);
+    in->q_scale = ffi_float(call, "q_scale", 1);
     check_mla(call, in);
 }
 
@@ -257,18 +259,19 @@ static gen_mla_decode_args mla_args(struct ffi_call *call, const struct mla *in)
         .scale = in->scale,
         .ckv_scale = in->ckv_scale,
         .kpe_scale = in->kpe_scale,
+        .q_scale = in->q_scale,
     };
 }
 
 /* mla_decode(library, flags, workspace, q_nope, q_pe, ckv, kpe, o, lse, kv_len, page_indices,
  *            page_indptr, q_indptr, q_len, mean_kv_len, max_kv_len, scale, causal, lse_base_2,
- *            ckv_scale, kpe_scale) */
+ *            ckv_scale, kpe_scale, q_scale) */
 int __tvm_ffi_mla_decode(void *handle, const TVMFFIAny *args, int32_t num_args, TVMFFIAny *result)
 {
     (void)handle;
     struct ffi_call call;
     struct mla in;
-    if (!ffi_begin(&call, "mla_decode", args, num_args, 18, result))
+    if (!ffi_begin(&call, "mla_decode", args, num_args, 19, result))
         return -1;
     read_mla(&call, &in);
     if (call.failed)
@@ -282,8 +285,10 @@ int __tvm_ffi_mla_decode(void *handle, const TVMFFIAny *args, int32_t num_args, 
         .max_kv_len = in.most,
         .page_size = ffi_size(&call, 'p'),
         .rope_dim = in.q_pe ? GEN_MLA_ROPE : 0,
-        .dtype = ffi_dtype(in.q_nope),
-        .cache = ffi_dtype(in.ckv) == GEN_DTYPE_E4M3 ? GEN_MLA_CACHE_E4M3 : GEN_MLA_CACHE_SAME,
+        .dtype = ffi_dtype(in.o),
+        .cache = ffi_dtype(in.q_nope) == GEN_DTYPE_E4M3 ? GEN_MLA_CACHE_E4M3_Q
+                 : ffi_dtype(in.ckv) == GEN_DTYPE_E4M3  ? GEN_MLA_CACHE_E4M3
+                                                        : GEN_MLA_CACHE_SAME,
         .causal = in.causal,
         .index_dtype = call.index_dtype,
     };

@@ -83,6 +83,7 @@ void ffi_string(struct ffi_call *call, const char *name, char *text, size_t capa
  *     =    all of it is contiguous
  *     *    tokens: one dimension, or two, batch and tokens of each, which are `b` and
  *          `t`; the dimensions behind them are contiguous
+ *     ~    of any strides
  *
  * Without, the last dimension is contiguous.
  */

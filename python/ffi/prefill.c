@@ -11,7 +11,7 @@ int FFI_EXPORT __tvm_ffi_gdn_prefill(void *handle, const TVMFFIAny *args, int32_
                                      TVMFFIAny *result);
 
 struct prefill {
-    struct ffi_kda_inputs kda;
+    struct kda_inputs kda;
     const DLTensor *initial, *final, *states;
     const DLTensor *slots_in, *slots_out, *has_initial, *ckpt_pool, *ckpt_begin, *ckpt_token,
         *ckpt_slot;
@@ -126,7 +126,7 @@ static struct gen_kda_pools pools_of(struct ffi_call *call, const struct prefill
 static gen_kda_prefill_args prefill_args(struct ffi_call *call, uint32_t tag,
                                          const struct prefill *in)
 {
-    const struct ffi_kda_inputs *kda = &in->kda;
+    const struct kda_inputs *kda = &in->kda;
     return (gen_kda_prefill_args){
         .base = {sizeof(gen_kda_prefill_args), tag},
         .q = ffi_data(kda->q),

@@ -1,4 +1,4 @@
-/* la_decode, kda_decode and its like with a gate a head, gdn_decode: operators on states. */
+/* la_decode, kda_decode and its like with a gate a head, gdn_decode: steps on states. */
 #include "recurrent.h"
 
 #include <attngen/gdn_decode.h>
@@ -82,9 +82,9 @@ int __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t num_args, T
     return ffi_run(&call, &problem.base, &a.base);
 }
 
-struct ffi_kda_inputs ffi_kda_inputs(struct ffi_call *call, bool scalar)
+struct kda_inputs ffi_kda_inputs(struct ffi_call *call, bool scalar)
 {
-    struct ffi_kda_inputs in = {.scalar = scalar};
+    struct kda_inputs in = {.scalar = scalar};
     in.q = ffi_tensor(call, "q", "*hd", FFI_16_BITS);
     const uint32_t same = ffi_dtype_bit(in.q);
     in.k = ffi_tensor(call, "k", "*hd", same);
@@ -110,7 +110,7 @@ static int32_t slots_stride(struct ffi_call *call, const DLTensor *slots)
 }
 
 struct decode {
-    struct ffi_kda_inputs kda;
+    struct kda_inputs kda;
     const DLTensor *state, *slots, *accepted, *cu_seqlens, *slots_out;
     const DLTensor *ring_k, *ring_g, *ring_u, *ring_fill, *ring_base, *flush; /* or NULL */
     float scale, lower_bound;
@@ -208,7 +208,7 @@ int32_t ffi_state_dtype(const DLTensor *state)
 
 static gen_kda_decode_args decode_args(struct ffi_call *call, uint32_t tag, const struct decode *in)
 {
-    const struct ffi_kda_inputs *kda = &in->kda;
+    const struct kda_inputs *kda = &in->kda;
     return (gen_kda_decode_args){
         .base = {sizeof(gen_kda_decode_args), tag},
         .q = ffi_data(kda->q),

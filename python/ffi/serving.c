@@ -80,7 +80,7 @@ static void read_paged(struct ffi_call *call, struct paged *in)
     const uint32_t cache = in->k ? 1u << ffi_dtype(in->k) : same;
     in->v = ffi_tensor(call, "v", "npgd", cache);
     in->o = ffi_tensor(call, "o", "thd", same);
-    in->lse = ffi_optional(call, "lse", "th", FFI_FP32);
+    in->lse = ffi_optional(call, "lse", "~th", FFI_FP32);
     in->kv_len = ffi_optional(call, "kv_len", "=b", FFI_INT32);
     /* With page_indptr, the next argument but one, pages are in one list. */
     const bool listed = call->args[call->next + 1].type_index != kTVMFFINone;
@@ -267,12 +267,12 @@ int __tvm_ffi_attn_merge(void *handle, const TVMFFIAny *args, int32_t num_args, 
     /* The third argument from here tells of two tensors, without a dimension of states. */
     const bool two = args[call.next + 2].type_index != kTVMFFINone;
     in.v = ffi_tensor(&call, "v", two ? "rhd" : "rshd", any);
-    in.lse = ffi_tensor(&call, "lse", two ? "rh" : "rsh", FFI_FP32);
+    in.lse = ffi_tensor(&call, "lse", two ? "~rh" : "~rsh", FFI_FP32);
     const uint32_t same = in.v ? 1u << ffi_dtype(in.v) : any;
     in.v_2 = ffi_optional(&call, "v_2", "rhd", same);
-    in.lse_2 = ffi_optional(&call, "lse_2", "rh", FFI_FP32);
+    in.lse_2 = ffi_optional(&call, "lse_2", "~rh", FFI_FP32);
     in.o = ffi_tensor(&call, "o", "rhd", any);
-    in.o_lse = ffi_optional(&call, "o_lse", "rh", FFI_FP32);
+    in.o_lse = ffi_optional(&call, "o_lse", "~rh", FFI_FP32);
     in.base_2 = ffi_bool(&call, "lse_base_2");
     if (!call.failed && !in.v_2 != !in.lse_2)
         ffi_fail(&call, "ValueError", "v_2 and lse_2 are given together or not at all");

@@ -3,6 +3,10 @@
 #
 #     python/tests/fla_suite.sh FLA_CHECKOUT [PYTHON] [PYTEST_ARGUMENT...]
 #
+# Training alone, gradients included, in 16 processes (pytest-xdist), without what is declined and takes FLA's kernels:
+#
+#     python/tests/fla_suite.sh FLA_CHECKOUT python3 -n 16 -k 'test_chunk and not D60 and not D100 and not size32'
+#
 # The checkout is of the version that is installed; nothing of it is copied. A test passes by FLA's own tolerances.
 # Each test's line says what attngen served in it; the run fails where no test of a function that attngen has was
 # served, for then the backend was not asked.

@@ -159,6 +159,38 @@ def test_operators_pass_torchs_own_checks(name):
 
 
 @needs_gpu
+def test_a_graph_of_attn_paged_serves_other_lengths():
+    """Captured with one split of the keys, replayed with others, in a workspace of NaN."""
+    batch, pages, page_size, H, G, D, most = 3, 700, 16, 8, 2, 128, 3200
+    generator = torch.Generator("cuda").manual_seed(5)
+    k, v = (torch.randn(pages, page_size, G, D, generator=generator, device="cuda").bfloat16() for _ in range(2))
+    q = torch.randn(batch, H, D, generator=generator, device="cuda").bfloat16()
+    table = torch.randperm(pages, generator=generator, device="cuda")[:batch * 200].int().view(batch, 200)
+    lengths = torch.tensor([5, 17, 64], dtype=torch.int32, device="cuda")
+    out, workspace = torch.empty_like(q), torch.full((32 << 20,), 255, dtype=torch.uint8, device="cuda")
+
+    def call():
+        attngen.attn_paged(q, k, v, lengths, table, max_kv_len=most, mean_kv_len=1000, out=out, workspace=workspace)
+
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    for now in ([5, 17, 64], [3200, 0, 1], [1, 3200, 3199], [0, 0, 0], [777, 1500, 2049], [5, 17, 64]):
+        lengths.copy_(torch.tensor(now, dtype=torch.int32))
+        out.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        for b, n in enumerate(now):
+            rows = [x[table[b].long()].reshape(-1, G, D)[:n].double().repeat_interleave(H // G, 1) for x in (k, v)]
+            scores = torch.einsum("hd,jhd->hj", q[b].double(), rows[0]) * D ** -0.5
+            expected = torch.einsum("hj,jhd->hd", scores.softmax(-1), rows[1]) if n else torch.zeros(H, D, device="cuda")
+            error = (out[b].double() - expected).norm() / expected.norm().clamp(min=1e-9)
+            assert error < 4e-3 if n else not out[b].any(), (now, b, error)
+
+
+@needs_gpu
 def test_cuda_graphs_capture_calls():
     q, k, v, g, beta = kda("cuda", T=300)
 

@@ -5,6 +5,7 @@
 #include "attn_paged/arrive.cuh"
 #include "attn_paged/rows.cuh"
 #include "attn_paged/tile.cuh"
+#include "lib/ptx/ldst_cg.cuh"
 
 // Behind the queries.
 template <class S> struct paged_control {

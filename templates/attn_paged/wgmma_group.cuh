@@ -4,7 +4,7 @@
 #include "attn_fwd/tiles.cuh"
 #include "attn_paged/arrive.cuh"
 #include "attn_paged/rows.cuh"
-#include "lib/ptx/ldst.cuh"
+#include "lib/ptx/ldst_cg.cuh"
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ptx/sync.cuh"
 #include "lib/ptx/wgmma.cuh"

@@ -30,7 +30,7 @@ template <class S> __device__ __forceinline__ void run(const gen_kda_prefill_par
     b.head = blockIdx.x / S::parts;
     if (threadIdx.x == 0) {
         for (int team = 0; team < S::teams; team++) {
-            mbarrier_init(b.loaded(team), 1);
+            mbarrier_init(b.loaded(team), 64);
             mbarrier_init(b.full(team), 2);
             mbarrier_init(b.empty(team), S::groups * (S::pair ? 8 : 4));
         }

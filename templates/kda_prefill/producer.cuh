@@ -8,82 +8,78 @@
 #include "lib/half.cuh"
 #include "lib/ptx/cluster.cuh"
 #include "lib/ptx/cluster_copy.cuh"
+#include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/math.cuh"
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ptx/mma.cuh"
 #include "lib/ptx/sync.cuh"
-#include "lib/ptx/tma.cuh"
 
 namespace kda_prefill {
 
 // ---- raw inputs ----
 
-// Where a lane of the second warp reads: of its row of the team's next chunk, lanes below 16 q and v, others k and g.
+// Where a thread of the team reads: its 16 bytes of its first row, of the team's next chunk.
 struct sources {
-    const unsigned char *x, *y;
+    const unsigned char *q, *k, *v, *g;
     int next; // chunk
 };
+
+// Chunks of 16 bytes of a row of v that a block takes.
+template <class S> constexpr int v_chunks = S::pair ? 16 : S::v_row / 16;
 
 template <class S>
 __device__ __forceinline__ sources first_sources(const gen_kda_intra_params &p, const block<S> &b, int team)
 {
-    const bool low = threadIdx.x % 32 < 16;
-    const int qk_head = quotient(b.head, p.group_mul, p.group_shift);
+    const int thread = threadIdx.x % 64, qk_head = quotient(b.head, p.group_mul, p.group_shift);
     const int chunk = b.first_chunk(team);
-    const long long row = b.sequence.first + chunk * tokens + threadIdx.x % 16;
-    const int size = !low && p.gate_fp32 ? 4 : 2; // of an element of y
-    const long long x_stride = (low ? p.q_stride : p.k_stride) * 2, y_stride = (low ? p.v_stride : p.g_stride) * size;
+    const long long token = b.sequence.first + chunk * tokens;
+    // `chunks` of 16 bytes to a row of elements of `size` bytes, from the first-th element on.
+    const auto at = [&](const void *x, long long stride, int size, int first, int chunks) {
+        const long long row = token + thread / chunks;
+        return static_cast<const unsigned char *>(x) + (row * stride + first) * size + thread % chunks * 16;
+    };
     sources s;
-    s.x = static_cast<const unsigned char *>(low ? p.q : p.k) + row * x_stride + qk_head * (S::head_dim * 2);
-    s.y = static_cast<const unsigned char *>(low ? p.v : p.g) + row * y_stride + b.head * (S::head_dim * size);
-    if (S::parts > 1 && !S::pair && low) // only its own columns
-        s.y += b.part * (S::head_dim * 2 / S::parts);
+    s.q = at(p.q, p.q_stride, 2, qk_head * S::head_dim, 16);
+    s.k = at(p.k, p.k_stride, 2, qk_head * S::head_dim, 16);
+    s.v = at(p.v, p.v_stride, 2, b.head * S::head_dim + (S::pair ? 0 : b.part * (S::v_row / 2)), v_chunks<S>);
+    s.g = at(p.g, p.g_stride, p.gate_fp32 ? 4 : 2, b.head * S::head_dim, p.gate_fp32 ? 32 : 16);
     s.next = chunk;
     return s;
 }
 
-// Zeros where there is no row.
-template <class S> __device__ __forceinline__ void clear_row(unsigned to)
+// Rows of so many chunks of 16 bytes, `pitch` apart; those from `valid` on are zeros. Of a row's eighth chunk on, `half` is added.
+template <int chunks, int pitch, int half>
+__device__ __forceinline__ void load_tile(unsigned to, const unsigned char *from, long long stride, int valid)
 {
-    for (int i = 0; i < S::head_dim * 2; i += 16)
-        st_shared_v4_u32(to + i, 0, 0, 0, 0);
+    constexpr int at_once = 64 / chunks;
+    const int thread = threadIdx.x % 64, row = thread / chunks, chunk = thread % chunks;
+    to += row * pitch + (half ? chunk / 8 * half + chunk % 8 * 16 : chunk * 16);
+#pragma unroll
+    for (int i = 0; i < tokens; i += at_once, from += at_once * stride)
+        cp_async_16_or_zero(to + i * pitch, from, row + i < valid);
 }
 
-// The team's next chunk, if there is one, by its second warp.
+// The team's next chunk, if there is one.
 template <class S>
 __device__ __forceinline__ void load_next(const gen_kda_intra_params &p, const block<S> &b, int team, int turn,
                                           sources &s)
 {
-    constexpr int bytes = S::head_dim * 2, v_rows = S::pair ? 2 : 1; // a row of a pair's v is in two halves
-    const int valid = b.sequence.length - s.next * tokens, lane = threadIdx.x % 32, row = lane % 16;
+    const int valid = b.sequence.length - s.next * tokens, g_size = p.gate_fp32 ? 4 : 2;
     if (valid <= 0)
         return;
-    const unsigned to = b.raw(team, turn) + row * S::pitch, loaded = b.loaded(team);
-    const unsigned v = b.raw(team, turn) + S::v + row * S::v_pitch;
-    const int g_bytes = p.gate_fp32 ? 2 * bytes : bytes;
-    if (row >= valid) {
-        clear_row<S>(to + (lane < 16 ? S::q : S::k));
-        if (lane < 16)
-            for (int i = 0; i < v_rows * S::v_row; i += 16)
-                st_shared_v4_u32(v + i / S::v_row * S::v_half + i % S::v_row, 0, 0, 0, 0);
-    }
-    __syncwarp();
-    if (lane == 0)
-        mbarrier_arrive_expect_tx(loaded, min(valid, tokens) * (2 * bytes + v_rows * S::v_row + g_bytes));
-    __syncwarp();
-    if (row < valid) {
-        bulk_load<false>(to + (lane < 16 ? S::q : S::k), s.x, bytes, loaded, 0);
-        if (lane < 16)
-            for (int i = 0; i < v_rows; i++)
-                bulk_load<false>(v + i * S::v_half, s.y + i * S::v_row, S::v_row, loaded, 0);
-        else
-            bulk_load<false>(to + S::g + (p.gate_fp32 ? row * (S::g_pitch_fp32 - S::pitch) : 0), s.y, g_bytes, loaded,
-                             0);
-    }
+    const unsigned to = b.raw(team, turn);
+    load_tile<16, S::pitch, 0>(to + S::k, s.k, p.k_stride * 2, valid);
+    load_tile<16, S::pitch, 0>(to + S::q, s.q, p.q_stride * 2, valid);
+    if (p.gate_fp32)
+        load_tile<32, S::g_pitch_fp32, 0>(to + S::g, s.g, p.g_stride * 4, valid);
+    else
+        load_tile<16, S::pitch, 0>(to + S::g, s.g, p.g_stride * 2, valid);
+    load_tile<v_chunks<S>, S::v_pitch, S::pair ? S::v_half : 0>(to + S::v, s.v, p.v_stride * 2, valid);
+    cp_async_mbarrier_arrive(b.loaded(team));
     constexpr int rows = S::makers * tokens;
-    s.x += (lane < 16 ? p.q_stride : p.k_stride) * (2 * rows);
-    s.y += (lane < 16 ? p.v_stride : p.g_stride) * ((lane >= 16 && p.gate_fp32 ? 4 : 2) * rows);
+    s.k += p.k_stride * (rows * 2), s.q += p.q_stride * (rows * 2), s.v += p.v_stride * (rows * 2);
+    s.g += p.g_stride * (rows * g_size);
     s.next += S::makers;
 }
 
@@ -336,8 +332,7 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
     const bool first = threadIdx.x % 64 < 32;
     const unsigned to = b.operands(team);
     sources s = first_sources(p, b, team);
-    if (!first)
-        load_next(p, b, team, 0, s);
+    load_next(p, b, team, 0, s);
     const gate_constants constants = gate_constants_of<S>(p, b.head, channel);
     const int chunks = b.chunks();
     int turn = 0;
@@ -356,8 +351,7 @@ __device__ __forceinline__ void produce(const gen_kda_prefill_params &all, const
         barrier_sync(1 + team, 64); // norms are there; keys may be written over
         if (chunk >= S::makers)
             mbarrier_wait(b.empty(team), turn ^ 1);
-        if (!first)
-            load_next(p, b, team, turn ^ 1, s);
+        load_next(p, b, team, turn ^ 1, s);
         if (S::pair && !first && lane < tokens)
             st_shared_f32(to + S::norms + lane * 4, ld_shared_f32(b.q_norms(team, turn) + lane * 4));
         make_operands<S>(raw, to, b.k_norms(team), b.q_norms(team, turn), channel, g);

@@ -17,7 +17,7 @@ constexpr float anchor = 16.f, anchored = 65536.f; // 2^anchor
 // blocks have one group and three teams each, which make every other chunk's operands and copy them to the other block.
 template <class element_, int groups_, bool pair_> struct shape {
     using element = element_;
-    static constexpr bool pair = pair_, wgmma = true, segmented = false;
+    static constexpr bool pair = pair_, wgmma = true, segmented = false, pooled = false;
     static constexpr int groups = groups_, head_dim = 128, stages = 1;
     static constexpr int teams = pair ? 3 : 4, makers = pair ? 2 * teams : teams; // of a block; of a state's chunks
     static constexpr int threads = 128 * groups + 64 * teams;

@@ -9,7 +9,7 @@
 #define MLA_ROPE 64    /* width of the rotary part */
 #define MLA_BLOCK 64   /* rows of the cache that requests are cut by */
 #define MLA_MAX_ROW_TILES 2048
-#define MLA_MAP_CELLS 2 /* 128 bytes a row each: of a TMA box of whole tiles (gen_mla_decode_params) */
+#define MLA_MAP_CELLS 2 /* 64 columns each: of a TMA box of whole tiles (gen_mla_decode_params) */
 
 /*
  * How a batch is partitioned. The rows of a request (q_len * num_heads of them,
@@ -45,8 +45,8 @@ struct gen_mla_schedule {
 #endif
 
 struct gen_mla_decode_params {
-    /* Tensor maps of ckv and kpe for TMA, as cuTensorMapEncodeTiled() makes them, of cells of 128
-     * bytes or less: columns of a cell, rows, cells, pages. A box is map_rows rows of a cell, and
+    /* Tensor maps of ckv and kpe for TMA, as cuTensorMapEncodeTiled() makes them, of cells of 64
+     * columns: columns of a cell, rows, cells, pages. A box is map_rows rows of a cell, and
      * where these are a whole tile, of MLA_MAP_CELLS cells of ckv. Zero for kernels that do not
      * use it. */
     MLA_ALIGNED(64) unsigned long long ckv_map[16];

@@ -2,7 +2,7 @@
 #ifndef TEST_FAMILY_KDA_PREFILL_H
 #define TEST_FAMILY_KDA_PREFILL_H
 
-#include "families/kda/chunk.h"
+#include "families/kda/prefill.h"
 #include "families/kda_prefill/api.h"
 #include "reference/half.h"
 #include "test.h"

@@ -4,7 +4,7 @@
  */
 #include "reference/half.h"
 #include "families/kda/backward.h"
-#include "families/kda_prefill/api.h"
+#include "families/kda/prefill.h"
 #include "test.h"
 
 #include <math.h>

@@ -243,14 +243,15 @@ static double naive_key(const struct naive *n, int64_t b, int64_t j, int64_t i)
 static double naive_query(const struct naive *n, int64_t token, int64_t h, int64_t i)
 {
     const gen_mla_decode_args *a = n->a;
-    const enum gen_dtype dtype = (enum gen_dtype)n->p->dtype;
-    const bool latent = i < 512;
+    const bool bytes = n->p->cache == GEN_MLA_CACHE_E4M3_Q, latent = i < 512;
+    const enum gen_dtype dtype = bytes ? GEN_DTYPE_E4M3 : (enum gen_dtype)n->p->dtype;
+    const double scale = bytes ? (double)a->q_scale : 1;
     const int64_t head =
         latent ? packed_or(a->q_nope_head_stride, 512) : packed_or(a->q_pe_head_stride, 64);
     const int64_t step =
         packed_or(latent ? a->q_nope_token_stride : a->q_pe_token_stride, n->p->num_heads * head);
     const int64_t at = token * step + h * head + (latent ? i : i - 512);
-    return element_get(dtype, latent ? a->q_nope : a->q_pe, at);
+    return scale * element_get(dtype, latent ? a->q_nope : a->q_pe, at);
 }
 
 /* The outputs of one row: o[512] and the natural log-sum-exp. */
@@ -375,7 +376,7 @@ static void random_problems_against_the_definition(void **state)
             p.page_size = PICK(&seed, 1, 7, 16, 64, 128);
             p.rope_dim = PICK(&seed, 0, 64);
             p.dtype = PICK(&seed, GEN_DTYPE_BF16, GEN_DTYPE_FP16);
-            p.cache = PICK(&seed, GEN_MLA_CACHE_SAME, GEN_MLA_CACHE_E4M3);
+            p.cache = PICK(&seed, GEN_MLA_CACHE_SAME, GEN_MLA_CACHE_E4M3, GEN_MLA_CACHE_E4M3_Q);
             p.causal = PICK(&seed, 0, 1);
             const struct gen__fill_options options = {.seed = seed,
                                                       .padding = random_bits(&seed) & 1,

@@ -345,6 +345,12 @@ static void eight_threads_share_a_library(void **state)
 
 /* ---- errors ------------------------------------------------------------ */
 
+/* Arrays of bytes that are flags lie anywhere. */
+static bool is_aligned_anywhere(const char *tensor)
+{
+    return !strcmp(tensor, "flush") || !strcmp(tensor, "pools.has_initial");
+}
+
 /* A pointer that is not aligned is refused by its name, and so is NULL unless that says it is
  * allowed. */
 static void pointers_are_checked(struct ready *r, const struct gpu *gpu)
@@ -355,11 +361,12 @@ static void pointers_are_checked(struct ready *r, const struct gpu *gpu)
         char *pointer, *wrong, name[64];
         snprintf(name, sizeof name, ": %s ", b->tensor[t].name);
         memcpy(&pointer, at, sizeof pointer);
-        if (!pointer)
-            continue; /* left out */
+        if (!pointer || is_aligned_anywhere(b->tensor[t].name))
+            continue; /* left out, or right */
         wrong = pointer + 1;
         memcpy(at, &wrong, sizeof wrong);
-        assert_int_equal(launch(r, session.library, gpu), GEN_STATUS_INVALID_ARGUMENT);
+        if (launch(r, session.library, gpu) != GEN_STATUS_INVALID_ARGUMENT)
+            fail_msg("%s takes%sat an odd address", r->check.shape->family->name, name + 1);
         assert_non_null(strstr(gen_last_error(), name));
         if (!strstr(gen_last_error(), "NULL, or ")) {
             wrong = NULL;

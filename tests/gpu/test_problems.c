@@ -122,6 +122,10 @@ static void unknown_words_are_errors(void **state)
          "@scattered, @serial"},
         {SHAPES_TIMED, "@serially", "unknown word '@serially'"},
         {SHAPES_TIMED, "@", "unknown word '@'"},
+        {SHAPES_TIMED, "@name=", "unknown word '@name='"},
+        {SHAPES_TIMED, "@name=a/b", "unknown word '@name=a/b'"},
+        {SHAPES_TIMED, "@name=a23456789b123456789c12345", "unknown word '@name=a23456789b"},
+        {SHAPES_VERIFIED, "@name=D1", "unknown word '@name=D1' in a list of checks"},
         {SHAPES_TIMED, "@pad", "unknown word '@pad' in a list of shapes"},
         {SHAPES_VERIFIED, "@serial",
          "unknown word '@serial' in a list of checks; allowed: @pad, "
@@ -147,8 +151,10 @@ static void unknown_words_are_errors(void **state)
     assert_true(shapes_parse(&list, family(), SHAPES_TIMED, "batch=2 @scattered,@serial"));
     assert_string_equal(list.item[0].controls, "@scattered @serial");
     assert_true(list.item[0].problem->flags & GEN_SERIAL_LAUNCH);
+    assert_true(shapes_parse(&list, family(), SHAPES_TIMED, "batch=2 @name=D1.a-b_c @serial"));
+    assert_string_equal(list.item[1].name, "D1.a-b_c-serial");
     assert_true(shapes_parse(&list, family(), SHAPES_VERIFIED, "@form=strides batch=2 @nan"));
-    assert_string_equal(list.item[1].controls, "@form=strides @nan");
+    assert_string_equal(list.item[2].controls, "@form=strides @nan");
     shapes_free(&list);
 }
 

@@ -230,6 +230,8 @@ bool gen__attn_merge_form(const gen_problem *base, uint32_t index, gen_args *arg
     return false;
 }
 
+static const double greatest_bf16_in_fp16 = 65280;
+
 bool gen__attn_merge_data(const gen_problem *base, enum gen__data kind, const gen_args *args,
                           struct gen__tensor *t)
 {
@@ -239,8 +241,10 @@ bool gen__attn_merge_data(const gen_problem *base, enum gen__data kind, const ge
         return false;
     for (int i = ATTN_MERGE_V; i <= ATTN_MERGE_V_2; i += ATTN_MERGE_V_2 - ATTN_MERGE_V) {
         gen__data_values(kind, &t[i], p->head_dim, true);
-        if (kind == GEN__DATA_EXTREME) /* what both types hold */
-            t[i].amount = fmin(t[i].amount, gen__data_extreme((enum gen_dtype)p->o_dtype));
+        if (kind == GEN__DATA_EXTREME) /* what both types hold: fp16's greatest is infinite by way
+                                          of bf16 */
+            t[i].amount =
+                fmin(t[i].amount, p->o_dtype == GEN_DTYPE_FP16 ? greatest_bf16_in_fp16 : 0x1p40);
     }
     /* Logarithms of long rows of large scores. */
     if (kind == GEN__DATA_MEAN1 || kind == GEN__DATA_EXTREME)

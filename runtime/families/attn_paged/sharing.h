@@ -61,15 +61,17 @@ static int64_t tiled_rows(const gen_attn_paged_problem *p)
  * Both overlap. Times in microseconds; to be fitted.
  */
 static const float launch_us = 4.5f; /* an empty grid, lengths, pages, the memory's start */
-static const float visit_us = 0.8f;  /* outputs out, the pipeline going on */
-static const float merge_us = 3.0f;  /* an arrival, and partial results from L2 */
+static const float wgmma_visit_us = 2.0f, wgmma_merge_us = 8.0f; /* not fitted yet */
+static const float visit_us = 0.8f; /* outputs out, the pipeline going on */
+static const float merge_us = 3.0f; /* an arrival, and partial results from L2 */
+/* The same for each row of a tile but eight. */
+static const float visit_row_us = 0.12f, merge_row_us = 0.55f;
 static const float achieved_bandwidth = 0.91f; /* of the peak: 4.4 of 4.8 TB/s on an H200 */
 static const float again = 0.8f;               /* of a row tile behind the first, of the bytes */
 static const float enough_sms = 0.65f;         /* that draw all of the memory's bandwidth */
 static const float latency_us = 1.0f;          /* of DRAM under load */
 static const float clock_mhz = 1700.0f;
-static const float piece_us =
-    3.5f; /* the least that a piece takes: latencies from its queries to its outputs */
+static const float piece_us = 3.5f; /* the least of a piece: latencies from queries to outputs */
 /* Cycles that a warp takes for 16 keys of 128 columns, and for each of its rows; 8-bit keys are
  * converted. */
 static const float tile_cycles = 1000.0f, row_cycles = 60.0f, e4m3_cycles = 1.15f;
@@ -81,6 +83,7 @@ struct costs {
     float tensor_us; /* of that */
     float tiles;     /* row tiles of a request */
     float blocks;    /* of keys, of a unit */
+    float visit_us, merge_us;
     int32_t resident;
 };
 
@@ -108,6 +111,12 @@ static struct costs costs_of(const gen_attn_paged_problem *p, const gen_device *
                       .blocks = ceilf((float)u.keys / keys),
                       .resident = (int32_t)(device->num_sms * each)};
     c.blocks = larger(c.blocks, 1.0f);
+    c.visit_us = visit_us + visit_row_us * (rows - LEAST_ROWS);
+    c.merge_us = merge_us + merge_row_us * (rows - LEAST_ROWS);
+    if (variant->fact[ATTN_PAGED_WGMMA]) {
+        c.visit_us = wgmma_visit_us;
+        c.merge_us = wgmma_merge_us;
+    }
     c.resident = c.resident < 1 ? 1 : c.resident < MOST_PARTS ? c.resident : MOST_PARTS;
     const float bytes = 2.0f * keys * dim * width;
     const float share_us = bytes * sms * (float)each / (gbps * 1e3f * achieved_bandwidth);
@@ -138,10 +147,10 @@ struct sharing {
     float us;
 };
 
-/* A piece of so many blocks. */
-static float piece_of(float blocks, float block_us)
+/* A whole unit. */
+static float piece_of(const struct costs *c)
 {
-    return larger(blocks * block_us, piece_us) + visit_us;
+    return larger(c->blocks * c->block_us, piece_us) + c->visit_us;
 }
 
 /* Whole units, some parts one more than others. In the last round fewer SMs share the memory's
@@ -150,7 +159,7 @@ static float whole_us(const struct costs *c, float units)
 {
     const float rounds = units / (float)c->resident, full = floorf(rounds), rest = rounds - full;
     const float least = larger(enough_sms, c->tensor_us / c->block_us);
-    return (full + (rest > 0.0f ? larger(rest, least) : 0.0f)) * piece_of(c->blocks, c->block_us);
+    return (full + (rest > 0.0f ? larger(rest, least) : 0.0f)) * piece_of(c);
 }
 
 /* Equal lengths; pieces of a part are one more than units, if these are not cut evenly. */
@@ -162,7 +171,7 @@ static float cut_us(const struct costs *c, float units, int32_t parts, bool even
     /* The teams' tiles: what does not divide is waited for. */
     const float blocks = ceilf(share * c->blocks / (float)teams) * (float)teams;
     return larger(blocks * larger(c->block_us * used, c->tensor_us), visits * piece_us) +
-           visits * visit_us + merge_us;
+           visits * c->visit_us + c->merge_us * (share * GEN_ATTN_PAGED_GROUP < 1.0f ? 2.0f : 1.0f);
 }
 
 static bool partials_allowed(const gen_attn_paged_problem *p, const struct gen__facts *variant,
@@ -196,7 +205,7 @@ static struct sharing share_out(const gen_attn_paged_problem *p, const gen_devic
             even = true;
         }
         if (parts > 1 && (ragged || cut < whole) && partials_allowed(p, variant, parts)) {
-            const int32_t visit = (int32_t)(visit_us / c.block_us + 0.5f);
+            const int32_t visit = (int32_t)(c.visit_us / c.block_us + 0.5f);
             s = (struct sharing){.num_parts = parts, .us = cut};
             s.visit = even ? 0 : visit < MOST_VISIT ? visit : MOST_VISIT;
         }

@@ -479,23 +479,6 @@ enum kda_scan_tensor {
     KDA_SCAN_SLOTS_IN,
     KDA_SCAN_NUM_TENSORS
 };
-enum kda_prefill_tensor {
-    KDA_PREFILL_Q,
-    KDA_PREFILL_K,
-    KDA_PREFILL_V,
-    KDA_PREFILL_G,
-    KDA_PREFILL_BETA,
-    KDA_PREFILL_A_LOG,
-    KDA_PREFILL_DT_BIAS,
-    KDA_PREFILL_CU_SEQLENS,
-    KDA_PREFILL_INITIAL_STATE,
-    KDA_PREFILL_FINAL_STATE,
-    KDA_PREFILL_O,
-    KDA_PREFILL_STATES,
-    KDA_PREFILL_CKPT_POOL, /* and the others of pools */
-    KDA_PREFILL_NUM_TENSORS = KDA_PREFILL_CKPT_POOL + 7
-};
-
 /* runtime/reference */
 enum gen_status gen__kda_intra_reference(const gen_plan *plan, const gen_args *args);
 enum gen_status gen__kda_scan_reference(const gen_plan *plan, const gen_args *args);

@@ -50,6 +50,24 @@ static inline int64_t gen__kda_prefill_gates(const int32_t *dims, uint32_t tag)
     return gen__kda_prefill_scalar(tag) ? heads : heads * dims[KDA_HEAD_DIM];
 }
 
+/* Tensors in the order of tensors(). */
+enum kda_prefill_tensor {
+    KDA_PREFILL_Q,
+    KDA_PREFILL_K,
+    KDA_PREFILL_V,
+    KDA_PREFILL_G,
+    KDA_PREFILL_BETA,
+    KDA_PREFILL_A_LOG,
+    KDA_PREFILL_DT_BIAS,
+    KDA_PREFILL_CU_SEQLENS,
+    KDA_PREFILL_INITIAL_STATE,
+    KDA_PREFILL_FINAL_STATE,
+    KDA_PREFILL_O,
+    KDA_PREFILL_STATES,
+    KDA_PREFILL_CKPT_POOL, /* and the others of pools */
+    KDA_PREFILL_NUM_TENSORS = KDA_PREFILL_CKPT_POOL + GEN__KDA_POOL_NUM_TENSORS
+};
+
 /* family.c */
 enum { KDA_PREFILL_NUM_FIELDS = 14, KDA_PREFILL_NUM_COORDS = 2 };
 extern const struct gen__field gen__kda_prefill_fields[KDA_PREFILL_NUM_FIELDS];
@@ -61,6 +79,14 @@ enum gen_status gen__kda_prefill_check_plan(const char *family, const gen_plan *
 gen_kda_inter_args gen__kda_prefill_inter(const gen_kda_prefill_args *a);
 uint32_t gen__kda_prefill_extents(const int32_t *dims, const gen_args *base,
                                   struct gen__extent list[GEN__MAX_EXTENTS]);
+
+/* gdn_prefill/cut.c: as gen__kda_inter_us(), gen__kda_segments_us(), gen__kda_cut() */
+float gen__gdn_whole_us(const int32_t *dims, const gen_device *device,
+                        const struct gen__facts *variant);
+float gen__gdn_segments_us(const int32_t *dims, int32_t segment, const gen_device *device,
+                           const struct gen__facts *variant);
+int32_t gen__gdn_cut(const int32_t *dims, const gen_device *device,
+                     const struct gen__facts *variant, float *us);
 
 /* inputs.c */
 uint32_t gen__kda_prefill_tensors(const gen_problem *base,

@@ -4,7 +4,6 @@
  * and kda_scan's between these where sequences are cut into segments. Or one launch of a
  * variant that does all of it.
  */
-#include "families/kda/pools.h"
 #include "families/kda/prefill.h"
 
 #include "family/occupancy.h"
@@ -80,10 +79,15 @@ int32_t gen__kda_prefill_cut(const gen_problem *base, const int32_t *dims, const
                              const struct gen__facts *variant, float *us)
 {
     const int32_t wanted = gen__kda_prefill_wanted(base);
+    const bool scalar = gen__kda_prefill_scalar(base->family);
     if (!wanted && !(base->flags & GEN_BATCH_INVARIANT))
-        return gen__kda_cut(dims, device, variant, us);
+        return scalar ? gen__gdn_cut(dims, device, variant, us)
+                      : gen__kda_cut(dims, device, variant, us);
     const bool whole = wanted <= 0 || holds_all(base, dims, wanted);
-    if (us)
+    if (us && scalar)
+        *us = whole ? gen__gdn_whole_us(dims, device, variant)
+                    : gen__gdn_segments_us(dims, wanted, device, variant);
+    else if (us)
         *us = whole ? gen__kda_inter_us(dims, device, variant)
                     : gen__kda_segments_us(dims, wanted, device, variant);
     return whole ? 0 : wanted;
@@ -111,18 +115,19 @@ static const char *fits(const gen_problem *base, const gen_device *device,
 }
 
 /* Blocks have an SM each, and take the longest sequences first. With one group there are two blocks
- * to a state, and what they leave out is less than what both make. */
+ * to a state, which both make all operands, or as a cluster half of them. */
 static float one_us(const int32_t *dims, const gen_device *device, const struct gen__facts *variant)
 {
-    static const float begin_us = 7.0f, half_us = 3.0f, whole_us = 3.6f; /* of 64 tokens */
+    static const float begin_us = 6.0f, whole_us = 4.5f, half_us = 3.3f, pair_us = 3.0f;
     const bool both = variant->fact[KDA_INTER_GROUPS] > 1;
+    const float each = both ? whole_us : variant->cluster > 1 ? pair_us : half_us; /* 64 tokens */
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float longest = (float)gen__kda_chunks(gen__kda_longest(dims));
     const float states = (float)dims[KDA_BATCH] * (float)dims[KDA_V_HEADS];
     const float blocks = both ? states : 2.0f * states;
     const float all = (float)gen__kda_all_chunks(dims) * (float)dims[KDA_V_HEADS];
     const float rounds = ceilf(blocks / sms), mean = all / states;
-    return begin_us + (both ? whole_us : half_us) * fmaxf(longest, rounds * mean);
+    return begin_us + each * fmaxf(longest, rounds * mean);
 }
 
 static void plan_one(const gen_problem *base, const struct gen__facts *variant, gen_plan *plan)

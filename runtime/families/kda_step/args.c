@@ -286,27 +286,26 @@ uint32_t gen__kda_step_extents(const int32_t *dims, const gen_args *base,
     const int64_t gate = gen__kda_step_side_bytes(dims[KDA_STEP_GATE_DTYPE]);
     const int64_t beta = gen__kda_step_side_bytes(dims[KDA_STEP_BETA_DTYPE]);
     const int64_t gates = gen__kda_step_gate_width(dims, a->base.family);
-    const int64_t element = gen__kda_step_state_bytes(dims), taps = a->conv_width;
-    const int64_t tap = gen__stride_bytes(s.conv_w_tap, 4);
+    const int64_t element = gen__kda_step_state_bytes(dims);
     const int64_t part = gen__stride_bytes(s.conv_w_part, 4);
     gen__reads_rows(&list[0], "x", a->x, channels * 2, rows, gen__stride_bytes(s.x, 2));
-    /* q and k, and v. */
-    gen__reads_rows(&list[1], "conv_w", a->conv_w, qk * 4, 2, part);
-    gen__extent_repeat(&list[1], taps, tap);
-    gen__reads_rows(&list[2], "conv_w", a->conv_w + 2 * s.conv_w_part, v * 4, taps, tap);
-    gen__reads(&list[3], "conv_bias", a->conv_bias, channels * 4);
-    gen__writes_rows(&list[4], "conv_state", a->conv_state, s.conv_slot * 2, slots,
+    /* Parts that adjoin are rows of all channels; others are as wide as the widest. */
+    const bool adjoin = s.conv_w_part == qk;
+    gen__reads_rows(&list[1], "conv_w", a->conv_w, (adjoin ? channels : v) * 4, adjoin ? 1 : 3,
+                    part);
+    gen__extent_repeat(&list[1], a->conv_width, gen__stride_bytes(s.conv_w_tap, 4));
+    gen__reads(&list[2], "conv_bias", a->conv_bias, channels * 4);
+    gen__writes_rows(&list[3], "conv_state", a->conv_state, s.conv_slot * 2, slots,
                      gen__stride_bytes(s.conv_state, 2));
-    list[4].written = a->conv_state_update;
-    gen__reads_rows(&list[5], "gate", a->gate, gates * gate, rows, gen__stride_bytes(s.gate, gate));
-    gen__reads_rows(&list[6], "beta", a->beta, heads * beta, rows, gen__stride_bytes(s.beta, beta));
-    gen__reads(&list[7], "A_log", a->A_log, heads * 4);
-    gen__reads(&list[8], "dt_bias", a->dt_bias, gates * 4);
-    gen__reads_rows(&list[9], "z", a->z, v * 2, rows, gen__stride_bytes(s.z, 2));
-    gen__reads(&list[10], "norm_w", a->norm_w, KDA_STEP_HEAD_DIM * 4);
-    gen__writes_rows(&list[11], "state", a->state, s.state_slot * element, slots,
+    gen__reads_rows(&list[4], "gate", a->gate, gates * gate, rows, gen__stride_bytes(s.gate, gate));
+    gen__reads_rows(&list[5], "beta", a->beta, heads * beta, rows, gen__stride_bytes(s.beta, beta));
+    gen__reads(&list[6], "A_log", a->A_log, heads * 4);
+    gen__reads(&list[7], "dt_bias", a->dt_bias, gates * 4);
+    gen__reads_rows(&list[8], "z", a->z, v * 2, rows, gen__stride_bytes(s.z, 2));
+    gen__reads(&list[9], "norm_w", a->norm_w, KDA_STEP_HEAD_DIM * 4);
+    gen__writes_rows(&list[10], "state", a->state, s.state_slot * element, slots,
                      gen__stride_bytes(s.state, element));
-    gen__reads(&list[12], "slots", a->slots, rows * 4);
-    gen__writes_rows(&list[13], "out", a->out, v * 2, rows, gen__stride_bytes(s.out, 2));
-    return 14;
+    gen__reads(&list[11], "slots", a->slots, rows * 4);
+    gen__writes_rows(&list[12], "out", a->out, v * 2, rows, gen__stride_bytes(s.out, 2));
+    return 13;
 }

@@ -7,13 +7,6 @@ __device__ __forceinline__ void cluster_arrive()
     asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
 
-// The same without a fence of all of the thread's memory, which takes as long as its stores: for barriers that were initialised
-// and fenced (fence_mbarrier_init()).
-__device__ __forceinline__ void cluster_arrive_relaxed()
-{
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-}
-
 __device__ __forceinline__ void cluster_wait()
 {
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
@@ -67,14 +60,5 @@ __device__ __forceinline__ void ld_shared_cluster_v4_u32(unsigned address, unsig
     asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
                  : "r"(address)
-                 : "memory");
-}
-
-// Writes to any block's shared memory (cluster_address()), and counts the 4 bytes at a barrier of the same block, whose wait
-// shows them. Does not wait.
-__device__ __forceinline__ void st_async_f32(unsigned address, float x, unsigned barrier)
-{
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(address), "f"(x),
-                 "r"(barrier)
                  : "memory");
 }
