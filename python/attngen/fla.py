@@ -137,7 +137,7 @@ class Kda(_fla_backward.Kda, _Backend):
         side("g", g, q.dtype)
         side("beta", beta, q.dtype)
         need(_row_tokens(q, cu_seqlens, ssm_state_indices) <= 16, "attngen's kda_decode has rows of 16 tokens at most, "
-              "or with cu_seqlens 8 in all, for nothing is read back to know more")
+              "or with cu_seqlens 16 in all, for nothing is read back to know more")
         fp32("initial_state", initial_state)
         need(initial_state is not None or not (inplace_final_state or ssm_state_indices is not None),
               "attngen needs the state that is updated in place")

@@ -203,7 +203,7 @@ def test_gradients_and_long_rows_are_declined(fla):
                                                                       inplace_final_state=False)
     assert not accepted and "no gradient" in reason
     accepted, reason = fla.Kda().fused_recurrent_kda_fwd_verifier(q, k, v, g, beta, inplace_final_state=False)
-    assert not accepted and "8 tokens" in reason
+    assert not accepted and "16 tokens" in reason
     accepted, reason = fla.Common().chunk_gated_delta_rule_fwd_h_verifier(k, k, k, g=g[..., 0])
     assert not accepted and "gk" in reason
 
