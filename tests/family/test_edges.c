@@ -45,9 +45,9 @@ static const struct limits {
     {LA, "head_dim", 256, 256, ""},
 #define KDA_D                                                                      \
     "kda_decode", "batch=0 num_tokens=1 num_qk_heads=1 num_v_heads=1 head_dim=64", \
-        "batch=1 num_tokens=8 num_qk_heads=65536 num_v_heads=65536 head_dim=128"
+        "batch=1 num_tokens=16 num_qk_heads=65536 num_v_heads=65536 head_dim=128"
     {KDA_D, "batch", 0, INT32_MAX / 16, ""},
-    {KDA_D, "num_tokens", 1, 8, ""},
+    {KDA_D, "num_tokens", 1, 16, ""},
     {KDA_D, "num_qk_heads", 1, 65536, "num_v_heads=65536"},
     {KDA_D, "num_v_heads", 1, 65536, ""},
     {KDA_D, "head_dim", 64, 64, ""},
@@ -425,7 +425,7 @@ static void plans_at_their_limits(void **state)
         {"attn_fwd", ATTN_FWD_Q_LEN, 1, 0},         {"attn_fwd", ATTN_FWD_NUM_KV_HEADS, 1, 5},
         {"kda_decode", KDA_DECODE_BATCH, 0, -1},    {"kda_decode", KDA_DECODE_QK_HEADS, 1, 0},
         {"kda_decode", KDA_DECODE_V_HEADS, 2, 1},   {"kda_decode", KDA_DECODE_TOKENS, 1, 0},
-        {"kda_decode", KDA_DECODE_TOKENS, 8, 9},
+        {"kda_decode", KDA_DECODE_TOKENS, 16, 17},
     };
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
