@@ -85,11 +85,7 @@ enum gen_index_dtype { GEN_INDEX_INT32 = 0, GEN_INDEX_INT64 = 1 };
 /* What recurrent states are kept as in a pool. Arithmetic on them is fp32; a state of 16 bits is
  * rounded once, to nearest even, where it is written. FP16 has an eighth of BF16's error and keeps
  * what is beyond +-65504 at that. */
-enum gen_state_dtype {
-    GEN_STATE_FP32 = 0,
-    GEN_STATE_BF16 = 1,
-    GEN_STATE_FP16 = 2
-};
+enum gen_state_dtype { GEN_STATE_FP32 = 0, GEN_STATE_BF16 = 1, GEN_STATE_FP16 = 2 };
 
 /* The CUDA driver's stream handle, named without its header. */
 struct CUstream_st;

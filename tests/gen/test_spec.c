@@ -331,7 +331,8 @@ static void a_value_is_not_spelled(void **state)
     assert_run(o, 0);
     assert_string_equal(o.out, "fam_bf16_d128__sm90a_ld\n");
     outcome_free(&o);
-    edit("x/fam/family.lua", "{ 64, 128 }, tag", "{ 64, 128 }, unspelled = 128, tag"); /* required */
+    edit("x/fam/family.lua", "{ 64, 128 }, tag",
+         "{ 64, 128 }, unspelled = 128, tag"); /* required */
     o = attngen("expand", "fam_bf16__sm90a_ld", "--templates", "x", "--no-line", NULL);
     assert_run(o, 0);
     assert_string_equal(o.out, "fam_bf16__sm90a_ld\n");
