@@ -34,4 +34,11 @@ own.plan = function(v, arch)
   }
 end
 
+own.serves = function(v, arch)
+  local spills = v.dtype == "bf16" and v.head_dim == 64 and v.state_pool == "pool" or
+                 v.dtype == "fp16" and v.head_dim == 128 and v.state_pool == "none"
+  if spills and arch.cc == 100 or spills and arch.cc == 103 then return "ptxas of CUDA 13.0 spills registers of the portable kernel" end
+  return true
+end
+
 return family(own)

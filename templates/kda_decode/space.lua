@@ -118,6 +118,12 @@ end
 
 -- `name` is the family's; `scalar`: a gate is one number a head and token; `refuse`, which may be nil, says of a shape
 -- ("floats lanes warps") and cache of a key and a target why the family does without it.
+-- Keys that CUDA 13.0 has no kernel without spills of, and targets; of scalar gates and of a gate a channel.
+local spilling = {
+  [true] = { ["128 kv many16"] = "sm_100a sm_103a", ["128 vk onepool"] = "sm_86 sm_89" },
+  [false] = { ["128 vk many16"] = "sm_80 sm_86 sm_89 compute_80", ["128 vk onepool"] = "sm_86 sm_89" },
+}
+
 return function(name, scalar, refuse) return {
   name = name,
   required = {
@@ -196,6 +202,8 @@ return function(name, scalar, refuse) return {
   end,
   serves = function(v, arch)
     if is_replay(v) and v.layout == "kv" then return "replay keeps states in layout vk" end
+    local where = spilling[scalar][v.head_dim .. " " .. v.layout .. " " .. v.tokens]
+    if where and where:find(arch.name, 1, true) then return "ptxas spills registers of its kernels, or gives them local memory" end
     return true
   end,
   constants = function(v, arch)
