@@ -59,7 +59,7 @@ static void keep_notes(struct text *notes, char *data)
     for (char *line = data, *next; *line == '#'; line = next) {
         next = after(line);
         const int length = (int)(next - line);
-        if (strncmp(line, "# peer: ", 8) && strncmp(line, "# kept: ", 8))
+        if (strncmp(line, "# peer: ", 8) != 0 && strncmp(line, "# kept: ", 8) != 0)
             continue;
         char *copy = xasprintf("%.*s", length, line);
         if (!notes->length || !strstr(notes->data, copy))
@@ -79,13 +79,13 @@ void bench_keep(const struct bench_options *o, const char *name, const char *col
     }
     struct text gpu = head_value(data, "gpu"), here = {0};
     text_add(&here, "%s (%s)", o->session.gpu.device.name, o->session.gpu.class_name);
-    if (strcmp(gpu.data, here.data))
+    if (strcmp(gpu.data, here.data) != 0)
         die(1, "%s is of %s, this GPU is %s; --keep takes a file of the same one", path, gpu.data,
             here.data);
     char *line = data;
     while (*line == '#')
         line = after(line);
-    if (strncmp(line, columns, strlen(columns)))
+    if (strncmp(line, columns, strlen(columns)) != 0)
         die(1, "%s has other columns than this program's; --keep cannot take its rows", path);
     uint32_t kept = 0;
     for (char *next = line = after(line); *line; line = next) {

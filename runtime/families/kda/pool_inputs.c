@@ -28,7 +28,7 @@ static void pools_form(const int32_t *dims, bool in_place, const struct gen__kda
     p->num_slots = (int32_t)(2 * batch + 1);
     p->null_slot = NULL_SLOT;
     p->stride_in = state + GAP;
-    p->stride_out = in_place ? p->stride_in : state + 2 * GAP;
+    p->stride_out = in_place ? p->stride_in : state + INT64_C(2) * GAP;
     t[at->initial].count = (uint64_t)(p->num_slots * p->stride_in);
     t[at->final].count = (uint64_t)(p->num_slots * p->stride_out);
     t[at->first + GEN__KDA_POOL_SLOTS_IN].count = t[at->first + GEN__KDA_POOL_SLOTS_OUT].count =

@@ -191,7 +191,7 @@ static void stride_pool(const gen_kda_decode_problem *p, gen_kda_decode_args *a,
                         struct gen__tensor *t)
 {
     const int32_t granule = p->state_dtype == GEN_STATE_FP32 ? 4 : 8;
-    a->state_stride = (int64_t)p->num_v_heads * p->head_dim * p->head_dim + GAP * granule;
+    a->state_stride = (int64_t)p->num_v_heads * p->head_dim * p->head_dim + (int64_t)GAP * granule;
     pool_form(p, a->num_slots, a, t);
 }
 

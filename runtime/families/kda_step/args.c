@@ -302,7 +302,7 @@ uint32_t gen__kda_step_extents(const int32_t *dims, const gen_args *base,
     gen__reads(&list[6], "A_log", a->A_log, heads * 4);
     gen__reads(&list[7], "dt_bias", a->dt_bias, gates * 4);
     gen__reads_rows(&list[8], "z", a->z, v * 2, rows, gen__stride_bytes(s.z, 2));
-    gen__reads(&list[9], "norm_w", a->norm_w, KDA_STEP_HEAD_DIM * 4);
+    gen__reads(&list[9], "norm_w", a->norm_w, KDA_STEP_HEAD_DIM * INT64_C(4));
     gen__writes_rows(&list[10], "state", a->state, s.state_slot * element, slots,
                      gen__stride_bytes(s.state, element));
     gen__reads(&list[11], "slots", a->slots, rows * 4);

@@ -162,7 +162,8 @@ float gen__kda_step_predict(const gen_problem *base, const gen_device *device,
     const float blocks = (float)variant->fact[KDA_STEP_BLOCKS];
     const float element = p->state_dtype == GEN_STATE_FP32 ? 4.0f : 2.0f;
     const float slice_bytes = element * KDA_STEP_HEAD_DIM * KDA_STEP_HEAD_DIM / blocks;
-    const float group = (float)(p->num_v_heads / p->num_qk_heads);
+    const int32_t heads = p->num_v_heads / p->num_qk_heads;
+    const float group = (float)heads;
     const float slices = (float)tuning_states(p) * blocks;
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;

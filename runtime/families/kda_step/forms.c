@@ -91,7 +91,8 @@ static void width_form(const gen_kda_step_problem *p, int32_t width, gen_kda_ste
 {
     a->conv_width = width;
     t[KDA_STEP_CONV_W].count = p->batch ? (uint64_t)(width * channels_of(p)) : 0;
-    t[KDA_STEP_CONV_STATE].count = (uint64_t)(a->num_slots * (width - 1) * channels_of(p));
+    t[KDA_STEP_CONV_STATE].count =
+        (uint64_t)a->num_slots * (uint64_t)(width - 1) * (uint64_t)channels_of(p);
 }
 
 static void pool_form(const gen_kda_step_problem *p, gen_kda_step_args *a, struct gen__tensor *t)

@@ -172,7 +172,7 @@ static void poison_first(const gen_kda_step_problem *p, const gen_kda_step_args 
     const int64_t slot = data[KDA_STEP_SLOTS] ? ((const int32_t *)data[KDA_STEP_SLOTS])[0] : 0;
     if (p->batch && in_pool(a, slot))
         put_nan(tensors[KDA_STEP_STATE].dtype, data[KDA_STEP_STATE],
-                slot * gen__kda_step_strides(dims, a).state, D * D);
+                slot * gen__kda_step_strides(dims, a).state, INT64_C(1) * D * D);
 }
 
 enum gen_status gen__kda_step_fill(const gen_problem *base, const gen_args *args,
