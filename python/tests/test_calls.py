@@ -67,7 +67,7 @@ def test_tensors_that_would_be_overrun_are_refused():
     states = np.zeros((2, 1, 64, 64), FLOAT16)
     with pytest.raises(ValueError, match="states has 2 chunks; 4 are wanted"):
         _ffi.function("kda_prefill")(0, 0, None, *inputs, None, None, None, None, states, None, None, None, None, 0, 0,
-                                     False, False, False, 0)
+                                     False, False, False, 0, *(None,) * 8, 0)
 
 
 def test_expanded_and_overlapping_batches_are_refused():

@@ -87,7 +87,7 @@ def test_a_failure_leaves_no_context_behind():
 fake.cuCtxSetCurrent(None)
 q = np.ones((1, 70, 2, 64), np.float16)
 x, f, b = Cuda(q), Cuda(np.zeros(q.shape, np.float32)), Cuda(np.ones((1, 70, 2), np.float32))
-rest = (None,) * 9 + (0, 0, False, False, False, 0)
+rest = (None,) * 9 + (0, 0, False, False, False, 0) + (None,) * 8 + (0,)
 call = lambda workspace: _ffi.function("kda_prefill")(0, 0, workspace, x, x, x, f, b, x, *rest)
 print(fails(lambda: call(Cuda(np.zeros(16, np.uint8)))))
 print(fails(lambda: call(np.zeros(1 << 24, np.uint8))))
