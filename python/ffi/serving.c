@@ -264,7 +264,7 @@ int __tvm_ffi_attn_merge(void *handle, const TVMFFIAny *args, int32_t num_args, 
     struct merge in;
     if (!ffi_begin(&call, "attn_merge", args, num_args, 7, result))
         return -1;
-    /* The third argument from here tells of two tensors, without a dimension of states. */
+    /* The third argument from here says: two tensors, without a dimension of states. */
     const bool two = args[call.next + 2].type_index != kTVMFFINone;
     in.v = ffi_tensor(&call, "v", two ? "rhd" : "rshd", any);
     in.lse = ffi_tensor(&call, "lse", two ? "~rh" : "~rsh", FFI_FP32);

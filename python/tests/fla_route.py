@@ -9,7 +9,7 @@ import collections
 import pytest
 
 FUNCTIONS = ("chunk_kda_fwd_intra", "recompute_w_u_fwd", "chunk_gated_delta_rule_fwd_h", "chunk_gla_fwd_o_gk")
-# Where this is served whole, nobody asks for its stages.
+# Where this is served whole, its stages are not called.
 WHOLE = "chunk_kda"
 per_test = {}
 total = collections.Counter()

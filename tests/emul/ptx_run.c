@@ -123,7 +123,7 @@ static void run_st(struct ptx_frame *f, const struct ptx_instruction *i)
     }
 }
 
-/* At once, in every mode: the barrier of the block that is written to tells of it. */
+/* At once, in every mode: the barrier of the block that is written to counts it. */
 static void run_st_async(struct ptx_frame *f, const struct ptx_instruction *i)
 {
     run_st(f, i);

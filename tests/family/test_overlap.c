@@ -168,7 +168,7 @@ static bool may_be(const char *family, const char *output, const char *input)
                  {"kda_bwd_intra", "d_k", "d_k_states"},
                  {"kda_bwd_intra", "d_beta", "d_beta_states"},
                  {"kda_bwd_intra", "d_g", "d_g_states"}};
-    /* One pool may hold all states, whose slots are told apart on the device. */
+    /* One pool may hold all states, in different slots. */
     if (!strcmp(input, "pools.ckpt_pool") || !strcmp(output, "pools.ckpt_pool"))
         return strstr(!strcmp(input, "pools.ckpt_pool") ? output : input, "_state") != NULL;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)

@@ -91,7 +91,7 @@ static uint32_t block_items(const gen_attn_merge_problem *p, const struct gen__f
     return items ? items : 1;
 }
 
-/* An estimate that orders the variants on a GPU nobody has tuned on: a launch, then rounds of as
+/* An estimate that orders the variants on a GPU without a table: a launch, then rounds of as
  * many blocks as the GPU holds, each of which waits once for each round of loads and, where rows of
  * threads share an item, for each other; or the bytes at the memory's bandwidth. To be fitted. */
 static const float launch_us = 1.5f;
@@ -116,7 +116,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float bytes = items * ((float)p->num_states * (row * from + 4) +
                                  row * (float)gen__attn_merge_bytes(p->o_dtype) + 4);
     const float stream_us = bytes / (gbps * 1e3f * achieved_bandwidth);
-    /* Of states that are no more than fit, loads that nobody asks for take registers alone. */
+    /* Of states that are no more than fit, loads that are never issued take registers alone. */
     const float spare_us = 0.01f * (flight * split > (float)p->num_states ? flight * split : 0);
     return launch_us + spare_us + (chain_us > stream_us ? chain_us : stream_us);
 }

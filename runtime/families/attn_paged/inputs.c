@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What stands in the entries that are not needed: nobody may follow it. */
+/* What stands in the entries that are not needed: they may not be followed. */
 #define NO_PAGE 2147480000
 
 /* Scales of an e4m3 cache are about this; elements are normal numbers times 1 / it. */

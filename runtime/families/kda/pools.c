@@ -199,7 +199,7 @@ uint32_t gen__kda_pool_extents(const int32_t *dims, const struct gen_kda_pools *
     gen__reads(&list[6], "pools.ckpt_token", p->ckpt_token, entries * 4);
     gen__reads(&list[7], "pools.ckpt_slot", p->ckpt_slot, entries * 4);
     if (p->ckpt_pool == initial_state || p->ckpt_pool == final_state)
-        return 8; /* one pool for all, whose slots are told apart on the device */
+        return 8; /* one pool for all, whose slots differ */
     gen__writes_rows(&list[8], "pools.ckpt_pool", p->ckpt_pool, state, p->num_ckpt_slots,
                      gen__stride_bytes(p->ckpt_state_stride, element));
     return 9;

@@ -429,7 +429,7 @@ bool gen__kda_set_counts(const float counts[GEN__MAX_COORDS], int32_t *dims)
 /* ---- time -------------------------------------------------------------- */
 
 /*
- * An estimate that orders the variants on a GPU nobody has tuned on. A chunk's
+ * An estimate that orders the variants on a GPU without a table. A chunk's
  * operands are 290 bytes a channel and row; both kernels move them at the memory's
  * rate at best. The recurrence takes a chunk after the other: a block of it no less
  * than chain_us, and as many blocks at a time as fit.

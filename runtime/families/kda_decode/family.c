@@ -213,7 +213,7 @@ const char *gen__kda_decode_fits(const gen_problem *base, const gen_device *devi
 /* ---- time -------------------------------------------------------------- */
 
 /*
- * An estimate that orders the variants on a GPU nobody has tuned on:
+ * An estimate that orders the variants on a GPU without a table:
  *
  *     time = launch + (streaming^1.5 + chains^1.5)^(2/3) + tail
  *

@@ -191,7 +191,7 @@ static bool fill_slots_out(const gen_kda_decode_problem *p, const gen_kda_decode
     return true;
 }
 
-/* NaN in the slots that nobody reads, finite numbers in the others. */
+/* NaN in the slots that are not read, finite numbers in the others. */
 static bool poison_unused(const gen_kda_decode_problem *p, const gen_kda_decode_args *a,
                           const int32_t *slots, void *state)
 {

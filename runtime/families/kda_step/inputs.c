@@ -134,7 +134,7 @@ static void mend(enum gen_dtype dtype, void *tensor, int64_t first, int64_t coun
         x[i] = isfinite(x[i]) ? x[i] : 0.25f;
 }
 
-/* NaN in the slots that nobody names and between slots: nobody may look there. */
+/* NaN in the slots that no row names and between slots, which may not be read. */
 static bool poison_unused(const gen_kda_step_problem *p, const gen_kda_step_args *a,
                           const struct gen__tensor *tensors, void *const *data)
 {

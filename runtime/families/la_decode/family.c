@@ -130,7 +130,7 @@ static const char *fits(const gen_problem *base, const gen_device *device,
 /* ---- time -------------------------------------------------------------- */
 
 /*
- * An estimate that orders the variants on a GPU nobody has tuned on:
+ * An estimate that orders the variants on a GPU without a table:
  *
  *     time = launch + (streaming^1.5 + chains^1.5)^(2/3) + tail + barriers
  *

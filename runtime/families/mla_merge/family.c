@@ -106,7 +106,7 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     return NULL;
 }
 
-/* An estimate that orders the variants on a GPU nobody has tuned on: launch, then
+/* An estimate that orders the variants on a GPU without a table: launch, then
  * rounds of as many blocks as the GPU holds, each of which finds its record, waits
  * once for each round of loads and, where warps share a row, for each other; or the
  * partial results' bytes, which are in L2, at its bandwidth. To be fitted. */
