@@ -120,7 +120,7 @@ static void run_chunks(struct run *r, const gen_kda_prefill_problem *p)
     char *workspace = calloc(1, plan.workspace_bytes);
     union {
         struct gen_kda_intra_params intra;
-        struct gen_kda_inter_params inter;
+        struct gen_kda_inter_pool_params last;
     } k;
     assert_int_equal(family->params(&plan, 0, &r->a.base, workspace, &k), GEN_OK);
     gen_kda_intra_args intra = {
@@ -148,12 +148,12 @@ static void run_chunks(struct run *r, const gen_kda_prefill_problem *p)
     assert_int_equal(family->params(&plan, 1, &r->a.base, workspace, &k), GEN_OK);
     const gen_kda_inter_args inter = {
         .base = {sizeof inter, GEN_KDA_INTER},
-        .w = k.inter.w,
-        .u = k.inter.u,
-        .qg = k.inter.qg,
-        .kg = k.inter.kg,
-        .a_qk = k.inter.a_qk,
-        .decay = k.inter.decay,
+        .w = k.last.inter.w,
+        .u = k.last.inter.u,
+        .qg = k.last.inter.qg,
+        .kg = k.last.inter.kg,
+        .a_qk = k.last.inter.a_qk,
+        .decay = k.last.inter.decay,
         .cu_seqlens = r->a.cu_seqlens,
         .initial_state = r->initial,
         .final_state = r->final,
