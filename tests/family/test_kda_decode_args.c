@@ -74,6 +74,8 @@ static void parameters(void **state)
     assert_int_equal(k->beta_stride, 22);
     assert_int_equal(k->slots_stride, 9);
     assert_int_equal(k->total_tokens, 11);
+    a.slots_stride = 3; /* as many as tokens, the least */
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &out), GEN_OK);
 
     static const int damages[][2] = {
         {KDA_DECODE_BATCH, -1},  {KDA_DECODE_TOKENS, 0},  {KDA_DECODE_QK_HEADS, 0},
@@ -271,7 +273,22 @@ static void pools(void **state)
     a.state_stride = packed + 2;
     REFUSED("kda_decode: state_stride = 344066 elements; allowed: 0 (packed), or a multiple of 4 "
             "from 344064 (one slot) to 144115188075855872");
+    /* The limits themselves are allowed, what is beyond them is not. */
+    const int64_t widest = (INT64_C(1) << 60) / a.num_slots / 4 * 4;
+    const int64_t strides[] = {packed, widest, packed - 4, widest + 4};
+    for (int i = 0; i < 4; i++) {
+        a.state_stride = strides[i];
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k),
+                         i < 2 ? GEN_OK : GEN_STATUS_INVALID_ARGUMENT);
+    }
     a.state_stride = 0;
+    const int32_t columns[] = {1, 65536, -1, 65537};
+    for (int i = 0; i < 4; i++) {
+        a.slots_out_stride = columns[i];
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k),
+                         i < 2 ? GEN_OK : GEN_STATUS_INVALID_ARGUMENT);
+    }
+    a.slots_out_stride = 0;
     a.null_slot = -1;
     REFUSED("kda_decode: null_slot = -1; allowed: 0 (none), or 1 + a slot");
 #undef PLAIN
