@@ -92,7 +92,7 @@ void bench_keep(const struct bench_options *o, const char *name, const char *col
         next = after(line);
         if (measured->length && has_case(measured, line))
             continue;
-        text_add(rows, "%.*s", (int)(next - line), line);
+        text_add(rows, "%.*s%s", (int)(next - line), line, next[-1] == '\n' ? "" : "\n");
         kept++;
     }
     struct text commit = head_value(data, "commit"), date = head_value(data, "date");
