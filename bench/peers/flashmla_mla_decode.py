@@ -5,7 +5,8 @@
     attngen bench cases --families mla_decode --peer-file flashmla.tsv
 
 Rows `flashmla-live` are device time of the split and the combine kernel, by a CUDA graph of calls that walk through caches of
-more than twice the L2, median over replays; the scheduler's metadata is made once, ahead. They cover bf16 caches with pages
+more than twice the L2, median over replays; the scheduler's metadata is made once, ahead. The device rests before a replay
+where it does for ours: with more than 150 operations a byte, which the power limit bounds. They cover bf16 caches with pages
 of 64 rows. Lengths that differ are those of `attngen bench`. The library has three functions: flashmla_parts(H, T, SMs),
 flashmla_meta() and flashmla_run(), as Peer calls them. Without a library nothing is measured. Needs torch.
 """
@@ -39,6 +40,13 @@ def read_shapes(path):
             shape["causal"] = causal
             if causal == (shape["q_len"] > 1):  # the library's kernel masks where there are several tokens
                 yield shape
+
+
+def intensity(s):
+    """Operations a byte, by which `attngen bench cases --rest` lets a problem rest."""
+    cache_rows, rows = s["batch"] * s["kv_len"], s["q_len"] * s["num_heads"]
+    size = cache_rows * WIDTH * 2 + s["batch"] * rows * (WIDTH + LATENT) * 2
+    return 2 * rows * cache_rows * (WIDTH + LATENT) / size
 
 
 def case_name(s):
@@ -139,7 +147,7 @@ def main():
     parser.add_argument("--list", default=os.path.join(HERE, "..", "shapes", "mla_decode.txt"))
     parser.add_argument("--library", default=os.environ.get("FLASHMLA_LIBRARY"), help="default: $FLASHMLA_LIBRARY")
     parser.add_argument("--replays", type=int, default=7)
-    parser.add_argument("--rest", type=float, default=20, metavar="MS", help="idle time before each replay")
+    parser.add_argument("--rest", type=float, default=20, metavar="MS", help="idle time before the replays that rest")
     parser.add_argument("--device", type=int, default=0, help="CUDA device (default 0)")
     options = parser.parse_args()
     print("# family: mla_decode")
@@ -153,13 +161,14 @@ def main():
     torch.cuda.set_device(options.device)
     l2_bytes = torch.cuda.get_device_properties(options.device).L2_cache_size
     print("# note: flashmla-live: FlashMLA's dense decode kernels (FLASHMLA_LIBRARY), metadata made ahead, device time by graph",
-          f"replay after {options.rest:g} ms of rest and an untimed replay, on the machine of this run, torch {torch.__version__}")
+          f"replay, beyond 150 operations a byte after {options.rest:g} ms of rest and an untimed replay, on the machine of this run, torch {torch.__version__}")
     print("peer\tcase\tms\terr")
     for shape in read_shapes(options.list):
         peer = Peer(torch, library, shape, l2_bytes)
         error = peer.error()
         calls = [lambda cache=cache: peer.run(cache) for cache in peer.caches]
-        ms = graph_ms(torch, calls, max(len(calls), 8), options.replays, options.rest)
+        ms = graph_ms(torch, calls, max(len(calls), 20), options.replays,
+                      options.rest if intensity(shape) > 150 else 0)
         print(f"flashmla-live\t{case_name(shape)}\t{ms:.6f}\t{error:.2e}", flush=True)
         del peer, calls
         torch.cuda.empty_cache()

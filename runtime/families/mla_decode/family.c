@@ -14,7 +14,7 @@
  */
 #define MAX_LINE (INT64_C(1) << 35)
 /* Blocks of the cache by which lengths may differ where clusters take requests whole. */
-#define TEAM_SLACK 4
+#define TEAM_SLACK 1
 /* Rows of a page beyond which its size no longer matters: a tile's. */
 #define LARGE_PAGE 64
 
