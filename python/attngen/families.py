@@ -156,21 +156,23 @@ def mla_decode(q_nope, q_pe, ckv, kpe, kv_len, page_indices, *, page_indptr=None
     return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
 
 
-def la_decode(q, k, v, state, decay, *, slots=None, scale=None, state_v_first=False, zero_padding=False, out=None,
-              library=None, flags=0, workspace=None):
+def la_decode(q, k, v, state, decay, *, slots=None, scale=None, state_v_first=False, zero_padding=False, slots_out=None,
+              null_slot=None, out=None, library=None, flags=0, workspace=None):
     """Lightning Attention decode: one token a row; the states are updated in place.
 
     q, k: [B, H, D], v: [B, HV, D] (or [B, 1, ..., D]) bfloat16 or float16, D of 64, 128 or 256. state: [slots, HV, D,
-    D] float32, [K, V] or with state_v_first [V, K]. decay: [H] or [HV] float32, >= 0: a state is scaled by exp(-decay).
-    slots: [B] int32, the state of each row; one outside of the pool marks a padding row, whose output is left as it
-    is, or with zero_padding zero. None: row b has state b. scale None: 1/sqrt(D).
+    D] float32, bfloat16 or float16 (rounded once, where it is written), [K, V] or with state_v_first [V, K]; slots may be
+    apart in memory. decay: [H] or [HV] float32, >= 0: a state is scaled by exp(-decay).
+    slots: [B] int32, the state of each row; one outside of the pool, or null_slot, marks a padding row, whose output is
+    left as it is, or with zero_padding zero. None: row b has state b. slots_out: [B] int32, where states go in place of
+    that. scale None: 1/sqrt(D).
     Returns o, as v.
     """
     xp = kind_of(q)
     if out is None:
         out = xp.like(v)
     answer = xp.call("la_decode", _handle(library), flags, workspace, q, k, v, out, decay, state, xp.int32(slots), scale,
-                   state_v_first, zero_padding)
+                   state_v_first, zero_padding, xp.int32(slots_out), null_slot)
     return xp.give(out) if answer is None else answer
 
 
