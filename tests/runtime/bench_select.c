@@ -94,7 +94,8 @@ static void *make_bytes(int with_tables, size_t *size)
         exit(2);
     }
     struct product *product = product_new();
-    const uint32_t f = product_family(product, "la_decode", "dtype,head_dim,layout,state_pool", family->facts);
+    const uint32_t f =
+        product_family(product, "la_decode", "dtype,head_dim,layout,state_pool", family->facts);
     const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
     struct wide_text tables[2] = {{0}, {0}};
     for (int t = 0; t < 2; t++) {
