@@ -170,6 +170,21 @@ def test_la_decode_updates_states_in_place(rng, dtype, tolerance, v_first):
     assert not o[1].any() and np.array_equal(pool[1:4], before[1:4])
 
 
+@pytest.mark.parametrize("kept", [np.float32, np.float16])
+def test_la_decode_has_states_in_pools_as_engines_keep_them(rng, dtype, tolerance, kept):
+    q, k, v = normal(rng, dtype, 4, 2, 64), normal(rng, dtype, 4, 2, 64), normal(rng, dtype, 4, 2, 64)
+    memory, decay = normal(rng, np.float32, 7, 3, 64, 64).astype(kept), np.abs(normal(rng, np.float32, 2))
+    pool, before = memory[:, :2], memory.copy()  # a third of each slot is somebody else's
+    slots, slots_out = np.array([5, 0, 2, 3], np.int32), np.array([1, 6, 2, -1], np.int32)
+    o = attngen.la_decode(q, k, v, pool, decay, slots=slots, slots_out=slots_out, null_slot=0, zero_padding=True)
+    rows = [0, 2, 3]
+    expected, last = ref.lightning(q[rows], k[rows], v[rows], before[slots[rows], :2].astype(np.float32), decay)
+    assert ref.relative(o[rows], expected) < tolerance and not o[1].any()
+    assert ref.relative(pool[[1, 2]], last[:2]) < (1e-6 if kept == np.float32 else 2 ** -11)
+    untouched = [0, 3, 4, 5, 6]
+    assert np.array_equal(memory[untouched], before[untouched]) and np.array_equal(memory[:, 2], before[:, 2])
+
+
 @pytest.mark.parametrize("form", ["given", "softplus", "bound"])
 def test_kda_decode_has_the_values_of_its_definition(rng, dtype, tolerance, form):
     B, T, H, HV, K = 3, 2, 2, 4, 64

@@ -36,11 +36,11 @@ static void open_fixture(struct fixture *f, const char *device)
     gen_open_options options = {.size = sizeof options};
     memset(f, 0, sizeof *f);
     const uint32_t la =
-        product_family(product, "la_decode", "dtype,head_dim,layout", family->facts);
+        product_family(product, "la_decode", "dtype,head_dim,layout,state_pool", family->facts);
     const uint32_t target[2] = {product_target(product, "sm_90a", 90, GEN_PACK_EXACT),
                                 product_target(product, "compute_80", 80, GEN_PACK_PTX)};
     for (int t = 0; t < 2; t++) {
-        const uint32_t group = product_group(product, REQUIRED, "bf16,128,vk", la, target[t]);
+        const uint32_t group = product_group(product, REQUIRED, "bf16,128,vk,none", la, target[t]);
         for (int i = 0; i < 2; i++)
             product_variant(product, group,
                             (struct product_variant){.name = names[t][i],
