@@ -21,6 +21,12 @@ __device__ __forceinline__ constexpr int arrivals(int, int)
     return 128;
 }
 
+// The half of a stage that is there first.
+__device__ __forceinline__ constexpr int first_half(int stage)
+{
+    return stage ^ 1;
+}
+
 // The stage's cell in which the bytes of run `n` arrive: those of half s in the half's last two cells.
 __device__ __forceinline__ int bytes_cell(int s, int n)
 {
@@ -148,7 +154,7 @@ template <class S> __device__ __forceinline__ void produce(const gen_mla_sparse_
                 copy_rope(p, b, thread, s, entry);
 #pragma unroll 1
             for (int n = 0; n < latent_runs; n++)
-                convert_run(b, thread, s, n ^ (s ^ 1) * 2);
+                convert_run(b, thread, s, run_at(first_half(s), n));
             if (more > 0 && !issued) {
                 mbarrier_wait(b.empty(s ^ 1, s ^ 1), before);
                 copy_bytes(p, b, thread, s ^ 1, next);
