@@ -18,6 +18,8 @@
  * place of the group's first piece, and groups are added up as pieces are, in up to
  * GEN_ATTN_PAGED_LEVELS levels. Arrivals are counted in tickets (lib/ticket.cuh): on level l in word
  * l * num_parts + p, of the part p that the group begins in.
+ *
+ * Where a part is a CTA pair's, each CTA has half of a tile's rows, and counts in tickets of its own.
  */
 struct gen_attn_paged_line {
     int batch, num_parts, visit, whole;
@@ -44,7 +46,7 @@ struct gen_attn_paged_params {
     float *lse; /* or null */
     const int *kv_len, *page_indices, *page_indptr, *last_page_len, *q_indptr;
     const float *q_descale, *k_descale, *v_descale, *sink; /* or null */
-    unsigned long long *tickets;                           /* [levels][num_parts]; null: nothing is cut */
+    unsigned long long *tickets;                           /* [CTAs][levels][num_parts]; null: nothing is cut */
     float *partial_lse;                                    /* [slots][rows of a tile] */
     float *partial; /* [slots][rows of a tile * head_dim], as accumulators have them */
     long long q_token, q_head, k_page, k_row, k_head, v_page, v_row, v_head; /* elements */

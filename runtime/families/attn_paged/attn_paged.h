@@ -48,7 +48,8 @@ enum attn_paged_dim {
     ATTN_PAGED_VISIT,
     ATTN_PAGED_WHOLE,
     ATTN_PAGED_TILE_ROWS,
-    ATTN_PAGED_TENSOR_MAPS, /* 1: TMA loads keys and values */
+    ATTN_PAGED_TENSOR_MAPS, /* TMA loads keys and values, for so many CTAs at once; 0: it does not
+                             */
     ATTN_PAGED_MAP_ROWS,    /* of a box; without, whether tiles of keys lie in one page each */
     ATTN_PAGED_NUM_DIMS
 };
@@ -72,6 +73,12 @@ enum attn_paged_tensor {
     ATTN_PAGED_SINKS,
     ATTN_PAGED_NUM_TENSORS
 };
+
+/* Columns of values and outputs: those of keys, of 192 128. */
+static inline int32_t gen__attn_paged_v_dim(int32_t head_dim)
+{
+    return head_dim == 192 ? 128 : head_dim;
+}
 
 /* Elements; the packed strides spelled out. */
 struct gen__attn_paged_strides {
