@@ -48,7 +48,7 @@ def kda_decode(
     accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float | None = ...,
     use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool = ...,
     allow_neg_eigval: bool = ..., lower_bound: float | None = ..., state_v_first: bool = ..., write: Literal["last",
-    "each", "none"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., ring_k: A |
+    "each", "none", "records"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., ring_k: A |
     None = ..., ring_g: A | None = ..., ring_u: A | None = ..., ring_fill: A | None = ..., ring_base: A | None = ...,
     flush: A | None = ..., ring_len: int | None = ..., out: A | None = ..., library: Library | None = ..., flags: int =
     ..., workspace: A | None = ...
@@ -58,6 +58,11 @@ def kda_ring_advance(
     ..., null_slot: int | None = ..., num_tokens: int = ..., library: Library | None = ..., flags: int = ...,
     workspace: A | None = ...
 ) -> A: ...
+def kda_ring_accept(
+    ring_fill: A, ring_base: A, *, num_tokens: int, ring_size: int, accepted: A | None = ..., slots: A | None = ...,
+    flush: A | None = ..., null_slot: int | None = ..., library: Library | None = ..., flags: int = ..., workspace: A |
+    None = ...
+) -> tuple[A, A]: ...
 def kda_step(
     x: A, conv_w: A, conv_state: A, gate: A, beta: A, state: A, *, conv_bias: A | None = ..., A_log: A | None =
     ..., dt_bias: A | None = ..., z: A | None = ..., norm_w: A | None = ..., slots: A | None = ..., scale: float
@@ -233,7 +238,7 @@ class Library:
         None = ..., accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float |
         None = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel:
         bool = ..., allow_neg_eigval: bool = ..., lower_bound: float | None = ..., state_v_first: bool = ..., write:
-        Literal["last", "each", "none"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int |
+        Literal["last", "each", "none", "records"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int |
         None = ..., ring_k: A | None = ..., ring_g: A | None = ..., ring_u: A | None = ..., ring_fill: A | None = ...,
         ring_base: A | None = ..., flush: A | None = ..., ring_len: int | None = ..., out: A | None = ..., flags: int =
         ..., workspace: A | None = ...
@@ -242,6 +247,10 @@ class Library:
         self, ring_fill: A, ring_base: A, *, ring_len: int, ring_size: int | None = ..., slots: A | None = ..., flush: A
         | None = ..., null_slot: int | None = ..., num_tokens: int = ..., flags: int = ..., workspace: A | None = ...
     ) -> A: ...
+    def kda_ring_accept(
+        self, ring_fill: A, ring_base: A, *, num_tokens: int, ring_size: int, accepted: A | None = ..., slots: A | None
+        = ..., flush: A | None = ..., null_slot: int | None = ..., flags: int = ..., workspace: A | None = ...
+    ) -> tuple[A, A]: ...
     def kda_step(
         self, x: A, conv_w: A, conv_state: A, gate: A, beta: A, state: A, *, conv_bias: A | None = ...,
         A_log: A | None = ..., dt_bias: A | None = ..., z: A | None = ..., norm_w: A | None = ..., slots: A

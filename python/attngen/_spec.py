@@ -23,6 +23,8 @@ kda_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, sl
     ring_u T!?, ring_fill T?, ring_base T?, flush T?, ring_len int?
 kda_ring_advance: ring_fill T!, ring_base T, slots T?, flush T?, null_slot int?, num_tokens int, ring_len int,
     ring_size int
+kda_ring_accept: ring_fill T!, ring_base T!, slots T?, flush T?, null_slot int?, num_tokens int, ring_size int,
+    accepted T?
 kda_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_state T?, final_state T!?, states T!?,
     cu_seqlens T?, max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
     state_v_first bool, safe_gate bool, segment_chunks int, slots_in T?, slots_out T?, has_initial T?, null_slot int?,

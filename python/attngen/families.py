@@ -19,7 +19,7 @@ from ._options import handle as _handle
 from ._options import longest as _longest
 from .stages import kda_chunk_h, kda_chunk_intra, kda_chunk_o, kda_gate, kda_recompute_wu  # noqa: F401
 
-_WRITE = {"last": 0, "each": 1, "none": 2}
+_WRITE = {"last": 0, "each": 1, "none": 2, "records": 3}
 
 
 def attn_fwd(q, k, v, *, causal=False, scale=None, window=(-1, -1), softcap=0.0, cu_seqlens_q=None, cu_seqlens_k=None,
@@ -199,7 +199,8 @@ def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
     With ring_len (2 to 32) states are written once in so many steps of one token, and a record of each token is in
     between: ring_k [slots, H, R, K] of q's dtype, ring_g [slots, HV, R, K] of g's, ring_u [slots, HV, R, V] float32 or
     float16, R >= ring_len - 1; ring_fill and ring_base: [slots] int32, which kda_ring_advance brings up to date behind
-    a step's last layer. flush: [B] uint8, rows whose state is wanted behind this step.
+    a step's last layer. flush: [B] uint8, rows whose state is wanted behind this step. With T > 1 (R >= 2 T) and
+    write="records" each token leaves its record, and kda_ring_accept says how many stay.
     Returns o, as v.
     """
     ring = (ring_k, ring_g, ring_u, ring_fill, ring_base, flush, ring_len)
@@ -224,6 +225,20 @@ def kda_ring_advance(ring_fill, ring_base, *, ring_len, ring_size=None, slots=No
     return xp.give(ring_fill) if answer is None else answer
 
 
+def kda_ring_accept(ring_fill, ring_base, *, num_tokens, ring_size, accepted=None, slots=None, flush=None,
+                    null_slot=None, library=None, flags=0, workspace=None):
+    """The counters of kda_decode's rings behind a step of num_tokens tokens, of which accepted: [B] int32 stay.
+
+    ring_fill, ring_base: [slots] int32, updated in place; slots and flush as kda_decode had them (no float anywhere).
+    accepted None: all.
+    Returns (ring_fill, ring_base).
+    """
+    xp = kind_of(ring_fill)
+    answer = xp.call("kda_ring_accept", _handle(library), flags, workspace, ring_fill, ring_base, xp.int32(slots),
+                     flush, null_slot, num_tokens, ring_size, xp.int32(accepted))
+    return (xp.give(ring_fill), xp.give(ring_base)) if answer is None else answer
+
+
 def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens, num_tokens, scale,
                       use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
                       lower_bound, state_v_first, write, zero_padding, slots_out, null_slot, out, library, flags,
@@ -234,7 +249,7 @@ def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, acce
     if not use_gate_in_kernel:
         A_log = dt_bias = None
     if write not in _WRITE:
-        raise ValueError(f"write is {write!r}; allowed: 'last', 'each', 'none'")
+        raise ValueError(f"write is {write!r}; allowed: 'last', 'each', 'none', 'records'")
     answer = xp.call(name, _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, dt_bias, state,
                    xp.int32(slots), xp.int32(accepted), xp.index(cu_seqlens), num_tokens, scale,
                    lower_bound if use_gate_in_kernel else None, _gate_form(use_gate_in_kernel, lower_bound),
@@ -399,4 +414,4 @@ def gdn_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
 
 ALL = {f.__name__: f for f in (
     attn_fwd, attn_paged, attn_merge, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode, gdn_prefill, kda_step, gdn_step,
-    kda_ring_advance, *stages.ALL, *backward.ALL)}
+    kda_ring_advance, kda_ring_accept, *stages.ALL, *backward.ALL)}

@@ -254,6 +254,27 @@ def test_kda_decode_replays_records_of_a_ring(rng, dtype, tolerance, kept):
     assert fill.tolist() == [3, 7, 0, 3] and base.tolist() == [3, 0, 0, 4]
 
 
+def test_kda_decode_verifies_tokens_into_a_ring(rng, dtype, tolerance):
+    rows, T, HV, K, R = 3, 3, 2, 128, 8
+    pool = normal(rng, np.float32, 4, HV, K, K, scale=0.3)
+    states, slots = pool[[2, 0, 3]].swapaxes(-1, -2).copy(), np.array([2, 0, 3], np.int32)
+    ring_k, ring_g = np.zeros((4, 1, R, K), dtype), np.zeros((4, HV, R, K), dtype)
+    ring_u = np.zeros((4, HV, R, K), np.float32)
+    fill, base = np.zeros(4, np.int32), np.array([3, 0, 0, 7], np.int32)
+    ring = dict(ring_k=ring_k, ring_g=ring_g, ring_u=ring_u, ring_fill=fill, ring_base=base, ring_len=R)
+    for step in range(6):
+        q, k, v, g, beta = kda_inputs(rng, dtype, rows, T, 1, HV, K)
+        g, accepted = g.astype(dtype), np.array([step % 4, 3, 1], np.int32)
+        o = attngen.kda_decode(q, k, v, g, beta, pool, slots=slots, state_v_first=True, write="records", **ring)
+        expected, _ = ref.kda(q, k, v, g, beta, states)
+        assert ref.relative(o, expected) < tolerance + 1e-3
+        for n, a in enumerate(accepted):
+            if a:
+                states[n] = ref.kda(*(x[n:n + 1, :a] for x in (q, k, v, g, beta)), states[n:n + 1])[1][0]
+        attngen.kda_ring_accept(fill, base, num_tokens=T, ring_size=R, slots=slots, accepted=accepted)
+    assert (fill <= R - T).all() and base[3] != 7
+
+
 def test_kda_decode_keeps_the_state_behind_each_token(rng, dtype):
     inputs = kda_inputs(rng, dtype, 1, 3, 1, 1, 64)
     pool = normal(rng, np.float32, 4, 1, 64, 64)
