@@ -88,7 +88,7 @@ static enum gen_status run_reference(struct verify_case *c, const gen_library *l
         if (status == GEN_OK)
             status = family->params(&plan, 0, inner, workspace, NULL);
     }
-    /* An empty plan's arguments are nobody's, and there is nothing to do. */
+    /* An empty plan's arguments are not read, and there is nothing to do. */
     for (int i = 1; i < c->steps && status == GEN_OK && plan.num_launches; i++)
         status = gen_launch(library, &plan, args, workspace, NULL);
     if (status == GEN_OK && plan.num_launches)

@@ -1,6 +1,6 @@
 /*
  * attn_paged on the host: which problems are allowed, which variants fit, and the plan. How a batch
- * is shared out and what that takes is in sharing.h, the arguments in launch.c, what the tuner and
+ * is partitioned and what that takes is in sharing.h, the arguments in launch.c, what the tuner and
  * the tests need in inputs.c.
  */
 #include "families/attn_paged/sharing.h"

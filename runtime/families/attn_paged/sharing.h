@@ -141,7 +141,7 @@ static struct costs costs_of(const gen_attn_paged_problem *p, const gen_device *
 
 /* ---- shares ------------------------------------------------------------ */
 
-/* How a batch is shared out; docs in templates/attn_paged/args.h. */
+/* How a batch is partitioned; docs in templates/attn_paged/args.h. */
 struct sharing {
     int32_t num_parts, visit, whole;
     float us;
