@@ -37,7 +37,7 @@ SOURCES = {
     "runtime/families/attn_fwd/launch.c": (["check*", "no_*", "most_of"], ["test_edges", "test_attn_fwd_args", "test_attn_fwd_host"]),
     "runtime/families/kda/shape.c": (["check*", "gen__kda_check*", "gen__kda_refuse"],
                                      ["test_edges", "test_kda_prefill", "test_kda_stages", "test_kda_segments"]),
-    "runtime/families/kda/lengths.c": (["*"], ["test_kda_prefill", "test_kda_bwd_plan"]),
+    "runtime/families/kda/lengths.c": (["*"], ["test_kda_prefill", "test_kda_bwd_args"]),
     "runtime/families/kda_bwd/family.c": (["check*"], ["test_edges", "test_kda_bwd_plan"]),
     "runtime/families/kda_decode/args.c": (["check*"], ["test_edges", "test_kda_decode_args", "test_kda_decode_host"]),
 }

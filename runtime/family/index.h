@@ -89,10 +89,4 @@ static inline void gen__index_run(const struct gen_index32_params *k)
         gen__index_narrow((const int64_t *)(const void *)k->from[list], k->to[list], k->count);
 }
 
-/* For the verifier and the tests: gives the lists among a problem's tensors, as the family has
- * them, 64 bits each; widens what the family filled such a tensor with. */
-void gen__index_tensors(const struct gen__family *family, const gen_problem *problem,
-                        struct gen__tensor *tensors, uint32_t count);
-void gen__index_widen(void *data, uint64_t count);
-
 #endif /* GEN_INDEX_H */
