@@ -196,11 +196,11 @@ def test_an_output_over_an_input_is_refused():
     call = _ffi.function("la_decode")
     q, state, decay = np.ones((2, 2, 64), FLOAT16), np.zeros((2, 2, 64, 64), np.float32), np.zeros(2, np.float32)
     with pytest.raises(ValueError, match="la_decode: o, from .*, overlaps v, from .*; allowed: memory of its own"):
-        call(0, 0, None, q.copy(), q.copy(), q, q, decay, state, None, None, True, False)
+        call(0, 0, None, q.copy(), q.copy(), q, q, decay, state, None, None, True, False, None, None)
     assert (q == 1).all() and (state == 0).all()
     # A token's q, k, v and o may be columns of one row.
     fused = np.ones((2, 4, 2, 64), FLOAT16)
-    call(0, 0, None, *(fused[:, i] for i in range(4)), decay, state, None, None, True, False)
+    call(0, 0, None, *(fused[:, i] for i in range(4)), decay, state, None, None, True, False, None, None)
     assert (state == 1).all() and (fused[:, :3] == 1).all()
 
 

@@ -401,12 +401,12 @@ static void launches_are_refused(void **state)
     (void)state;
     static _Alignas(256) char memory[1 << 16], pool[64 * 64 * 4];
     struct product *product = product_new();
-    const uint32_t family = product_family(product, "la_decode", "dtype,head_dim,layout",
+    const uint32_t family = product_family(product, "la_decode", "dtype,head_dim,layout,state_pool",
                                            "blocks,persistent,inflight_bytes,warp_bytes,streaming,"
                                            "dependent");
     const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
     const uint32_t group =
-        product_group(product, "la_decode_bf16_d64_vk", "bf16,64,vk", family, target);
+        product_group(product, "la_decode_bf16_d64_vk", "bf16,64,vk,none", family, target);
     product_variant(product, group,
                     (struct product_variant){.name = "la_decode_bf16_d64_vk__sm90a_a",
                                              .facts = {1, 0, 16384, 512, 0, 0},
