@@ -2,26 +2,27 @@
 # Compiles a sample of variants with the NVRTC of several CUDA toolkits, from
 # PyPI's wheels, and compares what is refused with docs/toolkits.tsv.
 #
-#     scripts/toolkits.sh BUILD_FOLDER [--update | --quick]
+#     scripts/toolkits.sh BUILD_FOLDER [--update | --add | --quick]
 #
 # BUILD_FOLDER holds a built generator, which is linked again with each NVRTC.
 # The sample is a fallback for each family and target, and a wgmma kernel for
 # each required key that has one; --quick takes sm_80 and sm_90a alone, with one
-# wgmma kernel a family. --update writes the table anew. $ATTNGEN_TOOLKITS_DIR
+# wgmma kernel a family. --update writes the table anew; --add compiles what the
+# table lacks alone, and leaves out what the catalog has no more. $ATTNGEN_TOOLKITS_DIR
 # keeps the wheels and what was compiled; its default is build-toolkits. Exit
 # status: 0 as the table says (or skipped, with a message, where PyPI does not
 # give the wheels), 1 otherwise.
 set -eu
 cd "$(dirname "$0")/.."
 say() { echo "toolkits.sh: $*" >&2; }
-[ $# -gt 0 ] || { say "which build folder? usage: scripts/toolkits.sh BUILD_FOLDER [--update | --quick]"; exit 1; }
+[ $# -gt 0 ] || { say "which build folder? usage: scripts/toolkits.sh BUILD_FOLDER [--update | --add | --quick]"; exit 1; }
 build=$1
 shift
 table=docs/toolkits.tsv
 mode=${1:-}
 case $mode in
-'' | --update | --quick) ;;
-*) say "unknown argument '$mode'; allowed are --update, --quick"; exit 1 ;;
+'' | --update | --add | --quick) ;;
+*) say "unknown argument '$mode'; allowed are --update, --add, --quick"; exit 1 ;;
 esac
 set -- 12.8 12.9 13.0 13.5
 objects="$build/gen/CMakeFiles/attngen_generator.dir/main.c.o $build/lib/libattngen_core.a $build/lib/libattngen_format.a"
@@ -68,10 +69,20 @@ sample() {
         END { for (i = 1; i <= n; i++) print order[i] "\t" fallback[order[i]] more[order[i]] }' "$catalog" | sort
 }
 
+# lacking VERSION: with --add, the lines of sample but for the variants that the table has for this toolkit.
+lacking() {
+    [ "$mode" = --add ] || { cat; return; }
+    awk -F '\t' -v version="$1" -v table="$table" '
+        FILENAME == table { if ($1 == version) said[$4] = 1; next }
+        { names = ""; n = split($3, name, " ")
+          for (i = 1; i <= n; i++) if (!(name[i] in said)) names = names (names ? " " : "") name[i]
+          if (names) print $1 "\t" $2 "\t" names }' "$table" -
+}
+
 # verdicts VERSION: a row a variant.
 verdicts() {
     version=$1
-    sample | while IFS='	' read -r family target names; do
+    sample | lacking "$version" | while IFS='	' read -r family target names; do
         set --
         for name in $names; do set -- "$@" --only "$name"; done
         "$work/$version/attngen" build --templates templates --families "$family" --targets "$target" "$@" \
@@ -95,12 +106,21 @@ for version; do
     awk -F '\t' -v v="$version" '$1 == v { n++; ok += $5 == "compiles" } END { printf "CUDA %s: %d of %d variants compile\n", v, ok, n }' "$work/found.tsv"
 done
 
-if [ "$mode" = --update ]; then
+if [ "$mode" = --update ] || [ "$mode" = --add ]; then
+    had=/dev/null
+    [ "$mode" = --update ] || had=$table
     {
         echo "# What the NVRTC of each CUDA toolkit does with a sample of variants. Made by scripts/toolkits.sh --update."
         printf 'toolkit\tfamily\ttarget\tvariant\tverdict\n'
-        cat "$work/found.tsv"
-    } >"$table"
+        sample | awk -F '\t' -v versions="$*" '
+            FILENAME != "-" { if ($1 != "toolkit" && !/^#/) row[$1, $4] = $0; next }
+            { sampled[++n] = $3 }
+            END { v = split(versions, version, " ")
+                  for (i = 1; i <= v; i++) for (j = 1; j <= n; j++) {
+                      names = split(sampled[j], name, " ")
+                      for (k = 1; k <= names; k++) print row[version[i], name[k]] } }' "$had" "$work/found.tsv" -
+    } >"$work/table.tsv"
+    mv "$work/table.tsv" "$table"
     exit 0
 fi
 awk -F '\t' -v table="$table" '

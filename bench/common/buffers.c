@@ -74,6 +74,21 @@ static uint64_t round_up(uint64_t x, uint64_t to)
     return (x + to - 1) / to * to;
 }
 
+/* Where the problem has indices of 64 bits: the family's tensors have them in the arguments'
+ * pointers for 32. */
+static void take_wide_indices(struct buffers *b)
+{
+    const struct gen__family *family = b->family;
+    if (gen__index_dtype(family, b->problem) != GEN_INDEX_INT64)
+        return;
+    for (uint32_t t = 0; t < b->num_tensors; t++)
+        for (uint32_t i = 0; i < family->num_indices; i++)
+            if (b->tensor[t].pointer_offset == family->indices[i].narrow) {
+                b->tensor[t].pointer_offset = family->indices[i].wide;
+                b->tensor[t].dtype = GEN_DTYPE_INT64;
+            }
+}
+
 bool buffers_init(struct buffers *b, const struct gen__family *family, const gen_problem *problem,
                   int form, uint32_t num_sets, bool tight)
 {
@@ -90,7 +105,7 @@ bool buffers_init(struct buffers *b, const struct gen__family *family, const gen
         buffers_free(b);
         return false;
     }
-    gen__index_tensors(family, problem, b->tensor, b->num_tensors);
+    take_wide_indices(b);
     const uint64_t skew = tight ? 16 : 0;
     for (uint32_t t = 0; t < b->num_tensors; t++) {
         uint64_t *end = b->tensor[t].cold ? &b->set_bytes : &b->hot_bytes;
@@ -244,6 +259,18 @@ static void fill_tensor(const struct buffers *b, uint32_t t, const struct fill_o
     }
 }
 
+/* Of what the family filled with 32 bits; from the last on, for an index's place is behind that of
+ * the ones to come. */
+static void widen_indices(void *data, uint64_t count)
+{
+    unsigned char *bytes = data;
+    for (uint64_t i = count; i-- > 0;) {
+        int32_t index;
+        memcpy(&index, bytes + 4 * i, sizeof index);
+        memcpy(bytes + 8 * i, &(int64_t){index}, sizeof(int64_t));
+    }
+}
+
 /* What the family knows of its tensors, data[t] each. */
 static void fill_by_family(const struct buffers *b, const struct fill_options *options,
                            void *const *data)
@@ -258,7 +285,7 @@ static void fill_by_family(const struct buffers *b, const struct fill_options *o
     for (uint32_t t = 0; t < b->num_tensors; t++)
         if (data[t] && b->tensor[t].dtype == GEN_DTYPE_INT64 &&
             gen__index_dtype(b->family, b->problem))
-            gen__index_widen(data[t], b->tensor[t].count);
+            widen_indices(data[t], b->tensor[t].count);
 }
 
 void buffers_fill(const struct buffers *b, const struct fill_options *options, uint8_t *block)

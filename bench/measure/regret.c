@@ -1,4 +1,4 @@
-/* What selection loses on problems that nobody tuned. */
+/* What selection loses on problems that were not tuned. */
 #include "measure/bench.h"
 #include "tune/race.h"
 #include "common/problems.h"

@@ -196,11 +196,11 @@ def test_an_output_over_an_input_is_refused():
     call = _ffi.function("la_decode")
     q, state, decay = np.ones((2, 2, 64), FLOAT16), np.zeros((2, 2, 64, 64), np.float32), np.zeros(2, np.float32)
     with pytest.raises(ValueError, match="la_decode: o, from .*, overlaps v, from .*; allowed: memory of its own"):
-        call(0, 0, None, q.copy(), q.copy(), q, q, decay, state, None, None, True, False)
+        call(0, 0, None, q.copy(), q.copy(), q, q, decay, state, None, None, True, False, None, None)
     assert (q == 1).all() and (state == 0).all()
     # A token's q, k, v and o may be columns of one row.
     fused = np.ones((2, 4, 2, 64), FLOAT16)
-    call(0, 0, None, *(fused[:, i] for i in range(4)), decay, state, None, None, True, False)
+    call(0, 0, None, *(fused[:, i] for i in range(4)), decay, state, None, None, True, False, None, None)
     assert (state == 1).all() and (fused[:, :3] == 1).all()
 
 
@@ -346,6 +346,39 @@ def test_the_schemas_name_what_a_call_writes():
     assert set(_spec.SPEC) == set(families.ALL)
     assert _spec.written("la_decode") == ("workspace", "o", "state")
     assert "Tensor(a2!) state" in _spec.schema("la_decode") and _spec.schema("la_decode").endswith("-> ()")
+
+
+def _after(code):
+    """The words that a process prints which runs this; whole() says whether all of tvm_ffi was imported."""
+    return run(f"import sys\ndef whole(): return 'tvm_ffi.dataclasses' in sys.modules\n{code}").split()
+
+
+def test_tvm_ffi_is_whole_for_others():
+    assert _after("""
+import attngen
+attngen.Library()
+before = whole()
+import tvm_ffi
+print(before, whole(), tvm_ffi.Array([1, 2])[1], whole(), tvm_ffi.core.Function is tvm_ffi.Function,
+      attngen.Library().info["num_variants"] > 0)
+""") == ["False", "False", "2", "True", "True", "True"]
+    assert _after("""
+import attngen
+attngen.Library()
+from tvm_ffi import Array
+import tvm_ffi.structural
+print(whole(), Array([3])[0])
+""") == ["True", "3"]
+
+
+@pytest.mark.parametrize("parts", ["_tvm_ffi._PARTS + ('no_such_part',)", "('core', 'error', 'module')"])
+def test_a_version_of_tvm_ffi_that_is_made_otherwise_is_imported_whole(parts):
+    assert _after(f"""
+import attngen
+from attngen import _tvm_ffi
+_tvm_ffi._PARTS = {parts}
+print(attngen.Library().info["num_variants"] > 0, whole())
+""") == ["True", "True"]
 
 
 def test_tvm_ffi_knows_streams_of_cuda_bindings_that_come_later():

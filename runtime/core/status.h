@@ -5,11 +5,8 @@
 #include "gen.h"
 
 /* Sets the thread's message (printf-like) and returns `status`. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-enum gen_status
-gen__fail(enum gen_status status, const char *format, ...);
+__attribute__((format(printf, 2, 3))) enum gen_status gen__fail(enum gen_status status,
+                                                                const char *format, ...);
 
 /* "TABLE" */
 const char *gen__why_name(enum gen_why why);

@@ -20,9 +20,7 @@ static inline struct gen__text gen__text_over(char *at, size_t capacity)
 }
 
 /* Appends as printf() does, and cuts what does not fit. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-void gen__text_add(struct gen__text *text, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void gen__text_add(struct gen__text *text, const char *format,
+                                                         ...);
 
 #endif /* GEN_TEXT_H */

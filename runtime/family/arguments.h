@@ -14,15 +14,21 @@ static inline enum gen_status gen__invalid(const char *family, const char *name,
                      value, allowed);
 }
 
-/* Sets the first three codes, the others to 0: in one store, for they are read as one word, which
+/* Sets the first four codes, the others to 0: in one store, for they are read as one word, which
  * would otherwise wait. */
-static inline void gen__set_codes(struct gen__key *key, uint32_t a, uint32_t b, uint32_t c)
+static inline void gen__set_four_codes(struct gen__key *key, uint32_t a, uint32_t b, uint32_t c,
+                                       uint32_t d)
 {
     const union {
         uint8_t codes[GEN__MAX_REQUIRED];
         uint64_t word;
-    } required = {.codes = {(uint8_t)a, (uint8_t)b, (uint8_t)c}};
+    } required = {.codes = {(uint8_t)a, (uint8_t)b, (uint8_t)c, (uint8_t)d}};
     memcpy(key->codes, &required.word, sizeof key->codes);
+}
+
+static inline void gen__set_codes(struct gen__key *key, uint32_t a, uint32_t b, uint32_t c)
+{
+    gen__set_four_codes(key, a, b, c, 0);
 }
 
 /* gen__family.fits of a family whose every variant serves every problem of its required key. */

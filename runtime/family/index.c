@@ -76,27 +76,3 @@ void gen__index_narrow(const int64_t *from, int32_t *to, int64_t count)
                 : from[i] > INT32_MAX ? INT32_MAX
                                       : (int32_t)from[i];
 }
-
-void gen__index_tensors(const struct gen__family *family, const gen_problem *problem,
-                        struct gen__tensor *tensors, uint32_t count)
-{
-    if (gen__index_dtype(family, problem) != GEN_INDEX_INT64)
-        return;
-    for (uint32_t t = 0; t < count; t++)
-        for (uint32_t i = 0; i < family->num_indices; i++)
-            if (tensors[t].pointer_offset == family->indices[i].narrow) {
-                tensors[t].pointer_offset = family->indices[i].wide;
-                tensors[t].dtype = GEN_DTYPE_INT64;
-            }
-}
-
-/* From the last on, for a number's place is behind that of the ones to come. */
-void gen__index_widen(void *data, uint64_t count)
-{
-    unsigned char *bytes = data;
-    for (uint64_t i = count; i-- > 0;) {
-        int32_t number;
-        memcpy(&number, bytes + 4 * i, sizeof number);
-        memcpy(bytes + 8 * i, &(int64_t){number}, sizeof(int64_t));
-    }
-}

@@ -75,8 +75,8 @@ enum gen_status gen__index_args(const struct gen__family *family, const gen_plan
  * INVALID_ARGUMENT. */
 enum gen_status gen__index_refuse(const struct gen__family *family, const gen_args *args);
 
-/* Where that launch reads; and puts the lists where the caller has them, of which the family tells
- * its half, because the workspace is told by itself. Returns their number. */
+/* Where that launch reads; and puts the lists where the caller has them, for the family's extents,
+ * because the workspace is an extent of its own. Returns their number. */
 uint32_t gen__index_extents(const struct gen__family *family, const gen_plan *plan,
                             const struct gen_index32_params *k, gen_args *full,
                             struct gen__extent *extents);
@@ -88,11 +88,5 @@ static inline void gen__index_run(const struct gen_index32_params *k)
     for (int list = 0; list < GEN_INDEX32_LISTS; list++)
         gen__index_narrow((const int64_t *)(const void *)k->from[list], k->to[list], k->count);
 }
-
-/* For the verifier and the tests: gives the lists among a problem's tensors, as the family has
- * them, 64 bits each; widens what the family filled such a tensor with. */
-void gen__index_tensors(const struct gen__family *family, const gen_problem *problem,
-                        struct gen__tensor *tensors, uint32_t count);
-void gen__index_widen(void *data, uint64_t count);
 
 #endif /* GEN_INDEX_H */

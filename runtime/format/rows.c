@@ -34,11 +34,8 @@ struct parser {
 /* ---- the header -------------------------------------------------------- */
 
 /* Notes why the table cannot be used. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-static enum gen_table_result
-refuse(struct parser *p, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static enum gen_table_result refuse(struct parser *p,
+                                                                          const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -127,11 +124,8 @@ static enum gen_table_result read_header(struct parser *p)
 
 /* ---- rows -------------------------------------------------------------- */
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-static bool
-bad(struct parser *p, struct gen__span found, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static bool bad(struct parser *p, struct gen__span found,
+                                                      const char *format, ...)
 {
     char text[80];
     va_list list;
@@ -297,18 +291,23 @@ static bool parse_row(struct parser *p, struct gen__span line, struct pending *p
 
 /* ---- the table --------------------------------------------------------- */
 
-/* Is the row's variant PTX where the product has machine code for the class and the key? */
-static bool is_passed_over(const struct parser *p, const struct pending *pending)
+bool gen_table_same_key(const struct gen_pack_view *view, const struct gen_pack_group *a,
+                        const struct gen_pack_group *b)
 {
-    const struct gen_pack_view *view = p->view;
-    if (view->targets[pending->group->target].kind != GEN_PACK_PTX)
+    const uint32_t x = view->families[a->family].name, y = view->families[b->family].name;
+    return strcmp(view->strings + x, view->strings + y) == 0 &&
+           strcmp(view->strings + a->values, view->strings + b->values) == 0;
+}
+
+bool gen_table_passes_over(const struct gen_pack_view *view, const struct gen_pack_group *group,
+                           uint32_t compute_capability)
+{
+    if (view->targets[group->target].kind != GEN_PACK_PTX)
         return false;
     for (uint32_t g = 0; g < view->num_groups; g++) {
-        const struct gen_pack_group *group = &view->groups[g];
-        const struct gen_pack_target *target = &view->targets[group->target];
-        if (group->family == pending->group->family && target->kind != GEN_PACK_PTX &&
-            strcmp(view->strings + group->values, pending->values) == 0 &&
-            gen_pack_runs(target, p->table->about.compute_capability))
+        const struct gen_pack_target *target = &view->targets[view->groups[g].target];
+        if (target->kind != GEN_PACK_PTX && gen_pack_runs(target, compute_capability) &&
+            gen_table_same_key(view, &view->groups[g], group))
             return true;
     }
     return false;
@@ -348,7 +347,7 @@ static void read_rows(struct parser *p)
         struct pending pending = {.line = p->text.line};
         bool expired = false;
         if (parse_row(p, line, &pending, &expired)) {
-            if (is_passed_over(p, &pending))
+            if (gen_table_passes_over(p->view, pending.group, t->about.compute_capability))
                 t->about.num_ptx++;
             else
                 p->rows[p->num_rows++] = pending;

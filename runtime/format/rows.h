@@ -22,6 +22,15 @@ struct gen_table {
 enum gen_table_result gen_table_read(const struct gen_pack_view *view, const char *text,
                                      size_t size, struct gen_table *table);
 
+/* Are they of one family and required key? The index of several products may name a family twice.
+ */
+bool gen_table_same_key(const struct gen_pack_view *view, const struct gen_pack_group *a,
+                        const struct gen_pack_group *b);
+/* Is the group PTX where the product has machine code for its key and the compute capability? Then
+ * rows that name its variants are left out. */
+bool gen_table_passes_over(const struct gen_pack_view *view, const struct gen_pack_group *group,
+                           uint32_t compute_capability);
+
 /* The order of rows: by required key, and within one by coordinates. Of equally near rows the first
  * counts. What was tuned for more serves fewer better than the other way round, because tiles for
  * fewer rows read again what these share. */

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,20 +28,15 @@ void gen__paths_free(struct gen__paths *paths)
 static enum gen_status add_path(struct gen__paths *paths, const char *folder, size_t length,
                                 const char *name)
 {
-    const size_t name_length = name ? strlen(name) : 0;
+    const size_t size = length + (name ? strlen(name) : 0) + 2;
     char **grown = malloc((paths->count + 1) * sizeof(*grown));
-    char *path = malloc(length + 1 + name_length + 1);
+    char *path = malloc(size);
     if (!grown || !path) {
         free(grown);
         free(path);
         return gen__fail(GEN_STATUS_OUT_OF_MEMORY, "no memory for the paths of products");
     }
-    memcpy(path, folder, length);
-    path[length] = '\0';
-    if (name) {
-        path[length] = '/';
-        memcpy(path + length + 1, name, name_length + 1);
-    }
+    snprintf(path, size, "%.*s%s%s", (int)length, folder, name ? "/" : "", name ? name : "");
     if (paths->count)
         memcpy(grown, paths->at, paths->count * sizeof(*grown));
     free(paths->at);
@@ -99,7 +95,7 @@ static const char *own_folder(char buffer[PATH_MAX], size_t *length)
     const char *path = dladdr(&here, &self) && self.dli_fname ? self.dli_fname : "";
     if (!strchr(path, '/')) {
         /* A program that was found on $PATH; by its bare name it would be looked for in the
-         * current folder, where anybody may have put a product. */
+         * current folder, where another user may have put a product. */
         const ssize_t size = readlink("/proc/self/exe", buffer, PATH_MAX - 1);
         buffer[size > 0 ? size : 0] = '\0';
         path = buffer;

@@ -3,6 +3,7 @@
  * rows are found as in that of a single product. So nothing but the reading of an image knows that
  * there were several, and selecting costs what it costs with one.
  */
+#include "format/rows.h"
 #include "product/pack.h"
 
 #include <stdlib.h>
@@ -78,9 +79,15 @@ static uint32_t moved(const struct merge *m, int p, uint32_t string)
     return p == OLD ? string : string + (uint32_t)m->from[OLD]->index->strings_size;
 }
 
-static bool same_string(const struct merge *m, uint32_t a, uint32_t b)
+static struct gen_pack_view view_of(const struct merge *m)
 {
-    return strcmp(m->strings + a, m->strings + b) == 0;
+    return (struct gen_pack_view){.families = m->families,
+                                  .targets = m->targets,
+                                  .groups = m->groups,
+                                  .variants = m->variants,
+                                  .strings = m->strings,
+                                  .num_groups = m->index->num_groups,
+                                  .num_variants = m->index->num_variants};
 }
 
 /* Families and targets stand one product's after the other's, some twice: a group says which it
@@ -105,21 +112,15 @@ static void add_families_and_targets(struct merge *m, int p)
 
 /* ---- groups and variants ------------------------------------------------- */
 
-/* Of one family and required key? */
-static bool same_key(const struct merge *m, const struct gen_pack_group *a,
-                     const struct gen_pack_group *b)
-{
-    return same_string(m, m->families[a->family].name, m->families[b->family].name) &&
-           same_string(m, a->values, b->values);
-}
-
 static bool same_group(const struct merge *m, const struct gen_pack_group *a,
                        const struct gen_pack_group *b)
 {
     const struct gen_pack_target *t = &m->targets[a->target], *u = &m->targets[b->target];
+    const struct gen_pack_view view = view_of(m);
     return t->kind == u->kind && t->compute_capability == u->compute_capability &&
-           same_string(m, t->name, u->name) && same_string(m, a->name, b->name) &&
-           same_key(m, a, b);
+           strcmp(m->strings + t->name, m->strings + u->name) == 0 &&
+           strcmp(m->strings + a->name, m->strings + b->name) == 0 &&
+           gen_table_same_key(&view, a, b);
 }
 
 /* Makes the group of product p the last of the index, in which the next variants are. False: other
@@ -208,24 +209,10 @@ static bool holds(const struct merge *m, int p, const struct gen_pack_row *row)
            (was->code_digest && was->code_digest == is->code_digest);
 }
 
-/* Is the group PTX where the index has machine code for the compute capability and the key? */
-static bool has_code_beside(const struct merge *m, const struct gen_pack_group *group,
-                            uint32_t compute_capability)
-{
-    if (m->targets[group->target].kind != GEN_PACK_PTX)
-        return false;
-    for (uint32_t g = 0; g < m->index->num_groups; g++) {
-        const struct gen_pack_target *t = &m->targets[m->groups[g].target];
-        if (t->kind != GEN_PACK_PTX && gen_pack_runs(t, compute_capability) &&
-            same_key(m, &m->groups[g], group))
-            return true;
-    }
-    return false;
-}
-
 static void add_table(struct merge *m, int p, struct gen_pack_table t)
 {
     const struct gen_pack_row *rows = m->from[p]->rows + t.first_row;
+    const struct gen_pack_view view = view_of(m);
     const uint32_t count = t.num_rows;
     uint32_t last = NONE;
     bool passed_over = false;
@@ -240,7 +227,7 @@ static void add_table(struct merge *m, int p, struct gen_pack_table t)
         row.runner_up = m->variant_of[p][row.runner_up];
         const uint32_t group = m->variants[row.variant].group;
         if (group != last)
-            passed_over = has_code_beside(m, &m->groups[group], t.compute_capability);
+            passed_over = gen_table_passes_over(&view, &m->groups[group], t.compute_capability);
         last = group;
         if (!holds(m, p, &rows[i]))
             t.num_expired++;

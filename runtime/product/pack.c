@@ -20,11 +20,8 @@ static bool inside(uint64_t offset, uint64_t count, uint64_t size, uint64_t begi
     return offset % 8 == 0 && offset >= begin && offset <= end && count <= (end - offset) / size;
 }
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-static enum gen_status
-bad(const char *label, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static enum gen_status bad(const char *label,
+                                                                 const char *format, ...)
 {
     char what[512];
     va_list list;

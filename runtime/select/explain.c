@@ -223,48 +223,38 @@ static bool put_choice(struct gen__text *out, const struct gen__query *query,
     return true;
 }
 
-/* The same for each launch that the chosen variant leaves to another family. */
+/* The same for a launch of another family. */
+static bool put_part(struct gen__text *out, const struct gen__query *whole,
+                     const struct gen__part *part, const char *place)
+{
+    struct gen__query query;
+    struct gen__choice choice;
+    if (gen__query(whole->library, whole->device, &part->problem.base, &query))
+        return true; /* a family does not name problems that another refuses */
+    gen__text_add(out, "%s %u  %s ", place, part->launch, query.family->name);
+    put_problem(out, &query);
+    gen__text_add(out, "\n");
+    return put_choice(out, &query, &choice);
+}
+
+/* The launch that lists of 64-bit indices take, and those that the chosen variant leaves to other
+ * families. */
 static bool put_parts(struct gen__text *out, const struct gen__query *query,
                       const struct gen__choice *choice)
 {
-    struct gen__part parts[GEN_PLAN_MAX_LAUNCHES];
+    struct gen__part parts[GEN_PLAN_MAX_LAUNCHES], index;
     gen_plan plan;
-    memset(&plan, 0, sizeof(plan));
-    query->family->plan(query->problem, query->device, choice->facts, &plan);
-    const uint32_t count = gen__parts(query, choice->facts, &plan, parts);
     bool room = true;
-    for (uint32_t i = 0; room && i < count; i++) {
-        struct gen__query part;
-        struct gen__choice part_choice;
-        if (gen__query(query->library, query->device, &parts[i].problem.base, &part))
-            continue; /* a family does not name problems that another refuses */
-        gen__text_add(out, "launch %u  %s ", parts[i].launch, part.family->name);
-        put_problem(out, &part);
-        gen__text_add(out, "\n");
-        room = put_choice(out, &part, &part_choice);
-    }
-    return room;
-}
-
-/* The same for the launch that lists of 64-bit indices take. */
-static bool put_index(struct gen__text *out, const struct gen__query *query,
-                      const struct gen__choice *choice)
-{
-    struct gen__part part;
-    struct gen__query index;
-    struct gen__choice index_choice;
-    gen_plan plan;
-    if (!gen__index_dtype(query->family, query->problem))
-        return true;
     memset(&plan, 0, sizeof(plan));
     query->family->plan(query->problem, query->device, choice->facts, &plan);
-    gen__index_problem(query->family, query->problem, plan.dims, &part);
-    if (gen__query(query->library, query->device, &part.problem.base, &index))
-        return true;
-    gen__text_add(out, "before launch 0  %s ", index.family->name);
-    put_problem(out, &index);
-    gen__text_add(out, "\n");
-    return put_choice(out, &index, &index_choice);
+    if (gen__index_dtype(query->family, query->problem)) {
+        gen__index_problem(query->family, query->problem, plan.dims, &index);
+        room = put_part(out, query, &index, "before launch");
+    }
+    const uint32_t count = gen__parts(query, choice->facts, &plan, parts);
+    for (uint32_t i = 0; room && i < count; i++)
+        room = put_part(out, query, &parts[i], "launch");
+    return room;
 }
 
 static bool explain(struct gen__text *out, const struct gen__query *query)
@@ -280,8 +270,7 @@ static bool explain(struct gen__text *out, const struct gen__query *query)
         gen__text_add(out, "rule      the problem is empty: nothing to launch\n");
         return true;
     }
-    return put_choice(out, query, &choice) &&
-           (!choice.facts || (put_index(out, query, &choice) && put_parts(out, query, &choice)));
+    return put_choice(out, query, &choice) && (!choice.facts || put_parts(out, query, &choice));
 }
 
 enum gen_status gen_explain(const gen_library *library, const gen_device *device,

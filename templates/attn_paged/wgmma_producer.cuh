@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attn_paged/rows.cuh"
+#include "lib/ptx/cluster.cuh"
 #include "lib/ptx/cp_async.cuh"
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ptx/tma.cuh"
@@ -10,17 +11,18 @@ namespace {
 
 // Block `j` of keys or of values: a lane a box, of the rows that one page has of it. A box of a page that does not exist, or
 // behind the request's end, is aimed behind the last page: zeros.
+template <int cells>
 __device__ __forceinline__ void load_block(const gen_attn_paged_params &p, const tensor_map *map, unsigned to,
                                            unsigned long long &full, const paged_piece &piece, int j,
                                            unsigned long long policy)
 {
     const int lane = threadIdx.x % 32, boxes = S::keys / p.map_rows;
     if (lane == 0)
-        mbarrier_arrive_expect_tx(shared_address(&full), S::kv_bytes);
+        mbarrier_arrive_expect_tx(shared_address(&full), cells * S::kv_cell);
     __syncwarp();
 #pragma unroll 1
-    for (int i = lane; i < boxes * S::cells; i += 32) {
-        const int box = i / S::cells, cell = i % S::cells, key = j * S::keys + box * p.map_rows;
+    for (int i = lane; i < boxes * cells; i += 32) {
+        const int box = i / cells, cell = i % cells, key = j * S::keys + box * p.map_rows;
         int page = p.num_pages, row = key;
         if (!piece.pages) {
             page = piece.request;
@@ -38,6 +40,55 @@ __device__ __forceinline__ void load_block(const gen_attn_paged_params &p, const
     __syncwarp();
 }
 
+// Of a CTA pair: a lane's box of a block's half, and its page, which is looked up while the block before is at work.
+struct pair_box {
+    static constexpr int half = S::keys / S::blocks, most = half / 8; // boxes have eight rows at least
+    int box, cell, first;                                             // first: its row in a block
+    int page, row;
+    bool is;
+
+    __device__ __forceinline__ explicit pair_box(const gen_attn_paged_params &p)
+    {
+        box = threadIdx.x % most;
+        cell = threadIdx.x % 32 / most;
+        first = static_cast<int>(blockIdx.x % S::blocks) * half + box * p.map_rows;
+        is = box < half / p.map_rows;
+        page = row = 0;
+    }
+
+    __device__ __forceinline__ void find(const gen_attn_paged_params &p, const paged_piece &piece, int j)
+    {
+        const int key = j * S::keys + first;
+        page = piece.request;
+        row = key;
+        if (!piece.pages || !is)
+            return;
+        page = p.num_pages;
+        row = 0;
+        if (key < piece.kv_len) {
+            const int index = static_cast<int>(quotient_or_shift(key, p.page_mul, p.page_shift));
+            row = key - index * p.page_size;
+            page = ld_global(piece.pages + index);
+        }
+    }
+
+    template <int cells>
+    __device__ __forceinline__ void load(const gen_attn_paged_params &p, const tensor_map *map, unsigned to,
+                                         unsigned long long &full, int head, unsigned long long policy) const
+    {
+        static_assert(cells * most <= 32, "a lane a box");
+        if (threadIdx.x % 32 == 0)
+            mbarrier_arrive_expect_tx(shared_address(&full), cells * S::kv_cell);
+        __syncwarp();
+        if (is && cell < cells)
+            tensor_load_4d_multicast(
+                to + cell * S::kv_cell + first * 128, map, cell * 64, row, head,
+                min(static_cast<unsigned>(page), static_cast<unsigned>(p.num_pages)), // behind it are zeros
+                shared_address(&full), (1 << S::blocks) - 1, policy);
+        __syncwarp();
+    }
+};
+
 // Publishes the pieces of the part, and loads their keys and values.
 __device__ void produce(const gen_attn_paged_params &p, const block_state &b, int part)
 {
@@ -48,6 +99,7 @@ __device__ void produce(const gen_attn_paged_params &p, const block_state &b, in
     work_ring work(1);
     paged_walk<S> walk;
     walk.begin(b.c->share);
+    [[maybe_unused]] pair_box box(p);
 #pragma unroll 1
     for (;;) {
         mbarrier_wait(shared_address(&b.c->work_empty[work.place()]), work.phase());
@@ -60,13 +112,28 @@ __device__ void produce(const gen_attn_paged_params &p, const block_state &b, in
         if (piece.rows == 0)
             break;
         work.next();
+        if constexpr (S::blocks > 1) {
+            const int end = piece.hi, head = piece.head;
+            box.find(p, piece, piece.lo);
 #pragma unroll 1
-        for (int j = piece.lo; j < piece.hi; j++) {
-            mbarrier_wait(shared_address(&b.c->k_empty[at.place()]), at.phase());
-            load_block(p, k_map, b.k(at.place()), b.c->k_full[at.place()], piece, j, often);
-            mbarrier_wait(shared_address(&b.c->v_empty[at.place()]), at.phase());
-            load_block(p, v_map, b.v(at.place()), b.c->v_full[at.place()], piece, j, often);
-            at.next();
+            for (int j = piece.lo; j < end; j++) {
+                mbarrier_wait(shared_address(&b.c->k_empty[at.place()]), at.phase());
+                box.template load<S::cells>(p, k_map, b.k(at.place()), b.c->k_full[at.place()], head, often);
+                mbarrier_wait(shared_address(&b.c->v_empty[at.place()]), at.phase());
+                box.template load<S::v_cells>(p, v_map, b.v(at.place()), b.c->v_full[at.place()], head, often);
+                at.next();
+                if (j + 1 < end)
+                    box.find(p, piece, j + 1);
+            }
+        } else {
+#pragma unroll 1
+            for (int j = piece.lo; j < piece.hi; j++) {
+                mbarrier_wait(shared_address(&b.c->k_empty[at.place()]), at.phase());
+                load_block<S::cells>(p, k_map, b.k(at.place()), b.c->k_full[at.place()], piece, j, often);
+                mbarrier_wait(shared_address(&b.c->v_empty[at.place()]), at.phase());
+                load_block<S::v_cells>(p, v_map, b.v(at.place()), b.c->v_full[at.place()], piece, j, often);
+                at.next();
+            }
         }
     }
 }
@@ -76,6 +143,7 @@ __device__ void gather_queries(const gen_attn_paged_params &p, const block_state
 {
     constexpr int chunks = S::dim / 8;
     work_ring work;
+    q_ring queries; // where there are not as many places as of work
 #pragma unroll 1
     for (;;) {
         const unsigned place = work.place();
@@ -83,22 +151,26 @@ __device__ void gather_queries(const gen_attn_paged_params &p, const block_state
         const paged_piece &piece = b.c->work[place];
         if (piece.rows == 0)
             break;
-        mbarrier_wait(shared_address(&b.c->q_empty[place]), work.phase() ^ 1);
+        const unsigned q_place = S::q_places == S::places ? place : queries.place();
+        mbarrier_wait(shared_address(&b.c->q_empty[q_place]),
+                      (S::q_places == S::places ? work.phase() : queries.phase()) ^ 1);
+        const int first = S::blocks == 1 ? 0 : static_cast<int>(blockIdx.x % S::blocks) * S::block_rows;
 #pragma unroll 4
-        for (int i = static_cast<int>(threadIdx.x) - 128 * S::groups - 32; i < S::tile_rows * chunks; i += 96) {
+        for (int i = static_cast<int>(threadIdx.x) - 128 * S::groups - 32; i < S::block_rows * chunks; i += 96) {
             const int row = i / chunks, chunk = i % chunks;
-            const bool there = row < piece.rows;
-            const paged_row at(p, piece, there ? row : 0);
+            const bool there = first + row < piece.rows;
+            const paged_row at(p, piece, there ? first + row : 0);
             cp_async_16_or_zero(
-                b.q(place, row / 64) + chunk / 8 * S::q_cell + row % 64 * 128 + ((chunk % 8 ^ row % 8) << 4),
+                b.q(q_place, row / 64) + chunk / 8 * S::q_cell + row % 64 * 128 + ((chunk % 8 ^ row % 8) << 4),
                 static_cast<const unsigned short *>(p.q) + at.token * p.q_token + at.head * p.q_head + chunk * 8,
                 there);
         }
         cp_async_commit_group();
         cp_async_wait_group<0>();
         fence_proxy_async();
-        mbarrier_arrive(shared_address(&b.c->q_full[place]));
+        mbarrier_arrive(shared_address(&b.c->q_full[q_place]));
         work.next();
+        queries.next();
     }
 }
 

@@ -13,7 +13,7 @@ struct gen_kda_bwd_grad_rows {
     long long stride;  /* elements */
 };
 
-/* The place in `sums` that no block has. */
+/* The place in `sums` behind those of all blocks. */
 enum { KDA_BWD_GRAD_TICKETS = 287 };
 
 struct gen_kda_bwd_grad_params {

@@ -3,7 +3,7 @@
 #ifndef GEN_LA_DECODE_ARGS_H
 #define GEN_LA_DECODE_ARGS_H
 
-/* What the kernels take. Quotients are by multiplication: x / d is
+/* What the kernels take whose states are fp32 in a packed pool. Quotients are by multiplication: x / d is
  * umulhi(x, mul) >> shift for every x below 2^31, and mul = 0 means d = 1. */
 struct gen_la_decode_params {
     const void *q, *k, *v;
@@ -23,10 +23,25 @@ struct gen_la_decode_params {
     float pad;
 };
 
+/* What the others take: the same, and where and how states are kept. */
+#ifdef __cplusplus
+struct gen_la_decode_pool_params : gen_la_decode_params {
+#else
+struct gen_la_decode_pool_params {
+    struct gen_la_decode_params decode;
+#endif
+    const int *slots_out;   /* NULL: the slot that was read */
+    long long state_stride; /* elements, slot to slot */
+    int null_slot;          /* < 0: none beside those that the pool does not have */
+    int state_fp16;         /* states of 16 bits are fp16, not bf16 */
+};
+
 #ifdef __cplusplus
 static_assert(sizeof(struct gen_la_decode_params) == 136, "same on both sides");
+static_assert(sizeof(struct gen_la_decode_pool_params) == 160, "same on both sides");
 #elif !defined(__CUDACC_RTC__)
 _Static_assert(sizeof(struct gen_la_decode_params) == 136, "same on both sides");
+_Static_assert(sizeof(struct gen_la_decode_pool_params) == 160, "same on both sides");
 #endif
 
 #endif /* GEN_LA_DECODE_ARGS_H */

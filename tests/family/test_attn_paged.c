@@ -1,5 +1,5 @@
 /*
- * attn_paged: what it allows and what it says where it does not, how a batch is shared out, the
+ * attn_paged: what it allows and what it says where it does not, how a batch is partitioned, the
  * parameters of a launch, and the reference against the definition.
  */
 #include "families/attn_paged/attn_paged.h"
@@ -101,7 +101,7 @@ static void check_errors(void **state)
         {AT(max_kv_len), 16777217, "max_kv_len = 16777217; allowed: 1 to 16777216"},
         {AT(page_size), -1, "page_size = -1; allowed: 0 to 65536"},
         {AT(page_size), 65537, "page_size = 65537; allowed: 0 to 65536"},
-        {AT(head_dim), 96, "head_dim = 96; allowed: 64, 128, 256"},
+        {AT(head_dim), 96, "head_dim = 96; allowed: 64, 128, 192, 256"},
         {AT(dtype), 2, "dtype = 2; allowed: 0 to 1"},
         {AT(cache), 2, "cache = 2; allowed: 0 to 1"},
         {AT(causal), -1, "causal = -1; allowed: 0 to 1"},
@@ -316,6 +316,36 @@ static void parameters(void **state)
     assert_true(fabsf(k.cap_log2 - 28.853901f) < 1e-5f);
 }
 
+/* Keys of 192 columns have values of 128, and a CTA pair has twice the rows and tickets. */
+static void values_narrower_than_keys(void **state)
+{
+    (void)state;
+    gen_attn_paged_problem p = paged_problem(1, 8, 8, 5000);
+    struct gen__facts v = stream(16, 1);
+    struct gen_attn_paged_params k;
+    struct gen__key key;
+    p.head_dim = 192;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_string_equal(family->required[2].values[key.codes[2]], "192");
+    for (uint32_t pair = 0; pair < 2; pair++) {
+        v.cluster = 1 + pair;
+        gen_plan plan = planned(p, &v);
+        plan.dims[ATTN_PAGED_TENSOR_MAPS] = 0;
+        gen_attn_paged_args a = good_args(&p);
+        assert_int_equal(family->params(&plan, 0, &a.base, paged_memory, &k), GEN_OK);
+        assert_true(k.k_head == 192 && k.k_row == 8 * 192 && k.k_page == 16 * 8 * 192);
+        assert_true(k.v_head == 128 && k.v_row == 8 * 128 && k.v_page == 16 * 8 * 128);
+        assert_true(k.q_head == 192 && k.o_head == 128 && k.o_token == 8 * 128);
+        assert_int_equal(plan.dims[ATTN_PAGED_WHOLE], 0);
+        assert_int_equal(plan.launch[0].grid[0], k.line.num_parts * (int)v.cluster);
+        plan.dims[ATTN_PAGED_TENSOR_MAPS] = (int32_t)v.cluster;
+        const uint64_t bytes = gen__attn_paged_workspace(plan.dims).size;
+        const uint64_t parts = (uint64_t)k.line.num_parts;
+        const uint64_t least = parts * (2 * 16 * (128 * 4 + 4) + 24 * (1 + pair));
+        assert_true(bytes >= least && bytes < least + 512);
+    }
+}
+
 /* ---- the reference ------------------------------------------------------ */
 
 enum { B = 3, T = 3, HQ = 4, HK = 2, D = 64, P = 4, PAGES = 12, WIDTH = 6 };
@@ -427,6 +457,30 @@ static void reference_is_the_definition(void **state)
     }
 }
 
+static void reference_of_narrower_values(void **state)
+{
+    (void)state;
+    static uint16_t q[192], k[2 * 192], v[2 * 128], o[128];
+    const int32_t length = 2;
+    double exact[128], *const to[ATTN_PAGED_NUM_TENSORS] = {[ATTN_PAGED_O] = exact};
+    gen_attn_paged_problem p = paged_problem(1, 1, 1, 2);
+    p.page_size = 0;
+    p.head_dim = 192;
+    p.dtype = GEN_DTYPE_FP16;
+    q[191] = k[192 + 191] = gen__fp16_from_double(1); /* scores 0 and 1 */
+    for (int c = 0; c < 128; c++) {
+        v[c] = gen__fp16_from_double(c);
+        v[128 + c] = gen__fp16_from_double(-2 * c);
+    }
+    gen_attn_paged_args a = {.base = {sizeof a, GEN_ATTN_PAGED}, .q = q, .k = k, .v = v, .o = o};
+    a.kv_len = &length;
+    a.scale = 1;
+    const gen_plan plan = planned(p, NULL);
+    assert_int_equal(family->exact(&plan, &a.base, to), GEN_OK);
+    for (int c = 0; c < 128; c++)
+        assert_true(fabs(exact[c] - (c - 2 * c * exp(1)) / (1 + exp(1))) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,7 +490,9 @@ int main(void)
         cmocka_unit_test(whole_or_cut),
         cmocka_unit_test(wrong_arguments),
         cmocka_unit_test(parameters),
+        cmocka_unit_test(values_narrower_than_keys),
         cmocka_unit_test(reference_is_the_definition),
+        cmocka_unit_test(reference_of_narrower_values),
     };
     return cmocka_run_group_tests_name("attn_paged", tests, NULL, NULL);
 }

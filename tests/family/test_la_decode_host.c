@@ -6,6 +6,7 @@
 #include "la_decode.h"
 #include "common/problem_text.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -35,6 +36,16 @@ static void key_of_a_problem(void **state)
     p.head_dim = 128;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     assert_string_equal(family->required[1].values[key.codes[1]], "128");
+    assert_string_equal(family->required[3].values[key.codes[3]], "none");
+
+    p.pool = 1;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    assert_string_equal(family->required[3].values[key.codes[3]], "pool");
+    for (p.pool = 0; p.pool < 2; p.pool++)
+        for (p.state_dtype = GEN_STATE_BF16; p.state_dtype <= GEN_STATE_FP16; p.state_dtype++) {
+            assert_int_equal(family->check(&p.base, &key), GEN_OK);
+            assert_string_equal(family->required[3].values[key.codes[3]], "pool16");
+        }
 }
 
 static void empty_problem(void **state)
@@ -88,6 +99,14 @@ static void check_errors(void **state)
         {AT(dtype), -1, "la_decode: dtype = -1; allowed: GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)"},
         {AT(state_layout), 2,
          "la_decode: state_layout = 2; allowed: GEN_LA_STATE_VK (0), GEN_LA_STATE_KV (1)"},
+        {AT(state_dtype), 3,
+         "la_decode: state_dtype = 3; allowed: GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), "
+         "GEN_STATE_FP16 (2)"},
+        {AT(state_dtype), -1,
+         "la_decode: state_dtype = -1; allowed: GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), "
+         "GEN_STATE_FP16 (2)"},
+        {AT(pool), 2, "la_decode: pool = 2; allowed: 0, 1"},
+        {AT(pool), -1, "la_decode: pool = -1; allowed: 0, 1"},
         {AT(batch), INT32_MAX,
          "la_decode: batch * num_v_heads = 2147483647 * 16 = 34359738352; allowed: <= 134217727"},
         {AT(batch), 8388608,
@@ -366,6 +385,76 @@ static void pool_errors(void **state)
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
 }
 
+/* What an engine's pool has more, and that a packed one has none of it. */
+static void engine_pool_errors(void **state)
+{
+    (void)state;
+    gen_la_decode_problem p = la_problem(5, 8, 8, 128);
+    gen_plan plan = planned(p, &h200, NULL);
+    gen_la_decode_args a = good_args(&p);
+    static const char rest[] = "without a pool; allowed: 0 or NULL, or pool = 1 in the problem, or "
+                               "states of 16 bits";
+    char text[256];
+    a.state_stride = 8 * 128 * 128;
+    snprintf(text, sizeof text, "la_decode: state_stride %s", rest);
+    assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT, text);
+    a = good_args(&p), a.null_slot = 1;
+    snprintf(text, sizeof text, "la_decode: null_slot %s", rest);
+    assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT, text);
+    a = good_args(&p), a.slots_out = a.slots;
+    snprintf(text, sizeof text, "la_decode: slots_out %s", rest);
+    assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT, text);
+
+    for (p.state_dtype = GEN_STATE_FP32; p.state_dtype <= GEN_STATE_FP16; p.state_dtype++) {
+        const int64_t slot = 8 * 128 * 128, granule = p.state_dtype == GEN_STATE_FP32 ? 4 : 8;
+        p.pool = p.state_dtype == GEN_STATE_FP32;
+        plan = planned(p, &h200, NULL);
+        const int64_t wrong[] = {slot - granule, slot + granule / 2, -slot,
+                                 (INT64_C(1) << 60) / 8 + granule};
+        const int64_t right[] = {0, slot, slot + granule, (INT64_C(1) << 60) / 8};
+        for (int i = 0; i < 4; i++) {
+            a = good_args(&p), a.num_slots = 8, a.state_stride = wrong[i];
+            snprintf(text, sizeof text,
+                     "la_decode: state_stride = %" PRId64 " elements; allowed: 0 (packed), or a "
+                     "multiple of %" PRId64 " from 131072 (one slot) to 144115188075855872",
+                     wrong[i], granule);
+            assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT, text);
+            a.state_stride = right[i];
+            assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+        }
+        a = good_args(&p), a.null_slot = -1;
+        assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT,
+                      "la_decode: null_slot = -1; allowed: 0 (none), or 1 + a slot");
+        a = good_args(&p), a.slots_out = (const int32_t *)(const void *)(la_memory + 2);
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL),
+                         GEN_STATUS_INVALID_ARGUMENT);
+        assert_ptr_equal(strstr(gen_last_error(), "la_decode: slots_out"), gen_last_error());
+    }
+}
+
+/* What the kernels of pools get beside the others' parameters. */
+static void engine_pool_parameters(void **state)
+{
+    (void)state;
+    gen_la_decode_problem p = la_problem(5, 8, 8, 64);
+    struct gen_la_decode_pool_params k;
+    p.pool = 1;
+    gen_plan plan = planned(p, &h200, NULL);
+    gen_la_decode_args a = good_args(&p);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_true(k.decode.state == a.state && k.decode.slots == a.slots && !k.slots_out);
+    assert_int_equal(k.state_stride, 8 * 64 * 64);
+    assert_int_equal(k.null_slot, -1);
+    assert_int_equal(k.state_fp16, 0);
+    p.state_dtype = GEN_STATE_FP16;
+    plan = planned(p, &h200, NULL);
+    a.slots_out = a.slots, a.null_slot = 4, a.state_stride = 40000;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+    assert_true(k.slots_out == a.slots_out && k.state_stride == 40000);
+    assert_int_equal(k.null_slot, 3);
+    assert_int_equal(k.state_fp16, 1);
+}
+
 /* Unless asked not to, and only where the kernel waits for the one before it. */
 static void dependent_launches(void **state)
 {
@@ -391,6 +480,8 @@ int main(void)
         cmocka_unit_test(parameters),
         cmocka_unit_test(params_errors),
         cmocka_unit_test(pool_errors),
+        cmocka_unit_test(engine_pool_errors),
+        cmocka_unit_test(engine_pool_parameters),
         cmocka_unit_test(dependent_launches),
     };
     return cmocka_run_group_tests_name("la_decode host", tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /*
  * What a launch writes must lie apart from all else: for every family, problem of its verify list
- * and form of its arguments, the places that it tells are those of its tensors, and an output that
- * is laid over another tensor is refused. Addresses here are numbers alone; nobody reads there.
+ * and form of its arguments, the extents that it describes are those of its tensors, and an output
+ * that is laid over another tensor is refused. Addresses here are numbers alone; nobody reads
+ * there.
  */
 #include "test.h"
 #include "common/problem_text.h"
@@ -145,7 +146,7 @@ static void check_places(const struct call *c, const char *text, int form)
         if (e->end && !t->view_of && is_known(c, t) && (size > expected || size < least))
             fail_msg("%s, %s, form %d: %s is told with %lld bytes, it has %lld", c->family->name,
                      text, form, t->name, (long long)size, (long long)expected);
-        if (!holds_view(c, i)) /* what is written over in place is told as read */
+        if (!holds_view(c, i)) /* what is written over in place is described as read */
             assert_int_equal(e->written, t->role != GEN__IN);
     }
 }
@@ -400,12 +401,12 @@ static void launches_are_refused(void **state)
     (void)state;
     static _Alignas(256) char memory[1 << 16], pool[64 * 64 * 4];
     struct product *product = product_new();
-    const uint32_t family = product_family(product, "la_decode", "dtype,head_dim,layout",
+    const uint32_t family = product_family(product, "la_decode", "dtype,head_dim,layout,state_pool",
                                            "blocks,persistent,inflight_bytes,warp_bytes,streaming,"
                                            "dependent");
     const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
     const uint32_t group =
-        product_group(product, "la_decode_bf16_d64_vk", "bf16,64,vk", family, target);
+        product_group(product, "la_decode_bf16_d64_vk", "bf16,64,vk,none", family, target);
     product_variant(product, group,
                     (struct product_variant){.name = "la_decode_bf16_d64_vk__sm90a_a",
                                              .facts = {1, 0, 16384, 512, 0, 0},

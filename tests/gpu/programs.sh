@@ -42,7 +42,7 @@ count() { sed -n 's/^# \([0-9]* checks of .*\) cases: .*/\1/p'; }
 [ -n "$(checks | count)" ] && [ "$(checks | count)" = "$(SIM_FAULT=$last:lost checks | count)" ] ||
     { echo "FAILED: checks are lost with a worker"; failed=1; }
 check 1 "no variant of" "$bin/attngen-verify" --families la_decode --only nothing
-# A word that nobody would heed: file, line, word and what is allowed.
+# A word that is not known: file, line, word and what is allowed.
 printf 'batch=2 num_qk_heads=1\nbatch=2 num_qk_heads=2 @scatterd\n' >"$scratch/words.txt"
 check 1 "words.txt:2: unknown word '@scatterd' in a list of shapes; allowed: @scattered, @serial" \
     "$bin/attngen-bench" cases --families la_decode --list "$scratch/words.txt" --results "$scratch/words"
@@ -173,7 +173,7 @@ cp "$table" "$refresh"
 stale "$first" "$one" "$two" 10
 check 0 "^1 buckets measured, 2 kept, 0 not in the table, " tune_refresh --only "$one"
 is "$first" "$one -"
-# A kernel that ruins the context after it passed verification: it, and nobody else, is to blame.
+# A kernel that ruins the context after it passed verification: it alone is reported.
 check 0 "1 variants refused" env SIM_FAULT="$only:late" "$bin/attngen-tune" --families la_decode --quick --shapes --force --keys $key --output "$table"
 [ "$(grep "^# failed: " "$table")" = "# failed: $only: the GPU's context was lost (an illegal access)" ] ||
     { echo "FAILED: who lost the GPU:"; grep "^# failed: " "$table"; failed=1; }

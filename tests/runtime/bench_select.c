@@ -94,7 +94,8 @@ static void *make_bytes(int with_tables, size_t *size)
         exit(2);
     }
     struct product *product = product_new();
-    const uint32_t f = product_family(product, "la_decode", "dtype,head_dim,layout", family->facts);
+    const uint32_t f =
+        product_family(product, "la_decode", "dtype,head_dim,layout,state_pool", family->facts);
     const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
     struct wide_text tables[2] = {{0}, {0}};
     for (int t = 0; t < 2; t++) {
@@ -113,7 +114,7 @@ static void *make_bytes(int with_tables, size_t *size)
         char required[64], values[64], name[128];
         snprintf(required, sizeof(required), "la_decode_%s_d%d_%s", dtypes[key & 1], dim,
                  layouts[key / 6]);
-        snprintf(values, sizeof(values), "%s,%d,%s", dtypes[key & 1], dim, layouts[key / 6]);
+        snprintf(values, sizeof(values), "%s,%d,%s,none", dtypes[key & 1], dim, layouts[key / 6]);
         const uint32_t group = product_group(product, required, values, f, target);
         for (int i = 0; i < VARIANTS; i++) {
             variant_name(name, sizeof(name), required, i);

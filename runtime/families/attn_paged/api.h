@@ -44,7 +44,7 @@ typedef struct gen_attn_paged_problem {
     int32_t kv_len;       /* keys of a request, the mean: 0 to max_kv_len, what selection goes by */
     int32_t max_kv_len;   /* the most of any request, 1 to 2^24; longer lengths are cut to it */
     int32_t page_size;    /* rows of a page: 1 to 65536; 0: not paged */
-    int32_t head_dim;     /* of q, k, v and o: 64, 128, 256 */
+    int32_t head_dim;     /* of q, k, v and o: 64, 128, 256; 192: of q and k, of v and o 128 */
     int32_t dtype;        /* of q and o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
     int32_t cache;        /* enum gen_attn_paged_cache */
     int32_t causal;       /* 0 or 1 */
@@ -65,15 +65,15 @@ typedef struct gen_attn_paged_problem {
  *     page_indices[b * page_table_stride + j / page_size]     (page_indptr NULL)
  * at page * k_page_stride + row * k_row_stride + g * k_head_stride, and only entries below
  * ceil(N_b / page_size) are read. Pages may repeat; one outside [0, num_pages) reads as zeros.
- * Packed strides are those of [pages, page_size, num_kv_heads, head_dim] (NHD); of [pages,
- * num_kv_heads, page_size, head_dim] (HND) the row's is head_dim. Keys and values in one tensor
+ * Packed strides are those of [pages, page_size, num_kv_heads, columns] (NHD); of [pages,
+ * num_kv_heads, page_size, columns] (HND) the row's is the columns. Keys and values in one tensor
  * are two pointers into it. Not paged: page b is request b, of max_kv_len rows where packed.
  */
 typedef struct gen_attn_paged_args {
     gen_args base;                /* size, GEN_ATTN_PAGED */
     const void *q;                /* [tokens, num_q_heads, head_dim] */
     const void *k, *v;            /* see above */
-    void *o;                      /* [tokens, num_q_heads, head_dim] */
+    void *o;                      /* [tokens, num_q_heads, columns of v] */
     float *lse;                   /* [tokens, num_q_heads]; may be NULL */
     const int32_t *kv_len;        /* [batch]; negative counts as 0. NULL, with page_indptr:
                                      (n - 1) * page_size + last_page_len[b] of n pages, 0 of none */

@@ -1,6 +1,6 @@
 /*
  * attn_paged on the host: which problems are allowed, which variants fit, and the plan. How a batch
- * is shared out and what that takes is in sharing.h, the arguments in launch.c, what the tuner and
+ * is partitioned and what that takes is in sharing.h, the arguments in launch.c, what the tuner and
  * the tests need in inputs.c.
  */
 #include "families/attn_paged/sharing.h"
@@ -11,13 +11,13 @@ static const char family[] = "attn_paged";
 
 static const char *const dtype_names[] = {"bf16", "fp16"};
 static const char *const cache_names[] = {"same", "e4m3"};
-static const char *const dim_names[] = {"64", "128", "256"};
+static const char *const dim_names[] = {"64", "128", "192", "256"};
 static const char *const flag_names[] = {"no", "yes"};
 
 static const struct gen__axis required[] = {
     {"dtype", dtype_names, 2},
     {"cache", cache_names, 2},
-    {"head_dim", dim_names, 3},
+    {"head_dim", dim_names, 4},
 };
 
 /* kv_rows: of all requests and key heads, the work that there is to share. units: requests and key
@@ -89,8 +89,8 @@ static enum gen_status check_fields(const gen_attn_paged_problem *p)
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                          "%s: kv_len = %" PRId32 "; allowed: 0 to max_kv_len = %" PRId32, family,
                          p->kv_len, p->max_kv_len);
-    if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
-        return gen__invalid(family, "head_dim", p->head_dim, "64, 128, 256");
+    if (p->head_dim < 64 || p->head_dim > 256 || p->head_dim % 64)
+        return gen__invalid(family, "head_dim", p->head_dim, "64, 128, 192, 256");
     return GEN_OK;
 }
 
@@ -126,10 +126,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     if (status)
         return status;
     const struct usual u = usual_of(p);
-    gen__set_codes(key, (uint32_t)p->dtype, (uint32_t)p->cache,
-                   p->head_dim == 64    ? 0
-                   : p->head_dim == 128 ? 1
-                                        : 2);
+    gen__set_codes(key, (uint32_t)p->dtype, (uint32_t)p->cache, (uint32_t)p->head_dim / 64 - 1);
     key->empty = p->batch == 0;
     key->counts[1] = (float)u.units;
     key->counts[0] = key->counts[1] * (float)(u.keys > 1 ? u.keys : 1);
@@ -137,20 +134,28 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     return GEN_OK;
 }
 
-/* Rows of a page that TMA boxes have: a part of a page and of a block of keys; not paged, a whole
- * block. */
+/* Rows of a page that TMA boxes have: a part of a page and of what a CTA loads of a block of keys;
+ * not paged, all of it. */
 static int32_t boxed_rows(const gen_attn_paged_problem *p, const struct gen__facts *variant)
 {
-    const int32_t keys = variant->fact[ATTN_PAGED_KEYS], page = p->page_size;
+    const int32_t keys = variant->fact[ATTN_PAGED_KEYS] / cluster_of(variant), page = p->page_size;
     return page && (page & -page) < keys ? page & -page : keys;
 }
+
+#define DIRECT_TILES 8     /* row tiles of a unit, each of which reads all of its keys */
+#define PORTABLE_CLUSTER 8 /* blocks of a cluster that every GPU with clusters has room for */
+#define CLUSTER_16_SMS 132 /* of a GPU, below which some processing clusters have fewer than 16 */
 
 static const char *fits(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant)
 {
-    (void)device;
-    if (variant->fact[ATTN_PAGED_WGMMA] &&
-        boxed_rows((const gen_attn_paged_problem *)base, variant) < 8)
+    const gen_attn_paged_problem *p = (const gen_attn_paged_problem *)base;
+    if (variant->fact[ATTN_PAGED_DIRECT] &&
+        packed_rows(p) > DIRECT_TILES * (int64_t)variant->fact[ATTN_PAGED_ROWS])
+        return "more row tiles than blocks of a unit's each are for";
+    if (variant->cluster > PORTABLE_CLUSTER && device->num_sms < CLUSTER_16_SMS)
+        return "clusters of 16 blocks want processing clusters of 16 SMs each";
+    if (variant->fact[ATTN_PAGED_WGMMA] && boxed_rows(p, variant) < 8)
         return "page_size is no multiple of 8 rows, as TMA boxes need it";
     return NULL;
 }
@@ -179,18 +184,25 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (!variant || !p->batch)
         return;
     const struct sharing s = share_out(p, device, variant);
-    plan->dims[ATTN_PAGED_NUM_PARTS] = s.num_parts;
+    const int64_t rows = variant->fact[ATTN_PAGED_ROWS];
+    const uint32_t row_tiles = (uint32_t)((packed_rows(p) + rows - 1) / rows);
+    const bool direct = variant->fact[ATTN_PAGED_DIRECT] != 0;
+    const uint32_t grid = direct ? (uint32_t)(p->batch * p->num_kv_heads * s.visit)
+                                 : (uint32_t)(s.num_parts * cluster_of(variant));
+    plan->dims[ATTN_PAGED_NUM_PARTS] =
+        !direct ? s.num_parts
+                : (int32_t)(s.whole == ATTN_PAGED_DIRECT_CLUSTERS ? grid * row_tiles : grid);
     plan->dims[ATTN_PAGED_VISIT] = s.visit;
     plan->dims[ATTN_PAGED_WHOLE] = s.whole;
     plan->dims[ATTN_PAGED_TILE_ROWS] = variant->fact[ATTN_PAGED_ROWS];
-    plan->dims[ATTN_PAGED_TENSOR_MAPS] = variant->fact[ATTN_PAGED_WGMMA];
+    plan->dims[ATTN_PAGED_TENSOR_MAPS] = variant->fact[ATTN_PAGED_WGMMA] ? cluster_of(variant) : 0;
     plan->dims[ATTN_PAGED_MAP_ROWS] =
         variant->fact[ATTN_PAGED_WGMMA] ? boxed_rows(p, variant)
                                         : boxed_rows(p, variant) == variant->fact[ATTN_PAGED_KEYS];
     plan->workspace_bytes = gen__attn_paged_workspace(plan->dims).size;
     plan->launch[0] = (gen_plan_launch){
         .variant = variant->index,
-        .grid = {(uint32_t)s.num_parts, 1, 1},
+        .grid = {grid, direct ? row_tiles : 1, 1},
         .threads = (uint16_t)variant->threads,
         .shared = variant->shared_dynamic,
         .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[ATTN_PAGED_DEPENDENT] != 0,

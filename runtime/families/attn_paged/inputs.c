@@ -91,17 +91,17 @@ uint32_t gen__attn_paged_tensors(const gen_problem *base, struct gen__tensor *te
     const bool e4m3 = p->cache == GEN_ATTN_PAGED_CACHE_E4M3;
     const enum gen_dtype cache = e4m3 ? GEN_DTYPE_E4M3 : dtype;
     const int64_t heads = (int64_t)p->batch * p->q_len * p->num_q_heads; /* all tokens' */
-    const int64_t elements = cache_rows(p) * p->num_kv_heads * p->head_dim;
+    const int64_t v_dim = gen__attn_paged_v_dim(p->head_dim);
+    const int64_t keys = cache_rows(p) * p->num_kv_heads;
     const int64_t scales = e4m3 ? (int64_t)p->batch * p->num_kv_heads : 0;
     const double size = e4m3 ? 1 / usual_descale : 1.0;
     const double tolerance = dtype == GEN_DTYPE_FP16 ? fp16_tolerance : bf16_tolerance;
     const struct gen__tensor list[ATTN_PAGED_NUM_TENSORS] = {
         {TENSOR(q, dtype, GEN__IN, GEN__FILL_NORMAL, 1, heads * p->head_dim), .cold = true},
-        {TENSOR(k, cache, GEN__IN, GEN__FILL_NORMAL, size, elements), .cold = true},
-        {TENSOR(v, cache, GEN__IN, GEN__FILL_NORMAL, size, elements), .cold = true},
-        {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, heads * p->head_dim),
-         .tolerance = tolerance, .row_tolerance = row_factor * tolerance,
-         .row = (uint32_t)p->head_dim},
+        {TENSOR(k, cache, GEN__IN, GEN__FILL_NORMAL, size, keys * p->head_dim), .cold = true},
+        {TENSOR(v, cache, GEN__IN, GEN__FILL_NORMAL, size, keys * v_dim), .cold = true},
+        {TENSOR(o, dtype, GEN__OUT, GEN__FILL_POISON, 0, heads * v_dim), .tolerance = tolerance,
+         .row_tolerance = row_factor * tolerance, .row = (uint32_t)v_dim},
         {TENSOR(lse, fp32, GEN__OUT, GEN__FILL_POISON, 0, heads), .absolute = lse_tolerance},
         {TENSOR(kv_len, index, GEN__IN, GEN__FILL_FAMILY, 0, p->batch), .cold = true},
         {TENSOR(page_indices, index, GEN__IN, GEN__FILL_FAMILY, 0, p->batch * entries_of(p)),
@@ -269,7 +269,7 @@ static bool poison_unused(const gen_attn_paged_problem *p, const gen_attn_paged_
             poison_row(dtype, data[ATTN_PAGED_K], page * s.k_page + row * s.k_row + g * s.k_head,
                        p->head_dim, i % 2);
             poison_row(dtype, data[ATTN_PAGED_V], page * s.v_page + row * s.v_row + g * s.v_head,
-                       p->head_dim, i % 2);
+                       gen__attn_paged_v_dim(p->head_dim), i % 2);
         }
     const bool ok = used != NULL;
     free(used);
@@ -312,7 +312,8 @@ enum gen_status gen__attn_paged_fill(const gen_problem *base, const gen_args *ar
 void gen__attn_paged_cost(const gen_problem *base, double *bytes, double *flops)
 {
     const gen_attn_paged_problem *p = (const gen_attn_paged_problem *)base;
-    const double width = p->head_dim, tokens = p->q_len, element = p->cache ? 1 : 2;
+    const double both = p->head_dim + gen__attn_paged_v_dim(p->head_dim), tokens = p->q_len,
+                 element = p->cache ? 1 : 2;
     double rows = 0, pairs = 0; /* keys; pairs of token and key that count */
     for (int64_t b = 0; b < p->batch; b++) {
         const double length = length_of(p, b), before = length - tokens;
@@ -324,9 +325,9 @@ void gen__attn_paged_cost(const gen_problem *base, double *bytes, double *flops)
             pairs += fmax(end - from, 0);
         }
     }
-    *bytes = rows * p->num_kv_heads * width * 2 * element +
-             p->batch * tokens * p->num_q_heads * width * 2 * 2;
-    *flops = pairs * p->num_q_heads * 4 * width;
+    *bytes =
+        rows * p->num_kv_heads * both * element + p->batch * tokens * p->num_q_heads * both * 2;
+    *flops = pairs * p->num_q_heads * 2 * both;
 }
 
 /* "B16-HQ32-HK8-D128-P16-T1-N8192-bf16"; what is not said there changes a word: N1024of4096, T2f

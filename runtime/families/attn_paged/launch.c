@@ -58,11 +58,12 @@ struct gen__attn_paged_strides gen__attn_paged_strides(const int32_t *dims,
 {
     const int64_t heads = dims[ATTN_PAGED_NUM_Q_HEADS], keys = dims[ATTN_PAGED_NUM_KV_HEADS];
     const int64_t width = dims[ATTN_PAGED_HEAD_DIM];
+    const int64_t v_width = gen__attn_paged_v_dim(dims[ATTN_PAGED_HEAD_DIM]);
     struct gen__attn_paged_strides s = {
         .q_head = or_packed(a->q_head_stride, width, 1),
         .k_head = or_packed(a->k_head_stride, width, 1),
-        .v_head = or_packed(a->v_head_stride, width, 1),
-        .o_head = or_packed(a->o_head_stride, width, 1),
+        .v_head = or_packed(a->v_head_stride, v_width, 1),
+        .o_head = or_packed(a->o_head_stride, v_width, 1),
         .lse_head = or_packed(a->lse_head_stride, 1, 1),
         .page_table = or_packed(a->page_table_stride, most_pages(dims), 1),
     };
@@ -137,6 +138,7 @@ static enum gen_status check_strides(const int32_t *dims, const gen_attn_paged_a
     const int64_t tokens = most_tokens(dims, a), heads = dims[ATTN_PAGED_NUM_Q_HEADS];
     const int64_t keys = dims[ATTN_PAGED_NUM_KV_HEADS], rows = page_rows(dims);
     const int64_t pages = pages_of(dims, a), width = dims[ATTN_PAGED_HEAD_DIM];
+    const int64_t v_width = gen__attn_paged_v_dim(dims[ATTN_PAGED_HEAD_DIM]);
     const int64_t batch = dims[ATTN_PAGED_BATCH], unit = is_e4m3(dims) ? 16 : 8;
     const struct {
         const char *name;
@@ -147,11 +149,11 @@ static enum gen_status check_strides(const int32_t *dims, const gen_attn_paged_a
         {"k_page_stride", a->k_page_stride, unit, width, pages},
         {"k_row_stride", a->k_row_stride, unit, width, rows},
         {"k_head_stride", a->k_head_stride, unit, width, keys},
-        {"v_page_stride", a->v_page_stride, unit, width, pages},
-        {"v_row_stride", a->v_row_stride, unit, width, rows},
-        {"v_head_stride", a->v_head_stride, unit, width, keys},
-        {"o_token_stride", a->o_token_stride, 8, width, tokens},
-        {"o_head_stride", a->o_head_stride, 8, width, heads},
+        {"v_page_stride", a->v_page_stride, unit, v_width, pages},
+        {"v_row_stride", a->v_row_stride, unit, v_width, rows},
+        {"v_head_stride", a->v_head_stride, unit, v_width, keys},
+        {"o_token_stride", a->o_token_stride, 8, v_width, tokens},
+        {"o_head_stride", a->o_head_stride, 8, v_width, heads},
     };
     const struct {
         const char *name;
@@ -205,11 +207,21 @@ struct gen__attn_paged_workspace gen__attn_paged_workspace(const int32_t *dims)
     const uint64_t parts = (uint64_t)dims[ATTN_PAGED_NUM_PARTS];
     const uint64_t rows = 2 * parts * (uint64_t)dims[ATTN_PAGED_TILE_ROWS];
     struct gen__attn_paged_workspace w = {0};
+    if (dims[ATTN_PAGED_WHOLE] == ATTN_PAGED_DIRECT_CLUSTERS) {
+        /* A float4 for each two outputs of a block, of which a cluster's blocks, two at least, have
+         * parts. */
+        w.partial = (parts * sizeof(uint64_t) + 255) / 256 * 256;
+        w.size = w.partial + rows / 2 * (uint64_t)dims[ATTN_PAGED_HEAD_DIM] * sizeof(float);
+        return w;
+    }
     if (dims[ATTN_PAGED_WHOLE] || !parts)
         return w;
-    w.partial_lse = (GEN_ATTN_PAGED_LEVELS * parts * sizeof(uint64_t) + 255) / 256 * 256;
+    const uint64_t shares =
+        dims[ATTN_PAGED_TENSOR_MAPS] > 1 ? (uint64_t)dims[ATTN_PAGED_TENSOR_MAPS] : 1;
+    w.partial_lse = (GEN_ATTN_PAGED_LEVELS * shares * parts * sizeof(uint64_t) + 255) / 256 * 256;
     w.partial = w.partial_lse + (rows * sizeof(float) + 255) / 256 * 256;
-    w.size = w.partial + rows * (uint64_t)dims[ATTN_PAGED_HEAD_DIM] * sizeof(float);
+    w.size = w.partial +
+             rows * (uint64_t)gen__attn_paged_v_dim(dims[ATTN_PAGED_HEAD_DIM]) * sizeof(float);
     return w;
 }
 
@@ -240,13 +252,13 @@ static void set_workspace(const int32_t *dims, char *workspace, struct gen_attn_
 
 /* Columns, rows of a page, key heads, pages; a box is map_rows rows of 64 columns. */
 static enum gen_status encode_map(const struct gen__driver *driver, const char *name,
-                                  const void *memory, int64_t row, int64_t head, int64_t page,
-                                  const int32_t *dims, int64_t num_pages,
+                                  const void *memory, int32_t width, int64_t row, int64_t head,
+                                  int64_t page, const int32_t *dims, int64_t num_pages,
                                   unsigned long long map[16])
 {
     const struct gen__boxed tensor = {
         .memory = memory,
-        .extent = {(uint64_t)dims[ATTN_PAGED_HEAD_DIM], (uint64_t)page_rows(dims),
+        .extent = {(uint64_t)width, (uint64_t)page_rows(dims),
                    (uint64_t)dims[ATTN_PAGED_NUM_KV_HEADS], (uint64_t)num_pages},
         .strides = {(uint64_t)row * 2, (uint64_t)head * 2, (uint64_t)page * 2},
         .box = {64, (uint32_t)dims[ATTN_PAGED_MAP_ROWS], 1, 1},
@@ -271,11 +283,11 @@ static enum gen_status encode_maps(const int32_t *dims, const gen_attn_paged_arg
     const struct gen__driver *driver;
     enum gen_status status = gen__tensor_maps_open(family, &driver);
     if (!status)
-        status = encode_map(driver, "k", a->k, s->k_row, s->k_head, s->k_page, dims,
-                            pages_of(dims, a), k->k_map);
+        status = encode_map(driver, "k", a->k, dims[ATTN_PAGED_HEAD_DIM], s->k_row, s->k_head,
+                            s->k_page, dims, pages_of(dims, a), k->k_map);
     if (!status)
-        status = encode_map(driver, "v", a->v, s->v_row, s->v_head, s->v_page, dims,
-                            pages_of(dims, a), k->v_map);
+        status = encode_map(driver, "v", a->v, gen__attn_paged_v_dim(dims[ATTN_PAGED_HEAD_DIM]),
+                            s->v_row, s->v_head, s->v_page, dims, pages_of(dims, a), k->v_map);
     return status;
 }
 
@@ -319,7 +331,9 @@ static struct gen_attn_paged_params params_of(const int32_t *dims, const gen_att
         .v_descale_batch = a->v_descale_batch_stride,
         .v_descale_head = a->v_descale_head_stride,
         .line = {.batch = dims[ATTN_PAGED_BATCH],
-                 .num_parts = dims[ATTN_PAGED_NUM_PARTS],
+                 .num_parts =
+                     dims[dims[ATTN_PAGED_WHOLE] < ATTN_PAGED_DIRECT_CLUSTER ? ATTN_PAGED_NUM_PARTS
+                                                                             : ATTN_PAGED_VISIT],
                  .visit = dims[ATTN_PAGED_VISIT],
                  .whole = dims[ATTN_PAGED_WHOLE]},
         .num_kv_heads = dims[ATTN_PAGED_NUM_KV_HEADS],
@@ -350,7 +364,8 @@ enum gen_status gen__attn_paged_params(const gen_plan *plan, uint32_t launch, co
         return status;
     if (!out)
         return GEN_OK;
-    if (dims[ATTN_PAGED_NUM_PARTS] < 1)
+    if (dims[ATTN_PAGED_NUM_PARTS] < 1 ||
+        (dims[ATTN_PAGED_WHOLE] >= ATTN_PAGED_DIRECT_CLUSTER && dims[ATTN_PAGED_VISIT] < 1))
         return gen__fail(GEN_STATUS_MISMATCH,
                          "%s: the plan's num_parts is %" PRId32 "; not what gen_select() writes",
                          family, dims[ATTN_PAGED_NUM_PARTS]);
@@ -382,6 +397,7 @@ uint32_t gen__attn_paged_extents(const int32_t *dims, const gen_args *base,
     const struct gen__attn_paged_strides s = gen__attn_paged_strides(dims, a);
     const int64_t batch = dims[ATTN_PAGED_BATCH], width = dims[ATTN_PAGED_HEAD_DIM];
     const int64_t heads = dims[ATTN_PAGED_NUM_Q_HEADS], keys = dims[ATTN_PAGED_NUM_KV_HEADS];
+    const int64_t v_width = gen__attn_paged_v_dim(dims[ATTN_PAGED_HEAD_DIM]);
     const int64_t bytes = is_e4m3(dims) ? 1 : 2;
     /* Of tokens that q_indptr numbers and of pages that page_indptr does, the host knows one. */
     const int64_t tokens = a->q_indptr ? 1 : most_tokens(dims, a);
@@ -392,9 +408,9 @@ uint32_t gen__attn_paged_extents(const int32_t *dims, const gen_args *base,
          (const int64_t[3]){BY(s.q_head, 2), BY(s.q_token, 2), 0});
     tell(&list[1], false, "k", a->k, width * bytes, cache,
          (const int64_t[3]){BY(s.k_head, bytes), BY(s.k_row, bytes), BY(s.k_page, bytes)});
-    tell(&list[2], false, "v", a->v, width * bytes, cache,
+    tell(&list[2], false, "v", a->v, v_width * bytes, cache,
          (const int64_t[3]){BY(s.v_head, bytes), BY(s.v_row, bytes), BY(s.v_page, bytes)});
-    tell(&list[3], true, "o", a->o, width * 2, rows,
+    tell(&list[3], true, "o", a->o, v_width * 2, rows,
          (const int64_t[3]){BY(s.o_head, 2), BY(s.o_token, 2), 0});
     tell(&list[4], true, "lse", a->lse, 4, rows,
          (const int64_t[3]){BY(s.lse_head, 4), BY(s.lse_token, 4), 0});

@@ -20,7 +20,7 @@ struct shape {
     const int32_t *dims;
     struct gen__attn_paged_strides strides;
     enum gen_dtype dtype, cache_dtype;
-    int64_t width, group;
+    int64_t width, v_width, group;
 };
 
 /* One request. */
@@ -102,14 +102,14 @@ static void load_key(const struct shape *s, const struct request *r, int64_t j, 
     const struct gen__attn_paged_strides *t = &s->strides;
     int64_t page, row;
     const bool there = find_key(s, r, j, &page, &row);
-    for (int64_t c = 0; c < s->width; c++) {
+    for (int64_t c = 0; c < s->width; c++)
         k[c] = there ? load(s->cache_dtype, s->args->k,
                             page * t->k_page + row * t->k_row + g * t->k_head + c)
                      : 0;
+    for (int64_t c = 0; c < s->v_width; c++)
         v[c] = there ? load(s->cache_dtype, s->args->v,
                             page * t->v_page + row * t->v_row + g * t->v_head + c)
                      : 0;
-    }
 }
 
 /* In eight sums that a compiler may keep in vectors. */
@@ -136,12 +136,12 @@ static void attend(const struct shape *s, const struct memory *m, int64_t count,
     const double before = x->max == max ? 1.0 : exp(x->max - max); /* exp(-infinity) = 0 */
     x->max = max;
     x->sum *= before;
-    for (int64_t c = 0; c < s->width; c++)
+    for (int64_t c = 0; c < s->v_width; c++)
         x->o[c] *= before;
     for (int64_t j = 0; j < count; j++) {
         const double p = exp(scores[j] - max);
         x->sum += p;
-        for (int64_t c = 0; c < s->width; c++)
+        for (int64_t c = 0; c < s->v_width; c++)
             x->o[c] += p * m->v[j][c];
     }
 }
@@ -162,7 +162,7 @@ static void end_row(const struct shape *s, const struct request *r, int64_t t, i
     const double v_scale =
         descale(a->v_descale, r->b, g, a->v_descale_batch_stride, a->v_descale_head_stride);
     const int64_t at = (r->first + t) * s->strides.o_token + h * s->strides.o_head;
-    for (int64_t c = 0; c < s->width; c++) {
+    for (int64_t c = 0; c < s->v_width; c++) {
         const double o = share == 0 ? 0 : v_scale * share * x->o[c] / x->sum;
         ((uint16_t *)a->o)[at + c] =
             s->dtype == GEN_DTYPE_FP16 ? gen__fp16_from_double(o) : gen__bf16_from_double(o);
@@ -221,6 +221,7 @@ enum gen_status gen__attn_paged_exact(const gen_plan *plan, const gen_args *base
         .cache_dtype =
             dims[ATTN_PAGED_CACHE] ? GEN_DTYPE_E4M3 : (enum gen_dtype)dims[ATTN_PAGED_DTYPE],
         .width = dims[ATTN_PAGED_HEAD_DIM],
+        .v_width = gen__attn_paged_v_dim(dims[ATTN_PAGED_HEAD_DIM]),
         .group = dims[ATTN_PAGED_NUM_Q_HEADS] / dims[ATTN_PAGED_NUM_KV_HEADS],
     };
     const size_t bytes = sizeof(struct memory) + (size_t)s.group * sizeof(struct head);

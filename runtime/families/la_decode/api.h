@@ -29,6 +29,11 @@ typedef struct gen_la_decode_problem {
     int32_t head_dim;     /* K = V: 64, 128 or 256 */
     int32_t dtype;        /* of q, k, v, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16 */
     int32_t state_layout; /* enum gen_la_state_layout */
+    int32_t state_dtype;  /* enum gen_state_dtype: arithmetic is fp32 whatever it is, and a state
+                             is rounded once, to nearest, where it is written; of fp16, what lies
+                             beyond 65504 stays there */
+    int32_t pool; /* 1: the arguments may have state_stride, null_slot and slots_out. With states
+                     of 16 bits they may anyway */
 } gen_la_decode_problem;
 
 /* Device pointers (host pointers for the CPU backend), 16-byte aligned. */
@@ -39,11 +44,12 @@ typedef struct gen_la_decode_args {
     const void *v;        /* [batch, num_v_heads, head_dim] */
     void *o;              /* [batch, num_v_heads, head_dim] */
     const float *decay;   /* [num_decays], 4-byte aligned; decay >= 0 */
-    float *state;         /* the pool, updated in place */
+    void *state;          /* the pool, state_dtype, updated in place */
     const int32_t *slots; /* [batch], 4-byte aligned; row b lives in slot
-                             slots[b]. A slot < 0 or >= num_slots marks a
-                             padding row: no state is touched. NULL: slot b.
-                             Two rows of one launch must not share a slot. */
+                             slots[b]. A slot < 0, >= num_slots or the null
+                             slot below marks a padding row: no state is
+                             touched. NULL: slot b. Two rows of one launch
+                             must not share a slot that is written. */
     /* Distance between batch rows in elements, a multiple of 8; 0: packed. For
      * views into a fused qkv buffer. */
     int64_t q_stride, k_stride, v_stride, o_stride;
@@ -52,6 +58,14 @@ typedef struct gen_la_decode_args {
     float scale;          /* multiplies q; head_dim^-0.5 is usual */
     int32_t zero_padding; /* 0: the output of a padding row is left as it was;
                              1: it is set to zero */
+    int32_t null_slot;    /* 0: none; n > 0: slot n - 1 is null, as the slots outside of the pool
+                             are (an engine whose padding rows have block 0 passes 1) */
+    /* [batch], 4-byte aligned: the new state goes to slot slots_out[b], which may be the slot that
+     * the row itself is read from, but no other row's; to a slot that is null it is not written.
+     * NULL: where it came from. */
+    const int32_t *slots_out;
+    int64_t state_stride; /* from slot to slot in elements, a multiple of 16 bytes; 0: packed. The
+                             heads' states are contiguous within a slot */
 } gen_la_decode_args;
 
 #endif /* GEN_LA_DECODE_H */

@@ -1,13 +1,12 @@
 /*
  * Lightning Attention decode on the host: which problems are allowed, the
- * geometry of a launch, its parameters, and an estimate of its time. Tensors and
- * forms are in inputs.c.
+ * geometry of a launch, and an estimate of its time. Arguments are in args.c,
+ * tensors and forms in inputs.c.
  */
 #include "families/la_decode/la_decode.h"
 
 #include "families/common/mathf.h"
 #include "family/arguments.h"
-#include "families/common/fastdiv.h"
 #include "family/occupancy.h"
 
 #include <inttypes.h>
@@ -28,11 +27,14 @@
 static const char *const dtype_names[] = {"bf16", "fp16"};
 static const char *const layout_names[] = {"vk", "kv"};
 static const char *const head_dim_names[] = {"64", "128", "256"};
+static const char *const pool_names[] = {"none", "pool", "pool16"};
+static const char *const state_names[] = {"fp32", "bf16", "fp16"};
 
 static const struct gen__axis required[] = {
     {"dtype", dtype_names, 2},
     {"head_dim", head_dim_names, 3},
     {"layout", layout_names, 2},
+    {"state_pool", pool_names, 3},
 };
 
 static const char *const coords[] = {"states"};
@@ -45,6 +47,8 @@ static const struct gen__field fields[] = {
     {FIELD(head_dim), NULL, 0, 128},
     {FIELD(dtype), dtype_names, 2, GEN_DTYPE_BF16},
     {"layout", offsetof(gen_la_decode_problem, state_layout), layout_names, 2, GEN_LA_STATE_VK},
+    {FIELD(state_dtype), state_names, 3, GEN_STATE_FP32},
+    {FIELD(pool), NULL, 0, 0},
 };
 #undef FIELD
 
@@ -84,6 +88,11 @@ __attribute__((noinline, cold)) static enum gen_status refuse(const gen_la_decod
         return invalid("dtype", p->dtype, "GEN_DTYPE_BF16 (0), GEN_DTYPE_FP16 (1)");
     if (p->state_layout != GEN_LA_STATE_VK && p->state_layout != GEN_LA_STATE_KV)
         return invalid("state_layout", p->state_layout, "GEN_LA_STATE_VK (0), GEN_LA_STATE_KV (1)");
+    if ((uint32_t)p->state_dtype > GEN_STATE_FP16)
+        return invalid("state_dtype", p->state_dtype,
+                       "GEN_STATE_FP32 (0), GEN_STATE_BF16 (1), GEN_STATE_FP16 (2)");
+    if ((uint32_t)p->pool > 1)
+        return invalid("pool", p->pool, "0, 1");
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
                      "la_decode: batch * num_v_heads = %" PRId32 " * %" PRId32 " = %" PRId64
                      "; allowed: <= %" PRId32,
@@ -99,17 +108,19 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
     const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
     const uint32_t qk_heads = (uint32_t)p->num_qk_heads, v_heads = (uint32_t)p->num_v_heads;
     const uint32_t dtype = (uint32_t)p->dtype, layout = (uint32_t)p->state_layout;
+    const uint32_t state_dtype = (uint32_t)p->state_dtype, pool = (uint32_t)p->pool;
     const uint32_t head_dim = (uint32_t)p->head_dim, code = head_dim >> 7;
     const uint64_t states = (uint64_t)(uint32_t)p->batch * v_heads;
     _Static_assert((MAX_HEADS & (MAX_HEADS - 1)) == 0, "a power of two");
-    if (((qk_heads - 1) | (v_heads - 1)) >= MAX_HEADS || (dtype | layout) > 1 ||
-        head_dim != 64u << (code & 31) || states > INT32_MAX / MAX_BLOCKS)
+    if (((qk_heads - 1) | (v_heads - 1)) >= MAX_HEADS || (dtype | layout | pool) > 1 ||
+        state_dtype > GEN_STATE_FP16 || head_dim != 64u << (code & 31) ||
+        states > INT32_MAX / MAX_BLOCKS)
         return refuse(p);
-    /* No branch spares the division: its result is waited for by nobody. */
+    /* No branch spares the division: nothing waits for its result. */
     if (v_heads % qk_heads)
         return refuse(p);
 
-    gen__set_codes(key, dtype, code, layout);
+    gen__set_four_codes(key, dtype, code, layout, state_dtype ? 2 : pool);
     key->empty = states == 0;
     key->counts[0] = (float)(int32_t)states;
     if (__builtin_expect(p->base.flags & GEN_BATCH_INVARIANT, 0))
@@ -140,7 +151,7 @@ static const char *fits(const gen_problem *base, const gen_device *device,
  *     (streaming hints suit what L2 can hold, none suit what overflows it far), and so
  *     do the fixed shares of persistent blocks.
  *     With fewer blocks than the GPU holds, the fullest SM sets the pace.
- * chains: what a block takes if nobody disturbs it, as often as blocks follow each
+ * chains: what a block takes alone, as often as blocks follow each
  *     other: one memory latency for each `inflight_bytes` of its slice, its start
  *     with the loads of q, k and the slot, and a trip through shared memory where
  *     the tiles go through a ring.
@@ -183,7 +194,8 @@ static float predict(const gen_problem *base, const gen_device *device,
 {
     const gen_la_decode_problem *p = (const gen_la_decode_problem *)base;
     const float blocks = (float)variant->fact[LA_DECODE_BLOCKS];
-    const float slice_bytes = (float)p->head_dim * (float)p->head_dim * 4.0f / blocks;
+    const float element = (float)gen__la_decode_state_bytes(p->state_dtype);
+    const float slice_bytes = (float)p->head_dim * (float)p->head_dim * element / blocks;
     const float slices = (float)tuning_states(p) * blocks;
     const float sms = device->num_sms ? (float)device->num_sms : 1.0f;
     const float gbps = device->memory_gbps ? (float)device->memory_gbps : 1000.0f;
@@ -224,6 +236,8 @@ SAME_PLACE(LA_DECODE_V_HEADS, num_v_heads);
 SAME_PLACE(LA_DECODE_HEAD_DIM, head_dim);
 SAME_PLACE(LA_DECODE_DTYPE, dtype);
 SAME_PLACE(LA_DECODE_LAYOUT, state_layout);
+SAME_PLACE(LA_DECODE_STATE_DTYPE, state_dtype);
+SAME_PLACE(LA_DECODE_POOL, pool);
 #undef SAME_PLACE
 
 /* No more persistent blocks than the GPU holds. Not inline, so that the others
@@ -259,172 +273,12 @@ static void plan(const gen_problem *base, const gen_device *device,
         keep_resident(device, variant, launch);
 }
 
-static enum gen_status check_stride(const char *name, int64_t stride, int64_t width, int64_t max)
-{
-    if (stride == 0 || (stride >= width && stride <= max && stride % 8 == 0))
-        return GEN_OK;
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "la_decode: %s = %" PRId64
-                     " elements; allowed: 0 (packed), or a multiple of 8 from %" PRId64
-                     " (one row) to %" PRId64,
-                     name, stride, width, max);
-}
-
-static enum gen_status check_pointers(const gen_la_decode_args *a)
-{
-    const char *const family = "la_decode";
-    enum gen_status status;
-    if ((status = gen__check_pointer(family, "q", a->q, 16, false)) != GEN_OK ||
-        (status = gen__check_pointer(family, "k", a->k, 16, false)) != GEN_OK ||
-        (status = gen__check_pointer(family, "v", a->v, 16, false)) != GEN_OK ||
-        (status = gen__check_pointer(family, "o", a->o, 16, false)) != GEN_OK ||
-        (status = gen__check_pointer(family, "decay", a->decay, 4, false)) != GEN_OK ||
-        (status = gen__check_pointer(family, "state", a->state, 16, false)) != GEN_OK)
-        return status;
-    return gen__check_pointer(family, "slots", a->slots, 4, true);
-}
-
-static int64_t qk_width(const int32_t *dims)
-{
-    return (int64_t)dims[LA_DECODE_QK_HEADS] * dims[LA_DECODE_HEAD_DIM];
-}
-
-static int64_t v_width(const int32_t *dims)
-{
-    return (int64_t)dims[LA_DECODE_V_HEADS] * dims[LA_DECODE_HEAD_DIM];
-}
-
-static enum gen_status check_strides(const int32_t *dims, const gen_la_decode_args *a)
-{
-    const int64_t qk = qk_width(dims), v = v_width(dims);
-    /* rows * stride * 2 bytes stay below 2^63. */
-    const int64_t max =
-        (INT64_C(1) << 62) >> (32 - __builtin_clz((uint32_t)dims[LA_DECODE_BATCH] | 1));
-    enum gen_status status;
-    if ((status = check_stride("q_stride", a->q_stride, qk, max)) != GEN_OK ||
-        (status = check_stride("k_stride", a->k_stride, qk, max)) != GEN_OK ||
-        (status = check_stride("v_stride", a->v_stride, v, max)) != GEN_OK)
-        return status;
-    return check_stride("o_stride", a->o_stride, v, max);
-}
-
-static enum gen_status check_pool(const int32_t *dims, const gen_la_decode_args *a)
-{
-    /* slots * heads * head_dim^2 * 4 bytes stay below 2^63, and the most that
-     * head_dim^2 * 4 can be is 2^18. */
-    const int64_t addressable =
-        (INT64_C(1) << 45) >> (32 - __builtin_clz((uint32_t)dims[LA_DECODE_V_HEADS]));
-    const int64_t max = addressable < INT32_MAX ? addressable : INT32_MAX;
-    if (a->num_slots < 1 || a->num_slots > max)
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: num_slots = %" PRId32 "; allowed: 1 to %" PRId64, a->num_slots,
-                         max);
-    if (!a->slots && a->num_slots < dims[LA_DECODE_BATCH])
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: num_slots = %" PRId32
-                         " without slots; allowed: >= batch = %" PRId32,
-                         a->num_slots, dims[LA_DECODE_BATCH]);
-    return GEN_OK;
-}
-
-static enum gen_status check_scalars(const int32_t *dims, const gen_la_decode_args *a)
-{
-    if (a->num_decays != dims[LA_DECODE_QK_HEADS] && a->num_decays != dims[LA_DECODE_V_HEADS])
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: num_decays = %" PRId32
-                         "; allowed: one of the head counts num_qk_heads = %" PRId32
-                         ", num_v_heads = %" PRId32,
-                         a->num_decays, dims[LA_DECODE_QK_HEADS], dims[LA_DECODE_V_HEADS]);
-    if (!isfinite(a->scale))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "la_decode: scale = %g; allowed: a finite number", (double)a->scale);
-    if (a->zero_padding != 0 && a->zero_padding != 1)
-        return invalid("zero_padding", a->zero_padding, "0, 1");
-    return GEN_OK;
-}
-
-/* What is divided by below, in case the plan was not kept well: the group is a divisor, too. */
-static enum gen_status check_dims(const int32_t *dims)
-{
-    if (dims[LA_DECODE_BATCH] >= 0 && dims[LA_DECODE_QK_HEADS] > 0 &&
-        dims[LA_DECODE_V_HEADS] >= dims[LA_DECODE_QK_HEADS])
-        return GEN_OK;
-    return gen__fail(GEN_STATUS_MISMATCH,
-                     "la_decode: the plan's batch, num_qk_heads, num_v_heads are %" PRId32
-                     ", %" PRId32 ", %" PRId32 "; not what gen_select() writes",
-                     dims[LA_DECODE_BATCH], dims[LA_DECODE_QK_HEADS], dims[LA_DECODE_V_HEADS]);
-}
-
-static uint32_t extents(const int32_t *dims, const gen_args *base,
-                        struct gen__extent list[GEN__MAX_EXTENTS])
-{
-    const gen_la_decode_args *a = (const gen_la_decode_args *)base;
-    const int64_t rows = dims[LA_DECODE_BATCH], qk = qk_width(dims) * 2, v = v_width(dims) * 2;
-    const int64_t slot = v_width(dims) * dims[LA_DECODE_HEAD_DIM] * 4;
-    gen__reads_rows(&list[0], "q", a->q, qk, rows, gen__stride_bytes(a->q_stride, 2));
-    gen__reads_rows(&list[1], "k", a->k, qk, rows, gen__stride_bytes(a->k_stride, 2));
-    gen__reads_rows(&list[2], "v", a->v, v, rows, gen__stride_bytes(a->v_stride, 2));
-    gen__writes_rows(&list[3], "o", a->o, v, rows, gen__stride_bytes(a->o_stride, 2));
-    gen__reads(&list[4], "decay", a->decay, a->num_decays * INT64_C(4));
-    gen__writes(&list[5], "state", a->state, a->num_slots * slot);
-    gen__reads(&list[6], "slots", a->slots, rows * 4);
-    return 7;
-}
-
-static enum gen_status params(const gen_plan *plan, uint32_t launch, const gen_args *base,
-                              void *workspace, void *out)
-{
-    (void)launch;
-    (void)workspace;
-    const gen_la_decode_args *a = (const gen_la_decode_args *)base;
-    const int32_t *dims = plan->dims;
-    enum gen_status status;
-    if ((status = check_dims(dims)) != GEN_OK || (status = check_pointers(a)) != GEN_OK ||
-        (status = check_strides(dims, a)) != GEN_OK || (status = check_pool(dims, a)) != GEN_OK ||
-        (status = check_scalars(dims, a)) != GEN_OK || !out)
-        return status;
-
-    const int64_t qk = qk_width(dims), v = v_width(dims);
-    const uint32_t qk_heads = (uint32_t)dims[LA_DECODE_QK_HEADS];
-    const uint32_t v_heads = (uint32_t)dims[LA_DECODE_V_HEADS];
-    const struct gen__fastdiv one = {0, 0}, heads = gen__fastdiv(v_heads);
-    const struct gen__fastdiv group = v_heads == qk_heads ? one : gen__fastdiv(v_heads / qk_heads);
-    const struct gen__fastdiv decay = a->num_decays == dims[LA_DECODE_V_HEADS] ? one : group;
-
-    struct gen_la_decode_params *k = out;
-    *k = (struct gen_la_decode_params){
-        .q = a->q,
-        .k = a->k,
-        .v = a->v,
-        .o = a->o,
-        .decay = a->decay,
-        .state = a->state,
-        .slots = a->slots,
-        .q_stride = a->q_stride ? a->q_stride : qk,
-        .k_stride = a->k_stride ? a->k_stride : qk,
-        .v_stride = a->v_stride ? a->v_stride : v,
-        .o_stride = a->o_stride ? a->o_stride : v,
-        .num_states = (unsigned)dims[LA_DECODE_BATCH] * v_heads,
-        .num_v_heads = v_heads,
-        .heads_mul = heads.mul,
-        .heads_shift = heads.shift,
-        .group_mul = group.mul,
-        .group_shift = group.shift,
-        .decay_mul = decay.mul,
-        .decay_shift = decay.shift,
-        .num_slots = (unsigned)a->num_slots,
-        .zero_padding = a->zero_padding,
-        .scale = a->scale,
-    };
-    return GEN_OK;
-}
-
 const struct gen__family gen__family_la_decode = {
     .name = "la_decode",
     .tag = GEN_LA_DECODE,
     .problem_size = sizeof(gen_la_decode_problem),
     .args_size = sizeof(gen_la_decode_args),
-    .params_size = sizeof(struct gen_la_decode_params),
+    .params_size = sizeof(struct gen_la_decode_pool_params),
     .required = required,
     .num_required = sizeof required / sizeof *required,
     .facts = LA_DECODE_FACTS,
@@ -437,13 +291,14 @@ const struct gen__family gen__family_la_decode = {
     .fits = fits,
     .predict = predict,
     .plan = plan,
-    .params = params,
-    .extents = extents,
+    .params = gen__la_decode_params,
+    .extents = gen__la_decode_extents,
     .reference = gen__la_decode_reference,
     .exact = gen__la_decode_exact,
     .tensors = gen__la_decode_tensors,
     .default_args = gen__la_decode_default_args,
     .cost = gen__la_decode_cost,
+    .fill = gen__la_decode_fill,
     .case_name = gen__la_decode_case_name,
     .forms = gen__la_decode_forms,
     .num_forms = LA_DECODE_NUM_FORMS,

@@ -1,6 +1,6 @@
 /*
  * What the host files of la_decode share: the order of the launch facts and
- * of a plan's dims.
+ * of a plan's dims, and their functions.
  */
 #ifndef GEN_FAMILIES_LA_DECODE_H
 #define GEN_FAMILIES_LA_DECODE_H
@@ -29,6 +29,8 @@ enum la_decode_dim {
     LA_DECODE_HEAD_DIM,
     LA_DECODE_DTYPE,
     LA_DECODE_LAYOUT,
+    LA_DECODE_STATE_DTYPE,
+    LA_DECODE_POOL,
     LA_DECODE_NUM_DIMS
 };
 _Static_assert(LA_DECODE_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
@@ -41,15 +43,32 @@ enum la_decode_tensor {
     LA_DECODE_O,
     LA_DECODE_DECAY,
     LA_DECODE_STATE,
-    LA_DECODE_SLOTS
+    LA_DECODE_SLOTS,
+    LA_DECODE_SLOTS_OUT,
+    LA_DECODE_NUM_TENSORS
 };
+
+/* Of an element of a state. */
+static inline int32_t gen__la_decode_state_bytes(int32_t state_dtype)
+{
+    return state_dtype == GEN_STATE_FP32 ? 4 : 2;
+}
+
+/* args.c */
+uint32_t gen__la_decode_extents(const int32_t *dims, const gen_args *args,
+                                struct gen__extent list[GEN__MAX_EXTENTS]);
+enum gen_status gen__la_decode_params(const gen_plan *plan, uint32_t launch, const gen_args *args,
+                                      void *workspace, void *params);
 
 /* inputs.c */
 uint32_t gen__la_decode_tensors(const gen_problem *problem, struct gen__tensor *tensors);
 void gen__la_decode_default_args(const gen_problem *problem, gen_args *args);
 void gen__la_decode_cost(const gen_problem *problem, double *bytes, double *flops);
 void gen__la_decode_case_name(const gen_problem *problem, char *text, size_t capacity);
-#define LA_DECODE_NUM_FORMS 5
+enum gen_status gen__la_decode_fill(const gen_problem *problem, const gen_args *args,
+                                    const struct gen__tensor *tensors,
+                                    const struct gen__fill_options *options, void *const *data);
+#define LA_DECODE_NUM_FORMS 9
 extern const char *const gen__la_decode_forms[LA_DECODE_NUM_FORMS];
 bool gen__la_decode_form(const gen_problem *problem, uint32_t index, gen_args *args,
                          struct gen__tensor *tensors);
