@@ -17,7 +17,7 @@ from ._library import Library, Plan, explain, select
 from .families import (BATCH_INVARIANT, DETERMINISTIC, SERIAL_LAUNCH, attn_fwd, attn_merge, attn_paged, gdn_decode,
                        gdn_prefill, gdn_step, kda_chunk_h, kda_chunk_intra, kda_chunk_o, kda_decode, kda_gate,
                        kda_prefill, kda_recompute_wu, kda_ring_accept, kda_ring_advance, kda_step, la_decode,
-                       mla_decode)
+                       mla_decode, mla_sparse)
 from .backward import (kda, kda_bwd, kda_bwd_dav, kda_bwd_dhu, kda_bwd_intra, kda_bwd_wy, kda_gate_bwd,
                        kda_qk_bwd)  # isort: skip
 
@@ -28,7 +28,7 @@ __all__ = [
     "attn_fwd", "attn_merge", "attn_paged", "explain", "gdn_decode", "gdn_prefill", "gdn_step", "kda", "kda_bwd",
     "kda_bwd_dav", "kda_bwd_dhu", "kda_bwd_intra", "kda_bwd_wy", "kda_chunk_h", "kda_chunk_intra", "kda_chunk_o",
     "kda_decode", "kda_gate", "kda_gate_bwd", "kda_prefill", "kda_qk_bwd", "kda_recompute_wu", "kda_ring_accept",
-    "kda_ring_advance", "kda_step", "la_decode", "mla_decode", "select",
+    "kda_ring_advance", "kda_step", "la_decode", "mla_decode", "mla_sparse", "select",
 ]
 
 

@@ -15,6 +15,7 @@ attn_merge: v T, lse T, v_2 T?, lse_2 T?, o T!, o_lse T!?, lse_base_2 bool
 mla_decode: q_nope T, q_pe T?, ckv T, kpe T?, o T!, lse T!?, kv_len T, page_indices T, page_indptr T?, q_indptr T?,
     q_len int, mean_kv_len int, max_kv_len int, scale float, causal bool, lse_base_2 bool, ckv_scale float,
     kpe_scale float, q_scale float
+mla_sparse: q_nope T, q_pe T?, kv T, o T!, lse T!?, indices T, topk_length T?, sink T?, scale float, lse_base_2 bool
 la_decode: q T, k T, v T, o T!, decay T, state T!, slots T?, scale float?, state_v_first bool, zero_padding bool,
     slots_out T?, null_slot int?
 kda_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, slots T?, accepted T?, cu_seqlens T?,

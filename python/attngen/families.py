@@ -157,6 +157,30 @@ def mla_decode(q_nope, q_pe, ckv, kpe, kv_len, page_indices, *, page_indptr=None
     return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
 
 
+def mla_sparse(q_nope, q_pe, kv, indices, *, topk_length=None, sink=None, scale=None, return_lse=False,
+               lse_base_2=False, out=None, library=None, flags=0, workspace=None):
+    """Sparse MLA decode, in the absorbed form: each query token attends the cache rows that its own list names.
+
+    q_nope: [tokens, H, 512], q_pe: [tokens, H, 64] or None, bfloat16 or float16; kv: [pages, page_size, 576] of the
+    same dtype (512 columns without q_pe), or with bfloat16 queries [pages, page_size, 656] of uint8 or float8_e4m3fn:
+    512 elements of float8_e4m3fn, four float32 scales, each of 128 of these, and 64 of bfloat16, the rotary key.
+    indices: [batch, tokens / batch, topk] int32, entries page * page_size + row; -1 and what else is no row of kv does
+    not count. topk_length: [batch] or [batch, tokens / batch] int32, entries that are looked at (None: all). sink: [H]
+    float32, a score without a value. scale None: 1/sqrt(192), DeepSeek's.
+    Returns o: [tokens, H, 512], zeros where nothing counts, and with return_lse (o, lse), lse of [tokens, H] float32,
+    without the sink and -inf where nothing counts.
+    """
+    xp = kind_of(q_nope)
+    if out is None:
+        out = xp.like(q_nope)
+    lse = xp.fp32(q_nope, q_nope.shape[:2]) if return_lse else None
+    answer = xp.call("mla_sparse", _handle(library), flags, workspace, q_nope, q_pe, kv, out, lse, xp.int32(indices),
+                   xp.int32(topk_length), sink, 192 ** -0.5 if scale is None else scale, lse_base_2)
+    if answer is not None:
+        return answer
+    return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
+
+
 def la_decode(q, k, v, state, decay, *, slots=None, scale=None, state_v_first=False, zero_padding=False, slots_out=None,
               null_slot=None, out=None, library=None, flags=0, workspace=None):
     """Lightning Attention decode: one token a row; the states are updated in place.
@@ -416,5 +440,5 @@ def gdn_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
 
 
 ALL = {f.__name__: f for f in (
-    attn_fwd, attn_paged, attn_merge, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode, gdn_prefill, kda_step, gdn_step,
-    kda_ring_advance, kda_ring_accept, *stages.ALL, *backward.ALL)}
+    attn_fwd, attn_paged, attn_merge, mla_decode, mla_sparse, la_decode, kda_decode, kda_prefill, gdn_decode,
+    gdn_prefill, kda_step, gdn_step, kda_ring_advance, kda_ring_accept, *stages.ALL, *backward.ALL)}

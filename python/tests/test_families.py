@@ -155,6 +155,42 @@ def test_mla_decode_takes_one_cache_of_576_columns(rng, dtype, tolerance):
     assert ref.relative(o, expected) < tolerance
 
 
+def test_mla_sparse_attends_the_rows_of_its_lists(rng, dtype, tolerance):
+    cache, q, sink = normal(rng, dtype, 2, 64, 576), normal(rng, dtype, 4, 3, 576), normal(rng, np.float32, 3)
+    indices = rng.integers(0, 128, (2, 2, 40)).astype(np.int32)
+    indices[0, 1, ::3], indices[1, 0], indices[1, 1, 7] = -1, -1, 128
+    lists = [[i for i in its if 0 <= i < 128] for its in indices.reshape(4, 40).tolist()]
+    o, lse = attngen.mla_sparse(q[..., :512], q[..., 512:], cache, indices, sink=sink, scale=0.05, return_lse=True)
+    rows = cache.reshape(128, 576)
+    expected, expected_lse = ref.mla_lists(q[..., :512], q[..., 512:], rows, lists, 0.05, sink)
+    assert ref.relative(o, expected) < tolerance and (np.asarray(o[2], np.float32) == 0).all()
+    assert np.isneginf(lse[2]).all() and np.allclose(lse[[0, 1, 3]], expected_lse[[0, 1, 3]], atol=2e-3)
+    short = attngen.mla_sparse(q[..., :512], q[..., 512:], cache, indices, scale=0.05,
+                               topk_length=np.array([[5, 40], [1, -1]], np.int32))
+    lists[0], lists[3] = lists[0][:5], []
+    expected, _ = ref.mla_lists(q[..., :512], q[..., 512:], rows, lists, 0.05)
+    assert ref.relative(short, expected) < tolerance
+
+
+def test_mla_sparse_reads_rows_of_656_bytes(rng):
+    import ml_dtypes
+
+    elements = normal(rng, ml_dtypes.float8_e4m3fn, 64, 512)
+    scales = (2.0 ** rng.integers(-2, 2, (64, 4))).astype(np.float32)
+    keys = normal(rng, ml_dtypes.bfloat16, 64, 64)
+    rows = np.concatenate([elements.view(np.uint8), scales.view(np.uint8), keys.view(np.uint8)], 1)
+    values = np.asarray(elements, np.float32) * scales.repeat(128, 1)
+    q = normal(rng, ml_dtypes.bfloat16, 2, 8, 576)
+    lists = [[1, 5, 5, 63], [0, 2, 9, 3]]
+    o = attngen.mla_sparse(q[..., :512], q[..., 512:], rows.reshape(4, 16, 656), np.array(lists, np.int32)[:, None])
+    expected, _ = ref.mla_lists(q[..., :512], q[..., 512:], np.concatenate([values, np.asarray(keys, np.float32)], 1),
+                                lists, 192 ** -0.5)
+    assert ref.relative(o, expected) < 0.01
+    with pytest.raises(ValueError, match="kv has rows of 640; allowed: 656 bytes"):
+        attngen.mla_sparse(q[..., :512], q[..., 512:], rows[:, :640].reshape(4, 16, 640),
+                           np.array(lists, np.int32)[:, None])
+
+
 @pytest.mark.parametrize("v_first", [False, True])
 def test_la_decode_updates_states_in_place(rng, dtype, tolerance, v_first):
     q, k, v = normal(rng, dtype, 3, 2, 64), normal(rng, dtype, 3, 2, 64), normal(rng, dtype, 3, 4, 64)

@@ -43,6 +43,12 @@ __device__ __forceinline__ constexpr int arrivals(int stage, int n)
     return n == latent_runs / 2 * stage ? 128 + 4 : 128;
 }
 
+// The half of a stage that is there first.
+__device__ __forceinline__ constexpr int first_half(int stage)
+{
+    return stage;
+}
+
 template <class S> __device__ __forceinline__ void produce(const gen_mla_sparse_params &p, const sparse_block<S> &b)
 {
     sparse_walk walk(b.c->share, b.part);

@@ -1,4 +1,4 @@
-/* Preloading and launching on the fake driver: what it is told, every call that
+/* Preloading and launching on the fake driver: what it is called with, every call that
  * fails in turn, capture, and plans that are none. */
 #include "test.h"
 
@@ -55,7 +55,7 @@ static void what_the_driver_is_told(void **state)
     gen_library *library = *state;
     const gen_plan plan = plan_for(library, GEN_LINE); /* BIG90: 100 KiB */
     fake.cuda->copy_params = sizeof(struct toy_params);
-    assert_int_equal(fake.cuda->num_calls, 0); /* up to here nobody needed a driver */
+    assert_int_equal(fake.cuda->num_calls, 0); /* up to here no driver was needed */
     assert_status(gen_preload(library, &plan), GEN_OK);
     assert_int_equal(fake.cuda->num_loads, 1);
     assert_int_equal(fake.cuda->num_func_loads, 1);
@@ -433,6 +433,34 @@ static void static_shared_memory_counts_towards_the_opt_in(void **state)
     toy_close(library);
 }
 
+static void clusters_of_more_than_eight_are_opted_into(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t cluster, shared;
+        unsigned long clusters, attributes; /* of the H200 alone, whose code it is */
+    } cases[] = {{8, 0, 0, 0}, {16, 0, 1, 0}, {9, 100 * 1024, 1, 1}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        fake_start();
+        struct product *product = product_new();
+        const uint32_t family =
+            product_family(product, "line", "dtype,dim", "blocks,weight,launches,workspace");
+        const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
+        const uint32_t group = product_group(product, "line_bf16_d64", "bf16,64", family, target);
+        product_variant(product, group,
+                        (struct product_variant){.name = "line_x",
+                                                 .image_for = 90,
+                                                 .cluster = cases[i].cluster,
+                                                 .shared_dynamic = cases[i].shared});
+        gen_library *library = toy_open(product);
+        const gen_plan plan = plan_for(library, GEN_LINE);
+        assert_status(gen_preload(library, &plan), GEN_OK);
+        assert_int_equal(fake.cuda->num_clusters, cases[i].clusters);
+        assert_int_equal(fake.cuda->num_attributes, cases[i].attributes);
+        toy_close(library);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
 
 int main(void)
@@ -457,6 +485,7 @@ int main(void)
         TEST(a_plan_without_launches),
         TEST(a_failed_shared_memory_opt_in_elsewhere),
         TEST(static_shared_memory_counts_towards_the_opt_in),
+        TEST(clusters_of_more_than_eight_are_opted_into),
     };
     return cmocka_run_group_tests_name("launch", tests, fake_open, NULL);
 }
