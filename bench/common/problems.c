@@ -35,11 +35,15 @@ static bool same_key(const struct gen__family *family, const struct gen__key *a,
     return memcmp(a->codes, b->codes, family->num_required * sizeof a->codes[0]) == 0;
 }
 
+bool shapes_same_key(const struct shape *a, const struct shape *b)
+{
+    return a->family == b->family && same_key(a->family, &a->key, &b->key);
+}
+
 const struct shape *shapes_of_key(const struct shape_list *list, const struct shape *shape)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list->item[i].family == shape->family &&
-            same_key(shape->family, &list->item[i].key, &shape->key))
+        if (shapes_same_key(&list->item[i], shape))
             return &list->item[i];
     return NULL;
 }

@@ -33,6 +33,8 @@ double shape_rest_ms(const struct shape *shape, long ms);
 struct shape *shapes_add(struct shape_list *list, const struct gen__family *family,
                          const gen_problem *problem);
 void shapes_free(struct shape_list *list);
+/* Whether two problems are of one family and required key. */
+bool shapes_same_key(const struct shape *a, const struct shape *b);
 /* The first of a list with the required key of `shape`; NULL if there is none. */
 const struct shape *shapes_of_key(const struct shape_list *list, const struct shape *shape);
 

@@ -33,7 +33,7 @@ static struct {
     bool grid, shapes, quick, force, refresh, list, dry_run;
 } options = {.commit = ""};
 
-/* What is to be tuned, for each bucket its key's small problem, and the shape files' problems. */
+/* What is to be tuned, for each bucket its key's small problems, and the shape files' problems. */
 static struct shape_list buckets, small, shapes;
 /* With --refresh, a byte for each bucket of the lists: the table had a row of it when the run
  * began. A variant that is refused since takes its rows with it, and their buckets are still to be
@@ -66,12 +66,6 @@ static void drop_duplicates(struct shape_list *list)
             list->item[kept++] = *s;
     }
     list->count = kept;
-}
-
-static const struct shape *small_of(const struct shape *shape)
-{
-    const struct shape *its = shapes_of_key(&small, shape);
-    return its ? its : shape;
 }
 
 /* What services asked for, in their order: the parts of a plan stand before the plan. */
@@ -202,7 +196,8 @@ static void list_rows(struct session *s, const struct table *table)
     char required[192];
     for (size_t k = 0; k < small.count; k++) {
         const struct shape *keyed = &small.item[k];
-        if (!is_asked_for(s, keyed, required, sizeof required))
+        if (shapes_of_key(&small, keyed) != keyed ||
+            !is_asked_for(s, keyed, required, sizeof required))
             continue;
         for (size_t i = 0; i < table->num_rows; i++)
             if (strcmp(table->row[i].family, keyed->family->name) == 0 &&
@@ -227,8 +222,8 @@ static bool tune_one(struct tuner *tuner, const struct shape *shape, const char 
     char coords[128];
     coords_format(shape->family, &shape->key, coords, sizeof coords);
     const struct table_row *row = options.refresh ? row_of(tuner->table, shape, required) : NULL;
-    enum tune_outcome outcome = row ? tune_refresh(tuner, shape, small_of(shape), row)
-                                    : tune_bucket(tuner, shape, small_of(shape));
+    enum tune_outcome outcome =
+        row ? tune_refresh(tuner, shape, &small, row) : tune_bucket(tuner, shape, &small);
     snprintf(line, capacity, "%s: nothing fits", coords);
     *lost = outcome == TUNE_LOST;
     if (outcome == TUNE_LOST)

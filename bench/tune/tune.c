@@ -82,33 +82,70 @@ static bool verify_one(struct tuner *tuner, struct verify_case *check, uint32_t 
     return true;
 }
 
+static bool fits(struct session *s, const struct shape *shape, const char *variant)
+{
+    gen_plan plan = {.size = sizeof plan};
+    return gen_select_variant(s->library, &s->gpu.device, shape->problem, variant, &plan) ==
+               GEN_OK &&
+           plan.num_launches > 0;
+}
+
+const struct shape *tune_case(struct session *session, const struct shape_list *small,
+                              const struct shape *shape, const char *variant)
+{
+    if (!shapes_of_key(small, shape))
+        return fits(session, shape, variant) ? shape : NULL;
+    for (size_t i = 0; i < small->count; i++)
+        if (shapes_same_key(&small->item[i], shape) && fits(session, &small->item[i], variant))
+            return &small->item[i];
+    return NULL;
+}
+
+/* Verifies the candidate on a problem of its own choice, `its`. Of `check` what the one before used
+ * is kept where it is the same. False when the GPU is lost. */
+static bool verify_on(struct tuner *tuner, const struct shape *its, struct verify_case *check,
+                      uint32_t variant)
+{
+    struct session *s = tuner->session;
+    if (check->shape && check->shape != its) {
+        verify_free(check, &s->gpu);
+        check->shape = NULL;
+    }
+    if (!check->shape) {
+        if (!verify_prepare(check, its, "@pad", s->library))
+            die(2, "%s: no case for the family's own arguments", its->name);
+        if (verify_upload(check, &s->gpu) != GEN_OK)
+            die(2, "%s: %s", check->name, gen_last_error());
+    }
+    return verify_one(tuner, check, variant);
+}
+
 /* Verifies the candidates not yet verified; the refused ones leave the list.
  * False when the GPU is lost. */
-static bool verify_candidates(struct tuner *tuner, struct race *c, const struct shape *small)
+static bool verify_candidates(struct tuner *tuner, struct race *c, const struct shape_list *small)
 {
-    struct verify_case check;
-    bool prepared = false, going = true;
+    struct verify_case check = {.shape = NULL};
+    bool going = true;
     size_t kept = 0;
     for (size_t i = 0; i < c->count && going; i++) {
         const uint32_t variant = c->candidate[i].variant;
-        const char *known =
-            worker_reason(tuner->worker, session_variant(tuner->session, variant).name);
+        const char *name = session_variant(tuner->session, variant).name;
+        const char *known = worker_reason(tuner->worker, name);
         if (known)
             refuse(tuner, variant, known);
         if (!tuner->good[variant] && !tuner->refused[variant]) {
-            if (!prepared && verify_prepare(&check, small, "@pad", tuner->session->library)) {
-                prepared = true;
-                if (verify_upload(&check, &tuner->session->gpu) != GEN_OK)
-                    die(2, "%s: %s", check.name, gen_last_error());
-            }
-            going = verify_one(tuner, &check, variant);
+            const struct shape *its = tune_case(tuner->session, small, c->shape, name);
+            if (its)
+                going = verify_on(tuner, its, &check, variant);
+            else
+                refuse(tuner, variant, "no @tiny line of its verify list fits it");
         }
         if (going && tuner->good[variant] && !tuner->refused[variant])
             c->candidate[kept++] = c->candidate[i];
     }
     c->lost = !going;
     c->count = kept;
-    if (prepared)
+    if (check.shape)
         verify_free(&check, going ? &tuner->session->gpu : NULL);
     return going;
 }
@@ -159,7 +196,7 @@ static bool stands(const struct tuner *tuner, const struct race *c, const char *
 /* Between the variants that `only` names. With `holder`, the variant of a row, its row is
  * refreshed: TUNE_NONE if the holder is not among them or is refused, whoever else is not. */
 static enum tune_outcome tune_among(struct tuner *tuner, const struct shape *shape,
-                                    const struct shape *small, const struct option_list *only,
+                                    const struct shape_list *small, const struct option_list *only,
                                     const char *holder)
 {
     struct race c = {.worker = tuner->worker,
@@ -189,7 +226,7 @@ static enum tune_outcome tune_among(struct tuner *tuner, const struct shape *sha
 }
 
 enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
-                              const struct shape *small)
+                              const struct shape_list *small)
 {
     return tune_among(tuner, shape, small, tuner->only, NULL);
 }
@@ -220,7 +257,7 @@ void tune_pair(const struct tuner *tuner, const struct shape *shape, const struc
 }
 
 enum tune_outcome tune_refresh(struct tuner *tuner, const struct shape *shape,
-                               const struct shape *small, const struct table_row *row)
+                               const struct shape_list *small, const struct table_row *row)
 {
     struct option_list pair = {.count = 0};
     enum tune_outcome outcome = TUNE_NONE;

@@ -42,10 +42,15 @@ const struct halving_pass *tune_passes(bool quick, bool refresh, double us, int 
 double tune_estimate(struct session *session, const struct shape *shape,
                      const struct option_list *only, bool quick, long rest_ms, size_t *candidates);
 
-/* Verifies what is not yet verified, on the problem `small` of the same key,
- * times the candidates and puts the row. */
+/* The first of the `small` problems of the shape's key, or of none the shape itself, that the
+ * variant fits: not each fits each, for pages of five rows are in no TMA box. NULL where there is
+ * none. */
+const struct shape *tune_case(struct session *session, const struct shape_list *small,
+                              const struct shape *shape, const char *variant);
+/* Verifies what is not yet verified, on the first of the `small` problems of the same key that it
+ * fits, times the candidates and puts the row. */
 enum tune_outcome tune_bucket(struct tuner *tuner, const struct shape *shape,
-                              const struct shape *small);
+                              const struct shape_list *small);
 /* The variants that refreshing a row is between: its own and its runner-up, as far as the product
  * has them, selection takes such (session_passes_over()) and they may take part. None where the
  * row's own is not the product's. */
@@ -56,6 +61,6 @@ void tune_pair(const struct tuner *tuner, const struct shape *shape, const struc
  * Where the row's variant is not one of this product's, does not fit or is refused: as
  * tune_bucket(). */
 enum tune_outcome tune_refresh(struct tuner *tuner, const struct shape *shape,
-                               const struct shape *small, const struct table_row *row);
+                               const struct shape_list *small, const struct table_row *row);
 
 #endif /* BENCH_TUNE_H */

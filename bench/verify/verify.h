@@ -66,9 +66,9 @@ void verify_compare(const struct verify_case *c, struct verify_result *result);
  * missing or malformed. */
 void verify_list(struct shape_list *list, const struct gen__family *family, const char *path);
 
-/* Adds a small problem of each required key, as the reference takes hours for those that are timed:
- * of the verify list's `@tiny` lines the first with padding (several heads, not one of a kind), or
- * the first of all where none of the key's has padding. */
+/* Adds small problems of each required key, as the reference takes hours for those that are timed:
+ * the verify list's `@tiny` lines, those with padding (several heads, not one of a kind) before the
+ * others. */
 void verify_small(struct shape_list *small, const struct gen__family *family);
 
 #endif /* BENCH_VERIFY_H */

@@ -16,7 +16,8 @@ docs/python.md is the reference of the package.
 from ._library import Library, Plan, explain, select
 from .families import (BATCH_INVARIANT, DETERMINISTIC, SERIAL_LAUNCH, attn_fwd, attn_merge, attn_paged, gdn_decode,
                        gdn_prefill, gdn_step, kda_chunk_h, kda_chunk_intra, kda_chunk_o, kda_decode, kda_gate,
-                       kda_prefill, kda_recompute_wu, kda_ring_advance, kda_step, la_decode, mla_decode)
+                       kda_prefill, kda_recompute_wu, kda_ring_accept, kda_ring_advance, kda_step, la_decode,
+                       mla_decode, mla_sparse)
 from .backward import (kda, kda_bwd, kda_bwd_dav, kda_bwd_dhu, kda_bwd_intra, kda_bwd_wy, kda_gate_bwd,
                        kda_qk_bwd)  # isort: skip
 
@@ -26,8 +27,8 @@ __all__ = [
     "BATCH_INVARIANT", "DETERMINISTIC", "SERIAL_LAUNCH", "Library", "Plan", "as_flash_kda", "as_flash_mla",
     "attn_fwd", "attn_merge", "attn_paged", "explain", "gdn_decode", "gdn_prefill", "gdn_step", "kda", "kda_bwd",
     "kda_bwd_dav", "kda_bwd_dhu", "kda_bwd_intra", "kda_bwd_wy", "kda_chunk_h", "kda_chunk_intra", "kda_chunk_o",
-    "kda_decode", "kda_gate", "kda_gate_bwd", "kda_prefill", "kda_qk_bwd", "kda_recompute_wu", "kda_ring_advance",
-    "kda_step", "la_decode", "mla_decode", "select",
+    "kda_decode", "kda_gate", "kda_gate_bwd", "kda_prefill", "kda_qk_bwd", "kda_recompute_wu", "kda_ring_accept",
+    "kda_ring_advance", "kda_step", "la_decode", "mla_decode", "mla_sparse", "select",
 ]
 
 

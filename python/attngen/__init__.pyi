@@ -38,6 +38,11 @@ def mla_decode(
     = ..., kpe_scale: float = ..., q_scale: float = ..., out: A | None = ..., out_dtype: Literal["bfloat16",
     "float16"] = ..., library: Library | None = ..., flags: int = ..., workspace: A | None = ...
 ) -> A | tuple[A, A]: ...
+def mla_sparse(
+    q_nope: A, q_pe: A | None, kv: A, indices: A, *, topk_length: A | None = ..., sink: A | None = ..., scale: float |
+    None = ..., return_lse: bool = ..., lse_base_2: bool = ..., out: A | None = ..., library: Library | None = ...,
+    flags: int = ..., workspace: A | None = ...
+) -> A | tuple[A, A]: ...
 def la_decode(
     q: A, k: A, v: A, state: A, decay: A, *, slots: A | None = ..., scale: float | None = ..., state_v_first: bool =
     ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., out: A | None = ...,
@@ -48,7 +53,7 @@ def kda_decode(
     accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float | None = ...,
     use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool = ...,
     allow_neg_eigval: bool = ..., lower_bound: float | None = ..., state_v_first: bool = ..., write: Literal["last",
-    "each", "none"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., ring_k: A |
+    "each", "none", "records"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., ring_k: A |
     None = ..., ring_g: A | None = ..., ring_u: A | None = ..., ring_fill: A | None = ..., ring_base: A | None = ...,
     flush: A | None = ..., ring_len: int | None = ..., out: A | None = ..., library: Library | None = ..., flags: int =
     ..., workspace: A | None = ...
@@ -58,6 +63,11 @@ def kda_ring_advance(
     ..., null_slot: int | None = ..., num_tokens: int = ..., library: Library | None = ..., flags: int = ...,
     workspace: A | None = ...
 ) -> A: ...
+def kda_ring_accept(
+    ring_fill: A, ring_base: A, *, num_tokens: int, ring_size: int, accepted: A | None = ..., slots: A | None = ...,
+    flush: A | None = ..., null_slot: int | None = ..., library: Library | None = ..., flags: int = ..., workspace: A |
+    None = ...
+) -> tuple[A, A]: ...
 def kda_step(
     x: A, conv_w: A, conv_state: A, gate: A, beta: A, state: A, *, conv_bias: A | None = ..., A_log: A | None =
     ..., dt_bias: A | None = ..., z: A | None = ..., norm_w: A | None = ..., slots: A | None = ..., scale: float
@@ -223,6 +233,11 @@ class Library:
         ckv_scale: float = ..., kpe_scale: float = ..., q_scale: float = ..., out: A | None = ..., out_dtype:
         Literal["bfloat16", "float16"] = ..., flags: int = ..., workspace: A | None = ...
     ) -> A | tuple[A, A]: ...
+    def mla_sparse(
+        self, q_nope: A, q_pe: A | None, kv: A, indices: A, *, topk_length: A | None = ..., sink: A | None = ..., scale:
+        float | None = ..., return_lse: bool = ..., lse_base_2: bool = ..., out: A | None = ..., flags: int = ...,
+        workspace: A | None = ...
+    ) -> A | tuple[A, A]: ...
     def la_decode(
         self, q: A, k: A, v: A, state: A, decay: A, *, slots: A | None = ..., scale: float | None = ...,
         state_v_first: bool = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ...,
@@ -233,7 +248,7 @@ class Library:
         None = ..., accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float |
         None = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel:
         bool = ..., allow_neg_eigval: bool = ..., lower_bound: float | None = ..., state_v_first: bool = ..., write:
-        Literal["last", "each", "none"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int |
+        Literal["last", "each", "none", "records"] = ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int |
         None = ..., ring_k: A | None = ..., ring_g: A | None = ..., ring_u: A | None = ..., ring_fill: A | None = ...,
         ring_base: A | None = ..., flush: A | None = ..., ring_len: int | None = ..., out: A | None = ..., flags: int =
         ..., workspace: A | None = ...
@@ -242,6 +257,10 @@ class Library:
         self, ring_fill: A, ring_base: A, *, ring_len: int, ring_size: int | None = ..., slots: A | None = ..., flush: A
         | None = ..., null_slot: int | None = ..., num_tokens: int = ..., flags: int = ..., workspace: A | None = ...
     ) -> A: ...
+    def kda_ring_accept(
+        self, ring_fill: A, ring_base: A, *, num_tokens: int, ring_size: int, accepted: A | None = ..., slots: A | None
+        = ..., flush: A | None = ..., null_slot: int | None = ..., flags: int = ..., workspace: A | None = ...
+    ) -> tuple[A, A]: ...
     def kda_step(
         self, x: A, conv_w: A, conv_state: A, gate: A, beta: A, state: A, *, conv_bias: A | None = ...,
         A_log: A | None = ..., dt_bias: A | None = ..., z: A | None = ..., norm_w: A | None = ..., slots: A

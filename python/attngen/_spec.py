@@ -15,6 +15,7 @@ attn_merge: v T, lse T, v_2 T?, lse_2 T?, o T!, o_lse T!?, lse_base_2 bool
 mla_decode: q_nope T, q_pe T?, ckv T, kpe T?, o T!, lse T!?, kv_len T, page_indices T, page_indptr T?, q_indptr T?,
     q_len int, mean_kv_len int, max_kv_len int, scale float, causal bool, lse_base_2 bool, ckv_scale float,
     kpe_scale float, q_scale float
+mla_sparse: q_nope T, q_pe T?, kv T, o T!, lse T!?, indices T, topk_length T?, sink T?, scale float, lse_base_2 bool
 la_decode: q T, k T, v T, o T!, decay T, state T!, slots T?, scale float?, state_v_first bool, zero_padding bool,
     slots_out T?, null_slot int?
 kda_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, slots T?, accepted T?, cu_seqlens T?,
@@ -23,6 +24,8 @@ kda_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, sl
     ring_u T!?, ring_fill T?, ring_base T?, flush T?, ring_len int?
 kda_ring_advance: ring_fill T!, ring_base T, slots T?, flush T?, null_slot int?, num_tokens int, ring_len int,
     ring_size int
+kda_ring_accept: ring_fill T!, ring_base T!, slots T?, flush T?, null_slot int?, num_tokens int, ring_size int,
+    accepted T?
 kda_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_state T?, final_state T!?, states T!?,
     cu_seqlens T?, max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
     state_v_first bool, safe_gate bool, segment_chunks int, slots_in T?, slots_out T?, has_initial T?, null_slot int?,

@@ -19,7 +19,7 @@ from ._options import handle as _handle
 from ._options import longest as _longest
 from .stages import kda_chunk_h, kda_chunk_intra, kda_chunk_o, kda_gate, kda_recompute_wu  # noqa: F401
 
-_WRITE = {"last": 0, "each": 1, "none": 2}
+_WRITE = {"last": 0, "each": 1, "none": 2, "records": 3}
 
 
 def attn_fwd(q, k, v, *, causal=False, scale=None, window=(-1, -1), softcap=0.0, cu_seqlens_q=None, cu_seqlens_k=None,
@@ -157,6 +157,30 @@ def mla_decode(q_nope, q_pe, ckv, kpe, kv_len, page_indices, *, page_indptr=None
     return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
 
 
+def mla_sparse(q_nope, q_pe, kv, indices, *, topk_length=None, sink=None, scale=None, return_lse=False,
+               lse_base_2=False, out=None, library=None, flags=0, workspace=None):
+    """Sparse MLA decode, in the absorbed form: each query token attends the cache rows that its own list names.
+
+    q_nope: [tokens, H, 512], q_pe: [tokens, H, 64] or None, bfloat16 or float16; kv: [pages, page_size, 576] of the
+    same dtype (512 columns without q_pe), or with bfloat16 queries [pages, page_size, 656] of uint8 or float8_e4m3fn:
+    512 elements of float8_e4m3fn, four float32 scales, each of 128 of these, and 64 of bfloat16, the rotary key.
+    indices: [batch, tokens / batch, topk] int32, entries page * page_size + row; -1 and what else is no row of kv does
+    not count. topk_length: [batch] or [batch, tokens / batch] int32, entries that are looked at (None: all). sink: [H]
+    float32, a score without a value. scale None: 1/sqrt(192), DeepSeek's.
+    Returns o: [tokens, H, 512], zeros where nothing counts, and with return_lse (o, lse), lse of [tokens, H] float32,
+    without the sink and -inf where nothing counts.
+    """
+    xp = kind_of(q_nope)
+    if out is None:
+        out = xp.like(q_nope)
+    lse = xp.fp32(q_nope, q_nope.shape[:2]) if return_lse else None
+    answer = xp.call("mla_sparse", _handle(library), flags, workspace, q_nope, q_pe, kv, out, lse, xp.int32(indices),
+                   xp.int32(topk_length), sink, 192 ** -0.5 if scale is None else scale, lse_base_2)
+    if answer is not None:
+        return answer
+    return (xp.give(out), xp.give(lse)) if return_lse else xp.give(out)
+
+
 def la_decode(q, k, v, state, decay, *, slots=None, scale=None, state_v_first=False, zero_padding=False, slots_out=None,
               null_slot=None, out=None, library=None, flags=0, workspace=None):
     """Lightning Attention decode: one token a row; the states are updated in place.
@@ -199,7 +223,8 @@ def kda_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None,
     With ring_len (2 to 32) states are written once in so many steps of one token, and a record of each token is in
     between: ring_k [slots, H, R, K] of q's dtype, ring_g [slots, HV, R, K] of g's, ring_u [slots, HV, R, V] float32 or
     float16, R >= ring_len - 1; ring_fill and ring_base: [slots] int32, which kda_ring_advance brings up to date behind
-    a step's last layer. flush: [B] uint8, rows whose state is wanted behind this step.
+    a step's last layer. flush: [B] uint8, rows whose state is wanted behind this step. With T > 1 (R >= 2 T) and
+    write="records" each token leaves its record, and kda_ring_accept says how many stay.
     Returns o, as v.
     """
     ring = (ring_k, ring_g, ring_u, ring_fill, ring_base, flush, ring_len)
@@ -224,6 +249,20 @@ def kda_ring_advance(ring_fill, ring_base, *, ring_len, ring_size=None, slots=No
     return xp.give(ring_fill) if answer is None else answer
 
 
+def kda_ring_accept(ring_fill, ring_base, *, num_tokens, ring_size, accepted=None, slots=None, flush=None,
+                    null_slot=None, library=None, flags=0, workspace=None):
+    """The counters of kda_decode's rings behind a step of num_tokens tokens, of which accepted: [B] int32 stay.
+
+    ring_fill, ring_base: [slots] int32, updated in place; slots and flush as kda_decode had them (no float anywhere).
+    accepted None: all.
+    Returns (ring_fill, ring_base).
+    """
+    xp = kind_of(ring_fill)
+    answer = xp.call("kda_ring_accept", _handle(library), flags, workspace, ring_fill, ring_base, xp.int32(slots),
+                     flush, null_slot, num_tokens, ring_size, xp.int32(accepted))
+    return (xp.give(ring_fill), xp.give(ring_base)) if answer is None else answer
+
+
 def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens, num_tokens, scale,
                       use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
                       lower_bound, state_v_first, write, zero_padding, slots_out, null_slot, out, library, flags,
@@ -234,7 +273,7 @@ def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, acce
     if not use_gate_in_kernel:
         A_log = dt_bias = None
     if write not in _WRITE:
-        raise ValueError(f"write is {write!r}; allowed: 'last', 'each', 'none'")
+        raise ValueError(f"write is {write!r}; allowed: 'last', 'each', 'none', 'records'")
     answer = xp.call(name, _handle(library), flags, workspace, q, k, v, g, beta, out, A_log, dt_bias, state,
                    xp.int32(slots), xp.int32(accepted), xp.index(cu_seqlens), num_tokens, scale,
                    lower_bound if use_gate_in_kernel else None, _gate_form(use_gate_in_kernel, lower_bound),
@@ -398,5 +437,5 @@ def gdn_prefill(q, k, v, g, beta, *, scale=None, initial_state=None, output_fina
 
 
 ALL = {f.__name__: f for f in (
-    attn_fwd, attn_paged, attn_merge, mla_decode, la_decode, kda_decode, kda_prefill, gdn_decode, gdn_prefill, kda_step, gdn_step,
-    kda_ring_advance, *stages.ALL, *backward.ALL)}
+    attn_fwd, attn_paged, attn_merge, mla_decode, mla_sparse, la_decode, kda_decode, kda_prefill, gdn_decode,
+    gdn_prefill, kda_step, gdn_step, kda_ring_advance, kda_ring_accept, *stages.ALL, *backward.ALL)}

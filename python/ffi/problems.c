@@ -28,6 +28,7 @@
 #include <attngen/kda_step.h>
 #include <attngen/la_decode.h>
 #include <attngen/mla_decode.h>
+#include <attngen/mla_sparse.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -138,6 +139,14 @@ static const struct family families[] = {
       F(gen_mla_decode_problem, rope_dim), F(gen_mla_decode_problem, dtype),
       F(gen_mla_decode_problem, cache), F(gen_mla_decode_problem, causal),
       INDEX(gen_mla_decode_problem)}},
+    {"mla_sparse",
+     GEN_MLA_SPARSE,
+     sizeof(gen_mla_sparse_problem),
+     {F(gen_mla_sparse_problem, batch), F(gen_mla_sparse_problem, num_heads),
+      F(gen_mla_sparse_problem, q_len), F(gen_mla_sparse_problem, topk),
+      F(gen_mla_sparse_problem, page_size), F(gen_mla_sparse_problem, rope_dim),
+      F(gen_mla_sparse_problem, dtype), F(gen_mla_sparse_problem, cache),
+      F(gen_mla_sparse_problem, sink)}},
     {"la_decode",
      GEN_LA_DECODE,
      sizeof(gen_la_decode_problem),
@@ -238,6 +247,7 @@ union any_problem {
     gen_attn_merge_problem attn_merge;
     gen_attn_paged_problem attn_paged;
     gen_mla_decode_problem mla_decode;
+    gen_mla_sparse_problem mla_sparse;
     gen_la_decode_problem la_decode;
     gen_kda_decode_problem kda_decode;
     gen_kda_prefill_problem kda_prefill;

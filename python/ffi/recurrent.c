@@ -13,6 +13,8 @@ int FFI_EXPORT __tvm_ffi_kda_decode(void *handle, const TVMFFIAny *args, int32_t
                                     TVMFFIAny *result);
 int FFI_EXPORT __tvm_ffi_kda_ring_advance(void *handle, const TVMFFIAny *args, int32_t num_args,
                                           TVMFFIAny *result);
+int FFI_EXPORT __tvm_ffi_kda_ring_accept(void *handle, const TVMFFIAny *args, int32_t num_args,
+                                         TVMFFIAny *result);
 int FFI_EXPORT __tvm_ffi_gdn_decode(void *handle, const TVMFFIAny *args, int32_t num_args,
                                     TVMFFIAny *result);
 
@@ -181,7 +183,7 @@ static void read_decode(struct ffi_call *call, bool scalar, struct decode *in)
     in->beta_form = ffi_int32(call, "beta_form", 0, 2, 0);
     in->qk_l2norm = ffi_bool(call, "qk_l2norm");
     in->v_first = ffi_bool(call, "state_v_first");
-    in->write = ffi_int32(call, "write", 0, 2, 0);
+    in->write = ffi_int32(call, "write", 0, 3, 0);
     in->zero = ffi_bool(call, "zero_padding");
     in->slots_out =
         ffi_optional(call, "slots_out", ffi_next_rank(call) == 1 ? "=n" : "nw", FFI_INT32);
@@ -354,4 +356,42 @@ int __tvm_ffi_gdn_decode(void *handle, const TVMFFIAny *args, int32_t num_args, 
 {
     (void)handle;
     return run_decode("gdn_decode", GEN_GDN_DECODE, args, num_args, result);
+}
+
+/* kda_ring_accept(library, flags, workspace, ring_fill, ring_base, slots, flush, null_slot,
+ *                 num_tokens, ring_size, accepted): kda_ring_advance behind several tokens */
+int __tvm_ffi_kda_ring_accept(void *handle, const TVMFFIAny *args, int32_t num_args,
+                              TVMFFIAny *result)
+{
+    struct ffi_call call;
+    (void)handle;
+    if (!ffi_begin(&call, "kda_ring_accept", args, num_args, 8, result))
+        return -1;
+    const DLTensor *fill = ffi_tensor(&call, "ring_fill", "=s", FFI_INT32);
+    const DLTensor *base = ffi_tensor(&call, "ring_base", "=s", FFI_INT32);
+    const DLTensor *slots = ffi_optional(&call, "slots", "=n", FFI_INT32);
+    const DLTensor *flush = ffi_optional(&call, "flush", "=n", FFI_UINT8);
+    const int32_t null_slot = ffi_int32(&call, "null_slot", -1, INT32_MAX - 1, -1) + 1;
+    const int32_t num_tokens = ffi_int32(&call, "num_tokens", 2, 16, 2);
+    const int32_t ring_size = ffi_int32(&call, "ring_size", 4, 32, 4);
+    const DLTensor *accepted = ffi_optional(&call, "accepted", "=n", FFI_INT32);
+    if (call.failed)
+        return -1;
+    const gen_kda_ring_advance_problem problem = {
+        .base = {sizeof problem, GEN_KDA_RING_ADVANCE, call.flags, 0},
+        .batch = ffi_size(&call, slots || flush || accepted ? 'n' : 's'),
+        .num_tokens = num_tokens,
+        .ring_len = ring_size,
+    };
+    const gen_kda_ring_advance_args a = {
+        .base = {sizeof a, GEN_KDA_RING_ADVANCE},
+        .slots = ffi_data(slots),
+        .flush = ffi_data(flush),
+        .ring_base = ffi_data(base),
+        .ring_fill = ffi_data(fill),
+        .num_slots = ffi_size(&call, 's'),
+        .null_slot = null_slot,
+        .accepted = ffi_data(accepted),
+    };
+    return call.failed ? -1 : ffi_run(&call, &problem.base, &a.base);
 }

@@ -65,6 +65,21 @@ def mla(q_nope, q_pe, ckv, kpe, lengths, tables, q_len, scale, causal=True):
     return o, lse
 
 
+def mla_lists(q_nope, q_pe, rows, lists, scale, sink=None):
+    """rows: [n, 576]; lists: of each token, the rows that count. Returns o and lse [tokens, H]."""
+    o, lse = np.zeros(q_nope.shape), np.full(q_nope.shape[:2], -np.inf)
+    for token, its in enumerate(lists):
+        if not its:
+            continue
+        keys = f64(rows)[its]
+        s = scale * np.concatenate([f64(q_nope)[token], f64(q_pe)[token]], 1) @ keys.T
+        e = np.exp(s)
+        d = e.sum(1, keepdims=True)
+        o[token] = e / (d if sink is None else d + np.exp(f64(sink))[:, None]) @ keys[:, :512]
+        lse[token] = np.log(d[:, 0])
+    return o, lse
+
+
 def lightning(q, k, v, state, decay, scale=None):
     """q, k: [B, H, D], v: [B, HV, D], state: [B, HV, K, V]. Returns o and the new state."""
     group = v.shape[1] // q.shape[1]

@@ -155,6 +155,42 @@ def test_mla_decode_takes_one_cache_of_576_columns(rng, dtype, tolerance):
     assert ref.relative(o, expected) < tolerance
 
 
+def test_mla_sparse_attends_the_rows_of_its_lists(rng, dtype, tolerance):
+    cache, q, sink = normal(rng, dtype, 2, 64, 576), normal(rng, dtype, 4, 3, 576), normal(rng, np.float32, 3)
+    indices = rng.integers(0, 128, (2, 2, 40)).astype(np.int32)
+    indices[0, 1, ::3], indices[1, 0], indices[1, 1, 7] = -1, -1, 128
+    lists = [[i for i in its if 0 <= i < 128] for its in indices.reshape(4, 40).tolist()]
+    o, lse = attngen.mla_sparse(q[..., :512], q[..., 512:], cache, indices, sink=sink, scale=0.05, return_lse=True)
+    rows = cache.reshape(128, 576)
+    expected, expected_lse = ref.mla_lists(q[..., :512], q[..., 512:], rows, lists, 0.05, sink)
+    assert ref.relative(o, expected) < tolerance and (np.asarray(o[2], np.float32) == 0).all()
+    assert np.isneginf(lse[2]).all() and np.allclose(lse[[0, 1, 3]], expected_lse[[0, 1, 3]], atol=2e-3)
+    short = attngen.mla_sparse(q[..., :512], q[..., 512:], cache, indices, scale=0.05,
+                               topk_length=np.array([[5, 40], [1, -1]], np.int32))
+    lists[0], lists[3] = lists[0][:5], []
+    expected, _ = ref.mla_lists(q[..., :512], q[..., 512:], rows, lists, 0.05)
+    assert ref.relative(short, expected) < tolerance
+
+
+def test_mla_sparse_reads_rows_of_656_bytes(rng):
+    import ml_dtypes
+
+    elements = normal(rng, ml_dtypes.float8_e4m3fn, 64, 512)
+    scales = (2.0 ** rng.integers(-2, 2, (64, 4))).astype(np.float32)
+    keys = normal(rng, ml_dtypes.bfloat16, 64, 64)
+    rows = np.concatenate([elements.view(np.uint8), scales.view(np.uint8), keys.view(np.uint8)], 1)
+    values = np.asarray(elements, np.float32) * scales.repeat(128, 1)
+    q = normal(rng, ml_dtypes.bfloat16, 2, 8, 576)
+    lists = [[1, 5, 5, 63], [0, 2, 9, 3]]
+    o = attngen.mla_sparse(q[..., :512], q[..., 512:], rows.reshape(4, 16, 656), np.array(lists, np.int32)[:, None])
+    expected, _ = ref.mla_lists(q[..., :512], q[..., 512:], np.concatenate([values, np.asarray(keys, np.float32)], 1),
+                                lists, 192 ** -0.5)
+    assert ref.relative(o, expected) < 0.01
+    with pytest.raises(ValueError, match="kv has rows of 640; allowed: 656 bytes"):
+        attngen.mla_sparse(q[..., :512], q[..., 512:], rows[:, :640].reshape(4, 16, 640),
+                           np.array(lists, np.int32)[:, None])
+
+
 @pytest.mark.parametrize("v_first", [False, True])
 def test_la_decode_updates_states_in_place(rng, dtype, tolerance, v_first):
     q, k, v = normal(rng, dtype, 3, 2, 64), normal(rng, dtype, 3, 2, 64), normal(rng, dtype, 3, 4, 64)
@@ -252,6 +288,27 @@ def test_kda_decode_replays_records_of_a_ring(rng, dtype, tolerance, kept):
             assert ref.relative(pool[slots[n]], states[n]) < 1e-3
         attngen.kda_ring_advance(fill, base, ring_len=4, ring_size=R, slots=slots, flush=flush)
     assert fill.tolist() == [3, 7, 0, 3] and base.tolist() == [3, 0, 0, 4]
+
+
+def test_kda_decode_verifies_tokens_into_a_ring(rng, dtype, tolerance):
+    rows, T, HV, K, R = 3, 3, 2, 128, 8
+    pool = normal(rng, np.float32, 4, HV, K, K, scale=0.3)
+    states, slots = pool[[2, 0, 3]].swapaxes(-1, -2).copy(), np.array([2, 0, 3], np.int32)
+    ring_k, ring_g = np.zeros((4, 1, R, K), dtype), np.zeros((4, HV, R, K), dtype)
+    ring_u = np.zeros((4, HV, R, K), np.float32)
+    fill, base = np.zeros(4, np.int32), np.array([3, 0, 0, 7], np.int32)
+    ring = dict(ring_k=ring_k, ring_g=ring_g, ring_u=ring_u, ring_fill=fill, ring_base=base, ring_len=R)
+    for step in range(6):
+        q, k, v, g, beta = kda_inputs(rng, dtype, rows, T, 1, HV, K)
+        g, accepted = g.astype(dtype), np.array([step % 4, 3, 1], np.int32)
+        o = attngen.kda_decode(q, k, v, g, beta, pool, slots=slots, state_v_first=True, write="records", **ring)
+        expected, _ = ref.kda(q, k, v, g, beta, states)
+        assert ref.relative(o, expected) < tolerance + 1e-3
+        for n, a in enumerate(accepted):
+            if a:
+                states[n] = ref.kda(*(x[n:n + 1, :a] for x in (q, k, v, g, beta)), states[n:n + 1])[1][0]
+        attngen.kda_ring_accept(fill, base, num_tokens=T, ring_size=R, slots=slots, accepted=accepted)
+    assert (fill <= R - T).all() and base[3] != 7
 
 
 def test_kda_decode_keeps_the_state_behind_each_token(rng, dtype):

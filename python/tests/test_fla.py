@@ -249,8 +249,16 @@ def test_flash_mla_with_kvcache(device):
                                      table.tolist(), 2, 576 ** -0.5)
     assert o.shape == (2, 2, 16, 512) and ref.relative(host(o).reshape(4, 16, 512), expected) < 0.01
     assert lse.shape == (2, 16, 2) and abs(host(lse).transpose(0, 2, 1).reshape(4, 16) - expected_lse).max() < 5e-3
-    with pytest.raises(ValueError, match="indices is not served"):
-        flash_mla.flash_mla_with_kvcache(q, cache, table, lengths, 512, indices=table)
+    with pytest.raises(ValueError, match="topk_length is not served"):
+        flash_mla.flash_mla_with_kvcache(q, cache, table, lengths, 512, topk_length=lengths)
+    listed = torch.tensor([[[3, -1, 70, 3], [0, 1, 2, 384]], [[-1, -1, -1, -1], [383, 5, 6, 7]]], dtype=torch.int32,
+                          device=device)
+    o, lse = flash_mla.flash_mla_with_kvcache(q, cache, None, None, 512, indices=listed)
+    lists = [[i for i in one if 0 <= i < 384] for one in listed.reshape(4, 4).tolist()]
+    expected, expected_lse = ref.mla_lists(rows[..., :512], rows[..., 512:], c.reshape(384, 576), lists, 576 ** -0.5)
+    assert ref.relative(host(o).reshape(4, 16, 512), expected) < 0.01
+    found = host(lse).transpose(0, 2, 1).reshape(4, 16)
+    assert (found[2] == float("-inf")).all() and abs(found - expected_lse)[[0, 1, 3]].max() < 5e-3
 
 
 def test_the_modules_drop_in_under_their_names():

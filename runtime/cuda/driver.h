@@ -63,7 +63,8 @@ enum gen__driver_attribute {
     GEN__DEVICE_MINOR = 76,
     GEN__DEVICE_SHARED_PER_SM = 81,
     GEN__DEVICE_SHARED_PER_BLOCK = 97, /* opt-in */
-    GEN__KERNEL_MAX_DYNAMIC_SHARED = 8
+    GEN__KERNEL_MAX_DYNAMIC_SHARED = 8,
+    GEN__KERNEL_ANY_CLUSTER = 14 /* of sizes that not every device has room for, too */
 };
 
 /* Of CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle,

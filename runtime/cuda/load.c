@@ -10,19 +10,39 @@
 
 /* Beyond this a kernel's shared memory, static and dynamic together, must be opted into. */
 #define SHARED_WITHOUT_OPT_IN (UINT64_C(48) << 10)
+/* Blocks of a cluster beyond which the kernel must be allowed to ask for it. */
+#define PORTABLE_CLUSTER 8
 
 /* ---- loading ----------------------------------------------------------- */
 
-/* Raises the kernel's shared memory limit on every device that can run it. */
-static enum gen_status allow_shared(const gen_library *library, const struct gen__driver *driver,
-                                    uint32_t variant, void *kernel)
+/* On one device that can run the kernel: its shared memory, of which there is `limit` for a block,
+ * and clusters of more blocks than every device has room for. A text target runs on devices with
+ * less shared memory than this variant needs; selection does not pick it there. */
+static enum gen_status allow_on(const struct gen__driver *driver, const char *name,
+                                const struct gen_pack_variant *v, void *kernel, int device,
+                                int limit)
+{
+    const uint64_t shared = (uint64_t)v->shared_dynamic + v->shared_static;
+    enum gen_status status = GEN_OK;
+    if (shared > SHARED_WITHOUT_OPT_IN && shared <= (uint32_t)limit)
+        status = GEN__CALL(driver, name, cuKernelSetAttribute, GEN__KERNEL_MAX_DYNAMIC_SHARED,
+                           (int)v->shared_dynamic, kernel, device);
+    if (!status && v->cluster > PORTABLE_CLUSTER)
+        status = GEN__CALL(driver, name, cuKernelSetAttribute, GEN__KERNEL_ANY_CLUSTER, 1, kernel,
+                           device);
+    return status;
+}
+
+/* Allows what the kernel asks for beyond the usual, on every device that can run it. */
+static enum gen_status allow(const gen_library *library, const struct gen__driver *driver,
+                             uint32_t variant, void *kernel)
 {
     const struct gen_pack_variant *v = &library->pack.variants[variant];
     const struct gen_pack_target *target = gen__variant_target(&library->pack, variant);
     const char *name = gen__variant_name(&library->pack, variant);
-    const uint64_t shared = (uint64_t)v->shared_dynamic + v->shared_static;
     int count = 0;
-    if (shared <= SHARED_WITHOUT_OPT_IN)
+    if ((uint64_t)v->shared_dynamic + v->shared_static <= SHARED_WITHOUT_OPT_IN &&
+        v->cluster <= PORTABLE_CLUSTER)
         return GEN_OK;
     enum gen_status status = GEN__CALL(driver, name, cuDeviceGetCount, &count);
     for (int i = 0; !status && i < count; i++) {
@@ -37,12 +57,8 @@ static enum gen_status allow_shared(const gen_library *library, const struct gen
         if (!status)
             status = GEN__CALL(driver, name, cuDeviceGetAttribute, &limit,
                                GEN__DEVICE_SHARED_PER_BLOCK, device);
-        /* A text target runs on devices with less shared memory than this variant needs; selection
-         * does not pick it there. */
-        if (!status && gen_pack_runs(target, (uint32_t)(10 * major + minor)) &&
-            shared <= (uint32_t)limit)
-            status = GEN__CALL(driver, name, cuKernelSetAttribute, GEN__KERNEL_MAX_DYNAMIC_SHARED,
-                               (int)v->shared_dynamic, kernel, device);
+        if (!status && gen_pack_runs(target, (uint32_t)(10 * major + minor)))
+            status = allow_on(driver, name, v, kernel, device, limit);
     }
     return status;
 }
@@ -68,7 +84,7 @@ static enum gen_status load_locked(const gen_library *library, uint32_t variant,
     status = GEN__CALL(driver, name, cuLibraryGetKernel, kernel, image_library,
                        gen__pack_string(pack, pack->variants[variant].symbol));
     if (!status)
-        status = allow_shared(library, driver, variant, *kernel);
+        status = allow(library, driver, variant, *kernel);
     if (status) {
         driver->cuLibraryUnload(image_library);
         return status;

@@ -18,9 +18,14 @@
 --   symbol  cutlass  the kernel's symbol begins with cutlass_: ptxas orders the instructions of such kernels by other rules, which
 --                    are not documented and may change. The same source, verified like any other variant; only rows of a tuning table
 --                    choose it
---   probs   mixed of 8 bits and width 64, where all are fp16 else: probabilities of 8 bits with totals in fp32, as width 128 has them, but for one
---                 key in six, which is of fp16. Less exact, and less power, for long launches. Only rows of a tuning table choose it
+--   probs   mixed of 8 bits: probabilities of 8 bits with totals in fp32, but for some keys', which are of fp16. Of width 64, where all are fp16
+--                 else, one in six: less exact, and less power, for long launches. Of width 128, where all are of 8 bits else: errors not above
+--                 FlashAttention-3's. Only rows of a tuning table choose it, of width 128 as long as others are in the space
 local CONTROL = 1024 -- barriers
+
+-- Of width 128 probabilities of 8 bits alone have errors above FlashAttention-3's (docs/numerics.md). Such kernels stay until rows of a tuning table
+-- name the mixed ones. Then this becomes false: they leave the space, but for masks that mixed ones do not know, and the estimate picks mixed ones.
+local ROUGH_128 = true
 
 local function is_fp8(v)
   return v.dtype == "e4m3" or v.dtype == "e5m2"
@@ -35,7 +40,7 @@ end
 -- Of 8-bit probabilities a thread has a total in fp32 of each of its head_dim / 2 outputs beside the tensor cores' sums; what does not fit its
 -- registers is in shared memory.
 local function register_totals(v)
-  return v.head_dim == 64 and 20 or 60
+  return v.head_dim == 64 and 20 or v.probs == "mixed" and 56 or 60
 end
 
 local function is_half(v) -- values become fp16
@@ -133,8 +138,14 @@ local function wgmma_legal(v, arch)
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
-  if v.probs ~= "own" and (not is_fp8(v) or v.head_dim ~= 64 or v.mask == "any" or v.blocks == "pers") then
-    return "probabilities of two types: 8 bits, width 64, where blocks of keys go by whole rounds; of width 128 they take 2 to 3 % longer"
+  if not ROUGH_128 and is_fp8(v) and v.head_dim == 128 and v.mask ~= "any" and v.probs == "own" then
+    return "of width 128 some keys' probabilities are of fp16, for errors not above FlashAttention-3's"
+  end
+  if v.probs ~= "own" and (not is_fp8(v) or v.mask == "any") then
+    return "probabilities of two types: 8 bits, where blocks of keys go by whole rounds"
+  end
+  if v.probs ~= "own" and v.head_dim == 64 and v.blocks == "pers" then
+    return "of width 64 they are for long launches, where static shares were not the fastest"
   end
   local published = v.dtype == "e4m3" or v.dtype == "fp16" and v.mask == "full" -- some of 8 bits gain, of 16 bits none (docs/perf/attn_fwd.md)
   if v.symbol ~= "own" and (not published or v.head_dim > 128 or v.mask == "any" or v.blocks == "one" or v.blocks == "pers") then
@@ -181,7 +192,7 @@ return family {
         persistent = v.blocks ~= "one" and 1 or 0,
         dynamic = v.blocks == "dyn" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
-        renamed = (v.symbol ~= "own" or v.probs ~= "own") and 1 or 0, -- only a row of a table chooses it
+        renamed = (v.symbol ~= "own" or (v.probs ~= "own" and (v.head_dim == 64 or ROUGH_128))) and 1 or 0, -- only a row of a table chooses it
       },
     }
   end,

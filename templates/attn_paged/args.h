@@ -19,10 +19,17 @@
  * GEN_ATTN_PAGED_LEVELS levels. Arrivals are counted in tickets (lib/ticket.cuh): on level l in word
  * l * num_parts + p, of the part p that the group begins in.
  *
+ * A direct kernel has no line: each unit has num_parts pieces, blocks in a row. Piece i has the tiles
+ * i * warps + w of every num_parts * warps for its warp w. The pieces are those of one or more
+ * clusters of blocks; a cluster's are added up in shared memory, the clusters' results, up to
+ * GEN_ATTN_PAGED_GROUP, by the last to arrive, each rank of a cluster for its own columns. Its ticket
+ * is word u * num_parts + rank of unit u, and its results, a float4 for two outputs of one row (both,
+ * their log-sum-exp to base 2, nothing), are the block's in `partial`.
+ *
  * Where a part is a CTA pair's, each CTA has half of a tile's rows, and counts in tickets of its own.
  */
 struct gen_attn_paged_line {
-    int batch, num_parts, visit, whole;
+    int batch, num_parts, visit, whole; /* visit, whole: not for direct kernels */
     unsigned parts_mul, parts_shift; /* x / num_parts, as in la_decode/args.h */
 };
 

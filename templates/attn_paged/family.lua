@@ -5,12 +5,14 @@
 --                   pages that boxes of at least eight rows divide
 --           split   two consumer warpgroups take blocks of keys in turn, each for the same 64 rows: sm_90a, the same pages
 --           mma     four warps of 16 rows share blocks of 64 keys: every architecture, any page; many rows where there is no wgmma
+--           direct  each unit is as many blocks as every other, so that none asks for the others' lengths: sm_90a, for
+--                   batches of much the same lengths
 --   rows    packed rows of a warp: query tokens x query heads of a key head, 8 at least
 --   team    warps that share their keys, each with rows of its own: row tiles of rows x team
 --   warps   of a block
 --   stages  tiles of a team's ring, each of 16 (of narrow keys 32) keys and values
 --   blocks  2: a CTA pair does twice the rows, and loads keys and values once for both (wgmma); 2 or 4: CTAs take blocks of keys in turn
---           (split)
+--           (split); of direct those of a cluster, that add up a unit's keys through each other's shared memory
 local function element_bytes(v)
   return v.cache == "e4m3" and 1 or 2
 end
@@ -19,7 +21,12 @@ local function wide(v) -- rows of 512 bytes
   return v.head_dim == 256 and v.cache == "same"
 end
 
+local function direct_keys(v) -- of a tile: more warps with smaller tiles hide what 8-bit keys take to convert
+  return (v.head_dim * element_bytes(v) >= 256 or v.cache == "e4m3" and v.head_dim >= 128) and 16 or 32
+end
+
 local function keys_of(v) -- of a tile
+  if v.kernel == "direct" then return direct_keys(v) end
   return (v.head_dim * element_bytes(v) >= 256 or v.rows * v.head_dim >= 4096) and 16 or 32
 end
 
@@ -55,17 +62,32 @@ local function shared(v) -- as shape.cuh has it
   local teams, tiles = v.warps // v.team, v.head_dim // 16
   local owners = math.min(teams, tiles)
   local ring = teams * v.stages * 2 * keys * pitch
-  local exchange = v.team * owners * (teams - 1) * (tiles // owners) * 512
+  local exchange = v.kernel == "direct" and 0 or v.team * owners * (teams - 1) * (tiles // owners) * 512
   local rows = v.rows * v.team
   local control = (3 * teams + 1) * rows * 4 + 16 + 4 + 32 + 44 + 12 + 4 * 56 + 48
-  return (ring + exchange + rows * v.head_dim * 2 + control + 127) // 128 * 128
+  local between = v.blocks > 1 and rows * v.head_dim * 4 + v.blocks * rows * 16 + 16 or 0 -- blocks of a cluster
+  return (ring + exchange + rows * v.head_dim * 2 + between + control + 127) // 128 * 128
 end
 
 local RESERVED = 1024 -- of a block, by the driver
 
 local function blocks(v, arch) -- on an SM, by shared memory; of registers there are 65,536 for two blocks of four warps or one of eight
   local fits = arch.shared_per_sm // (shared(v) + RESERVED)
-  return math.max(1, math.min(fits, 8 // v.warps))
+  return math.max(1, math.min(fits, (v.kernel == "direct" and 16 or 8) // v.warps))
+end
+
+local function direct_legal(v, arch)
+  if arch.cc ~= 90 then return "elsewhere than on Hopper nothing was measured that asks for more than the stream kernel" end
+  if v.head_dim == 192 then return "a warp's copies are whole rows of as many columns of keys as of values" end
+  if v.team > 1 or v.rows > 16 then return "a warp has up to 16 rows and shares its keys with none" end
+  local most = wide(v) and 4 or 8 -- warps whose ring fills an SM
+  if v.warps > most or v.warps < most // 4 or v.warps < 2 then return "more warps have no room for their rings, fewer do not draw an SM's share" end
+  if v.rows == 16 and (v.warps < most or v.stages < 3) then return "of 16 rows blocks fill an SM" end
+  local third = v.warps ~= 4 or wide(v) or v.head_dim * element_bytes(v) * direct_keys(v) <= 2048
+  if (v.stages == 3) ~= third then return "blocks of four warps have the stages with which most of their warps fit an SM" end
+  if v.blocks > 1 and v.warps < most then return "clusters are for few units, whose blocks fill an SM" end
+  if v.rows == 16 and v.blocks ~= 1 and v.blocks ~= 16 then return "of 16 rows the clusters between bring little" end
+  return shared(v) <= arch.shared_per_block or "the rings and what blocks exchange take more shared memory than a block has"
 end
 
 local function is_mma(v) -- the one shape
@@ -80,14 +102,16 @@ return family {
     { name = "head_dim", values = { 64, 128, 192, 256 }, tag = "d" },
   },
   free = {
-    { name = "kernel", values = { "stream", "wgmma", "split", "mma" } },
+    { name = "kernel", values = { "stream", "wgmma", "split", "mma", "direct" } },
     { name = "rows", values = { 8, 16, 32, 64 }, tag = "r" },
     { name = "team", values = { 1, 2, 3, 4 }, tag = "t" },
     { name = "warps", values = { 2, 4, 8, 12, 16 }, tag = "w" },
     { name = "stages", values = { 2, 3, 5 }, tag = "st" },
-    { name = "blocks", values = { 1, 2, 4 }, tag = "c", unspelled = 1 },
+    { name = "blocks", values = { 1, 2, 4, 8, 16 }, tag = "c", unspelled = 1 },
   },
   legal = function(v, arch)
+    if v.stages == 5 and v.kernel ~= "split" then return "five stages are for split keys" end
+    if v.kernel == "direct" then return direct_legal(v, arch) end
     if v.kernel == "mma" then
       if v.head_dim == 256 then return "two stages of 64 keys of 256 columns are more than most SMs have room for" end
       if v.cache == "e4m3" then return "products of two types" end
@@ -99,10 +123,10 @@ return family {
       if not arch.wgmma then return "wgmma is Hopper's" end
       if v.cache == "e4m3" then return "wgmma takes operands of one type" end
       if v.head_dim > 128 then return "keys of 64 and 128 columns alone" end
+      if v.blocks > 4 then return "more CTAs than four have too few blocks of keys each" end
       if v.rows ~= 64 or v.team ~= 2 or v.warps ~= 12 or v.stages ~= 5 then return "two warpgroups of the same 64 rows, as many stages as there is room for" end
       return true
     end
-    if v.stages == 5 then return "five stages are for split keys" end
     if v.head_dim == 192 and v.kernel == "stream" then return "a warp's copies are whole rows of as many columns of keys as of values" end
     if v.blocks > 1 and (v.blocks > 2 or v.kernel ~= "wgmma" or v.team ~= 2) then return "pairs are of blocks of two warpgroups" end
     if (v.kernel == "wgmma") ~= (v.rows == 64) or v.kernel == "wgmma" and v.warps ~= 4 * v.team + 4 then return "a warpgroup has 64 rows, and beside them there are four warps that load" end
@@ -134,7 +158,7 @@ return family {
     if v.cache == "e4m3" and v.head_dim == 192 then return "keys of 192 columns are offered in the queries' type" end
     return true
   end,
-  facts = { "rows", "keys", "stages", "teams", "dependent", "wgmma" },
+  facts = { "rows", "keys", "stages", "teams", "dependent", "wgmma", "direct" },
   coords = { "kv_rows", "units", "rows" },
   plan = function(v, arch)
     return {
@@ -144,12 +168,13 @@ return family {
       max_registers = by_wgmma(v) and 65536 // (32 * v.warps) // 8 * 8 or math.min( -- wgmma: before the groups trade them
         255, 65536 // (32 * v.warps * blocks(v, arch)) // 8 * 8),
       facts = {
-        rows = v.kernel == "split" and v.rows or v.rows * v.team * v.blocks,
+        rows = v.kernel == "split" and v.rows or v.rows * v.team * (v.kernel == "wgmma" and v.blocks or 1),
         keys = by_wgmma(v) and wgmma_keys(v) or v.kernel == "mma" and 64 or keys_of(v),
         stages = v.stages,
         teams = v.kernel == "split" and v.team * v.blocks or v.kernel == "wgmma" and 1 or v.warps // v.team,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
         wgmma = by_wgmma(v) and (v.kernel == "wgmma" and v.blocks or 1) or 0, -- CTAs that share a block of keys
+        direct = v.kernel == "direct" and 1 or 0,
       },
     }
   end,
@@ -160,8 +185,8 @@ return family {
       return { KEYS = wgmma_keys(v), REGISTERS = v.team == 3 and 152 or 224, PRODUCER_REGISTERS = 56, Q_PLACES = q_places(v) }
     end
     if v.kernel == "mma" then return { KEYS = 64 } end
-    return { BOUNDS = 32 * v.warps .. ", " .. blocks(v, arch) }
+    return { BOUNDS = 32 * v.warps .. ", " .. blocks(v, arch), KEYS = keys_of(v) }
   end,
   -- What fits everywhere: 99 KiB.
-  fallback = function(v) return v.head_dim == 192 and v.kernel == "mma" or v.rows == (v.head_dim == 256 and 8 or 16) and v.team == 1 and v.warps == (wide(v) and 2 or 4) and v.stages == 2 end,
+  fallback = function(v) return v.head_dim == 192 and v.kernel == "mma" or v.kernel == "stream" and v.rows == (v.head_dim == 256 and 8 or 16) and v.team == 1 and v.warps == (wide(v) and 2 or 4) and v.stages == 2 end,
 }

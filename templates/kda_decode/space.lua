@@ -8,7 +8,8 @@
 --
 --   tokens    one: problems of one token a row, fp32 states in a packed pool; many: of 2 to 8; onepool, manypool: of 2 to 16, in
 --             pools as engines keep them (slot stride, null slot, other slots to write to); one16, many16: in such pools,
---             states of 16 bits; replay, replay16: of one token, states written once in several steps
+--             states of 16 bits; replay, replay16: of one token, states written once in several steps; verify, verify16:
+--             of 2 to 16, whose records go to the ring (verify.cuh)
 --   floats    of the state a thread holds
 --   lanes     along a row of the state (all K of one v in layout vk, a run of V of one k in kv), 16 bytes each at a time
 --   warps     per block
@@ -16,7 +17,8 @@
 --             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh);
 --             late (replay): a block has L2 read its slice first and loads it a few rows at a time once records are replayed;
 --             bulk (replay): a block a multiprocessor stays, a warp of it has bulk copies bring states and records, and each
---             of the others takes a state (bulk.cuh)
+--             of the others takes a state (bulk.cuh); apart (replay): such a block, some of whose warps replay records and
+--             the others take the states (apart.cuh)
 --
 -- Floats a thread, lanes, warps. What the space leaves out lost on an H200 nearly everywhere (docs/perf/kda_decode.md), or
 -- is a neighbour that arithmetic puts with it: larger blocks spread the addresses in flight, smaller ones pay for their
@@ -64,19 +66,24 @@ local replay_shapes = {
 local half_replay_shapes = {
   vk = { [64] = { "32 4 4", "32 8 4" }, [128] = { "128 4 4", "64 16 4", "64 16 8", "128 16 4" } },
 }
+local verify_shapes = { [64] = {}, [128] = { "32 16 4", "32 16 8", "64 16 4", "64 16 8" } }
+local half_verify_shapes = { [64] = {}, [128] = { "64 16 4", "64 16 8", "128 16 4" } }
 local most_records = 32
 local bulk_shapes = { ["128 8 4"] = true, ["64 8 8"] = true } -- a state a warp, whatever the floats and lanes say
 local bulk_bytes = 227 * 1024
+local apart_warps = 8 + 4 -- that serve, that prepare
 
 local function state_bits(v) return v.tokens:sub(-2) == "16" and 16 or 32 end
-local function is_many(v) return v.tokens:sub(1, 4) == "many" end
+local function is_verify(v) return v.tokens:sub(1, 6) == "verify" end
+local function is_many(v) return v.tokens:sub(1, 4) == "many" or is_verify(v) end
 local function is_pool(v) return v.tokens ~= "one" and v.tokens ~= "many" end
 local function is_replay(v) return v.tokens:sub(1, 6) == "replay" end
 
-local function is_bulk(v) return v.cache == "bulk" end
+local function is_bulk(v) return v.cache == "bulk" or v.cache == "apart" end
 
 local function shapes_of(v)
   local half = state_bits(v) == 16
+  if is_verify(v) then return (half and half_verify_shapes or verify_shapes)[v.head_dim] end
   if is_replay(v) then return (half and half_replay_shapes or replay_shapes)[v.layout][v.head_dim] end
   return (half and half_shapes or shapes)[v.layout][v.head_dim]
 end
@@ -108,9 +115,14 @@ local function derived(v)
     d.token_bytes = d.token_bytes + 4 * ((3 + v.warps) * v.head_dim + 2 * most_records + d.extent) + columns
     d.ring_bytes = most_records * (v.head_dim * (4 + 2 + 4) + d.extent * 4)
   end
-  d.per_sm = v.cache == "bulk" and 1 or 0
-  if v.cache == "bulk" then -- bulk.cuh: the host says how much of it a launch takes
-    d.threads = d.threads + 32
+  d.replay_bytes = 0
+  if is_verify(v) then -- what is computed of the records, then the records
+    d.replay_bytes = 4 * ((3 + v.warps) * v.head_dim + 2 * most_records + d.extent)
+    d.ring_bytes = most_records * (v.head_dim * (4 + 2 + 4) + d.extent * 4)
+  end
+  d.per_sm = is_bulk(v) and 1 or 0
+  if is_bulk(v) then -- bulk.cuh: the host says how much of it a launch takes
+    d.threads = v.cache == "apart" and 32 * (apart_warps + 1) or d.threads + 32
     d.token_bytes, d.ring_bytes = bulk_bytes, 0
   end
   return d
@@ -130,13 +142,13 @@ return function(name, scalar, refuse) return {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
     { name = "layout", values = { "vk", "kv" } },
     { name = "tokens", values = scalar and { "one", "many", "onepool", "manypool", "one16", "many16" } or
-      { "one", "many", "onepool", "manypool", "one16", "many16", "replay", "replay16" } },
+      { "one", "many", "onepool", "manypool", "one16", "many16", "replay", "replay16", "verify", "verify16" } },
   },
   free = {
     { name = "floats", values = { 8, 16, 32, 64, 128 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
     { name = "warps", values = { 2, 4, 8 }, tag = "w" },
-    { name = "cache", values = { "def", "stream", "ahead", "late", "bulk" } },
+    { name = "cache", values = { "def", "stream", "ahead", "late", "bulk", "apart" } },
   },
   legal = function(v, arch)
     local d = derived(v)
@@ -147,7 +159,7 @@ return function(name, scalar, refuse) return {
     if v.layout == "vk" then
       if d.vectors < 1 then return "more lanes than a row has vectors" end
       if d.loads < 1 then return "a lane holds no whole part of a row" end
-      if 2 * d.loads > v.lanes and not is_replay(v) then return "the sums of more rows than a reduction spreads over the lanes" end
+      if 2 * d.loads > v.lanes and not is_replay(v) and not is_verify(v) then return "the sums of more rows than a reduction spreads over the lanes" end
     else
       if d.ksplit < 1 then return "a warp holds more rows than there are" end
       if d.ksplit > v.warps then return "more warps share columns than a block has" end
@@ -155,7 +167,11 @@ return function(name, scalar, refuse) return {
     end
     local mine = string.format("%d %d %d", v.floats, v.lanes, v.warps)
     local half = d.bits == 16
-    if is_replay(v) and v.layout == "kv" then return "replay keeps states in layout vk" end
+    if (is_replay(v) or is_verify(v)) and v.layout == "kv" then return "replay keeps states in layout vk" end
+    if is_verify(v) and v.cache ~= "def" then return "a state is read once for several tokens" end
+    if is_verify(v) and d.max_tokens * d.token_bytes + d.replay_bytes + d.ring_bytes > arch.shared_per_block then
+      return "sixteen tokens and 32 records need more shared memory than a block may have"
+    end
     if is_replay(v) and (v.cache == "ahead" or v.cache == "stream") then return "lost on an H200: slices wait for records" end
     if v.cache == "late" then
       if not is_replay(v) then return "only replay has to wait for something else first" end
@@ -171,6 +187,7 @@ return function(name, scalar, refuse) return {
       if not arch.bulk_copy then return "bulk copies need sm_90 or later" end
       if arch.shared_per_block < bulk_bytes then return "more shared memory than a block may have" end
       if v.head_dim ~= 128 or not bulk_shapes[mine] then return "another shape than bulk.cuh is written for" end
+      if v.cache == "apart" and v.warps ~= 8 then return "eight warps that serve" end
       return true
     end
     for _, shape in ipairs(shapes_of(v)) do
@@ -184,7 +201,7 @@ return function(name, scalar, refuse) return {
     local d = derived(v)
     return {
       threads = d.threads,
-      shared = d.max_tokens * d.token_bytes + d.ring_bytes,
+      shared = d.max_tokens * d.token_bytes + d.replay_bytes + d.ring_bytes,
       cluster = 1,
       max_registers = math.min(255, 65536 // d.threads),
       facts = {
@@ -198,10 +215,11 @@ return function(name, scalar, refuse) return {
     }
   end,
   template = function(v)
-    return "kda_decode/kda_decode_" .. (is_replay(v) and "replay_" or "") .. (is_bulk(v) and "bulk_" or "") .. v.layout .. ".cu.in"
+    return "kda_decode/kda_decode_" .. (is_replay(v) and "replay_" or is_verify(v) and "verify_" or "") .. (is_bulk(v) and v.cache .. "_" or "") .. v.layout .. ".cu.in"
   end,
   serves = function(v, arch)
-    if is_replay(v) and v.layout == "kv" then return "replay keeps states in layout vk" end
+    if (is_replay(v) or is_verify(v)) and v.layout == "kv" then return "replay keeps states in layout vk" end
+    if is_verify(v) and v.head_dim == 64 then return "records of several tokens are for heads of 128: those of 64 spilled" end
     local where = spilling[scalar][v.head_dim .. " " .. v.layout .. " " .. v.tokens]
     if where and where:find(arch.name, 1, true) then return "ptxas spills registers of its kernels, or gives them local memory" end
     return true
@@ -220,6 +238,7 @@ return function(name, scalar, refuse) return {
       FOLDED_QUADS = v.cache == "late" and 8 or 16, -- what folds should not need more registers than the rest
       KSPLIT = d.ksplit,
       TOKEN_BYTES = d.token_bytes,
+      REPLAY_BYTES = d.replay_bytes,
       STREAM = v.cache == "stream" and "true" or "false",
       AHEAD_STATES = ahead_states * (128 * 128 * 32) // (v.head_dim * v.head_dim * d.bits),
       FIRST_STATES = first_states * (128 * 128 * 32) // (v.head_dim * v.head_dim * d.bits),
@@ -228,6 +247,9 @@ return function(name, scalar, refuse) return {
   -- Blocks small enough to fill any GPU with few states.
   fallback = function(v)
     local wide = v.head_dim == 128
+    if is_verify(v) then
+      return v.warps == 4 and v.floats == (state_bits(v) == 16 and 64 or 32)
+    end
     if is_replay(v) then
       if v.cache ~= "def" then return false end
       if state_bits(v) == 16 then return v.lanes == (wide and 16 or 8) and v.warps == 4 and v.floats == (wide and 128 or 32) end

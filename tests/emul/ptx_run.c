@@ -134,7 +134,7 @@ static bool prepare_st_async(struct ptx_instruction *i)
 {
     const char *type = i->token[i->num_tokens - 1];
     i->bits = (unsigned)atoi(type + 1);
-    i->lanes = 1;
+    i->lanes = ptx_has(i, "v2") ? 2 : ptx_has(i, "v4") ? 4 : 1;
     i->flags = SHARED_CLUSTER;
     i->run = run_st_async;
     return ptx_has(i, "shared::cluster") && ptx_has(i, "mbarrier::complete_tx::bytes") &&

@@ -10,7 +10,9 @@
 #include "tune/race.h"
 #include "make_product.h"
 #include "common/problems.h"
+#include "families/attn_paged/api.h"
 #include "tune/tune.h"
+#include "verify/verify.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -151,12 +153,60 @@ static void a_row_gets_further_times(void **state)
     free(text);
 }
 
+/* attn_paged's first small problem has pages of five rows, which TMA boxes do not take. */
+static void a_variant_is_verified_on_a_case_that_it_fits(void **state)
+{
+    static const char *const names[] = {"attn_paged_bf16_same_d128__sm90a_any",
+                                        "attn_paged_bf16_same_d128__sm90a_boxes",
+                                        "attn_paged_bf16_same_d128__sm90a_never"};
+    const struct gen__family *family = gen__family_by_name("attn_paged");
+    struct product *product = product_new();
+    struct session session = {.info = {.size = sizeof session.info}};
+    struct shape_list shapes = {0}, small = {0}, none = {0};
+    void *bytes;
+    (void)state;
+    const uint32_t paged =
+        product_family(product, "attn_paged", "dtype,cache,head_dim", family->facts);
+    const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
+    const uint32_t group =
+        product_group(product, "attn_paged_bf16_same_d128", "bf16,same,128", paged, target);
+    for (int i = 0; i < 3; i++) /* rows, keys, stages, teams, dependent, wgmma; shared memory */
+        product_variant(product, group,
+                        (struct product_variant){.name = names[i],
+                                                 .fallback = i == 0,
+                                                 .shared_dynamic = i == 2 ? 1 << 20 : 0,
+                                                 .facts = {8, 128, 2, 1, 1, i == 1}});
+    assert_int_equal(product_open(product, &bytes, &session.library), GEN_OK);
+    assert_int_equal(gen_library_info_get(session.library, &session.info), GEN_OK);
+    session.gpu.device.size = sizeof session.gpu.device;
+    assert_int_equal(gen_device_named("h200", &session.gpu.device), GEN_OK);
+    verify_small(&small, family);
+    assert_true(shapes_parse(&shapes, family, SHAPES_TIMED, "batch=2 num_q_heads=8 page_size=24"));
+    const struct shape *shape = &shapes.item[0];
+    const struct shape *any = tune_case(&session, &small, shape, names[0]);
+    const struct shape *boxes = tune_case(&session, &small, shape, names[1]);
+    assert_ptr_equal(any, shapes_of_key(&small, shape));
+    assert_int_equal(((const gen_attn_paged_problem *)any->problem)->page_size, 5);
+    assert_non_null(boxes);
+    assert_true(shapes_same_key(boxes, shape));
+    assert_int_equal(((const gen_attn_paged_problem *)boxes->problem)->page_size % 8, 0);
+    assert_null(tune_case(&session, &small, shape, names[2]));
+    /* Without small problems the shape itself, where it fits. */
+    assert_ptr_equal(tune_case(&session, &none, shape, names[1]), shape);
+    assert_null(tune_case(&session, &none, any, names[1]));
+    shapes_free(&shapes);
+    shapes_free(&small);
+    gen_close(session.library);
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ptx_does_not_compete_with_machine_code),
         cmocka_unit_test(a_row_of_ptx_is_refreshed_by_its_runner_up),
         cmocka_unit_test(a_row_gets_further_times),
+        cmocka_unit_test(a_variant_is_verified_on_a_case_that_it_fits),
     };
     return cmocka_run_group_tests_name("race", tests, NULL, NULL);
 }

@@ -343,10 +343,18 @@ int cuKernelSetAttribute(int attribute, int value, void *kernel, int device)
 {
     ENTER(cuKernelSetAttribute);
     struct fake_kernel *k = kernel;
-    if (attribute != GEN__KERNEL_MAX_DYNAMIC_SHARED || device < 0 || device >= control.num_devices)
+    const int cluster = attribute == GEN__KERNEL_ANY_CLUSTER && value == 1;
+    if ((attribute != GEN__KERNEL_MAX_DYNAMIC_SHARED && !cluster) || device < 0 ||
+        device >= control.num_devices)
         return INVALID_VALUE;
     if (!runs_here(k, device))
         return GEN__CUDA_NO_BINARY;
+    if (cluster) {
+        pthread_mutex_lock(&lock);
+        control.num_clusters++;
+        pthread_mutex_unlock(&lock);
+        return 0;
+    }
     if (value > control.devices[device].shared_per_block)
         return INVALID_VALUE;
     k->max_dynamic_shared[device] = value;

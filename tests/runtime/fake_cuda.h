@@ -86,6 +86,7 @@ struct fake_cuda {
     /* Books. The log holds the first FAKE_MAX_LAUNCHES launches. */
     unsigned long num_calls; /* of any function */
     unsigned long num_launches, num_loads, num_unloads, num_attributes, num_func_loads;
+    unsigned long num_clusters; /* times that a kernel was allowed clusters of any size */
     struct fake_launch launches[FAKE_MAX_LAUNCHES];
 };
 

@@ -433,6 +433,34 @@ static void static_shared_memory_counts_towards_the_opt_in(void **state)
     toy_close(library);
 }
 
+static void clusters_of_more_than_eight_are_opted_into(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t cluster, shared;
+        unsigned long clusters, attributes; /* of the H200 alone, whose code it is */
+    } cases[] = {{8, 0, 0, 0}, {16, 0, 1, 0}, {9, 100 * 1024, 1, 1}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        fake_start();
+        struct product *product = product_new();
+        const uint32_t family =
+            product_family(product, "line", "dtype,dim", "blocks,weight,launches,workspace");
+        const uint32_t target = product_target(product, "sm_90a", 90, GEN_PACK_EXACT);
+        const uint32_t group = product_group(product, "line_bf16_d64", "bf16,64", family, target);
+        product_variant(product, group,
+                        (struct product_variant){.name = "line_x",
+                                                 .image_for = 90,
+                                                 .cluster = cases[i].cluster,
+                                                 .shared_dynamic = cases[i].shared});
+        gen_library *library = toy_open(product);
+        const gen_plan plan = plan_for(library, GEN_LINE);
+        assert_status(gen_preload(library, &plan), GEN_OK);
+        assert_int_equal(fake.cuda->num_clusters, cases[i].clusters);
+        assert_int_equal(fake.cuda->num_attributes, cases[i].attributes);
+        toy_close(library);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
 
 int main(void)
@@ -457,6 +485,7 @@ int main(void)
         TEST(a_plan_without_launches),
         TEST(a_failed_shared_memory_opt_in_elsewhere),
         TEST(static_shared_memory_counts_towards_the_opt_in),
+        TEST(clusters_of_more_than_eight_are_opted_into),
     };
     return cmocka_run_group_tests_name("launch", tests, fake_open, NULL);
 }

@@ -20,9 +20,10 @@ enum attn_paged_fact {
     ATTN_PAGED_TEAMS,     /* of a block, each with keys of its own */
     ATTN_PAGED_DEPENDENT, /* 1: waits on the device for the kernel before it */
     ATTN_PAGED_WGMMA,     /* by warpgroups, keys and values by TMA for so many CTAs; 0: not so */
+    ATTN_PAGED_DIRECT,    /* 1: units are cut alike, each a fixed number of blocks' */
     ATTN_PAGED_NUM_FACTS
 };
-#define ATTN_PAGED_FACTS "rows,keys,stages,teams,dependent,wgmma"
+#define ATTN_PAGED_FACTS "rows,keys,stages,teams,dependent,wgmma,direct"
 
 /* gen_plan.dims. */
 enum attn_paged_dim {
@@ -45,8 +46,8 @@ enum attn_paged_dim {
     ATTN_PAGED_NUM_FIELDS,
     /* What was made of it for the variant; struct gen_attn_paged_line. */
     ATTN_PAGED_NUM_PARTS = ATTN_PAGED_NUM_FIELDS, /* 0 on the CPU */
-    ATTN_PAGED_VISIT,
-    ATTN_PAGED_WHOLE,
+    ATTN_PAGED_VISIT,                             /* of a direct kernel pieces of a unit */
+    ATTN_PAGED_WHOLE,                             /* one of these */
     ATTN_PAGED_TILE_ROWS,
     ATTN_PAGED_TENSOR_MAPS, /* TMA loads keys and values, for so many CTAs at once; 0: it does not
                              */
@@ -54,6 +55,15 @@ enum attn_paged_dim {
     ATTN_PAGED_NUM_DIMS
 };
 _Static_assert(ATTN_PAGED_NUM_DIMS <= GEN__FAMILY_DIMS, "a plan holds the dims");
+
+/* dims[ATTN_PAGED_WHOLE]: is the line cut anywhere, or are units whole; or a direct kernel's
+ * pieces, added up in clusters, or in clusters and then by the last of a unit's to arrive. */
+enum attn_paged_cut {
+    ATTN_PAGED_CUT,
+    ATTN_PAGED_UNCUT,
+    ATTN_PAGED_DIRECT_CLUSTER,
+    ATTN_PAGED_DIRECT_CLUSTERS
+};
 
 /* The tensors in the order of tensors(). */
 enum attn_paged_tensor {

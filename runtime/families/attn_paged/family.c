@@ -143,12 +143,20 @@ static int32_t boxed_rows(const gen_attn_paged_problem *p, const struct gen__fac
     return page && (page & -page) < keys ? page & -page : keys;
 }
 
+#define DIRECT_TILES 8     /* row tiles of a unit, each of which reads all of its keys */
+#define PORTABLE_CLUSTER 8 /* blocks of a cluster that every GPU with clusters has room for */
+#define CLUSTER_16_SMS 132 /* of a GPU, below which some processing clusters have fewer than 16 */
+
 static const char *fits(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant)
 {
-    (void)device;
-    if (variant->fact[ATTN_PAGED_WGMMA] &&
-        boxed_rows((const gen_attn_paged_problem *)base, variant) < 8)
+    const gen_attn_paged_problem *p = (const gen_attn_paged_problem *)base;
+    if (variant->fact[ATTN_PAGED_DIRECT] &&
+        packed_rows(p) > DIRECT_TILES * (int64_t)variant->fact[ATTN_PAGED_ROWS])
+        return "more row tiles than blocks of a unit's each are for";
+    if (variant->cluster > PORTABLE_CLUSTER && device->num_sms < CLUSTER_16_SMS)
+        return "clusters of 16 blocks want processing clusters of 16 SMs each";
+    if (variant->fact[ATTN_PAGED_WGMMA] && boxed_rows(p, variant) < 8)
         return "page_size is no multiple of 8 rows, as TMA boxes need it";
     return NULL;
 }
@@ -177,7 +185,14 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (!variant || !p->batch)
         return;
     const struct sharing s = share_out(p, device, variant);
-    plan->dims[ATTN_PAGED_NUM_PARTS] = s.num_parts;
+    const int64_t rows = variant->fact[ATTN_PAGED_ROWS];
+    const uint32_t row_tiles = (uint32_t)((packed_rows(p) + rows - 1) / rows);
+    const bool direct = variant->fact[ATTN_PAGED_DIRECT] != 0;
+    const uint32_t grid = direct ? (uint32_t)(p->batch * p->num_kv_heads * s.visit)
+                                 : (uint32_t)(s.num_parts * cluster_of(variant));
+    plan->dims[ATTN_PAGED_NUM_PARTS] =
+        !direct ? s.num_parts
+                : (int32_t)(s.whole == ATTN_PAGED_DIRECT_CLUSTERS ? grid * row_tiles : grid);
     plan->dims[ATTN_PAGED_VISIT] = s.visit;
     plan->dims[ATTN_PAGED_WHOLE] = s.whole;
     plan->dims[ATTN_PAGED_TILE_ROWS] = variant->fact[ATTN_PAGED_ROWS];
@@ -188,7 +203,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->workspace_bytes = gen__attn_paged_workspace(plan->dims).size;
     plan->launch[0] = (gen_plan_launch){
         .variant = variant->index,
-        .grid = {(uint32_t)(s.num_parts * cluster_of(variant)), 1, 1},
+        .grid = {grid, direct ? row_tiles : 1, 1},
         .threads = (uint16_t)variant->threads,
         .shared = variant->shared_dynamic,
         .dependent = !(base->flags & GEN_SERIAL_LAUNCH) && variant->fact[ATTN_PAGED_DEPENDENT] != 0,

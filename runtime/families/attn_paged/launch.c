@@ -207,6 +207,13 @@ struct gen__attn_paged_workspace gen__attn_paged_workspace(const int32_t *dims)
     const uint64_t parts = (uint64_t)dims[ATTN_PAGED_NUM_PARTS];
     const uint64_t rows = 2 * parts * (uint64_t)dims[ATTN_PAGED_TILE_ROWS];
     struct gen__attn_paged_workspace w = {0};
+    if (dims[ATTN_PAGED_WHOLE] == ATTN_PAGED_DIRECT_CLUSTERS) {
+        /* A float4 for each two outputs of a block, of which a cluster's blocks, two at least, have
+         * parts. */
+        w.partial = (parts * sizeof(uint64_t) + 255) / 256 * 256;
+        w.size = w.partial + rows / 2 * (uint64_t)dims[ATTN_PAGED_HEAD_DIM] * sizeof(float);
+        return w;
+    }
     if (dims[ATTN_PAGED_WHOLE] || !parts)
         return w;
     const uint64_t shares =
@@ -324,7 +331,9 @@ static struct gen_attn_paged_params params_of(const int32_t *dims, const gen_att
         .v_descale_batch = a->v_descale_batch_stride,
         .v_descale_head = a->v_descale_head_stride,
         .line = {.batch = dims[ATTN_PAGED_BATCH],
-                 .num_parts = dims[ATTN_PAGED_NUM_PARTS],
+                 .num_parts =
+                     dims[dims[ATTN_PAGED_WHOLE] < ATTN_PAGED_DIRECT_CLUSTER ? ATTN_PAGED_NUM_PARTS
+                                                                             : ATTN_PAGED_VISIT],
                  .visit = dims[ATTN_PAGED_VISIT],
                  .whole = dims[ATTN_PAGED_WHOLE]},
         .num_kv_heads = dims[ATTN_PAGED_NUM_KV_HEADS],
@@ -355,7 +364,8 @@ enum gen_status gen__attn_paged_params(const gen_plan *plan, uint32_t launch, co
         return status;
     if (!out)
         return GEN_OK;
-    if (dims[ATTN_PAGED_NUM_PARTS] < 1)
+    if (dims[ATTN_PAGED_NUM_PARTS] < 1 ||
+        (dims[ATTN_PAGED_WHOLE] >= ATTN_PAGED_DIRECT_CLUSTER && dims[ATTN_PAGED_VISIT] < 1))
         return gen__fail(GEN_STATUS_MISMATCH,
                          "%s: the plan's num_parts is %" PRId32 "; not what gen_select() writes",
                          family, dims[ATTN_PAGED_NUM_PARTS]);

@@ -102,10 +102,11 @@ static int32_t fact_of(const struct gen__facts *variant, enum attn_paged_fact fa
     return variant->fact[fact] > 1 ? variant->fact[fact] : 1;
 }
 
-/* CTAs that do a part together. */
+/* CTAs that do a part together; those of a direct kernel's cluster have parts of their own. */
 static int32_t cluster_of(const struct gen__facts *variant)
 {
-    return variant->cluster > 1 ? (int32_t)variant->cluster : 1;
+    return variant->cluster > 1 && !variant->fact[ATTN_PAGED_DIRECT] ? (int32_t)variant->cluster
+                                                                     : 1;
 }
 
 static struct costs costs_of(const gen_attn_paged_problem *p, const gen_device *device,
@@ -200,9 +201,66 @@ static bool partials_allowed(const gen_attn_paged_problem *p, const struct gen__
     return !p->base.max_workspace_mib || bytes <= (int64_t)p->base.max_workspace_mib << 20;
 }
 
+/* ---- direct kernels ---------------------------------------------------- */
+
+/* By calculation; to be fitted. */
+static const float direct_launch_us = 3.2f; /* as launch_us, lengths and pages side by side */
+static const float cluster_us = 0.8f;       /* results through shared memory */
+static const float clusters_us = 2.0f;      /* an arrival, results from L2 */
+
+/* How many clusters a unit has: as many as run at once, of a tile of keys for each warp at least.
+ */
+static int32_t clusters_of(const gen_attn_paged_problem *p, const struct gen__facts *variant,
+                           const struct costs *c, float units)
+{
+    const int64_t rows = fact_of(variant, ATTN_PAGED_ROWS), blocks = variant->cluster;
+    const float each = (float)blocks * (float)fact_of(variant, ATTN_PAGED_TEAMS);
+    const float room = (float)c->resident / (units * (float)blocks);
+    const float work = c->blocks / each, most = room < work ? room : work;
+    const int32_t clusters = most < 1.0f                   ? 1
+                             : most > GEN_ATTN_PAGED_GROUP ? GEN_ATTN_PAGED_GROUP
+                                                           : (int32_t)most;
+    const int64_t bytes = (int64_t)units * clusters * blocks * (rows * p->head_dim * 4 + 8) + 1024;
+    if (blocks == 1 || (p->base.flags & GEN_BATCH_INVARIANT) ||
+        (p->base.max_workspace_mib && bytes > (int64_t)p->base.max_workspace_mib << 20))
+        return 1;
+    return clusters;
+}
+
+/* Each unit a fixed number of blocks', whatever the others' lengths. */
+static struct sharing share_direct(const gen_attn_paged_problem *p, const gen_device *device,
+                                   const struct gen__facts *variant)
+{
+    const struct costs c = costs_of(p, device, variant);
+    const float units = (float)usual_of(p).units * c.tiles;
+    const int32_t clusters = clusters_of(p, variant, &c, units);
+    const int32_t pieces = clusters * (int32_t)variant->cluster;
+    const float teams = (float)fact_of(variant, ATTN_PAGED_TEAMS), each = teams * (float)pieces;
+    const float rounds = units * (float)pieces / (float)c.resident;
+    const float used = larger(rounds < 1.0f ? rounds : 1.0f, enough_sms);
+    /* All that there is to read, at the rate of the blocks that run; and the longest block's own.
+     */
+    const float block_us = larger(c.block_us * used, c.tensor_us);
+    const float keys = (float)fact_of(variant, ATTN_PAGED_KEYS);
+    const float most = p->left_window ? c.blocks : ceilf((float)p->max_kv_len / keys);
+    const bool ragged = p->max_kv_len > p->kv_len + p->kv_len / 8 + 256;
+    const float longest = ragged ? most : c.blocks;
+    const float alone =
+        ceilf(longest / each) * teams * larger(c.block_us * enough_sms, c.tensor_us);
+    const float all = ceilf(c.blocks / each) * teams * block_us * larger(rounds, 1.0f);
+    struct sharing s = {.visit = pieces,
+                        .whole =
+                            clusters > 1 ? ATTN_PAGED_DIRECT_CLUSTERS : ATTN_PAGED_DIRECT_CLUSTER};
+    s.us = direct_launch_us + larger(larger(all, alone), piece_us * ceilf(rounds)) + c.visit_us +
+           (variant->cluster > 1 ? cluster_us : 0.0f) + (clusters > 1 ? clusters_us : 0.0f);
+    return s;
+}
+
 static struct sharing share_out(const gen_attn_paged_problem *p, const gen_device *device,
                                 const struct gen__facts *variant)
 {
+    if (variant->fact[ATTN_PAGED_DIRECT])
+        return share_direct(p, device, variant);
     const struct costs c = costs_of(p, device, variant);
     const int32_t teams = fact_of(variant, ATTN_PAGED_TEAMS);
     const float units = (float)usual_of(p).units * c.tiles;

@@ -178,10 +178,11 @@ static inline int64_t gen__kda_decode_tokens(const gen_kda_decode_problem *p)
     return (int64_t)p->batch * p->num_tokens;
 }
 
-/* Slots that default_args() names: a token's each, or where there are no tokens a row's. */
+/* Slots that default_args() names: a token's each, or where there are no tokens or records a row's.
+ */
 static inline int64_t gen__kda_decode_named(const gen_kda_decode_problem *p)
 {
-    return p->num_tokens ? gen__kda_decode_tokens(p) : p->batch;
+    return p->num_tokens && !p->ring_len ? gen__kda_decode_tokens(p) : p->batch;
 }
 
 /* family.c */
@@ -208,7 +209,7 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *args,
 /* ring.c */
 enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_decode_args *args);
 struct gen__kda_decode_bulk {
-    uint32_t active, buffers, places, shared;
+    uint32_t active, buffers, places, ahead, shared;
 };
 struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t warps);
 void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads,

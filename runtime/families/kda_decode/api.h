@@ -20,6 +20,13 @@
  * folded, and nothing else: before its slot is copied or a prefill goes on from it. q, k, v, g,
  * beta and o are not looked at then.
  *
+ * With a ring and several tokens a row (drafts to be verified) the write is WRITE_RECORDS: each
+ * token's record goes behind those that are there, and none is part of the state until
+ * kda_ring_advance is told how many tokens were accepted; the others' records are overwritten by
+ * the next step. Where the ring then has no room for another step (fill + 2 num_tokens > ring_size)
+ * or the row's `flush` is set, the step folds what was there before it: the state in front of its
+ * tokens goes to the pool.
+ *
  * All of it in fp32. What stands in `g` and `beta`, and whether q and k are
  * normalised first, follows from gate_form, beta_form and qk_l2norm below. The
  * recurrence is that of Kimi Linear (arXiv 2510.26692).
@@ -34,10 +41,15 @@ enum gen_kda_decode_tag { GEN_KDA_DECODE = 0x4b444144 /* "KDAD" */ };
 
 enum gen_kda_decode_limit { GEN_KDA_DECODE_MOST_TOKENS = 16 /* of a row */ };
 
+/* Beside enum gen_kda_decode_write: of a ring alone, the pool is read alone, and each token's
+ * record goes to the ring. */
+enum gen_kda_decode_write_ring { GEN_KDA_DECODE_WRITE_RECORDS = 3 };
+
 typedef struct gen_kda_decode_problem {
     gen_problem base;     /* size, GEN_KDA_DECODE, flags */
     int32_t batch;        /* rows; 0 is legal and launches nothing */
-    int32_t num_tokens;   /* of a row, at most: 1 to 16; with a ring 0 or 1 */
+    int32_t num_tokens;   /* of a row, at most: 1 to 16; with a ring 0 too, and up to half of
+                             ring_size */
     int32_t num_qk_heads; /* 1 to 65536 */
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536;
                              batch * num_v_heads below 2^27 */
@@ -90,7 +102,7 @@ typedef struct gen_kda_decode_args {
     int32_t num_slots;            /* slots in the pool, >= 1 */
     int32_t slots_stride;         /* columns of `slots`; 0: num_tokens with WRITE_EACH and without
                                      slots_out, else 1 */
-    int32_t write;                /* enum gen_kda_decode_write */
+    int32_t write;                /* enum gen_kda_decode_write, or WRITE_RECORDS */
     int32_t gate_form;            /* enum gen_kda_gate_form */
     int32_t beta_form;            /* enum gen_kda_beta_form */
     int32_t qk_l2norm;            /* 1: q and k are divided by sqrt(sum over K of x^2 + 1e-6) first;
@@ -110,10 +122,11 @@ typedef struct gen_kda_decode_args {
     int64_t state_stride; /* from slot to slot in elements, a multiple of 16 bytes; 0: packed. The
                              heads' states are contiguous within a slot */
     int32_t slots_out_stride; /* columns of `slots_out`; 0: num_tokens with WRITE_EACH, else 1 */
-    /* With a ring all but flush, without one none; write is WRITE_LAST and slots_out and accepted
-     * are NULL then. The records of a slot are at (ring_base + j) modulo ring_size, j < ring_fill,
-     * of its ring. A row of whose slot the fill is outside of 0 to ring_size, or the base of 0 to
-     * ring_size - 1, is a padding row. */
+    /* With a ring all but flush, without one none; write is WRITE_LAST then, with several tokens
+     * WRITE_RECORDS, and slots_out and accepted are NULL. The records of a slot are at (ring_base +
+     * j) modulo ring_size, j < ring_fill, of its ring. A row of whose slot the fill is outside of 0
+     * to ring_size (of several tokens: ring_size - num_tokens), or the base of 0 to ring_size - 1,
+     * is a padding row. */
     void *ring_k;             /* [num_slots, num_qk_heads, ring_size, head_dim], dtype */
     void *ring_g;             /* [num_slots, num_v_heads, ring_size, head_dim], gate_dtype */
     void *ring_u;             /* [num_slots, num_v_heads, ring_size, head_dim], ring_dtype */

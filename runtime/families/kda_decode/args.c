@@ -257,9 +257,10 @@ static enum gen_status check_gate(const gen_kda_decode_args *a)
 }
 
 /* Before all that depends on them. */
-static enum gen_status check_forms(const gen_kda_decode_args *a)
+static enum gen_status check_forms(const int32_t *dims, const gen_kda_decode_args *a)
 {
-    if (a->write < GEN_KDA_DECODE_WRITE_LAST || a->write > GEN_KDA_DECODE_WRITE_NONE)
+    if (!dims[KDA_DECODE_RING_LEN] &&
+        (a->write < GEN_KDA_DECODE_WRITE_LAST || a->write > GEN_KDA_DECODE_WRITE_NONE))
         return invalid(a, "write", a->write,
                        "GEN_KDA_DECODE_WRITE_LAST (0), GEN_KDA_DECODE_WRITE_EACH (1), "
                        "GEN_KDA_DECODE_WRITE_NONE (2)");
@@ -348,7 +349,7 @@ enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, co
     const int32_t *dims = plan->dims;
     enum gen_status status;
     if ((status = check_dims(dims, a)) != GEN_OK || (status = check_pointers(dims, a)) != GEN_OK ||
-        (status = check_forms(a)) != GEN_OK || (status = check_gate(a)) != GEN_OK ||
+        (status = check_forms(dims, a)) != GEN_OK || (status = check_gate(a)) != GEN_OK ||
         (status = check_total(dims, a)) != GEN_OK || (status = check_strides(dims, a)) != GEN_OK ||
         (status = check_pool(dims, a)) != GEN_OK ||
         (status = gen__kda_decode_check_ring(dims, a)) != GEN_OK || !params)

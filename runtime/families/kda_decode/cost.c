@@ -18,6 +18,18 @@ static void ring_cost(const gen_kda_decode_problem *p, double *bytes, double *fl
     const double beta = p->beta_dtype == GEN_DTYPE_FP32 ? 4 : 2;
     const double element = p->state_dtype == GEN_STATE_FP32 ? 4 : 2;
     const double u = p->ring_dtype == GEN_STATE_FP32 ? 4 : 2;
+    if (p->num_tokens > 1) { /* fills from 0 on, the last num_tokens of which fold */
+        const double tokens = p->num_tokens;
+        const double most = gen__kda_decode_ring_size(p->ring_len, p->ring_size) - tokens;
+        const double folds = tokens / (most + 1);
+        *bytes = states * (1 + folds) * element * d * d +
+                 (most / 2 + tokens) * d * (states * (gate + u) + rows * 2) +
+                 tokens * (states * ((gate + 2 + 2) * d + beta) + rows * 2 * 2 * d) +
+                 (p->batch ? heads * 4 * (d + 1) : 0);
+        *flops = states * (tokens * (4 * d * d + (most + tokens) / 2 * 10 * d) +
+                           folds * (2 * most + 1) * d * d);
+        return;
+    }
     const double records = (len - 1) / 2 + (len - 1) / len;
     *bytes = states * (1 + 1 / len) * element * d * d +
              records * d * (states * (gate + u) + rows * 2) +

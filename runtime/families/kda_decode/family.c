@@ -28,14 +28,14 @@
 static const char *const dtype_names[] = {"bf16", "fp16", "fp32"};
 static const char *const layout_names[] = {"vk", "kv"};
 static const char *const head_dim_names[] = {"64", "128"};
-static const char *const tokens_names[] = {"one",   "many",   "onepool", "manypool",
-                                           "one16", "many16", "replay",  "replay16"};
+static const char *const tokens_names[] = {"one",    "many",   "onepool",  "manypool", "one16",
+                                           "many16", "replay", "replay16", "verify",   "verify16"};
 static const char *const state_names[] = {"fp32", "bf16", "fp16"};
 
 const struct gen__axis gen__kda_decode_required[] = {
     {"head_dim", head_dim_names, 2},
     {"layout", layout_names, 2},
-    {"tokens", tokens_names, 8},
+    {"tokens", tokens_names, 10},
 };
 
 const struct gen__axis gen__gdn_decode_required[] = {
@@ -105,14 +105,16 @@ static enum gen_status refuse_types(const gen_kda_decode_problem *p)
                    "GEN_KDA_STATE_VK (0), GEN_KDA_STATE_KV (1)");
 }
 
-/* One token a row or none, in a ring that has room for the steps between two folds. */
+/* In a ring that has room for the steps between two folds, and where these are of several tokens
+ * for two steps. */
 static bool is_ring(const gen_kda_decode_problem *p)
 {
     const int32_t size = p->ring_size ? p->ring_size : p->ring_len;
     return !gen__kda_decode_scalar(p->base.family) && p->ring_len >= 2 &&
            p->ring_len <= MAX_RECORDS && size >= p->ring_len - 1 && size <= MAX_RECORDS &&
            (p->ring_dtype == GEN_STATE_FP32 || p->ring_dtype == GEN_STATE_FP16) &&
-           (p->num_tokens == 0 || p->num_tokens == 1);
+           (uint32_t)p->num_tokens <= GEN_KDA_DECODE_MAX_TOKENS &&
+           (p->num_tokens <= 1 || 2 * p->num_tokens <= size);
 }
 
 static bool is_no_ring(const gen_kda_decode_problem *p)
@@ -133,8 +135,9 @@ static enum gen_status refuse_ring(const gen_kda_decode_problem *p)
                        "0 (ring_len), ring_len - 1 to " TEXT_OF(MAX_RECORDS));
     if (!p->ring_len)
         return invalid(p, "ring_dtype without ring_len", p->ring_dtype, "GEN_STATE_FP32 (0)");
-    if (p->num_tokens > 1)
-        return invalid(p, "num_tokens with a ring", p->num_tokens, "0 (fold alone), 1");
+    if (p->num_tokens > 1 && 2 * p->num_tokens > (p->ring_size ? p->ring_size : p->ring_len))
+        return invalid(p, "num_tokens with a ring", p->num_tokens,
+                       "0 (fold alone), 1, 2 to half of ring_size");
     return invalid(p, "ring_dtype", p->ring_dtype, "GEN_STATE_FP32 (0), GEN_STATE_FP16 (2)");
 }
 
@@ -191,7 +194,8 @@ enum gen_status gen__kda_decode_check(const gen_problem *base, struct gen__key *
     const uint32_t half = p->state_dtype != GEN_STATE_FP32;
     const uint32_t pool = p->pool || tokens > GEN_KDA_DECODE_PLAIN_TOKENS;
     gen__set_codes(key, head_dim >> 7, layout,
-                   p->ring_len ? 6 + half : (tokens > 1) + (half ? 4 : 2 * pool));
+                   p->ring_len ? 6 + half + (tokens > 1 ? 2u : 0)
+                               : (tokens > 1) + (half ? 4 : 2 * pool));
     key->empty = states == 0;
     key->counts[0] = (float)(int32_t)states;
     key->counts[1] = (float)(int32_t)(tokens + (tokens == 0));
@@ -311,6 +315,11 @@ static uint32_t shared_bytes(const gen_kda_decode_problem *p, const struct gen__
     const uint32_t gate = p->gate_dtype == GEN_DTYPE_FP32 ? 4 : 2;
     const uint32_t u = p->ring_dtype == GEN_STATE_FP32 ? 4 : 2;
     const uint32_t records = (uint32_t)gen__kda_decode_ring_size(p->ring_len, p->ring_size);
+    if (p->num_tokens > 1) { /* verify.cuh: each token, and what is computed of the records */
+        const uint32_t replay = 4 * ((3 + variant->threads / 32) * d + 2 * MAX_RECORDS + extent);
+        return (uint32_t)p->num_tokens * token_bytes + replay +
+               records * (d * (4 + 2 + gate) + extent * u);
+    }
     return token_bytes + records * (d * (4 + 2 + gate) + extent * u);
 }
 

@@ -71,7 +71,8 @@ uint32_t gen__kda_decode_tensors(const gen_problem *base, struct gen__tensor *te
                 slots * p->num_v_heads * d * d),
          .tolerance = s_tolerance, .cold = true},
         {TENSOR(slots, index, GEN__IN, GEN__FILL_SLOTS, (double)slots, named), .cold = true},
-        {TENSOR(accepted, index, GEN__IN, GEN__FILL_FAMILY, 0, p->num_tokens > 1 ? p->batch : 0),
+        {TENSOR(accepted, index, GEN__IN, GEN__FILL_FAMILY, 0,
+                p->num_tokens > 1 && !p->ring_len ? p->batch : 0),
          .cold = true},
         {TENSOR(cu_seqlens, index, GEN__IN, GEN__FILL_FAMILY, 0, 0), .cold = true},
         {TENSOR(slots_out, index, GEN__IN, GEN__FILL_FAMILY, 0, 0), .cold = true},
@@ -91,7 +92,9 @@ void gen__kda_decode_default_args(const gen_problem *base, gen_args *args)
     a->base.size = sizeof *a;
     a->base.family = p->base.family;
     a->num_slots = (int32_t)gen__kda_decode_named(p) + KDA_DECODE_EXTRA_SLOTS;
-    a->write = p->num_tokens > 1 ? GEN_KDA_DECODE_WRITE_EACH : GEN_KDA_DECODE_WRITE_LAST;
+    a->write = p->num_tokens <= 1 ? GEN_KDA_DECODE_WRITE_LAST
+               : p->ring_len      ? GEN_KDA_DECODE_WRITE_RECORDS
+                                  : GEN_KDA_DECODE_WRITE_EACH;
     a->gate_form = GEN_KDA_GATE_SOFTPLUS;
     a->beta_form = GEN_KDA_BETA_SIGMOID;
     a->qk_l2norm = 1;

@@ -270,8 +270,12 @@ static struct ring ring_of(const struct shape *s, const gen_kda_decode_args *arg
     ring.base = args->ring_base[row->slot];
     ring.legal = ring.records >= 0 && ring.records <= ring.size && ring.base >= 0 &&
                  ring.base < ring.size && (s->num_tokens == 0 || row->count > 0);
-    ring.fold = ring.records >= s->ring_len - 1 || s->num_tokens == 0 ||
-                (args->flush && args->flush[row->index]);
+    ring.fold = ring.records >= s->ring_len - 1 || s->num_tokens == 0;
+    if (s->num_tokens > 1) {
+        ring.legal = ring.legal && ring.records <= ring.size - s->num_tokens;
+        ring.fold = ring.records + 2 * s->num_tokens > ring.size;
+    }
+    ring.fold = ring.fold || (args->flush && args->flush[row->index]);
     return ring;
 }
 
@@ -301,20 +305,30 @@ static void load_record(const struct shape *s, const gen_kda_decode_args *args,
         record->v[v] = gen__state_get(s->ring_dtype, args->ring_u, u + v);
 }
 
-/* This token's record but for u. */
+/* The record of a row's token but for u: record j of the ring. */
 static void store_record(const struct shape *s, const gen_kda_decode_args *args,
-                         const struct row *row, const struct ring *ring, int64_t hv,
+                         const struct row *row, const struct ring *ring, int64_t hv, int64_t token,
                          const struct token *in)
 {
+    const int64_t j = ring->records + token;
     const int64_t d = s->head_dim, qh = hv / (s->num_v_heads / s->num_qk_heads);
-    const int64_t k = record_at(s, ring, s->stride.ring_k, row->slot, qh, ring->records);
-    const int64_t g = record_at(s, ring, s->stride.ring_g, row->slot, hv, ring->records);
-    const int64_t from = row->first * s->stride.gate + hv * d;
+    const int64_t k = record_at(s, ring, s->stride.ring_k, row->slot, qh, j);
+    const int64_t g = record_at(s, ring, s->stride.ring_g, row->slot, hv, j);
+    const int64_t from = (row->first + token) * s->stride.gate + hv * d;
     const size_t bytes = s->gate_dtype == GEN_DTYPE_FP32 ? 4 : 2;
     for (int64_t i = 0; i < d; i++)
         ((uint16_t *)args->ring_k)[k + i] = round_to(s->dtype, in->k[i]);
     memcpy((char *)args->ring_g + (size_t)g * bytes, (const char *)args->g + (size_t)from * bytes,
            (size_t)d * bytes);
+}
+
+/* The record is what the step itself uses. */
+static void round_key(const struct shape *s, struct token *in)
+{
+    for (int64_t i = 0; i < s->head_dim; i++) {
+        const uint16_t k = round_to(s->dtype, in->k[i]);
+        in->k[i] = s->dtype == GEN_DTYPE_FP16 ? gen__fp16_to_double(k) : gen__bf16_to_double(k);
+    }
 }
 
 static void replay_head(const struct shape *s, const gen_kda_decode_args *args,
@@ -327,10 +341,7 @@ static void replay_head(const struct shape *s, const gen_kda_decode_args *args,
         load_record(s, args, row, ring, hv, j, &record[j]);
     if (row->count) {
         load_token(s, args, row->first, hv, &in);
-        for (int64_t i = 0; i < d; i++) { /* the record is what the step itself uses */
-            const uint16_t k = round_to(s->dtype, in.k[i]);
-            in.k[i] = s->dtype == GEN_DTYPE_FP16 ? gen__fp16_to_double(k) : gen__bf16_to_double(k);
-        }
+        round_key(s, &in);
     }
     for (int64_t v = 0; v < d; v++) {
         double column[MAX_HEAD_DIM], u = 0;
@@ -351,7 +362,47 @@ static void replay_head(const struct shape *s, const gen_kda_decode_args *args,
                            u);
     }
     if (!ring->fold)
-        store_record(s, args, row, ring, hv, &in);
+        store_record(s, args, row, ring, hv, 0, &in);
+}
+
+/* Several tokens: each one's record goes to the ring, as it is used by those behind it, and what
+ * was there before may be folded. */
+static void verify_head(const struct shape *s, const gen_kda_decode_args *args,
+                        const struct row *row, const struct ring *ring, int64_t hv, double *exact)
+{
+    const int64_t d = s->head_dim;
+    const int64_t next_k = s->vk ? 1 : d, next_v = s->vk ? d : 1;
+    struct token in[GEN_KDA_DECODE_MAX_TOKENS], record[MAX_RECORDS];
+    for (int64_t j = 0; j < ring->records; j++)
+        load_record(s, args, row, ring, hv, j, &record[j]);
+    for (int64_t t = 0; t < row->count; t++) {
+        load_token(s, args, row->first + t, hv, &in[t]);
+        round_key(s, &in[t]);
+    }
+    for (int64_t v = 0; v < d; v++) {
+        double column[MAX_HEAD_DIM], next[MAX_HEAD_DIM], u;
+        const int64_t at = row->slot * s->stride.state + hv * d * d + v * next_v;
+        for (int64_t k = 0; k < d; k++)
+            column[k] = gen__state_get(s->state_dtype, args->state, at + k * next_k);
+        for (int64_t j = 0; j < ring->records; j++)
+            for (int64_t k = 0; k < d; k++)
+                column[k] = record[j].decay[k] * column[k] + record[j].k[k] * record[j].v[v];
+        for (int64_t k = 0; k < d && ring->fold; k++)
+            gen__state_put(s->state_dtype, args->state, at + k * next_k, column[k]);
+        for (int64_t t = 0; t < row->count; t++) {
+            const int64_t to =
+                record_at(s, ring, s->stride.ring_u, row->slot, hv, ring->records + t) + v;
+            memcpy(next, column, sizeof next);
+            put_output(s, args, (row->first + t) * s->stride.o + hv * d + v,
+                       step(d, &in[t], v, next, &u), exact);
+            gen__state_put(s->ring_dtype, args->ring_u, to, u);
+            u = gen__state_get(s->ring_dtype, args->ring_u, to);
+            for (int64_t k = 0; k < d; k++)
+                column[k] = in[t].decay[k] * column[k] + in[t].k[k] * u;
+        }
+    }
+    for (int64_t t = 0; t < row->count; t++)
+        store_record(s, args, row, ring, hv, t, &in[t]);
 }
 
 static void replay_row(const struct shape *s, const gen_kda_decode_args *args,
@@ -361,7 +412,10 @@ static void replay_row(const struct shape *s, const gen_kda_decode_args *args,
     if (!ring.legal && args->zero_padding)
         zero_row(s, args, row, exact);
     for (int64_t hv = 0; hv < s->num_v_heads && ring.legal; hv++)
-        replay_head(s, args, row, &ring, hv, exact);
+        if (s->num_tokens > 1)
+            verify_head(s, args, row, &ring, hv, exact);
+        else
+            replay_head(s, args, row, &ring, hv, exact);
 }
 
 enum gen_status gen__kda_decode_exact(const gen_plan *plan, const gen_args *base,

@@ -4,6 +4,7 @@
  */
 #include "family/arguments.h"
 #include "families/kda/decode.h"
+#include "kda_decode/apart.h"
 #include "reference/scatter.h"
 #include "reference/state.h"
 
@@ -96,15 +97,36 @@ enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_de
         return not_with("slots_out", a->slots_out, "");
     if (a->accepted)
         return not_with("accepted", a->accepted, "");
-    if (a->write != GEN_KDA_DECODE_WRITE_LAST)
+    const bool several = dims[KDA_DECODE_TOKENS] > 1;
+    if (a->write != (several ? GEN_KDA_DECODE_WRITE_RECORDS : GEN_KDA_DECODE_WRITE_LAST))
         return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: write = %" PRId32
-                         " with a ring; allowed: GEN_KDA_DECODE_WRITE_LAST (0)",
-                         a->write);
+                         "kda_decode: write = %" PRId32 " with a ring%s; allowed: %s", a->write,
+                         several ? " and several tokens" : "",
+                         several ? "GEN_KDA_DECODE_WRITE_RECORDS (3)"
+                                 : "GEN_KDA_DECODE_WRITE_LAST (0)");
     return check_strides(dims, a);
 }
 
 /* ---- what the kernels get ---------------------------------------------- */
+
+/* The same of a block whose warps have roles apart. */
+static struct gen__kda_decode_bulk apart(uint32_t buffer, uint32_t piece)
+{
+    const uint32_t fixed =
+        GEN_KDA_DECODE_APART_FIXED + GEN_KDA_DECODE_APART_SERVING * GEN_KDA_DECODE_APART_SCRATCH;
+    const uint32_t room = GEN_KDA_DECODE_BULK_SHARED - fixed;
+    const uint32_t each = buffer + GEN_KDA_DECODE_APART_PREPARED;
+    struct gen__kda_decode_bulk x = {.active = GEN_KDA_DECODE_APART_SERVING,
+                                     .buffers = GEN_KDA_DECODE_APART_BUFFERS,
+                                     .ahead = GEN_KDA_DECODE_APART_AHEAD};
+    if (x.buffers * each + GEN_KDA_DECODE_BULK_LEAST > room)
+        x.buffers /= 2;
+    x.places = (room - x.buffers * each) / piece;
+    if (x.places > GEN_KDA_DECODE_BULK_PLACES)
+        x.places = GEN_KDA_DECODE_BULK_PLACES;
+    x.shared = fixed + x.buffers * each + x.places * piece;
+    return x;
+}
 
 /* Shared memory of a block that stays, with so many warps that compute: as many buffers as these
  * can use, and places for what is left. */
@@ -117,7 +139,9 @@ struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t w
     const uint32_t room = GEN_KDA_DECODE_BULK_SHARED - fixed;
     const uint32_t buffer = d * (3 * 2 + gate + records * (2 + gate + u));
     const uint32_t piece = d * d * element / GEN_KDA_DECODE_BULK_PIECES;
-    struct gen__kda_decode_bulk x = {.active = warps};
+    struct gen__kda_decode_bulk x = {.active = warps, .ahead = 3};
+    if (warps == GEN_KDA_DECODE_APART_SERVING + GEN_KDA_DECODE_APART_PREPARING)
+        return apart(buffer, piece);
     while (x.active > GEN_KDA_DECODE_BULK_GROUP &&
            x.active * buffer + GEN_KDA_DECODE_BULK_LEAST > room)
         x.active -= GEN_KDA_DECODE_BULK_GROUP;
@@ -129,6 +153,7 @@ struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t w
     if (x.places > GEN_KDA_DECODE_BULK_PLACES)
         x.places = GEN_KDA_DECODE_BULK_PLACES;
     x.shared = fixed + x.buffers * buffer + x.places * piece;
+    x.ahead = x.buffers > 2 * GEN_KDA_DECODE_BULK_GROUP ? 6 : 3;
     return x;
 }
 
@@ -155,7 +180,7 @@ void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads,
     k->buffers = (int)bulk.buffers;
     k->places = (int)bulk.places;
     k->active = (int)bulk.active;
-    k->ahead = bulk.buffers > 2 * GEN_KDA_DECODE_BULK_GROUP ? 6 : 3;
+    k->ahead = (int)bulk.ahead;
     k->pad_of_ring = 0;
 }
 
@@ -228,9 +253,10 @@ static void fill_counters(const gen_kda_decode_problem *p, const gen_kda_decode_
                           const struct gen__fill_options *options, int32_t *fill, int32_t *base)
 {
     const int32_t size = gen__kda_decode_ring_size(p->ring_len, p->ring_size);
-    const int32_t bad[] = {-1, size + 1, INT32_MIN, INT32_MAX};
+    const int32_t most = p->num_tokens > 1 ? size - p->num_tokens : size;
+    const int32_t bad[] = {-1, most + 1, INT32_MIN, INT32_MAX};
     for (int32_t slot = 0; slot < a->num_slots; slot++) {
-        fill[slot] = slot % p->ring_len;
+        fill[slot] = slot % (p->num_tokens > 1 ? most + 1 : p->ring_len);
         base[slot] = (int32_t)(gen__scatter(options->seed + 2, slot) * size);
         if (options->padding && slot % 9 == 4)
             fill[slot] = bad[slot / 9 % 4];
