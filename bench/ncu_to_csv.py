@@ -65,7 +65,7 @@ def rows(lines):
             sys.exit(f"ncu_to_csv.py: ncu reports no launch of {case}")
         kernels = list(dict.fromkeys(r["Kernel Name"].split("(")[0] for r in launches))
         if len(kernels) > 1:
-            sys.exit(f"ncu_to_csv.py: {case} launches {len(kernels)} kernels ({', '.join(kernels)}): a row tells of one")
+            sys.exit(f"ncu_to_csv.py: {case} launches {len(kernels)} kernels ({', '.join(kernels)}): a row is of one")
         row = {"case": case, "variant": kernels[0]}
         for metric in launches[0]:
             name = column(metric)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Profiles the chosen plan of some cases with Nsight Compute and writes a CSV of the figures that tell how far it is from
+# Profiles the chosen plan of some cases with Nsight Compute and writes a CSV of the figures that show how far it is from
 # the hardware: bench/results/<class>/<family>_ncu.csv.
 #
 #   bench/profile.sh OUTPUT.csv [CASE...]

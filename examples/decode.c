@@ -40,6 +40,17 @@ static double worst_error(const uint16_t *q, const uint16_t *k, const uint16_t *
     return worst;
 }
 
+static void print_choice(const gen_library *library, const gen_device *device, const gen_plan *plan)
+{
+    printf("%s: %s", device->name, gen_why_string((enum gen_why)plan->why));
+    if (plan->num_launches > 0 && example_has_gpu(device)) {
+        gen_variant_info info = {.size = sizeof info};
+        example_need(gen_variant_get(library, plan->launch[0].variant, &info) == GEN_OK, "variant");
+        printf(", %s, %.1f us predicted", info.name, (double)plan->predicted_us);
+    }
+    putchar('\n');
+}
+
 int main(int argc, char **argv)
 {
     gen_open_options options = {.size = sizeof options,
@@ -59,13 +70,7 @@ int main(int argc, char **argv)
         .state_layout = GEN_LA_STATE_VK};
     gen_plan plan = {.size = sizeof plan};
     example_need(gen_select(library, &device, &problem.base, &plan) == GEN_OK, "gen_select");
-    printf("%s: %s", device.name, gen_why_string((enum gen_why)plan.why));
-    if (plan.num_launches > 0 && example_has_gpu(&device)) {
-        gen_variant_info info = {.size = sizeof info};
-        example_need(gen_variant_get(library, plan.launch[0].variant, &info) == GEN_OK, "variant");
-        printf(", %s, %.1f us predicted", info.name, (double)plan.predicted_us);
-    }
-    putchar('\n');
+    print_choice(library, &device, &plan);
     example_need(gen_preload(library, &plan) == GEN_OK, "gen_preload");
 
     static uint16_t q[SIZE], k[SIZE], v[SIZE], o[SIZE];

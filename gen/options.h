@@ -8,7 +8,7 @@
 #include "spec/model.h"
 #include "util/output_table.h"
 
-/* Of the cache, where nobody says: some twenty generations of all there is. */
+/* Of the cache, where no option says: some twenty generations of all there is. */
 #define CACHE_LIMIT "1G"
 
 enum command {

@@ -361,7 +361,7 @@ typedef void (*gen_log_callback)(enum gen_log_level level, const char *text, voi
 
 /* Logs these levels for every library of the process, beside those that GEN_LOG named when it was
  * opened, and gives all lines to `callback` (NULL: to stderr). Lines come one at a time, from the
- * thread whose call they tell of; what the callback calls of this library logs nothing. Once this
+ * thread whose call they are about; what the callback calls of this library logs nothing. Once this
  * has returned, the callback that was set before is neither running nor called again. Errors:
  * INVALID_ARGUMENT (unknown levels, or called by the callback). Thread-safe. */
 GEN_API enum gen_status gen_set_log(uint32_t levels, gen_log_callback callback, void *user);

@@ -85,7 +85,7 @@ void shapes_each_key(struct shape_list *list, const struct gen__family *family,
 void shapes_grid(struct shape_list *grid, const struct shape_list *shapes,
                  const struct gen__family *family);
 
-/* Adds the problem at the coordinates `coords`, as coords_format() tells them, of the required key
+/* Adds the problem at the coordinates `coords`, as coords_format() writes them, of the required key
  * of `keyed`, made as those of a grid; false if there is none just there or the list has it. */
 bool shapes_at(struct shape_list *list, const struct shape_list *shapes, const struct shape *keyed,
                const char *coords);

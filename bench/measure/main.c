@@ -118,6 +118,23 @@ static char *command_line(int argc, char **argv)
     return text.data;
 }
 
+static int run_job(const char *job)
+{
+    if (strcmp(job, "cases") == 0)
+        return bench_cases(&options);
+    if (strcmp(job, "columns") == 0)
+        return bench_columns(&options);
+    if (strcmp(job, "host") == 0)
+        return bench_host(&options);
+    if (strcmp(job, "numerics") == 0)
+        return bench_numerics(&options);
+    if (strcmp(job, "regret") == 0)
+        return bench_regret(&options);
+    if (strcmp(job, "header") == 0)
+        return print_header(&options);
+    die(1, "unknown job '%s'; allowed: cases, columns, host, numerics, regret, header", job);
+}
+
 int main(int argc, char **argv)
 {
     struct session *s = &options.session;
@@ -168,17 +185,5 @@ int main(int argc, char **argv)
         die(1, "--keep is for the job cases, found '%s'", job);
     if (profile)
         return bench_profile(&options, profile);
-    if (strcmp(job, "cases") == 0)
-        return bench_cases(&options);
-    if (strcmp(job, "columns") == 0)
-        return bench_columns(&options);
-    if (strcmp(job, "host") == 0)
-        return bench_host(&options);
-    if (strcmp(job, "numerics") == 0)
-        return bench_numerics(&options);
-    if (strcmp(job, "regret") == 0)
-        return bench_regret(&options);
-    if (strcmp(job, "header") == 0)
-        return print_header(&options);
-    die(1, "unknown job '%s'; allowed: cases, columns, host, numerics, regret, header", job);
+    return run_job(job);
 }

@@ -231,7 +231,7 @@ def compile_all(shapes, options):
     """Workers for all of it, a part of a shape's configurations each."""
     parts = max(1, options.jobs // len(shapes))
     todo = [(i, p) for p in range(parts) for i in range(len(shapes))]
-    environment = dict(os.environ, FLA_CACHE_RESULTS="0")  # what a worker times tells nothing
+    environment = dict(os.environ, FLA_CACHE_RESULTS="0")  # what a worker times is not kept
     running = []
     while todo or running:
         while todo and len(running) < options.jobs:

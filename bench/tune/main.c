@@ -125,7 +125,7 @@ static bool required_of(struct session *s, const struct shape *shape, char *text
     return false;
 }
 
-/* By its required key, whose name is told. */
+/* By its required key, whose name is printed. */
 static bool is_asked_for(struct session *s, const struct shape *shape, char *required,
                          size_t capacity)
 {

@@ -143,9 +143,9 @@ int race_run(struct race *c, const struct halving_pass *passes, int num_passes, 
 char *race_others(const struct race *c, int winner, int runner_up)
 {
     enum { MOST = 3 };
-    int last = -1; /* that is told */
+    int last = -1; /* that is written */
     char *text = xstrdup("");
-    for (int told = 0; told < MOST; told++) {
+    for (int written = 0; written < MOST; written++) {
         int next = -1;
         for (int i = 0; i < (int)c->count; i++) {
             const struct halving_candidate *m = &c->measured[i];
@@ -158,7 +158,7 @@ char *race_others(const struct race *c, int winner, int runner_up)
         }
         if (next < 0)
             break;
-        char *longer = xasprintf("%s%s%s=%.3f", text, told ? "," : "", c->measured[next].name,
+        char *longer = xasprintf("%s%s%s=%.3f", text, written ? "," : "", c->measured[next].name,
                                  c->measured[next].us);
         free(text);
         text = longer;

@@ -30,7 +30,7 @@ struct race {
     int last_pass;
     bool lost;         /* the GPU's context is gone */
     char failure[256]; /* why the last candidate failed that did */
-    /* Told about a candidate that fails to run; may be NULL. */
+    /* Called for a candidate that fails to run; may be NULL. */
     void (*on_failure)(struct race *race, uint32_t variant, const char *reason);
     void *context; /* the caller's */
 };
@@ -42,7 +42,7 @@ size_t race_find(struct race *c, struct session *session, const struct shape *sh
 /* Strikes off the variants that selection never takes (session_passes_over()), fast or not.
  * Returns the number of those that remain. */
 size_t race_strike(struct race *c);
-/* Launches this long, in us: a first look tells more of them, and each costs more. */
+/* Launches this long, in us: a first look says more of them, and each costs more. */
 #define LONG_US 8000
 /* The least time that is predicted of a candidate; 0 where nothing is known of one. */
 double race_predicted(const struct race *c);

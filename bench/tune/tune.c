@@ -10,7 +10,7 @@
 /* A first look at all, then fewer with more samples each. */
 static const struct halving_pass passes[] = {{2, 1.15, 24}, {4, 1.04, 8}, {11, 1, 0}};
 static const struct halving_pass quick_passes[] = {{1, 1.10, 8}, {5, 1, 0}};
-/* Of launches this long a first look tells more, and each costs more. */
+/* Of launches this long a first look says more, and each costs more. */
 static const struct halving_pass long_passes[] = {{1, 1.05, 6}, {11, 1, 0}};
 
 const struct halving_pass *tune_passes(bool quick, bool refresh, double us, int *count)

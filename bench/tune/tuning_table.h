@@ -51,7 +51,7 @@ struct table {
 /* What the header says of this GPU and this product. */
 void table_identify(struct table *table, const struct gpu *gpu, const gen_library *library,
                     const char *commit);
-/* Reads rows, failures, the class (identity.class_name, "" where no line tells it) and the seconds
+/* Reads rows, failures, the class (identity.class_name, "" where no line names it) and the seconds
  * a bucket took; a missing file is an empty table. Returns the number of malformed lines,
  * which are dropped; -1, with errno set, if the file is there and cannot be read. */
 int table_read(struct table *table, const char *path);

@@ -88,7 +88,7 @@ static enum gen_status run_reference(struct verify_case *c, const gen_library *l
         if (status == GEN_OK)
             status = family->params(&plan, 0, inner, workspace, NULL);
     }
-    /* An empty plan's arguments are nobody's, and there is nothing to do. */
+    /* An empty plan's arguments are not read, and there is nothing to do. */
     for (int i = 1; i < c->steps && status == GEN_OK && plan.num_launches; i++)
         status = gen_launch(library, &plan, args, workspace, NULL);
     if (status == GEN_OK && plan.num_launches)
@@ -473,7 +473,7 @@ void verify_small(struct shape_list *small, const struct gen__family *family)
         for (size_t i = 0; i < all.count; i++) {
             const struct shape *s = &all.item[i];
             if (!strstr(s->controls, "@tiny") || strstr(s->controls, "@form") ||
-                !strstr(s->controls, "@pad") == padded)
+                (strstr(s->controls, "@pad") != NULL) != padded)
                 continue;
             shapes_add(small, family, s->problem);
         }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is told of a variant of one side. */
+/* What is printed of a variant of one side. */
 enum column {
     NAME,
     VERDICT,

@@ -157,7 +157,7 @@ static void add_section(struct cubin *c, const Elf64_Shdr *section)
         add_relocations(c, section);
         return;
     }
-    /* .nv.merc and .nv.capmerc tell again, for another architecture, what .text says. */
+    /* .nv.merc and .nv.capmerc repeat, for another architecture, what .text says. */
     if (!(section->sh_flags & SHF_ALLOC) || starts_with(name, ".nv.merc") || is_variables(name))
         return;
     add_name(c, name);

@@ -12,7 +12,7 @@
 
 static const char prefix[] = "tmp.", lock_name[] = "lock";
 
-/* Whether the lock is ours; where there are no locks nobody takes it away. */
+/* Whether the lock is ours; where there are no locks no process takes it away. */
 static bool take(int fd)
 {
     return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;

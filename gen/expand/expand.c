@@ -189,7 +189,7 @@ struct expansion {
     bool line_directives;
 };
 
-/* Before a line of the template is written: tells the compiler which it is,
+/* Before a line of the template is written: says to the compiler which it is,
  * where it would count otherwise, but never inside a macro. */
 static void sync_line(struct expansion *x, int line)
 {

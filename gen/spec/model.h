@@ -86,7 +86,7 @@ struct variant {
     size_t source_size;
     const struct header **headers; /* the closure, sorted by name */
     size_t num_headers;
-    uint64_t source_digest;        /* of what the compiler is told, without comments and layout */
+    uint64_t source_digest;        /* of what the compiler is given, without comments and layout */
     unsigned char key[HASH_BYTES]; /* of the cache entry: of the text itself */
 
     /* Of the compile. */

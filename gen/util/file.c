@@ -82,7 +82,7 @@ bool file_write_all(int fd, const void *data, size_t size)
     return true;
 }
 
-/* A new file in the folder. A number drawn by lot is nobody else's, where a
+/* A new file in the folder. A random number is no other process', where a
  * process's would be that of other containers too; and a name of its own fits
  * wherever the file's name does. */
 static int open_temporary(const char *folder, char temporary[PATH_MAX])
@@ -183,7 +183,7 @@ bool file_is_folder(const char *path)
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st, (void)type, (void)ftw;
-    remove(path); /* what cannot go is told by the folder that stays */
+    remove(path); /* what cannot go keeps the folder from going */
     return 0;
 }
 

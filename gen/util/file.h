@@ -18,7 +18,7 @@ char *file_read(struct arena *arena, const char *path, size_t *size);
  * rename), creating its folder; it is on the disk when this returns. False with errno set. */
 bool file_write(const char *path, const void *data, size_t size);
 /* The same without waiting for the disk: for files that prove themselves when they are
- * read, or that nobody reads after this process. */
+ * read, or that is not read after this process. */
 bool file_write_unsynced(const char *path, const void *data, size_t size);
 /* Like file_write(), but leaves an equal file alone. */
 bool file_write_changed(struct arena *arena, const char *path, const void *data, size_t size);

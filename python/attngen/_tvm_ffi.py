@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Imports of tvm_ffi what loads a module and calls its functions: a third of what importing all of it takes.
 
-The rest follows where somebody asks `tvm_ffi` for a name of it, as who imports it for himself does.
+The rest follows at the first name of `tvm_ffi` that is missing, for other code that imports it.
 """
 
 import contextlib

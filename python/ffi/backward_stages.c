@@ -22,7 +22,7 @@ int FFI_EXPORT __tvm_ffi_kda_gate_bwd(void *handle, const TVMFFIAny *args, int32
 int FFI_EXPORT __tvm_ffi_kda_qk_bwd(void *handle, const TVMFFIAny *args, int32_t num_args,
                                     TVMFFIAny *result);
 
-/* A state's columns are its rows, as the tensors before tell them. */
+/* A state has as many columns as rows, as the tensors before have it. */
 static void square(struct ffi_call *call, const char *from)
 {
     if (!call->failed)

@@ -47,7 +47,7 @@ struct ffi_call {
     const char *device_from;
     int32_t index_dtype;       /* enum gen_index_dtype: INT64 where a list of indices has that */
     int64_t dims[26];          /* sizes by the letters of shapes; -1: not known yet */
-    const char *dims_from[26]; /* the argument that told */
+    const char *dims_from[26]; /* the argument that each is from */
 };
 
 /* Begins a call: the number of arguments, then library, flags and workspace, which all families'
@@ -138,9 +138,9 @@ bool ffi_sequences(struct ffi_call *call, const DLTensor *cu_seqlens, int64_t mo
 const gen_library *ffi_library(struct ffi_call *call, int64_t handle, uint32_t *id);
 /* Describes the device of the tensors, or the one that is named. */
 int ffi_device(struct ffi_call *call, gen_device *device);
-/* Selects and launches, or tells, as the flags say. What a function returns. */
+/* Selects and launches, or describes, as the flags say. What a function returns. */
 int ffi_run(struct ffi_call *call, const gen_problem *problem, const gen_args *args);
-/* Tells of a plan or of a selection, as the flags say. */
+/* Describes a plan or a selection, as the flags say. */
 int ffi_tell(struct ffi_call *call, const gen_device *device, const gen_problem *problem);
 /* Makes the result a string. */
 int ffi_return_text(struct ffi_call *call, const char *text, size_t length);

@@ -1,4 +1,4 @@
-/* The open products, by handles that no wrong number makes harm of, and the devices. */
+/* The open products, by handles, of which a wrong number is refused, and the devices. */
 #include "ffi.h"
 
 #include <inttypes.h>

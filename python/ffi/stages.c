@@ -63,7 +63,7 @@ bool ffi_sequences(struct ffi_call *call, const DLTensor *cu_seqlens, int64_t mo
 gen_kda_stage_problem ffi_stage_problem(struct ffi_call *call, uint32_t family,
                                         const struct ffi_sequences *s, int32_t dtype)
 {
-    /* A stage whose tensors do not tell of query heads takes as many as value heads. */
+    /* A stage whose tensors have no query heads takes as many as value heads. */
     const char heads = ffi_dim(call, 'h') < 0 ? 'v' : 'h';
     return (gen_kda_stage_problem){
         .base = {sizeof(gen_kda_stage_problem), family, call->flags, 0},

@@ -1,4 +1,4 @@
-/* What KDA's stages and its backward pass share: the problem that their tensors tell. */
+/* What KDA's stages and its backward pass share: the problem that their tensors make. */
 #ifndef ATTNGEN_FFI_STAGES_H
 #define ATTNGEN_FFI_STAGES_H
 
@@ -8,7 +8,7 @@
 
 #define FFI_CHUNK 64 /* tokens */
 
-/* The problem of a stage, of what its tensors have told. */
+/* The problem of a stage, of what its tensors have. */
 gen_kda_stage_problem ffi_stage_problem(struct ffi_call *call, uint32_t family,
                                         const struct ffi_sequences *s, int32_t dtype);
 /* cu_seqlens and max_seqlen, the arguments that all stages end with. */

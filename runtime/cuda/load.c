@@ -75,7 +75,7 @@ static enum gen_status load_locked(const gen_library *library, uint32_t variant,
     enum gen_status status = gen__driver_open(&driver);
     if (!status)
         status = gen__pack_image(pack, variant, &image, &owned);
-    if (!status) /* copies the image, as it is not told that it may keep it */
+    if (!status) /* copies the image, as no option lets it keep the caller's */
         status = GEN__CALL(driver, name, cuLibraryLoadData, &image_library, image, NULL, NULL, 0,
                            NULL, NULL, 0);
     free(owned);

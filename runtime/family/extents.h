@@ -1,4 +1,4 @@
-/* How families tell where a launch reads and writes. */
+/* How families describe where a launch reads and writes. */
 #ifndef GEN_EXTENTS_H
 #define GEN_EXTENTS_H
 

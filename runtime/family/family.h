@@ -1,5 +1,5 @@
 /*
- * What a family tells the runtime, the tuner, the verifier and the tests about
+ * What a family says to the runtime, the tuner, the verifier and the tests about
  * itself. runtime/families/<family>/family.c defines one
  *
  *     const struct gen__family gen__family_<family> = {...};
@@ -194,7 +194,7 @@ struct gen__family {
     void (*plan)(const gen_problem *problem, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan);
     /* Launches that other families' variants do, or NULL. plan() counts them in
-     * num_launches and leaves them zero; parts() tells for each its place and the problem, which
+     * num_launches and leaves them zero; parts() gives for each its place and the problem, which
      * its family allows and which is not empty, and returns their number. Selection fills them with
      * the one launch that this family's plan() gives for the best variant, by the rules that hold
      * for gen_select(). That family has no parts itself and wants no workspace: workspace,

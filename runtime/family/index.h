@@ -75,8 +75,8 @@ enum gen_status gen__index_args(const struct gen__family *family, const gen_plan
  * INVALID_ARGUMENT. */
 enum gen_status gen__index_refuse(const struct gen__family *family, const gen_args *args);
 
-/* Where that launch reads; and puts the lists where the caller has them, of which the family tells
- * its half, because the workspace is told by itself. Returns their number. */
+/* Where that launch reads; and puts the lists where the caller has them, for the family's extents,
+ * because the workspace is an extent of its own. Returns their number. */
 uint32_t gen__index_extents(const struct gen__family *family, const gen_plan *plan,
                             const struct gen_index32_params *k, gen_args *full,
                             struct gen__extent *extents);

@@ -95,7 +95,7 @@ static const char *own_folder(char buffer[PATH_MAX], size_t *length)
     const char *path = dladdr(&here, &self) && self.dli_fname ? self.dli_fname : "";
     if (!strchr(path, '/')) {
         /* A program that was found on $PATH; by its bare name it would be looked for in the
-         * current folder, where anybody may have put a product. */
+         * current folder, where another user may have put a product. */
         const ssize_t size = readlink("/proc/self/exe", buffer, PATH_MAX - 1);
         buffer[size > 0 ? size : 0] = '\0';
         path = buffer;

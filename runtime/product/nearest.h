@@ -14,11 +14,11 @@
 #define GEN__NO_ROW UINT32_MAX
 #define GEN__OCTAVE 65536 /* distances are in so many parts of an octave */
 
-/* Variants of a class are told apart by slots. Those beyond share the last one, and are passed over
- * together. */
+/* Variants of a class are distinguished by slots. Those beyond share the last one, and are passed
+ * over together. */
 #define GEN__MAX_SLOTS 256
 
-/* Octaves of the first coordinate that are told apart, from 1 on. */
+/* Octaves of the first coordinate that are distinguished, from 1 on. */
 #define GEN__OCTAVES 40
 
 struct gen__class_rows {

@@ -10,7 +10,7 @@
 
 enum gen_status gen__source_open(const char *path, struct gen__source *source)
 {
-    /* Without O_NONBLOCK the open of a FIFO waits for somebody who writes. */
+    /* Without O_NONBLOCK the open of a FIFO waits for a writer. */
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file < 0)
         return gen__fail(GEN_STATUS_IO, "%s: cannot be opened: %s", path, strerror(errno));

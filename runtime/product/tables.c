@@ -119,7 +119,7 @@ static bool add_table_rows(gen_library *library, struct gen__table *table)
                      "a required key that this runtime does not know");
         t->num_bad += end - i;
     }
-    /* A refused table counts as a bad row, so that somebody may notice. */
+    /* A refused table counts as a bad row, so that it is noticed. */
     library->info.num_tables += !t->refused;
     library->info.num_rows += table->num_used;
     library->info.num_rows_bad += t->num_bad + t->refused;

@@ -97,7 +97,7 @@ static inline double gen__fp16_to_double(uint16_t code)
 }
 
 /* Rounds to an 8-bit format whose greatest number has the code `most`. What is beyond becomes that,
- * infinity too, as the conversion of the GPU does where it is told to stay finite. */
+ * infinity too, as the GPU's conversion does with .satfinite. */
 static inline uint8_t gen__round_to_8(double x, unsigned fraction, int min_exponent, unsigned most)
 {
     uint64_t bits;

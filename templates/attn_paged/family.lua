@@ -146,7 +146,7 @@ return family {
     if v.rows == 32 and v.warps == 4 then return "of 32 rows a warp has no registers left for a second block" end
     if v.head_dim == 256 and v.rows == 32 then return "outputs of 32 rows and 256 columns take more registers than a thread has" end
     if v.head_dim == 256 and (v.warps == 8 or v.stages == 3) then return "keys of 256 columns fill the ring of four warps" end
-    if arch.cc ~= 90 and (v.warps == 8 or wide(v) and v.warps == 4) then return "elsewhere than on Hopper nothing was measured that asks for more than the smallest blocks" end
+    if arch.cc ~= 90 and (v.warps == 8 or wide(v) and v.warps == 4) then return "elsewhere than on Hopper nothing was measured that needs more than the smallest blocks" end
     -- What no problem of bench/shapes is fastest with on an H200, by a hundredth at least.
     if v.warps == 4 and v.stages == 3 then return "of four warps a second block brings more than a third stage" end
     if v.rows == 16 and v.warps == 8 and v.stages == 2 then return "three stages are never slower for 16 rows" end

@@ -82,7 +82,7 @@ __device__ __forceinline__ void copy_inputs(const gen_gdn_prefill_params &p, con
 
 // ---- with wgmma: two pairs of warps take turns, each with a chunk under way ----
 
-constexpr int pair = 64, arrivals = pair + 1; // threads that fill a stage; and the one that tells of bytes
+constexpr int pair = 64, arrivals = pair + 1; // threads that fill a stage; and the one that counts the copies' bytes
 
 // q, k and v of a chunk that is full, by TMA: 64 columns at a time, as tiles have them.
 template <class S, class Places, bool scan>

@@ -167,7 +167,7 @@ template <class S> __device__ __forceinline__ void answer(const gen_gdn_prefill_
         products::wide::template finish<0>(o);
         const unsigned place = (shared::room ? from : b.base) + shared::outputs;
         if constexpr (!shared::room)
-            barrier_sync(1, 128); // nobody reads the last outputs any more
+            barrier_sync(1, 128); // the last outputs are not read any more
         kda_inter::stage_output<S>(place, o);
         barrier_sync(1, 128);
         kda_inter::store_output(p.inter, b, place, 0, chunk);

@@ -4,7 +4,8 @@
 local function shared(v)
   local tile, state = 64 * v.head_dim * 2, 2 * v.head_dim * v.head_dim
   -- d_v_new, v_new, d_o, both states, A_kk; scores; operands; gates; vectors, of rows and of columns
-  return 3 * tile + 2 * state + 8192 + 2 * 8192 + 3 * tile + 2 * tile + 18 * v.head_dim * 4 + (v.head_dim // 32 + 3) * 256 + 64
+  return 3 * tile + 2 * state + 8192 + 2 * 8192 + 3 * tile + 2 * tile + 18 * v.head_dim * 4 + (v.head_dim // 32 + 3) * 256 + 64 +
+    (v.rows == "kept" and 16 or 0) -- where the last round begins
 end
 
 return family {
@@ -15,6 +16,8 @@ return family {
   },
   free = {
     { name = "blocks", values = { 1, 2 }, tag = "b" },
+    -- of q and k, normalized: each head by itself, or kept in registers for all heads of a group
+    { name = "rows", values = { "each", "kept" }, unspelled = "each" },
   },
   serves = function(v, arch)
     if not arch.wgmma then return "the stages one by one are for it" end
@@ -38,5 +41,5 @@ return family {
     }
   end,
   template = function(v) return "kda_bwd_grad.cu.in" end,
-  fallback = function(v) return true end,
+  fallback = function(v) return v.rows == "each" end,
 }

@@ -12,16 +12,18 @@ namespace kda_grad {
 
 constexpr float half_bound = 54.1010640f; // 15 / 2 gates of -5 in base 2
 
-// A warp's rows of q, k and the cumulated gates, on their way to registers. Rows beyond the chunk's are its last one.
+// A warp's rows of the cumulated gates, on their way to registers. Rows beyond the chunk's are its last one.
 template <class T, int head_dim> struct row_inputs {
     using L = layout<head_dim>;
-    lane_row<L::channels> q[L::own], k[L::own];
+    using row = lane_row<L::channels>;
     float gates[L::own][L::channels], anchor[L::channels];
     float before[L::channels],
         behind[L::channels]; // of store_vectors(): the anchor's before, and the chunk's last row's
     float raw_beta, beta;    // of row i in lane i, 0 beyond the chunk's
 
-    __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b)
+    // And rows of q and k, but where they are there.
+    __device__ __forceinline__ void load(const gen_kda_bwd_grad_params &p, const block_work &b, row (&q)[L::own],
+                                         row (&k)[L::own], bool there)
     {
         const int thread = thread_again(), lane = thread % 32, first = thread / 32 * L::own, last = b.chunk.rows - 1;
         const long long token = b.chunk.first, stride = static_cast<long long>(p.shape.num_v_heads) * head_dim;
@@ -43,8 +45,10 @@ template <class T, int head_dim> struct row_inputs {
 #pragma unroll
         for (int i = 0; i < L::own; i++) {
             load_row_floats(gk, gates[i]);
-            q[i] = load_row<L::channels>(q_rows);
-            k[i] = load_row<L::channels>(k_rows);
+            if (!there) {
+                q[i] = load_row<L::channels>(q_rows);
+                k[i] = load_row<L::channels>(k_rows);
+            }
             if (first + i < last)
                 gk += stride, q_rows += p.q.stride, k_rows += p.k.stride;
         }
@@ -71,19 +75,17 @@ template <int own, int channels> struct unit_rows {
     float factor;
 };
 
-// What the forward pass makes of the rows, rounded as there; zeros beyond the chunk's.
-template <class T, int head_dim>
-__device__ __forceinline__ void normalize_rows(const row_inputs<T, head_dim> &in, bool norm, int valid,
-                                               unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &y)
+// What the forward pass makes of raw rows, which may be y's own, rounded as there; zeros beyond the chunk's.
+template <class T, int head_dim, int own, int channels>
+__device__ __forceinline__ void normalize_rows(const lane_row<channels> (&q)[own], const lane_row<channels> (&k)[own],
+                                               bool norm, int valid, unit_rows<own, channels> &y)
 {
-    using L = layout<head_dim>;
-    constexpr int own = L::own, channels = L::channels;
     const int first = thread_again() / 32 * own;
     float sum[2 * own];
 #pragma unroll
     for (int i = 0; i < 2 * own; i++) {
         float x[channels];
-        unpack<T>(i < own ? in.q[i] : in.k[i - own], x);
+        unpack<T>(i < own ? q[i] : k[i - own], x);
         sum[i] = 0.f;
 #pragma unroll
         for (int c = 0; c < channels; c++)
@@ -95,7 +97,7 @@ __device__ __forceinline__ void normalize_rows(const row_inputs<T, head_dim> &in
     for (int i = 0; i < 2 * own; i++) {
         const float factor = __shfl_sync(0xffffffffu, y.factor, i * (16 / own));
         float x[channels];
-        unpack<T>(i < own ? in.q[i] : in.k[i - own], x);
+        unpack<T>(i < own ? q[i] : k[i - own], x);
 #pragma unroll
         for (int c = 0; c < channels; c++)
             x[c] *= first + i % own < valid ? factor : 0.f;

@@ -101,7 +101,7 @@ struct bulk_ring {
 
 // ---- the warp that copies ----
 
-// The places in memory of one of a state's small copies; `which` is told apart by lanes.
+// The places in memory of one of a state's small copies; lanes differ in `which`.
 struct bulk_copy {
     unsigned char *to;
     const unsigned char *from;

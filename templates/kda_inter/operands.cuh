@@ -40,7 +40,7 @@ __device__ __forceinline__ void issue_transition(const gen_kda_inter_params &p, 
                      b.ring().full(s), 0);
 }
 
-// The same, of states in pools: the lane that issued a stage's copies tells of its checkpoint. That takes loads, so the first stages'
+// The same, of states in pools: the lane that issued a stage's copies publishes its checkpoint. That takes loads, so the first stages'
 // copies are all issued before.
 template <class S> __device__ __forceinline__ void produce_and_tell(const gen_kda_inter_params &p, const work<S> &b)
 {

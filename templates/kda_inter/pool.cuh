@@ -211,7 +211,7 @@ template <class S> __device__ __forceinline__ void keep_place(const work<S> &b)
     st_shared_u32(b.base + kept<S>::end, static_cast<unsigned>(b.end));
     st_shared_u32(b.base + kept<S>::row, static_cast<unsigned>(b.part * S::groups * 64));
     st_shared_u32(b.base + kept<S>::sequence, static_cast<unsigned>(b.n));
-    if (b.begin == b.end) { // no chunk's stage tells of what is behind it
+    if (b.begin == b.end) { // no chunk's stage publishes what is behind it
         first_checkpoint(b, 0);
         st_shared_u32(b.base + S::checkpoints + 12, static_cast<unsigned>(checkpoint_slot(b, 0, b.end)));
     }

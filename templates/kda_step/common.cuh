@@ -87,7 +87,7 @@ template <int N> struct alignas(16) conv_shared {
         return y * sigmoid(y);
     }
 
-    // The window moves on in the pool, when nobody reads it any more.
+    // The window moves on in the pool, when it is not read any more.
     __device__ __forceinline__ void move_on(const gen_kda_step_params &p, int slot, unsigned part, unsigned start,
                                             unsigned copy) const
     {

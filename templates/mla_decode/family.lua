@@ -7,6 +7,8 @@
 --           wgmma  two warp groups that own the scores of every other tile and half of the output's columns each, and a
 --                  producer group: sm_90a
 --           wgmmaC  the same in clusters of C blocks that share a request and put it together in shared memory
+--           rgmma   8-bit caches: bytes are left operands, converted in registers, of transposed products
+--           rsplit  the same for 64 packed rows, by a group for the scores and two for the values
 --   q       packed rows of a block
 --   kv      cache rows of a tile
 --   stages  tiles in shared memory
@@ -106,12 +108,16 @@ local function rgmma_shared(v)
   return v.q * (q_bytes + (v.q == 64 and 2 or 4) * 128) + v.stages * 64 * (LATENT + v.rope) + (v.q == 64 and 16384 or 0) + 2048 + v.q * 96
 end
 
+-- Kernels whose left operands are made of bytes in registers.
+local of_bytes = { rgmma = true, rsplit = true }
+
 -- Tiles that fit beside the queries.
 local rgmma_stages = { [16] = 5, [32] = 4, [64] = 3 }
 
 local function rgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   if v.cache == "same" then return "a cache of 16 bits needs no conversion" end
+  if v.kernel == "rsplit" and v.q ~= 64 then return "with fewer packed rows each group has tiles of its own" end
   if v.slab ~= 16 or v.kv ~= 64 then return "a warp group's instruction is 64 keys, 16 a warp" end
   if v.stages ~= rgmma_stages[v.q] + (v.cache == "e4m3q" and v.q > 16 and 1 or 0) then return "tiles fill what queries leave of shared memory" end
   if v.qk ~= "shard" then return "a tile's scores are computed once" end
@@ -143,7 +149,7 @@ return family {
     { name = "rope", values = { 64, 0 }, tag = "r" },
   },
   free = {
-    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6", "rgmma" } },
+    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6", "rgmma", "rsplit" } },
     { name = "q", values = { 16, 32, 64 }, tag = "q" },
     { name = "kv", values = { 16, 32, 64 }, tag = "kv" },
     { name = "stages", values = { 1, 2, 3, 4, 5 }, tag = "st" },
@@ -153,7 +159,7 @@ return family {
     { name = "ahead", values = { 0, 2 }, tag = "a" },
   },
   legal = function(v, arch)
-    if v.kernel == "rgmma" then return rgmma_legal(v, arch) end
+    if of_bytes[v.kernel] then return rgmma_legal(v, arch) end
     if teams[v.kernel] then return wgmma_legal(v, arch) end
     return mma_legal(v, arch)
   end,
@@ -166,13 +172,13 @@ return family {
   facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
   coords = { "cache_rows", "requests", "rows", "page" },
   plan = function(v, arch)
-    local bytes = v.kernel == "rgmma"
+    local bytes = of_bytes[v.kernel] or false
     local wgmma = bytes or teams[v.kernel] ~= nil
     return {
-      threads = (wgmma or mma_roles(v, arch)) and 384 or 32 * BLOCK_WARPS,
+      threads = v.kernel == "rsplit" and 512 or (wgmma or mma_roles(v, arch)) and 384 or 32 * BLOCK_WARPS,
       shared = bytes and rgmma_shared(v) or wgmma and wgmma_shared(v) or mma_shared(v, arch, mma_overlay(v, arch)),
       cluster = teams[v.kernel] or 1,
-      max_registers = (wgmma or mma_roles(v, arch)) and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
+      max_registers = v.kernel == "rsplit" and 128 or (wgmma or mma_roles(v, arch)) and 168 or mma_blocks(v, arch) == 2 and 128 or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.q,
         kv_rows = v.kv,
@@ -186,6 +192,10 @@ return family {
   end,
   template = function(v, arch) return "mla_decode_" .. (teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
   constants = function(v, arch)
+    if v.kernel == "rsplit" then
+      -- 65,536 registers in all.
+      return { REGISTERS = 176, SCORE_REGISTERS = 136, PRODUCER_REGISTERS = 24 }
+    end
     if v.kernel == "rgmma" then
       -- 64,512 registers in all; with 64 packed rows consumers have an output and scores that take 176.
       return { REGISTERS = v.q == 64 and 240 or 224, PRODUCER_REGISTERS = v.q == 64 and 24 or 56 }

@@ -3,7 +3,7 @@
 //
 // A thread has scores of two keys, lane / 4 and that + 8 of the warp's 16, for packed rows 8 i + 2 (lane % 4) + {0, 1}. M
 // belongs to a packed row, so that all warps of a group have it alike: it is in shared memory, and a warp whose
-// probabilities are too great tells the others at the barrier behind which all of the tile's probabilities are there.
+// probabilities are too great publishes it at the barrier behind which all of the tile's probabilities are there.
 #pragma once
 
 #include "mla_decode/rgmma_block.cuh"
@@ -225,7 +225,7 @@ __device__ __forceinline__ void move_maximum(const row_numbers<S> &at, group_sta
     barrier_sync(group_barrier + group, 128);
 }
 
-// Turns scores into probabilities in shared memory, at `to`. `number` tells the group's tiles apart. No product may be in
+// Turns scores into probabilities in shared memory, at `to`. `number` counts the group's tiles. No product may be in
 // flight where M moves.
 template <class S>
 __device__ __forceinline__ void softmax(const row_numbers<S> &at, group_state<S> &g, const float (&s)[S::q_rows / 2],

@@ -1,7 +1,7 @@
 /*
  * What happens by itself once issued: cp.async, bulk copies, arrivals. In eager
  * mode it happens at once; in late mode a load lands when its group is waited
- * for or, where an mbarrier tells of it, when no thread can go on otherwise, and
+ * for or, where an mbarrier counts its bytes, when no thread can go on otherwise, and
  * a bulk store reads its shared memory when that is waited for.
  */
 #include "internal.h"
@@ -196,7 +196,7 @@ void emul_cp_async_arrive(unsigned barrier)
                                .sequence = f->copy_sequence});
 }
 
-/* ---- loads that an mbarrier tells of ------------------------------------------ */
+/* ---- loads whose bytes an mbarrier counts ------------------------------------- */
 
 static void run_task(const struct task *t)
 {
@@ -340,7 +340,7 @@ void emul_bulk_wait(unsigned pending, int read)
 
 /* ---- a block's begin and end --------------------------------------------------------- */
 
-/* Shared memory is gone when the block is: a store that nobody waited for finds poison. */
+/* Shared memory is gone when the block is: a store that was not waited for finds poison. */
 static void end_stores(struct block *b)
 {
     for (unsigned i = 0; i < b->num_threads; i++) {

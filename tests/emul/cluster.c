@@ -118,7 +118,7 @@ void emul_cluster_wait(int aligned)
     self->cluster_arrived = false;
 }
 
-/* Nobody waits for a thread that ended, whether it had arrived or not. */
+/* No barrier waits for a thread that ended, whether it had arrived or not. */
 void emul__cluster_thread_ends(struct cluster *c, struct fiber *fiber)
 {
     c->live--;

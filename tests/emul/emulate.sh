@@ -12,6 +12,7 @@
 #     -L N     bytes of its L2 cache (default: an H200's)
 #     -T DIR   templates (default: those beside this script's folder)
 #     -l FILE  the verify list (default: the family's own)
+#     -x REGEX leaves out lines of the family's own list (grep -E)
 #     -k GLOB  required keys
 #     -m MODES words for EMUL_MODE (engine.h), separated by blanks (default: "eager,ahead late,reverse random")
 #     -r N     launches of each check (default: 1)
@@ -25,12 +26,12 @@ usage() {
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-build=build out='' families='' targets=sm_90a cc=90 sms=2 l2='' list='' keys='' modes='eager,ahead late,reverse random' repeats=1 jobs=$(nproc)
+build=build out='' families='' targets=sm_90a cc=90 sms=2 l2='' list='' leave_out='' keys='' modes='eager,ahead late,reverse random' repeats=1 jobs=$(nproc)
 compile_only='' program='' templates=$here/../../templates
-while getopts b:o:f:t:c:s:L:T:l:k:m:r:j:p:n letter; do
+while getopts b:o:f:t:c:s:L:T:l:x:k:m:r:j:p:n letter; do
     case $letter in
     b) build=$OPTARG ;; o) out=$OPTARG ;; f) families=$OPTARG ;; t) targets=$OPTARG ;; c) cc=$OPTARG ;; s) sms=$OPTARG ;; L) l2=$OPTARG ;; T) templates=$OPTARG ;; l) list=$OPTARG ;;
-    k) keys=$OPTARG ;; m) modes=$OPTARG ;; r) repeats=$OPTARG ;; j) jobs=$OPTARG ;; p) program=$OPTARG ;; n) compile_only=1 ;;
+    x) leave_out=$OPTARG ;; k) keys=$OPTARG ;; m) modes=$OPTARG ;; r) repeats=$OPTARG ;; j) jobs=$OPTARG ;; p) program=$OPTARG ;; n) compile_only=1 ;;
     *) usage ;;
     esac
 done
@@ -84,6 +85,11 @@ if [ "$program" ]; then
         EMUL_MODE=$mode "$build/tests/$program" device
     done
     exit 0
+fi
+if [ "$leave_out" ]; then
+    own=$templates/../bench/shapes/${verified##* }_verify.txt
+    list=$out/list.txt
+    grep -v -E -e "$leave_out" "$own" >"$list"
 fi
 # One mode; its output and exit status go to files.
 verify() {

@@ -59,7 +59,7 @@ struct emul_launch {
 /* Runs a whole grid. Returns 0, or -1 with what went wrong in `message`. The
  * environment variable EMUL_MODE says how: words separated by commas of
  *   eager    asynchronous operations take effect when they are issued (default)
- *   late     ... when somebody waits for them and nothing else can happen
+ *   late     ... when a thread waits for them and nothing else can happen
  *   random   ... at any time between; random=SEED
  *   ahead    a warp goes on as long as it can, else the warps take turns
  *   reverse  the last thread and the last block go first

@@ -123,7 +123,7 @@ struct block {
     unsigned num_threads, num_warps, live;
     unsigned live_lanes[MAX_WARPS];
     struct fiber fiber[EMUL_MAX_THREADS];
-    struct fiber *self; /* who runs, or ran last; NULL: nobody yet */
+    struct fiber *self; /* who runs, or ran last; NULL: none yet */
     struct meeting meeting[MAX_WARPS][WARP];
     struct barrier barrier[NUM_BARRIERS];
     struct list mbarriers;

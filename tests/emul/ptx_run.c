@@ -154,8 +154,9 @@ static bool prepare_memory(struct ptx_instruction *i)
     i->lanes = ptx_has(i, "v2") ? 2 : ptx_has(i, "v4") ? 4 : ptx_has(i, "v8") ? 8 : 1;
     i->flags = cluster ? SHARED_CLUSTER : shared ? SHARED_CTA : GLOBAL;
     i->run = i->token[0][0] == 'l' ? run_ld : run_st;
-    return (shared || ptx_has(i, "global")) && i->num_args == 2 && i->bits >= 8 && i->bits <= 64 &&
-           i->arg[i->token[0][0] == 'l'].memory;
+    /* A policy of L2 stands last, and means nothing here. */
+    return (shared || ptx_has(i, "global")) && i->num_args == 2u + ptx_has(i, "L2::cache_hint") &&
+           i->bits >= 8 && i->bits <= 64 && i->arg[i->token[0][0] == 'l'].memory;
 }
 
 /* ---- control, and what means nothing here ------------------------------------------- */

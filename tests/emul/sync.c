@@ -261,7 +261,7 @@ void emul_barrier(int id, int threads, int wait)
         emul__sleep(WAIT_BARRIER, who, (unsigned)id, EMUL_COUNT);
 }
 
-/* Nobody waits for a thread that ended, except at a barrier that names a number. */
+/* No barrier waits for a thread that ended, except at a barrier that names a number. */
 void emul__thread_ends(struct block *b, struct fiber *fiber)
 {
     const unsigned warp = fiber->number / WARP;

@@ -1,7 +1,7 @@
 /*
  * The schedule of templates/mla_decode/schedule.cuh for one thread: what each part
  * of a grid has of which request, which slots of the workspace that fills, and
- * what mla_merge is told. Written after the words of mla_decode/args.h; where
+ * what mla_merge gets. Written after the words of mla_decode/args.h; where
  * they leave a choice, as the device code makes it.
  */
 #ifndef TEST_FAMILY_MLA_SCHEDULE_H
@@ -106,7 +106,7 @@ static inline bool schedule_empty(const struct gen_mla_schedule *s, const int32_
     return !s->chunk && a.request == b.request && a.block == b.block && a.block > 0;
 }
 
-/* What part p tells of the requests that begin in it. */
+/* What part p says of the requests that begin in it. */
 static inline void schedule_tell(const struct gen_mla_schedule *s, const int32_t *kv_len, int p,
                                  struct gen_mla_record *records)
 {

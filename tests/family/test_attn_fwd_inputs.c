@@ -1,6 +1,6 @@
 /*
  * attn_fwd's problems for the tuner, the verifier and the tests: room for each
- * way to pass them, what stands where nobody may read, costs and names.
+ * way to pass them, what stands where no kernel may read, costs and names.
  */
 #include "attn_fwd.h"
 
@@ -56,8 +56,8 @@ static void forms(void **state)
         }
 }
 
-/* What nobody may read is poison, and nothing else: NaN and infinity in rows of a request without
- * queries and behind the last one. */
+/* What no kernel may read is poison, and nothing else: NaN and infinity in rows of a request
+ * without queries and behind the last one. */
 static void poison(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /*
- * attn_paged: what it allows and what it says where it does not, how a batch is shared out, the
+ * attn_paged: what it allows and what it says where it does not, how a batch is partitioned, the
  * parameters of a launch, and the reference against the definition.
  */
 #include "families/attn_paged/attn_paged.h"

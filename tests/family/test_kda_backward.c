@@ -29,7 +29,7 @@ static struct tensors x;
 static struct gradients grad, other;
 static double exact_o[ELEMENTS];
 
-/* Sequences of 3, 0, 70 and 1 tokens; two tokens in front and the rest behind are nobody's. */
+/* Sequences of 3, 0, 70 and 1 tokens; two tokens in front and the rest behind are no sequence's. */
 static const int32_t cu_seqlens[BATCH + 1] = {2, 5, 5, 75, 76};
 
 /* Multiples of 2^-4: steps from them are exact in every type. */
@@ -142,7 +142,7 @@ static void backward(const struct run *r, struct gradients *to)
     const struct gen__kda_gradients out = {to->q,    to->k,     to->v,       to->g,
                                            to->beta, to->A_log, to->dt_bias, to->initial};
     assert_int_equal(gen__kda_backward(r->dims, &r->b, &out), GEN_OK);
-    assert_true(to->v[0] == 7 && to->v[ELEMENTS - 1] == 7); /* nobody's */
+    assert_true(to->v[0] == 7 && to->v[ELEMENTS - 1] == 7); /* no sequence's */
     to->v[0] = to->v[ELEMENTS - 1] = 0;
 }
 

@@ -23,7 +23,7 @@ static struct {
         d_initial[STATES];
 } x;
 
-/* Sequences of 3, 0, 70 and 1 tokens; those behind are nobody's. */
+/* Sequences of 3, 0, 70 and 1 tokens; those behind are no sequence's. */
 static const int32_t cu_seqlens[BATCH + 1] = {2, 5, 5, 75, 76};
 
 static gen_kda_bwd_args good_args(void)
@@ -210,7 +210,7 @@ static void reference_rounds_the_gradients(void **state)
     assert_int_equal(gen__kda_backward(plan.dims, &b, &out), GEN_OK);
     assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
     assert_int_equal(family->reference(&plan, &a.base), GEN_OK);
-    for (int64_t t = 0; t < TOKENS; t++) { /* tokens that nobody has stay as they were */
+    for (int64_t t = 0; t < TOKENS; t++) { /* tokens of no sequence stay as they were */
         const bool there = t >= cu_seqlens[0] && t < cu_seqlens[BATCH];
         const int64_t qk = QK_HEADS * D, v = HEADS * D;
         assert_row_is(x.d_q + t * qk, exact.q + t * qk, there, qk);

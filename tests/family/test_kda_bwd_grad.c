@@ -70,6 +70,13 @@ static void blocks_of_a_launch(void **state)
         assert_int_equal(plan.num_launches, cases[i].blocks > 0);
         assert_int_equal(plan.launch[0].grid[0], cases[i].blocks);
     }
+    /* Tickets lie behind all blocks' sums. */
+    gen_device wide = h200;
+    wide.num_sms = 300;
+    const gen_kda_bwd_grad_problem p = problem(8192, 1, 64);
+    gen_plan plan = {0};
+    family->plan(&p.base, &wide, &one, &plan);
+    assert_int_equal(plan.launch[0].grid[0], GEN_KDA_BWD_GRAD_BLOCKS - 1);
 }
 
 /* ---- arguments ----------------------------------------------------------- */

@@ -65,7 +65,7 @@ static void geometry(void **state)
     }
 }
 
-/* Gates' sums are written though nobody has tokens: a block a head does so. */
+/* Gates' sums are written though no sequence has tokens: a block a head does so. */
 static void without_tokens(void **state)
 {
     (void)state;

@@ -74,7 +74,19 @@ static void parameters(void **state)
     for (unsigned x = 0; x < 5 * 7; x++)
         assert_int_equal(
             k.heads_mul ? (unsigned)((uint64_t)x * k.heads_mul >> 32) >> k.heads_shift : x, x / 7);
+}
 
+static void parameters_of_other_strides(void **state)
+{
+    (void)state;
+    gen_kda_step_problem p = step_problem(5, 7, 21);
+    p.gate_dtype = GEN_DTYPE_FP32;
+    p.state_dtype = GEN_STATE_FP16;
+    const struct gen__facts facts = step_variant(2);
+    const gen_plan plan = step_plan(p, &h200, &facts);
+    gen_kda_step_args a = good_args(&p);
+    struct gen_kda_step_params k;
+    memset(&k, 0xa5, sizeof k);
     a.conv_width = 3;
     a.conv_layout = GEN_KDA_CONV_DS;
     a.conv_state_update = 0;
@@ -332,6 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters),
+        cmocka_unit_test(parameters_of_other_strides),
         cmocka_unit_test(a_plan_that_was_kept_badly),
         cmocka_unit_test(params_errors),
         cmocka_unit_test(params_that_do_not_fit_each_other),

@@ -1,6 +1,6 @@
 /*
  * What la_decode says about itself: the estimate of its time, and what the
- * tuner and the verifier are told.
+ * tuner and the verifier get.
  */
 #include "la_decode.h"
 

@@ -32,7 +32,7 @@ static void one_entry(void **state)
     }
 }
 
-/* What no other entry feeds decays alone, and q sees it. */
+/* What no other entry adds to decays alone, and q sees it. */
 static void decay_alone(void **state)
 {
     (void)state;

@@ -102,7 +102,7 @@ static void three_rows_over_two_pages(void **state)
     small_row(&s, 3, 0, 2, log(4));        /* row 1: s = ln 4, weight 4 */
     small_row(&s, 4, 2 * log(2), 10, 0);   /* row 2: page 2, weight 2 */
     small_row(&s, 5, 1000, NAN, INFINITY); /* behind the end */
-    small_row(&s, 0, NAN, NAN, NAN);       /* a page that nobody has */
+    small_row(&s, 0, NAN, NAN, NAN);       /* a page of no request */
     small_run(&s);
     /* bf16 holds the logarithms to three digits alone. */
     assert_close(out(&s, 0, 511), (2 * 1 + 4 * 2 + 2 * 10) / 8.0, 1e-2);
@@ -362,7 +362,7 @@ static int32_t pick(uint64_t *state, const int32_t *values, size_t count)
     pick(state, (const int32_t[]){__VA_ARGS__}, \
          sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
 
-/* Every form, with NaN where nobody may look and pages that are not there. */
+/* Every form, with NaN where no kernel may read and pages that are not there. */
 static void random_problems_against_the_definition(void **state)
 {
     (void)state;

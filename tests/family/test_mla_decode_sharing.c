@@ -331,7 +331,7 @@ static void dependent_launches(void **state)
 
 /* ---- estimates ---------------------------------------------------------- */
 
-/* Numbers that order: more work takes longer, tensor cores that nobody needs wait
+/* Numbers that order: more work takes longer, tensor cores without work wait
  * for the memory, and no device or problem gives nonsense. */
 static void estimates(void **state)
 {

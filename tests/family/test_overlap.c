@@ -1,7 +1,8 @@
 /*
  * What a launch writes must lie apart from all else: for every family, problem of its verify list
- * and form of its arguments, the places that it tells are those of its tensors, and an output that
- * is laid over another tensor is refused. Addresses here are numbers alone; nobody reads there.
+ * and form of its arguments, the extents that it describes are those of its tensors, and an output
+ * that is laid over another tensor is refused. Addresses here are numbers alone; nobody reads
+ * there.
  */
 #include "test.h"
 #include "common/problem_text.h"
@@ -145,7 +146,7 @@ static void check_places(const struct call *c, const char *text, int form)
         if (e->end && !t->view_of && is_known(c, t) && (size > expected || size < least))
             fail_msg("%s, %s, form %d: %s is told with %lld bytes, it has %lld", c->family->name,
                      text, form, t->name, (long long)size, (long long)expected);
-        if (!holds_view(c, i)) /* what is written over in place is told as read */
+        if (!holds_view(c, i)) /* what is written over in place is described as read */
             assert_int_equal(e->written, t->role != GEN__IN);
     }
 }

@@ -21,7 +21,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void launch(const gen_library *library, const gen_device *device, uint32_t family)
 {
-    static _Alignas(256) char workspace[256]; /* nobody looks into it */
+    static _Alignas(256) char workspace[256]; /* it is not read */
     const gen_toy_problem problem = toy_problem(family, 16);
     const gen_toy_args args = {{sizeof(args), family}, in, out};
     gen_plan plan = {.size = sizeof(plan)};

@@ -76,7 +76,7 @@ static void the_longest_paths(void **state)
     free(folder);
 }
 
-/* The name that is drawn belongs to somebody else: not even a link is followed. */
+/* The name that is drawn is another user's: not even a link is followed. */
 static void a_temporary_name_that_is_taken(void **state)
 {
     (void)state;

@@ -110,7 +110,7 @@ static void rows_of_the_code_get_the_source(void **state)
                    "t.tsv\t0\t0\t0\t0\t1\t0\n");
 }
 
-/* A row of the catalog may lack its code: then only the source tells, and it gives none. */
+/* A row of the catalog may lack its code: then only the source says it, and it gives none. */
 static void a_catalog_may_lack_codes(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* family.lua: every mistake is told with its line; legality, reasons, names. */
+/* family.lua: every mistake is reported with its line; legality, reasons, names. */
 #include "support.h"
 
 /* A family that is right; each test breaks one thing. */

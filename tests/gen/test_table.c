@@ -230,7 +230,7 @@ static void of_two_rows_the_better_stays(void **state)
     (void)state;
     struct row a = good("count=4,rows=2"), b = a;
     b.us = "11.0";
-    assert_merged(a, b, a, false); /* nothing tells them apart: A's */
+    assert_merged(a, b, a, false); /* they are equal: A's */
     assert_merged(b, a, b, false);
     b.spread = "0.009";
     assert_merged(a, b, b, false);

@@ -28,7 +28,7 @@ static bool on_device;
 
 /* ---- memory --------------------------------------------------------------- */
 
-/* Host memory, and where there is a device its image there. Results of nobody are NaN. */
+/* Host memory, and where there is a device its image there. Results of no tensor are NaN. */
 enum { ARENA = 48 << 20 };
 static struct {
     _Alignas(256) char host[ARENA];

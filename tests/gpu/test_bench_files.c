@@ -151,7 +151,7 @@ static void only_the_same_class_goes_on(void **state)
     free(path);
 }
 
-/* Of before rows told the digest of their machine code, and with a column of tomorrow. */
+/* Older than digests of machine code, and with a column of a later version. */
 static void columns_are_found_by_name(void **state)
 {
     struct table t = {0};

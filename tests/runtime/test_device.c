@@ -122,7 +122,7 @@ static void query(void **state)
     assert_status(gen_device_query(1, &d), GEN_OK);
     assert_int_equal(d.compute_capability, 80);
     assert_int_equal(d.ordinal, 1);
-    /* A driver that does not tell the memory clock. */
+    /* A driver that does not report the memory clock. */
     fake.cuda->devices[0].memory_clock = 0;
     assert_status(gen_device_query(0, &d), GEN_OK);
     assert_int_equal(d.memory_gbps, 4800);

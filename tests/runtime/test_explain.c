@@ -152,7 +152,7 @@ static void without_a_variant(void **state)
     toy_close(library);
 }
 
-/* A success says nothing in gen_last_error(), though it may tell of a failure to
+/* A success says nothing in gen_last_error(), though it may have a failure to
  * select: what the thread had last stays. */
 static void a_success_leaves_the_last_message(void **state)
 {

@@ -151,7 +151,7 @@ static void beside_the_library(void **state)
     write_product(false, FOLDER "/bin/attngen/attngen-toy.fatbin");
     write_product(true, FOLDER "/bin/attngen/attngen-pair.fatbin");
     assert_string_equal(said_by(copy), "16");
-    /* Found on $PATH, where somebody else may have put a product into the current folder. */
+    /* Found on $PATH, where another user may have put a product into the current folder. */
     write_product(true, FOLDER "/attngen.fatbin");
     assert_string_equal(said_by("cd '" FOLDER "' && PATH='" FOLDER "/bin' copy say"), "16");
     /* One file beside the library comes before the folder. */

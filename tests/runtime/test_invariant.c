@@ -64,8 +64,8 @@ static bool is_chunked(const struct gen__family *family)
     return has(family, "seq_len") && has(family, "num_tokens");
 }
 
-/* A batch: the fields that tell of it, and no others. Where a problem is not of packed sequences,
- * the length is each one's own, and stays. */
+/* A batch: the fields that say how large it is, and no others. Where a problem is not of packed
+ * sequences, the length is each one's own, and stays. */
 static void draw_batch(const struct gen__family *family, union any_problem *p)
 {
     if (has(family, "batch"))
@@ -145,7 +145,7 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
         if (!ring)
             *at(family, p, "ring_dtype") = 0;
     }
-    if (has(family, "segment_chunks")) /* kda_scan wants to be told */
+    if (has(family, "segment_chunks")) /* kda_scan has no default */
         *at(family, p, "segment_chunks") =
             family->tag == GEN_KDA_SCAN || !draw(3) ? draw_size(16, 4000) : -(int32_t)draw(2);
     draw_batch(family, p);
@@ -362,7 +362,7 @@ static gen_library *open_product(bool tables, void **bytes)
 
 /* ---- the same, whatever the batch ---------------------------------------- */
 
-/* Notes the pair; of a family the first one is told. */
+/* Notes the pair; of a family the first one is printed. */
 static void differ(const struct gen__family *family, const gen_device *device,
                    const union any_problem problems[2], const char *what, int64_t a, int64_t b)
 {

@@ -1,4 +1,4 @@
-/* Preloading and launching on the fake driver: what it is told, every call that
+/* Preloading and launching on the fake driver: what it is called with, every call that
  * fails in turn, capture, and plans that are none. */
 #include "test.h"
 
@@ -55,7 +55,7 @@ static void what_the_driver_is_told(void **state)
     gen_library *library = *state;
     const gen_plan plan = plan_for(library, GEN_LINE); /* BIG90: 100 KiB */
     fake.cuda->copy_params = sizeof(struct toy_params);
-    assert_int_equal(fake.cuda->num_calls, 0); /* up to here nobody needed a driver */
+    assert_int_equal(fake.cuda->num_calls, 0); /* up to here no driver was needed */
     assert_status(gen_preload(library, &plan), GEN_OK);
     assert_int_equal(fake.cuda->num_loads, 1);
     assert_int_equal(fake.cuda->num_func_loads, 1);

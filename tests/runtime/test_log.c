@@ -128,7 +128,7 @@ static void a_repeated_problem_is_told_once(void **state)
     gen_library *library = toy_open(toy_product());
     for (int i = 0; i < 3; i++)
         assert_status(select_toy(library, GEN_LINE, 8), GEN_OK);
-    start_log(GEN_LOG_SELECT); /* what the thread keeps is told nevertheless */
+    start_log(GEN_LOG_SELECT); /* a plan that the thread keeps is logged nevertheless */
     for (int i = 0; i < 5; i++)
         assert_status(select_toy(library, GEN_LINE, 8), GEN_OK);
     assert_int_equal(seen.count, 1);

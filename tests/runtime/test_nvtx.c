@@ -1,4 +1,4 @@
-/* A build with -DATTNGEN_NVTX=ON tells a profiler of each launch: its family and its variant. */
+/* A build with -DATTNGEN_NVTX=ON marks each launch for a profiler: its family and its variant. */
 #include "test.h"
 
 #include "fake.h"
@@ -45,7 +45,7 @@ static void a_range_a_launch(void **state)
     assert_string_equal(told(), "domain attngen;push line line_bf16_d64__sm90a_big;pop;");
     assert_status(launch(library, GEN_LINE), GEN_OK);
     assert_string_equal(told(), "push line line_bf16_d64__sm90a_big;pop;");
-    /* A part is told under the family of its plan. */
+    /* A part is marked with the family of its plan. */
     assert_status(launch(library, GEN_PAIR), GEN_OK);
     assert_string_equal(told(), "push pair pair_bf16_d64__sm90a_b;pop;"
                                 "push pair line_bf16_d64__sm90a_big;pop;");

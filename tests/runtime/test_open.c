@@ -1,4 +1,4 @@
-/* Opening products: what is told about them, and every way they are broken. */
+/* Opening products: what the library says about them, and every way they are broken. */
 #include "test.h"
 
 #include "product/library.h"

@@ -204,7 +204,7 @@ static void wrong_arguments(void **state)
     BAD(device.compute_capability = 9, "device->compute_capability is 9")
     BAD(device.num_sms = 0, "device->num_sms is 0")
     BAD(device.shared_per_block = 0, "device->shared_per_block is 0")
-    /* No class, though there are no rows either that could tell. */
+    /* No class, though there are no rows either that would differ. */
     BAD((device.compute_capability = UINT32_MAX, device.num_sms = 0), "device->")
     BAD((device.compute_capability = 0, device.num_sms = 0), "device->")
 #undef BAD

@@ -87,7 +87,7 @@ static void a_row_follows_its_machine_code(void **state)
 enum { FAMILY, REQUIRED, PROBLEM, VARIANT, US, SPREAD, RUNNER_UP, RUNNER_UP_US, DIGEST, FIELDS };
 
 /* A row that is bad in some fields, the others as they should be, and a good one behind it: the
- * first is counted, and the reason is told. */
+ * first is counted, and the reason is kept. */
 static void check_bad_row(size_t number, const char *const *fields, const char *reason)
 {
     char digest[17], text[2048] = HEAD COLUMNS;

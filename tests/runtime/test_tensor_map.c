@@ -43,7 +43,7 @@ static const struct gen__driver *opened(void)
     return driver;
 }
 
-/* What the driver was told of the tensor is in the map. */
+/* What the driver was given of the tensor is in the map. */
 static void assert_map(const struct gen__boxed *x)
 {
     _Alignas(64) unsigned long long map[16];

@@ -172,7 +172,7 @@ static const struct gen__family pair = {
 };
 
 /* Instead of the registry that the build makes: the linker takes that one from
- * the archive only where nobody else defines these. */
+ * the archive only where nothing else defines these. */
 const struct gen__family *const gen__families[] = {&line, &pair, &toy};
 const uint32_t gen__num_families = 3;
 

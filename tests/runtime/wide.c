@@ -125,7 +125,7 @@ FAMILY(4);
 extern const struct gen__family gen__family_la_decode;
 
 /* Instead of the registry that the build makes: the linker takes that one from
- * the archive only where nobody else defines these. */
+ * the archive only where nothing else defines these. */
 const struct gen__family *const gen__families[] = {&gen__family_la_decode, &wide2, &wide3, &wide4};
 const uint32_t gen__num_families = 4;
 

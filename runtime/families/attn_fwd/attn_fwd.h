@@ -16,7 +16,7 @@ enum attn_fwd_fact {
     ATTN_FWD_WGMMA,      /* 1: warp groups that TMA fills tiles for: tensor maps */
     ATTN_FWD_PERSISTENT, /* 1: blocks have several tiles */
     ATTN_FWD_DEPENDENT,  /* 1: waits on the device for the kernel before it */
-    ATTN_FWD_DYNAMIC,    /* 1: which ones they ask for, with a word of workspace */
+    ATTN_FWD_DYNAMIC,    /* 1: the next tile of a counter, which is a word of workspace */
     ATTN_FWD_RENAMED,    /* 1: only a row of a table chooses it (family.lua: symbol, probs) */
     ATTN_FWD_NUM_FACTS
 };

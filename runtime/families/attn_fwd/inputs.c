@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Rows of packed tensors behind the last request: nobody's. */
+/* Rows of packed tensors behind the last request: no request's. */
 #define EXTRA_ROWS 5
 
 /* ---- lengths ----------------------------------------------------------- */
@@ -149,7 +149,7 @@ static void poison_row(enum gen_dtype dtype, void *data, int64_t at, int64_t hea
                 ((uint16_t *)data)[at + h * head_stride + d] = d % 2 ? infinity : 0x7fff;
 }
 
-/* Rows of keys or values that nobody reads: those of a request without queries, those behind the
+/* Rows of keys or values that no query reads: those of a request without queries, those behind the
  * last request and, where requests have room between them, those behind each. */
 static void poison_unused(const gen_attn_fwd_problem *p, int64_t batch_stride, int64_t row_stride,
                           int64_t head_stride, void *data)

@@ -187,7 +187,7 @@ static enum gen_status check_packed(const int32_t *dims, const struct gen__attn_
     const struct gen_attn_strides *const list[] = {&s->q, &s->k, &s->v, &s->o};
     static const char *const names[] = {"q", "k", "v", "o"};
     const int64_t most = most_of(dims[ATTN_FWD_BATCH]);
-    if (dims[ATTN_FWD_VARLEN]) /* batch strides are nobody's */
+    if (dims[ATTN_FWD_VARLEN]) /* there are no batch strides */
         return GEN_OK;
     for (int i = 0; i < 4; i++)
         if (list[i]->batch > most)

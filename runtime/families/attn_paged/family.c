@@ -1,6 +1,6 @@
 /*
  * attn_paged on the host: which problems are allowed, which variants fit, and the plan. How a batch
- * is shared out and what that takes is in sharing.h, the arguments in launch.c, what the tuner and
+ * is partitioned and what that takes is in sharing.h, the arguments in launch.c, what the tuner and
  * the tests need in inputs.c.
  */
 #include "families/attn_paged/sharing.h"
@@ -154,6 +154,9 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     if (variant->fact[ATTN_PAGED_DIRECT] &&
         packed_rows(p) > DIRECT_TILES * (int64_t)variant->fact[ATTN_PAGED_ROWS])
         return "more row tiles than blocks of a unit's each are for";
+    if (variant->fact[ATTN_PAGED_DIRECT] && p->batch > 1 && is_ragged(p))
+        return "lengths of several requests, far below max_kv_len in the mean, are cut along a "
+               "line";
     if (variant->cluster > PORTABLE_CLUSTER && device->num_sms < CLUSTER_16_SMS)
         return "clusters of 16 blocks want processing clusters of 16 SMs each";
     if (variant->fact[ATTN_PAGED_WGMMA] && boxed_rows(p, variant) < 8)

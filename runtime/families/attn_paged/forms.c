@@ -7,7 +7,7 @@ enum form {
     FORM_HND,     /* pages of heads, of rows */
     FORM_JOINT,   /* keys and values in one tensor, page by page */
     FORM_CSR,     /* page lists */
-    FORM_LAST,    /* page lists that tell the lengths */
+    FORM_LAST,    /* page lists that give the lengths */
     FORM_STRIDES, /* gaps everywhere, heads outside of tokens in lse */
     FORM_NO_LSE,
     FORM_BASE_2,

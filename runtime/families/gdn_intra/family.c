@@ -98,7 +98,7 @@ static enum gen_status check_numbers(const char *name, const gen_gdn_intra_args 
 enum gen_status gen__gdn_check_intra(const char *name, const int32_t *dims,
                                      const gen_gdn_intra_args *a)
 {
-    const bool none = !gen__kda_tokens(dims); /* then nobody looks */
+    const bool none = !gen__kda_tokens(dims); /* then the lists are not read */
     const uintptr_t g = dims[KDA_GATE_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const uintptr_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     const int64_t qk = (int64_t)dims[KDA_QK_HEADS] * dims[KDA_HEAD_DIM], heads = dims[KDA_V_HEADS];

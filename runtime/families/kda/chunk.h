@@ -106,7 +106,7 @@ static inline int64_t gen__kda_chunks(int64_t tokens)
     return (tokens + KDA_CHUNK - 1) >> KDA_CHUNK_BITS;
 }
 
-/* The first where there are tokens to be told, else the second. Without a branch: selection is
+/* The first where the number of tokens is given, else the second. Without a branch: selection is
  * asked for both kinds in turn. */
 static inline int64_t gen__kda_either(const int32_t *dims, int64_t told, int64_t else_)
 {
@@ -224,7 +224,7 @@ static inline bool gen__kda_allowed(const int32_t *d)
     if (above | gen__kda_other_dtype((uint32_t)d[KDA_GATE_DTYPE], dtype) |
         gen__kda_other_dtype((uint32_t)d[KDA_BETA_DTYPE], dtype))
         return false;
-    /* No branch spares the division: its result is waited for by nobody. */
+    /* No branch spares the division: nothing waits for its result. */
     if (v % qk)
         return false;
     const int64_t most = (int64_t)d[KDA_BATCH] * d[KDA_SEQ_LEN];
@@ -262,9 +262,9 @@ struct gen_kda_sequences gen__kda_sequences(const int32_t *dims, const int32_t *
  * irregular: 0, 1, 63, 64, 65, ... */
 void gen__kda_fill_cu_seqlens(const int32_t *dims, bool irregular, int32_t *cu_seqlens);
 
-/* The form "loose": cu_seqlens as nobody should pass it, though sequences do not overlap.
+/* The form "loose": cu_seqlens as callers should not pass it, though sequences do not overlap.
  * It begins below 0 and ends beyond the tokens, and the first sequence is too long. The
- * tensor's `amount` tells gen__kda_fill(). */
+ * tensor's `amount` says to gen__kda_fill(). */
 bool gen__kda_loose_form(const int32_t *dims, struct gen__tensor *cu_seqlens);
 /* gen__family.fill of `tensor` on the host, NULL where it is not there. */
 void gen__kda_fill(const int32_t *dims, const struct gen__tensor *tensor,

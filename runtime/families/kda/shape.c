@@ -249,7 +249,7 @@ enum gen_status gen__kda_check_cu_seqlens(const char *family, const int32_t *dim
 static enum gen_status check_intra_pointers(const char *family, const int32_t *dims,
                                             const gen_kda_intra_args *a)
 {
-    const bool none = !gen__kda_tokens(dims); /* then nobody looks */
+    const bool none = !gen__kda_tokens(dims); /* then the lists are not read */
     const bool softplus = a->gate_form == GEN_KDA_GATE_SOFTPLUS;
     const uintptr_t beta = dims[KDA_BETA_DTYPE] == GEN_DTYPE_FP32 ? 4 : 2;
     enum gen_status status;

@@ -150,7 +150,7 @@ struct gen__kda_pointer {
     uintptr_t alignment;
     bool optional;
 };
-/* All of them, and cu_seqlens. Without tokens nobody looks at any. */
+/* All of them, and cu_seqlens. Without tokens none is read. */
 enum gen_status gen__kda_stage_check_pointers(const char *family, const int32_t *dims,
                                               const int32_t *cu_seqlens,
                                               const struct gen__kda_pointer *list, uint32_t count);

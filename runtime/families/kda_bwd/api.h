@@ -34,7 +34,7 @@ typedef struct gen_kda_bwd_problem {
                              d_initial_state is d_final_state */
     int32_t seq_len;      /* tokens of each sequence; with num_tokens the most of any */
     int32_t num_tokens;   /* 0: every sequence has seq_len tokens, one behind the other;
-                             else cu_seqlens tells, and this is their sum. A batch whose
+                             else cu_seqlens says, and this is their sum. A batch whose
                              sequences are all empty has seq_len 0 and num_tokens 0 */
     int32_t num_qk_heads; /* 1 to 65536 */
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536. With as many chunks as batch *

@@ -25,6 +25,8 @@ static float predict(const gen_problem *base, const gen_device *device,
     return gen__kda_stage_us(device, bytes);
 }
 
+_Static_assert(KDA_BWD_GRAD_TICKETS == GEN_KDA_BWD_GRAD_BLOCKS - 1, "`sums` has room for them");
+
 /* Blocks take chunks in turn. */
 static void plan(const gen_problem *base, const gen_device *device,
                  const struct gen__facts *variant, gen_plan *plan)
@@ -38,8 +40,8 @@ static void plan(const gen_problem *base, const gen_device *device,
         (per_sm ? per_sm : 1) * (uint32_t)(device->num_sms ? device->num_sms : 1);
     if (plan->launch[0].grid[0] > blocks)
         plan->launch[0].grid[0] = blocks;
-    if (plan->launch[0].grid[0] > GEN_KDA_BWD_GRAD_BLOCKS)
-        plan->launch[0].grid[0] = GEN_KDA_BWD_GRAD_BLOCKS;
+    if (plan->launch[0].grid[0] > KDA_BWD_GRAD_TICKETS)
+        plan->launch[0].grid[0] = KDA_BWD_GRAD_TICKETS;
 }
 
 static enum gen_status check_forms(const gen_kda_bwd_grad_args *a)

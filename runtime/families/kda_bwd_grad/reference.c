@@ -21,7 +21,7 @@ enum gen_status gen__kda_qk_bwd_reference(const gen_plan *plan, const gen_args *
 
 /* What stages hand each other. */
 struct between {
-    uint16_t *q, *k, *d_values; /* normalized; kda_bwd_dav's d_v, which nobody takes here */
+    uint16_t *q, *k, *d_values; /* normalized; kda_bwd_dav's d_v, which is not used here */
     float *beta, *d_a_qk, *d_a_kk, *d_q, *d_k, *d_beta, *d_g, *partials, *sums;
 };
 

@@ -29,7 +29,7 @@
 
 enum gen_kda_chunk_intra_tag { GEN_KDA_CHUNK_INTRA = 0x4b444349 /* "KDCI" */ };
 
-/* The problem of all five stages: base.family tells which. A stage reads the fields that its
+/* The problem of all five stages: base.family says which. A stage reads the fields that its
  * tensors depend on; the others have to be right all the same. With as many chunks as batch *
  * ceil(seq_len / 64), or num_tokens / 64 + batch, chunks * (num_v_heads + 2 * num_qk_heads) is
  * at most 2^31 - 1. */
@@ -38,7 +38,7 @@ typedef struct gen_kda_stage_problem {
     int32_t batch;        /* sequences; 0 is legal and launches nothing */
     int32_t seq_len;      /* tokens of each sequence; with num_tokens the most of any */
     int32_t num_tokens;   /* 0: every sequence has seq_len tokens, one behind the other;
-                             else cu_seqlens tells, and this is their sum */
+                             else cu_seqlens says, and this is their sum */
     int32_t num_qk_heads; /* 1 to 65536 */
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536 */
     int32_t head_dim;     /* K = V: 64 or 128 */

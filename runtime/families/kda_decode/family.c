@@ -187,7 +187,7 @@ enum gen_status gen__kda_decode_check(const gen_problem *base, struct gen__key *
         !is_side_dtype(p, p->beta_dtype) || (uint32_t)p->state_dtype > GEN_STATE_FP16 ||
         states > INT32_MAX / MAX_BLOCKS)
         return refuse(p);
-    /* No branch spares the division: its result is waited for by nobody. */
+    /* No branch spares the division: nothing waits for its result. */
     if (v_heads % qk_heads)
         return refuse(p);
 
@@ -224,7 +224,7 @@ const char *gen__kda_decode_fits(const gen_problem *base, const gen_device *devi
  * as la_decode's (families/la_decode/family.c), of whose kernels these are the
  * siblings and whose constants these are. streaming: the states read once and
  * written once a token at the bandwidth that DRAM gives to equal reads and writes.
- * chains: what a block takes if nobody disturbs it, as often as blocks follow each
+ * chains: what a block takes alone, as often as blocks follow each
  * other; each token adds a trip through the lanes, and a store. tail: the last
  * blocks leave the memory idle in part.
  */

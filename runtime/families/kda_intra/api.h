@@ -40,7 +40,7 @@ typedef struct gen_kda_intra_problem {
     int32_t batch;        /* sequences; 0 is legal and launches nothing */
     int32_t seq_len;      /* tokens of each sequence; with num_tokens the most of any */
     int32_t num_tokens;   /* 0: every sequence has seq_len tokens, one behind the other;
-                             else cu_seqlens tells, and this is their sum. A batch whose
+                             else cu_seqlens says, and this is their sum. A batch whose
                              sequences are all empty has seq_len 0 and num_tokens 0 */
     int32_t num_qk_heads; /* 1 to 65536 */
     int32_t num_v_heads;  /* a multiple of num_qk_heads, up to 65536 */

@@ -116,7 +116,7 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         state_dtype > GEN_STATE_FP16 || head_dim != 64u << (code & 31) ||
         states > INT32_MAX / MAX_BLOCKS)
         return refuse(p);
-    /* No branch spares the division: its result is waited for by nobody. */
+    /* No branch spares the division: nothing waits for its result. */
     if (v_heads % qk_heads)
         return refuse(p);
 
@@ -151,7 +151,7 @@ static const char *fits(const gen_problem *base, const gen_device *device,
  *     (streaming hints suit what L2 can hold, none suit what overflows it far), and so
  *     do the fixed shares of persistent blocks.
  *     With fewer blocks than the GPU holds, the fullest SM sets the pace.
- * chains: what a block takes if nobody disturbs it, as often as blocks follow each
+ * chains: what a block takes alone, as often as blocks follow each
  *     other: one memory latency for each `inflight_bytes` of its slice, its start
  *     with the loads of q, k and the slot, and a trip through shared memory where
  *     the tiles go through a ring.

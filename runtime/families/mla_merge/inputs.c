@@ -64,7 +64,7 @@ void gen__mla_merge_default_args(const gen_problem *base, gen_args *args)
     a->out_scale = 1.0f;
 }
 
-/* Some records tell of nothing, of few pieces, or of pieces beyond the workspace. */
+/* Some records have no pieces, few pieces, or of pieces beyond the workspace. */
 static void pad_record(const gen_mla_merge_args *a, int64_t r, struct gen_mla_record *record)
 {
     if (r % 3 == 2)
