@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define METHOD                                                                             \
+    "every eligible variant is timed by graph replay rotated beyond the L2, the best ten " \
+    "and the chosen one again, interleaved, median of 9; ratio = ms / best_ms"
 static const char method[] =
     "random problems (seeded) within the ranges of the shape file and 2 GB, none in a tuned "
-    "bucket; every eligible variant is timed by graph replay rotated beyond the L2, the best ten "
-    "and the chosen one again, interleaved, median of 9; ratio = ms / best_ms";
+    "bucket; " METHOD;
+static const char list_method[] = "the problems of a list; " METHOD;
 
 static const struct halving_pass passes[] = {{2, 1.10, 10}, {9, 1, 0}};
 static const struct halving_pass quick_passes[] = {{1, 1.10, 6}, {5, 1, 0}};
@@ -57,18 +60,32 @@ static bool regret_of(struct bench_options *o, struct arena *arena, const struct
     return ok;
 }
 
-/* False where a problem could not be measured. */
-static bool bench_family(struct bench_options *o, const struct gen__family *family,
-                         struct text *text)
+/* Those of the list that was asked for, or drawn ones that no row was tuned on. */
+static void find_problems(const struct bench_options *o, const struct gen__family *family,
+                          struct shape_list *problems)
 {
-    struct shape_list shapes = {0}, tuned = {0}, problems = {0};
-    struct arena arena = {0};
-    size_t done = 0;
+    struct shape_list shapes = {0}, tuned = {0};
+    if (o->list) {
+        shapes_load(problems, family, SHAPES_TIMED, o->list);
+        return;
+    }
     shapes_load(&shapes, family, SHAPES_TIMED, NULL);
     for (size_t i = 0; i < shapes.count; i++)
         shapes_add(&tuned, family, shapes.item[i].problem);
     shapes_grid(&tuned, &shapes, family);
-    shapes_random(&problems, &shapes, &tuned, family, (size_t)o->count, (uint64_t)o->seed);
+    shapes_random(problems, &shapes, &tuned, family, (size_t)o->count, (uint64_t)o->seed);
+    shapes_free(&shapes);
+    shapes_free(&tuned);
+}
+
+/* False where a problem could not be measured. */
+static bool bench_family(struct bench_options *o, const struct gen__family *family,
+                         struct text *text)
+{
+    struct shape_list problems = {0};
+    struct arena arena = {0};
+    size_t done = 0;
+    find_problems(o, family, &problems);
     double *ratio = xmalloc((problems.count + 1) * sizeof *ratio);
     uint64_t start = clock_ns();
     for (size_t i = 0; i < problems.count; i++) {
@@ -86,8 +103,6 @@ static bool bench_family(struct bench_options *o, const struct gen__family *fami
     free(ratio);
     const bool ok = done && done == problems.count;
     arena_free(&arena, &o->session.gpu);
-    shapes_free(&shapes);
-    shapes_free(&tuned);
     shapes_free(&problems);
     return ok;
 }
@@ -100,10 +115,11 @@ static void write_block(const struct bench_options *o, const char *family, const
 {
     struct text text = {0};
     bench_other_families(&text, o, "regret", columns, family);
+    const char *which = o->list ? list_method : method;
     char *how = o->rest_ms > 0 ? xasprintf("%s; samples of problems that the tensor cores bound "
                                            "after %ld ms of rest and an untimed replay",
-                                           method, o->rest_ms)
-                               : xasprintf("%s", method);
+                                           which, o->rest_ms)
+                               : xasprintf("%s", which);
     bench_header(&text, o, how);
     free(how);
     if (o->left_out)

@@ -473,7 +473,7 @@ void verify_small(struct shape_list *small, const struct gen__family *family)
         for (size_t i = 0; i < all.count; i++) {
             const struct shape *s = &all.item[i];
             if (!strstr(s->controls, "@tiny") || strstr(s->controls, "@form") ||
-                !strstr(s->controls, "@pad") == padded)
+                (strstr(s->controls, "@pad") != NULL) != padded)
                 continue;
             shapes_add(small, family, s->problem);
         }

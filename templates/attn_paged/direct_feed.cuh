@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attn_paged/copy.cuh"
+#include "lib/prefetch.cuh"
 
 template <class S> struct direct_feed : paged_feed<S> {
     int first, step;      // the warp's first tile of the unit, and tiles from one to the next
@@ -20,6 +21,17 @@ template <class S> struct direct_feed : paged_feed<S> {
     __device__ __forceinline__ static int key_of(int tile)
     {
         return tile * S::keys + static_cast<int>(threadIdx.x % S::keys);
+    }
+
+    // What comes first is brought to L2 while the kernel before is still running: loads, after the wait for it, read it there,
+    // and what that kernel still changes is changed there, too.
+    __device__ __forceinline__ void prefetch(const gen_attn_paged_params &p, const paged_piece &piece) const
+    {
+        if (p.kv_len && threadIdx.x == 0)
+            prefetch_global(p.kv_len + piece.request);
+        const int key = (first + static_cast<int>(threadIdx.x % 32 % S::stages) * step) * S::keys;
+        if (piece.pages && threadIdx.x % 32 < S::stages && key < p.max_kv_len)
+            prefetch_global(piece.pages + quotient_or_shift(key, p.page_mul, p.page_shift));
     }
 
     // Of the first tiles, those of keys below `end`.

@@ -103,6 +103,17 @@ static void what_a_unit_of_blocks_wants(void **state)
     assert_non_null(strstr(family->fits(&p.base, &small, &v), "16 SMs"));
     v.cluster = 8;
     assert_null(family->fits(&p.base, &small, &v));
+    /* Other lengths than the mean: of one request, or within a window, they do not matter. */
+    p.max_kv_len = 8192 + 1024 + 256;
+    p.batch = 2;
+    assert_null(family->fits(&p.base, &small, &v));
+    p.max_kv_len++;
+    assert_non_null(strstr(family->fits(&p.base, &small, &v), "along a line"));
+    p.left_window = 128;
+    assert_null(family->fits(&p.base, &small, &v));
+    p.left_window = 0;
+    p.batch = 1;
+    assert_null(family->fits(&p.base, &small, &v));
     p = paged_problem(1, 8, 1, 131072);
     p.base.max_workspace_mib = 1; /* 16 clusters' results take 0.5 MB, the checks 1 MB */
     v.cluster = 2;

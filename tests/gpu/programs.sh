@@ -202,6 +202,9 @@ check 1 "is of NVIDIA H100 .sm90_132sm., this GPU is NVIDIA H200 .*; --keep take
 check 1 "^attngen-bench: --keep is for the job cases, found 'regret'" "$bin/attngen-bench" regret --keep
 check 1 "la_decode: out of time, [1-9][0-9]* cases are not measured" "$bin/attngen-bench" cases --families la_decode --quick --seconds 1e-9 --results "$scratch/late"
 [ ! -e "$scratch/late" ] || { echo "nothing was measured, and something was written"; failed=1; }
+printf 'batch=3\nbatch=5 num_qk_heads=2\n' >"$scratch/drawn.txt"
+check 0 "la_decode: 2 problems, geometric mean" "$bin/attngen-bench" regret --families la_decode --quick --list "$scratch/drawn.txt" --results "$scratch/drawn"
+check 0 "^# method: the problems of a list; " cat "$scratch/drawn/sm90_132sm/regret.csv"
 check 1 "la_decode: out of time, 3 problems are not measured" "$bin/attngen-bench" regret --families la_decode --quick --count 3 --seconds 1e-9 --results "$scratch/late"
 check 1 "WRONG" env SIM_LIMIT=0 "$bin/attngen-bench" cases --families la_decode --quick --cases 'B1-H64-K64*' --results "$scratch/wrong"
 check 0 "B1-H64-K64-V64-vk" "$bin/attngen-bench" --profile B1-H64-K64-V64-vk

@@ -64,10 +64,11 @@ typedef struct gen_attn_paged_problem {
  *     page_indices[page_indptr[b] + j / page_size]            (page_indptr given)
  *     page_indices[b * page_table_stride + j / page_size]     (page_indptr NULL)
  * at page * k_page_stride + row * k_row_stride + g * k_head_stride, and only entries below
- * ceil(N_b / page_size) are read. Pages may repeat; one outside [0, num_pages) reads as zeros.
- * Packed strides are those of [pages, page_size, num_kv_heads, columns] (NHD); of [pages,
- * num_kv_heads, page_size, columns] (HND) the row's is the columns. Keys and values in one tensor
- * are two pointers into it. Not paged: page b is request b, of max_kv_len rows where packed.
+ * ceil(N_b / page_size) count; of a table's row others below ceil(max_kv_len / page_size) may be
+ * read, of a list none. Pages may repeat; one outside [0, num_pages) reads as zeros. Packed strides
+ * are those of [pages, page_size, num_kv_heads, columns] (NHD); of [pages, num_kv_heads, page_size,
+ * columns] (HND) the row's is the columns. Keys and values in one tensor are two pointers into it.
+ * Not paged: page b is request b, of max_kv_len rows where packed.
  */
 typedef struct gen_attn_paged_args {
     gen_args base;                /* size, GEN_ATTN_PAGED */

@@ -153,6 +153,9 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     if (variant->fact[ATTN_PAGED_DIRECT] &&
         packed_rows(p) > DIRECT_TILES * (int64_t)variant->fact[ATTN_PAGED_ROWS])
         return "more row tiles than blocks of a unit's each are for";
+    if (variant->fact[ATTN_PAGED_DIRECT] && p->batch > 1 && is_ragged(p))
+        return "lengths of several requests, far below max_kv_len in the mean, are cut along a "
+               "line";
     if (variant->cluster > PORTABLE_CLUSTER && device->num_sms < CLUSTER_16_SMS)
         return "clusters of 16 blocks want processing clusters of 16 SMs each";
     if (variant->fact[ATTN_PAGED_WGMMA] && boxed_rows(p, variant) < 8)

@@ -148,6 +148,12 @@ static struct costs costs_of(const gen_attn_paged_problem *p, const gen_device *
     return c;
 }
 
+/* Lengths may be far from their mean. */
+static bool is_ragged(const gen_attn_paged_problem *p)
+{
+    return p->max_kv_len > p->kv_len + p->kv_len / 8 + 256 && !p->left_window;
+}
+
 /* ---- shares ------------------------------------------------------------ */
 
 /* How a batch is partitioned; docs in templates/attn_paged/args.h. */
@@ -232,17 +238,11 @@ static struct sharing share_direct(const gen_attn_paged_problem *p, const gen_de
     /* All that there is to read, at the rate of the blocks that run; and the longest block's own.
      */
     const float block_us = larger(c.block_us * used, c.tensor_us);
-    const float keys = (float)fact_of(variant, ATTN_PAGED_KEYS);
-    const float most = p->left_window ? c.blocks : ceilf((float)p->max_kv_len / keys);
-    const bool ragged = p->max_kv_len > p->kv_len + p->kv_len / 8 + 256;
-    const float longest = ragged ? most : c.blocks;
-    const float alone =
-        ceilf(longest / each) * teams * larger(c.block_us * enough_sms, c.tensor_us);
     const float all = ceilf(c.blocks / each) * teams * block_us * larger(rounds, 1.0f);
     struct sharing s = {.visit = pieces,
                         .whole =
                             clusters > 1 ? ATTN_PAGED_DIRECT_CLUSTERS : ATTN_PAGED_DIRECT_CLUSTER};
-    s.us = direct_launch_us + larger(larger(all, alone), piece_us * ceilf(rounds)) + c.visit_us +
+    s.us = direct_launch_us + larger(all, piece_us * ceilf(rounds)) + c.visit_us +
            (variant->cluster > 1 ? cluster_us : 0.0f) + (clusters > 1 ? clusters_us : 0.0f);
     return s;
 }
@@ -259,7 +259,7 @@ static struct sharing share_out(const gen_attn_paged_problem *p, const gen_devic
     const int32_t whole_parts = units < (float)c.resident ? (int32_t)units : c.resident;
     struct sharing s = {.num_parts = whole_parts, .whole = 1, .us = whole};
     if (!(p->base.flags & GEN_BATCH_INVARIANT)) {
-        const bool ragged = p->max_kv_len > p->kv_len + p->kv_len / 8 + 256 && !p->left_window;
+        const bool ragged = is_ragged(p);
         const float work = units * c.blocks / (float)teams; /* a tile for every team, at least */
         const float wanted = larger(work, units);
         int32_t parts = wanted < (float)c.resident ? (int32_t)wanted : c.resident;
