@@ -286,17 +286,20 @@ def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, acce
 def gdn_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None, accepted=None, cu_seqlens=None,
                num_tokens=None, scale=None, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
                use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, state_v_first=False, write="last",
-               zero_padding=False, slots_out=None, null_slot=None, out=None, library=None, flags=0, workspace=None):
+               zero_padding=False, slots_out=None, null_slot=None, ring_k=None, ring_g=None, ring_u=None,
+               ring_fill=None, ring_base=None, flush=None, ring_len=None, out=None, library=None, flags=0,
+               workspace=None):
     """Gated DeltaNet decode: kda_decode with one gate a token and head, g: [B, T, HV].
 
     All else is as in kda_decode; with use_gate_in_kernel the gate is -exp(A_log) softplus(g + dt_bias), A_log and
-    dt_bias: [HV] float32.
+    dt_bias: [HV] float32. With a ring, of steps of one token, ring_g: [slots, HV, R], in one piece.
     Returns o, as v.
     """
     return _recurrent_decode("gdn_decode", q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens,
                              num_tokens, scale, use_qk_l2norm_in_kernel, use_gate_in_kernel,
                              use_beta_sigmoid_in_kernel, allow_neg_eigval, None, state_v_first, write, zero_padding,
-                             slots_out, null_slot, out, library, flags, workspace)
+                             slots_out, null_slot, out, library, flags, workspace,
+                             (ring_k, ring_g, ring_u, ring_fill, ring_base, flush, ring_len))
 
 
 _Z = {"sigmoid": 0, "silu": 1}

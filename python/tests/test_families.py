@@ -301,6 +301,28 @@ def test_kda_decode_replays_records_of_a_ring(rng, dtype, tolerance, kept):
     assert fill.tolist() == [3, 7, 0, 3] and base.tolist() == [3, 0, 0, 4]
 
 
+def test_gdn_decode_replays_records_of_a_ring(rng, dtype, tolerance):
+    rows, HV, K, R = 2, 2, 128, 4
+    pool = normal(rng, np.float32, 3, HV, K, K, scale=0.3)
+    states, slots = pool[[2, 0]].swapaxes(-1, -2).copy(), np.array([2, 0], np.int32)
+    ring_k, ring_g = np.zeros((3, 1, R, K), dtype), np.zeros((3, HV, R), np.float32)
+    ring_u, fill, base = np.zeros((3, HV, R, K), np.float32), np.array([0, 7, 0], np.int32), np.array([3, 0, 0], np.int32)
+    ring = dict(ring_k=ring_k, ring_g=ring_g, ring_u=ring_u, ring_fill=fill, ring_base=base, ring_len=4)
+    for step in range(5):
+        q, k, v, g, beta = (x[:, 0] for x in kda_inputs(rng, dtype, rows, 1, 1, HV, K))
+        g, before = g[..., 0].astype(np.float32), pool.copy()
+        o = attngen.gdn_decode(q, k, v, g, beta, pool, slots=slots, state_v_first=True, **ring)
+        channels = np.broadcast_to(g[..., None], g.shape + (K,))
+        expected, states = ref.kda(*(x[:, None] for x in (q, k, v, channels, beta)), states)
+        assert ref.relative(o, expected[:, 0]) < tolerance + 1e-3
+        if fill[0] != 3:
+            assert np.array_equal(pool, before)
+        else:
+            assert ref.relative(pool[slots].swapaxes(-1, -2), states) < 1e-3
+        attngen.kda_ring_advance(fill, base, ring_len=4, ring_size=R, slots=slots)
+    assert fill.tolist() == [1, 7, 1]
+
+
 def test_kda_decode_verifies_tokens_into_a_ring(rng, dtype, tolerance):
     rows, T, HV, K, R = 3, 3, 2, 128, 8
     pool = normal(rng, np.float32, 4, HV, K, K, scale=0.3)
