@@ -49,7 +49,7 @@ def test_attention_of_eight_bits_takes_descales(rng):
 
 def paged_reference(q, k, v, lengths, pages, q_len, **options):
     """o and lse, token by token; k, v: [pages, page_size, HK, D]."""
-    o, lse = np.zeros(q.shape), np.full(q.shape[:2], -np.inf)
+    o, lse = np.zeros((*q.shape[:2], v.shape[-1])), np.full(q.shape[:2], -np.inf)
     for b, n in enumerate(lengths):
         rows = slice(b * q_len, (b + 1) * q_len)
         k_b, v_b = (x[pages[b]].reshape(1, -1, *x.shape[2:])[:, :n] for x in (k, v))
@@ -86,6 +86,17 @@ def test_attn_paged_reads_pages(rng, dtype, tolerance, q_len):
     assert np.array_equal(ragged, o)
     flat = [np.stack([x[row].reshape(-1, G, 64) for row in pages]) for x in (k, v)]
     assert np.array_equal(attngen.attn_paged(q, *flat, lengths), o)
+
+
+def test_attn_paged_has_values_narrower_than_keys(rng, dtype, tolerance):
+    lengths, pages = np.array([20], np.int32), np.array([[1, 0]], np.int32)
+    q, k, v = (normal(rng, dtype, *shape) for shape in ((2, 4, 192), (2, 16, 2, 192), (2, 16, 2, 128)))
+    o, lse = attngen.attn_paged(q, k, v, lengths, pages, return_lse=True)
+    expected, expected_lse = paged_reference(q, k, v, lengths, pages, 2)
+    assert o.shape == (2, 4, 128) and ref.relative(o, expected) < tolerance
+    assert np.allclose(lse, expected_lse, atol=2e-3)
+    with pytest.raises(ValueError, match="v has shape .* dimension 3 must be 128"):
+        attngen.attn_paged(q, k, k, lengths, pages)
 
 
 def test_attn_paged_has_sinks_and_scales(rng, dtype, tolerance):

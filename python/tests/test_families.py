@@ -14,7 +14,8 @@ def normal(rng, dtype, *shape, scale=1.0):
 
 def kda_inputs(rng, dtype, B, T, H, HV, K, raw=False):
     q, k = normal(rng, dtype, B, T, H, K, scale=0.1), normal(rng, dtype, B, T, H, K, scale=0.1)
-    v, g = normal(rng, dtype, B, T, HV, K), normal(rng, np.float32, B, T, HV, K)
+    v = normal(rng, dtype, B, T, HV, K)
+    g = normal(rng, np.float32, B, T, HV, K)
     beta = normal(rng, np.float32, B, T, HV)
     return (q, k, v, g, beta) if raw else (q, k, v, -np.abs(g) * 0.1, ref.sigmoid(beta).astype(np.float32))
 
