@@ -141,7 +141,7 @@ return function(name, scalar, refuse) return {
   required = {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
     { name = "layout", values = { "vk", "kv" } },
-    { name = "tokens", values = scalar and { "one", "many", "onepool", "manypool", "one16", "many16" } or
+    { name = "tokens", values = scalar and { "one", "many", "onepool", "manypool", "one16", "many16", "replay", "replay16" } or
       { "one", "many", "onepool", "manypool", "one16", "many16", "replay", "replay16", "verify", "verify16" } },
   },
   free = {
@@ -183,6 +183,7 @@ return function(name, scalar, refuse) return {
       if not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
     end
     if is_bulk(v) then
+      if scalar then return "copies of records have a gate for each channel" end
       if not is_replay(v) then return "only replay has records to bring as well" end
       if not arch.bulk_copy then return "bulk copies need sm_90 or later" end
       if arch.shared_per_block < bulk_bytes then return "more shared memory than a block may have" end
