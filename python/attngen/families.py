@@ -60,8 +60,8 @@ def attn_paged(q, k, v, kv_len=None, page_indices=None, *, page_indptr=None, las
                lse_base_2=False, lse_sink=False, out=None, library=None, flags=0, workspace=None):
     """Attention of new tokens over caches of keys and values, in pages or not; the tokens' own keys are in the cache.
 
-    q: [tokens, H, D], bfloat16 or float16, D of 64, 128 or 256; k, v: [pages, page_size, HK, D], with kv_layout "HND"
-    [pages, HK, page_size, D], of the same dtype or float8_e4m3fn, of any strides. kv_len: [batch] int32, keys of each
+    q: [tokens, H, D], bfloat16 or float16, D of 64, 128 or 256, or of 192 with v and o of 128; k, v: [pages, page_size,
+    HK, D], with kv_layout "HND" [pages, HK, page_size, D], of the same dtype or float8_e4m3fn, of any strides. kv_len: [batch] int32, keys of each
     request; None with page_indptr and last_page_len of [batch]. page_indices: [batch, pages of a request] int32, or
     with page_indptr of [batch + 1] one list; None: not paged, page b is request b.
     q_indptr: [batch + 1] int32, where each request's tokens begin, q_len at most (None: all tokens); without it every
@@ -88,7 +88,8 @@ def attn_paged(q, k, v, kv_len=None, page_indices=None, *, page_indptr=None, las
     if mean_kv_len is None:
         mean_kv_len = max_kv_len
     if out is None:
-        out = xp.like(q)
+        narrow = v is not None and q is not None and v.shape[-1] != q.shape[-1]
+        out = xp.empty(q, (*q.shape[:2], v.shape[-1])) if narrow else xp.like(q)
     lse = xp.fp32(q, q.shape[:2]) if return_lse else None
     answer = xp.call("attn_paged", _handle(library), flags, workspace, q, k, v, out, lse, kv_len, page_indices,
                    page_indptr, last_page_len, q_indptr, q_len, mean_kv_len, max_kv_len, scale, causal, window_left,

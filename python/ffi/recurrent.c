@@ -47,7 +47,6 @@ int __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t num_args, T
     const bool v_first = ffi_bool(&call, "state_v_first");
     const bool zero = ffi_bool(&call, "zero_padding");
     const DLTensor *slots_out = ffi_optional(&call, "slots_out", "=n", FFI_INT32);
-    /* The slot's number; the library wants one more, and 0 for none. */
     const int32_t null_slot = ffi_int32(&call, "null_slot", -1, INT32_MAX - 1, -1) + 1;
     const int64_t stride = ffi_pool_stride(&call, state, "state");
     if (call.failed)

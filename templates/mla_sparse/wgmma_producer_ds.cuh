@@ -74,7 +74,7 @@ __device__ __forceinline__ void copy_rope(const gen_mla_sparse_params &p, const 
     cp_async_mbarrier_arrive(b.full(s, latent_runs));
 }
 
-// Converts run `n` of the warp's rows, and tells that it is there.
+// Converts run `n` of the warp's rows, and publishes it.
 template <class S> __device__ __forceinline__ void convert_run(const sparse_block<S> &b, int thread, int s, int n)
 {
     const int lane = thread % 32, row = thread / 32 * 16 + lane / 4;
