@@ -154,6 +154,8 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     if (variant->fact[ATTN_PAGED_DIRECT] &&
         packed_rows(p) > DIRECT_TILES * (int64_t)variant->fact[ATTN_PAGED_ROWS])
         return "more row tiles than blocks of a unit's each are for";
+    if (variant->fact[ATTN_PAGED_DIRECT] && (base->flags & GEN_BATCH_INVARIANT))
+        return "lengths that decide nothing may be far apart";
     if (variant->fact[ATTN_PAGED_DIRECT] && p->batch > 1 && is_ragged(p))
         return "lengths of several requests, far below max_kv_len in the mean, are cut along a "
                "line";
