@@ -200,12 +200,8 @@ static inline enum gen_status check_apart(const struct gen__family *family, cons
     }
     count += family->extents(plan->dims, args, extents + count);
     if (plan->workspace_bytes)
-        extents[count++] = (struct gen__extent){.begin = (uintptr_t)workspace,
-                                                .end = (uintptr_t)workspace + plan->workspace_bytes,
-                                                .name = "workspace",
-                                                .written = true,
-                                                .at = workspace,
-                                                .width = (int64_t)plan->workspace_bytes};
+        gen__extent(&extents[count++], true, "workspace", workspace,
+                    (int64_t)plan->workspace_bytes);
     return gen__check_apart(family->name, extents, count);
 }
 

@@ -1,6 +1,5 @@
 /* Lists of 64-bit indices: what a plan that begins with index32 makes of a call's arguments. */
 #include "family/index.h"
-#include "family/extents.h"
 
 _Static_assert(sizeof(long long) == sizeof(int64_t), "params are of C's own types");
 
@@ -61,8 +60,8 @@ uint32_t gen__index_extents(const struct gen__family *family, const gen_plan *pl
                             struct gen__extent *extents)
 {
     for (uint32_t i = 0; i < family->num_indices; i++) {
-        gen__reads(&extents[i], family->indices[i].name, k->from[i],
-                   gen__index_count(plan->dims) * (int64_t)sizeof(int64_t));
+        gen__extent(&extents[i], false, family->indices[i].name, k->from[i],
+                    gen__index_count(plan->dims) * (int64_t)sizeof(int64_t));
         if (k->from[i])
             set_pointer(full, family->indices[i].narrow, k->from[i]);
     }

@@ -11,7 +11,6 @@
  * targets text is the last. Nothing here allocates, locks, calls the system or writes but to
  * *choice. MODEL takes some microseconds for 240 variants.
  */
-#include "family/arguments.h"
 #include "family/gpus.h"
 #include "family/index.h"
 #include "select/select.h"
@@ -72,8 +71,9 @@ enum gen_status gen__query(const gen_library *library, const gen_device *device,
     query->key = (struct gen__key){{0}, {0}, false};
     const int32_t index_dtype = gen__index_dtype(family, problem);
     if (index_dtype != GEN_INDEX_INT32 && index_dtype != GEN_INDEX_INT64)
-        return gen__invalid(family->name, "index_dtype", index_dtype,
-                            "GEN_INDEX_INT32 (0), GEN_INDEX_INT64 (1)");
+        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                         "%s: index_dtype = %d; allowed: GEN_INDEX_INT32 (0), GEN_INDEX_INT64 (1)",
+                         family->name, (int)index_dtype);
     status = family->check(problem, &query->key);
     if (!status)
         query->entry = *gen__key_place(library, family, gen__key_codes(&query->key));

@@ -7,7 +7,7 @@
 #include "test.h"
 #include "common/problem_text.h"
 
-#include "family/extents.h"
+#include "families/common/extents.h"
 #include "families/la_decode/api.h"
 #include "make_product.h"
 

@@ -3,7 +3,7 @@
  * of a launch. The estimate of its time is in estimate.c, the arguments are in
  * launch.c, what the tuner and the tests need in inputs.c.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/attn_fwd/attn_fwd.h"
 
 #include "family/occupancy.h"

@@ -2,7 +2,7 @@
  * The arguments of attn_fwd and the parameters of its launch: what is allowed,
  * where things lie, and the tensor maps of queries, keys and values.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/attn_fwd/attn_fwd.h"
 #include "families/common/tensor_map.h"
 

@@ -6,7 +6,7 @@
 #include "families/common/fastdiv.h"
 #include "families/common/strides.h"
 #include "families/common/tensor_map.h"
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #define GEN_FAMILIES_ATTN_PAGED_SHARING_H
 
 #include "families/attn_paged/attn_paged.h"
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "family/occupancy.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef GEN_FAMILIES_STRIDES_H
 #define GEN_FAMILIES_STRIDES_H
 
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 
 #include <inttypes.h>
 

@@ -1,7 +1,7 @@
 /* Lists of 64-bit indices as 32 bits, on the host: checks, geometry, parameters, and what the tuner
  * and the tests need. */
 #include "families/index32/api.h"
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "family/index.h"
 
 #include <inttypes.h>

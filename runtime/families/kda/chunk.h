@@ -6,7 +6,7 @@
 #ifndef GEN_FAMILIES_KDA_CHUNK_H
 #define GEN_FAMILIES_KDA_CHUNK_H
 
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/kda_inter/api.h"
 #include "families/kda_intra/api.h"
 #include "families/kda_scan/api.h"

@@ -2,7 +2,7 @@
  * The arguments of kda_decode: what is allowed, and the parameters that the
  * kernels get.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/kda/decode.h"
 
 #include "families/common/fastdiv.h"

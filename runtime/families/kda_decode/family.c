@@ -3,7 +3,7 @@
  * geometry of a launch, and an estimate of its time. Arguments are in
  * args.c, tensors and forms in inputs.c.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/kda/decode.h"
 
 #include "families/common/mathf.h"

@@ -2,7 +2,7 @@
  * The ring of records of kda_decode: what is allowed, the kernels' parameters, and what stands in
  * it for the tuner, the verifier and the tests.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/kda/decode.h"
 #include "kda_decode/apart.h"
 #include "reference/scatter.h"

@@ -1,6 +1,6 @@
 /* The counters of kda_decode's rings behind a step, on the host: checks, geometry, parameters. */
 #include "families/kda_ring_advance/api.h"
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "kda_ring_advance/args.h"
 #include "reference/scatter.h"
 

@@ -1,7 +1,7 @@
 /*
  * The arguments of kda_step and gdn_step: what is allowed, and the parameters that the kernels get.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/kda/step.h"
 
 #include "families/common/fastdiv.h"

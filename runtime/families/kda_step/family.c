@@ -3,7 +3,7 @@
  * launch, and an estimate of its time. Arguments are in args.c, tensors in inputs.c, forms in
  * forms.c.
  */
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/kda/step.h"
 
 #include "families/common/mathf.h"

@@ -5,7 +5,7 @@
 #include "families/la_decode/la_decode.h"
 
 #include "families/common/fastdiv.h"
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "families/la_decode/la_decode.h"
 
 #include "families/common/mathf.h"
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "family/occupancy.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 #ifndef GEN_FAMILIES_MLA_H
 #define GEN_FAMILIES_MLA_H
 
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "families/common/fastdiv.h"
 #include "families/common/strides.h"
 #include "families/mla_decode/api.h"

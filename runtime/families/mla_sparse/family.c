@@ -5,7 +5,7 @@
  */
 #include "families/mla/mla.h"
 #include "families/mla_sparse/mla_sparse.h"
-#include "family/arguments.h"
+#include "families/common/arguments.h"
 #include "family/occupancy.h"
 
 #include <math.h>

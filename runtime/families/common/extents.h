@@ -4,24 +4,6 @@
 
 #include "family/overlap.h"
 
-#define GEN__EXTENT_MOST (INT64_C(1) << 56) /* bytes; no memory has more addresses */
-
-/* Contiguous bytes. Every launch writes extents, so what is not asked of one is left as it was. */
-static inline void gen__extent(struct gen__extent *e, bool written, const char *name,
-                               const void *at, int64_t width)
-{
-    const bool some = at && width > 0;
-    width = width < GEN__EXTENT_MOST ? width : GEN__EXTENT_MOST;
-    e->begin = some ? (uintptr_t)at : UINTPTR_MAX;
-    e->end = some ? (uintptr_t)at + (uintptr_t)width : 0;
-    e->name = name;
-    e->written = written;
-    e->rank = 0;
-    e->may_be = NULL;
-    e->at = at;
-    e->width = width;
-}
-
 /* A stride in bytes; one beyond all numbers is beyond all memory. */
 static inline int64_t gen__stride_bytes(int64_t stride, int64_t element)
 {

@@ -2,7 +2,7 @@
 #ifndef GEN_ARGUMENTS_H
 #define GEN_ARGUMENTS_H
 
-#include "family/extents.h"
+#include "families/common/extents.h"
 #include "family/family.h"
 
 #include <inttypes.h>
