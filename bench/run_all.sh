@@ -69,7 +69,7 @@ sanitize() (
     for tool in memcheck racecheck synccheck; do
         more= # the default number of barriers overflows
         [ "$tool" = synccheck ] && more="--num-cuda-barriers 65536"
-        for key in ${SANITIZE_KEYS:-la_decode_bf16_d128_* mla_decode_bf16_*_r64 mla_merge_bf16 kda_decode_* kda_step_* gdn_step_* kda_intra_bf16_* kda_inter_bf16_* kda_scan_bf16_* kda_prefill_bf16_* kda_gate_bf16_* kda_chunk_intra_bf16_* kda_recompute_wu_bf16_* kda_chunk_h_bf16_* kda_chunk_o_bf16_* kda_bwd_*bf16_* kda_gate_bwd_bf16_* kda_qk_bwd_bf16_* gdn_decode_* gdn_intra_bf16_* gdn_prefill_bf16_* index32_* attn_fwd_bf16_* attn_fwd_e4m3_*}; do
+        for key in ${SANITIZE_KEYS:-la_decode_bf16_d128_* mla_decode_bf16_*_r64 mla_merge_bf16 mla_sparse_bf16_* kda_decode_* kda_step_* gdn_step_* kda_intra_bf16_* kda_inter_bf16_* kda_scan_bf16_* kda_prefill_bf16_* kda_gate_bf16_* kda_chunk_intra_bf16_* kda_recompute_wu_bf16_* kda_chunk_h_bf16_* kda_chunk_o_bf16_* kda_bwd_*bf16_* kda_gate_bwd_bf16_* kda_qk_bwd_bf16_* gdn_decode_* gdn_intra_bf16_* gdn_prefill_bf16_* index32_* attn_fwd_bf16_* attn_fwd_e4m3_*}; do
             compute-sanitizer --tool "$tool" $more --error-exitcode 9 "$BIN/attngen-verify" --sanitizer --keys "$key" $device || bad=1
         done
     done

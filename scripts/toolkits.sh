@@ -6,8 +6,8 @@
 #
 # BUILD_FOLDER holds a built generator, which is linked again with each NVRTC.
 # The sample is a fallback for each family and target, and a wgmma kernel for
-# each required key that has one; --quick takes sm_80 and sm_90a alone, with one
-# wgmma kernel a family. --update writes the table anew; --add compiles what the
+# each required key that has one; --quick takes a wgmma kernel a family, and of one
+# family the fallbacks. --update writes the table anew; --add compiles what the
 # table lacks alone, and leaves out what the catalog has no more. $ATTNGEN_TOOLKITS_DIR
 # keeps the wheels and what was compiled; its default is build-toolkits. Exit
 # status: 0 as the table says (or skipped, with a message, where PyPI does not
@@ -62,9 +62,12 @@ link() {
 # FAMILY TARGET NAME..., a line a family and target.
 sample() {
     awk -F '\t' -v quick="$mode" '
-        /^#/ || $1 == "name" || (quick == "--quick" && $4 != "sm_80" && $4 != "sm_90a") { next }
+        /^#/ || $1 == "name" { next }
         { key = $2 "\t" $4 }
-        $11 == 1 && !(key in fallback) { fallback[key] = $1; order[++n] = key }
+        first == "" { first = $2 }
+        quick == "--quick" && $2 != first && $5 !~ /wgmma/ { next }
+        !(key in seen) { seen[key] = 1; order[++n] = key }
+        $11 == 1 && !(key in fallback) { fallback[key] = $1 }
         $5 ~ /wgmma/ && !((group = (quick == "--quick" ? $2 : $3) SUBSEP $4) in tried) { tried[group] = 1; more[key] = more[key] " " $1 }
         END { for (i = 1; i <= n; i++) print order[i] "\t" fallback[order[i]] more[order[i]] }' "$catalog" | sort
 }
@@ -81,15 +84,15 @@ lacking() {
 
 # verdicts VERSION: a row a variant.
 verdicts() {
-    version=$1
+    version=$1 log=$work/$1/log
     sample | lacking "$version" | while IFS='	' read -r family target names; do
         set --
         for name in $names; do set -- "$@" --only "$name"; done
         "$work/$version/attngen" build --templates templates --families "$family" --targets "$target" "$@" \
-            --allow-lost --output "$work/$version/product" >"$work/log" 2>&1 </dev/null || true
+            --allow-lost --output "$work/$version/product" >"$log" 2>&1 </dev/null || true
         for name in $names; do
-            why=$(grep -m 1 -F -e "refused: $name: " -e "$name was refused: " "$work/log" | sed 's/.*refused: //; s/^[a-z][a-z0-9_]*: //' || true)
-            [ -n "$why" ] || grep -q ' variants, [0-9]* bytes' "$work/log" || why=$(tail -n 1 "$work/log")
+            why=$(grep -m 1 -F -e "refused: $name: " -e "$name was refused: " "$log" | sed 's/.*refused: //; s/^[a-z][a-z0-9_]*: //' || true)
+            [ -n "$why" ] || grep -q ' variants, [0-9]* bytes' "$log" || why=$(tail -n 1 "$log")
             printf '%s\t%s\t%s\t%s\t%s\n' "$version" "$family" "$target" "$name" "${why:-compiles}"
         done
     done
@@ -102,7 +105,13 @@ for version; do
         exit 0
     fi
     link "$version"
-    verdicts "$version" >>"$work/found.tsv"
+done
+for version; do
+    verdicts "$version" >"$work/$version/found.tsv" &
+done
+wait
+for version; do
+    cat "$work/$version/found.tsv" >>"$work/found.tsv"
     awk -F '\t' -v v="$version" '$1 == v { n++; ok += $5 == "compiles" } END { printf "CUDA %s: %d of %d variants compile\n", v, ok, n }' "$work/found.tsv"
 done
 

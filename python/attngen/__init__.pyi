@@ -99,8 +99,9 @@ def gdn_decode(
     accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float | None = ...,
     use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel: bool = ...,
     allow_neg_eigval: bool = ..., state_v_first: bool = ..., write: Literal["last", "each", "none"] = ..., zero_padding:
-    bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., out: A | None = ..., library: Library | None =
-    ..., flags: int = ..., workspace: A | None = ...
+    bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., ring_k: A | None = ..., ring_g: A | None = ...,
+    ring_u: A | None = ..., ring_fill: A | None = ..., ring_base: A | None = ..., flush: A | None = ..., ring_len: int |
+    None = ..., out: A | None = ..., library: Library | None = ..., flags: int = ..., workspace: A | None = ...
 ) -> A: ...
 def gdn_prefill(
     q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ..., output_final_state:
@@ -293,8 +294,9 @@ class Library:
         None = ..., accepted: A | None = ..., cu_seqlens: A | None = ..., num_tokens: int | None = ..., scale: float |
         None = ..., use_qk_l2norm_in_kernel: bool = ..., use_gate_in_kernel: bool = ..., use_beta_sigmoid_in_kernel:
         bool = ..., allow_neg_eigval: bool = ..., state_v_first: bool = ..., write: Literal["last", "each", "none"] =
-        ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., out: A | None = ...,
-        flags: int = ..., workspace: A | None = ...
+        ..., zero_padding: bool = ..., slots_out: A | None = ..., null_slot: int | None = ..., ring_k: A | None = ...,
+        ring_g: A | None = ..., ring_u: A | None = ..., ring_fill: A | None = ..., ring_base: A | None = ..., flush: A |
+        None = ..., ring_len: int | None = ..., out: A | None = ..., flags: int = ..., workspace: A | None = ...
     ) -> A: ...
     def gdn_prefill(
         self, q: A, k: A, v: A, g: A, beta: A, *, scale: float | None = ..., initial_state: A | None = ...,

@@ -32,7 +32,8 @@ kda_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_sta
     ckpt_pool T!?, ckpt_begin T?, ckpt_token T?, ckpt_slot T?, ckpt_every int
 gdn_decode: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, state T!, slots T?, accepted T?, cu_seqlens T?,
     num_tokens int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
-    state_v_first bool, write int, zero_padding bool, slots_out T?, null_slot int?
+    state_v_first bool, write int, zero_padding bool, slots_out T?, null_slot int?, ring_k T!?, ring_g T!?,
+    ring_u T!?, ring_fill T?, ring_base T?, flush T?, ring_len int?
 gdn_prefill: q T, k T, v T, g T, beta T, o T!, A_log T?, dt_bias T?, initial_state T?, final_state T!?, states T!?,
     cu_seqlens T?, max_seqlen int?, scale float?, lower_bound float?, gate_form int, beta_form int, qk_l2norm bool,
     state_v_first bool, safe_gate bool, segment_chunks int, slots_in T?, slots_out T?, has_initial T?, null_slot int?,

@@ -60,8 +60,8 @@ def attn_paged(q, k, v, kv_len=None, page_indices=None, *, page_indptr=None, las
                lse_base_2=False, lse_sink=False, out=None, library=None, flags=0, workspace=None):
     """Attention of new tokens over caches of keys and values, in pages or not; the tokens' own keys are in the cache.
 
-    q: [tokens, H, D], bfloat16 or float16, D of 64, 128 or 256; k, v: [pages, page_size, HK, D], with kv_layout "HND"
-    [pages, HK, page_size, D], of the same dtype or float8_e4m3fn, of any strides. kv_len: [batch] int32, keys of each
+    q: [tokens, H, D], bfloat16 or float16, D of 64, 128 or 256, or of 192 with v and o of 128; k, v: [pages, page_size,
+    HK, D], with kv_layout "HND" [pages, HK, page_size, D], of the same dtype or float8_e4m3fn, of any strides. kv_len: [batch] int32, keys of each
     request; None with page_indptr and last_page_len of [batch]. page_indices: [batch, pages of a request] int32, or
     with page_indptr of [batch + 1] one list; None: not paged, page b is request b.
     q_indptr: [batch + 1] int32, where each request's tokens begin, q_len at most (None: all tokens); without it every
@@ -88,7 +88,8 @@ def attn_paged(q, k, v, kv_len=None, page_indices=None, *, page_indptr=None, las
     if mean_kv_len is None:
         mean_kv_len = max_kv_len
     if out is None:
-        out = xp.like(q)
+        narrow = v is not None and q is not None and v.shape[-1] != q.shape[-1]
+        out = xp.empty(q, (*q.shape[:2], v.shape[-1])) if narrow else xp.like(q)
     lse = xp.fp32(q, q.shape[:2]) if return_lse else None
     answer = xp.call("attn_paged", _handle(library), flags, workspace, q, k, v, out, lse, kv_len, page_indices,
                    page_indptr, last_page_len, q_indptr, q_len, mean_kv_len, max_kv_len, scale, causal, window_left,
@@ -285,17 +286,20 @@ def _recurrent_decode(name, q, k, v, g, beta, state, A_log, dt_bias, slots, acce
 def gdn_decode(q, k, v, g, beta, state, *, A_log=None, dt_bias=None, slots=None, accepted=None, cu_seqlens=None,
                num_tokens=None, scale=None, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
                use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, state_v_first=False, write="last",
-               zero_padding=False, slots_out=None, null_slot=None, out=None, library=None, flags=0, workspace=None):
+               zero_padding=False, slots_out=None, null_slot=None, ring_k=None, ring_g=None, ring_u=None,
+               ring_fill=None, ring_base=None, flush=None, ring_len=None, out=None, library=None, flags=0,
+               workspace=None):
     """Gated DeltaNet decode: kda_decode with one gate a token and head, g: [B, T, HV].
 
     All else is as in kda_decode; with use_gate_in_kernel the gate is -exp(A_log) softplus(g + dt_bias), A_log and
-    dt_bias: [HV] float32.
+    dt_bias: [HV] float32. With a ring, of steps of one token, ring_g: [slots, HV, R], in one piece.
     Returns o, as v.
     """
     return _recurrent_decode("gdn_decode", q, k, v, g, beta, state, A_log, dt_bias, slots, accepted, cu_seqlens,
                              num_tokens, scale, use_qk_l2norm_in_kernel, use_gate_in_kernel,
                              use_beta_sigmoid_in_kernel, allow_neg_eigval, None, state_v_first, write, zero_padding,
-                             slots_out, null_slot, out, library, flags, workspace)
+                             slots_out, null_slot, out, library, flags, workspace,
+                             (ring_k, ring_g, ring_u, ring_fill, ring_base, flush, ring_len))
 
 
 _Z = {"sigmoid": 0, "silu": 1}

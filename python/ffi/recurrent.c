@@ -47,7 +47,6 @@ int __tvm_ffi_la_decode(void *handle, const TVMFFIAny *args, int32_t num_args, T
     const bool v_first = ffi_bool(&call, "state_v_first");
     const bool zero = ffi_bool(&call, "zero_padding");
     const DLTensor *slots_out = ffi_optional(&call, "slots_out", "=n", FFI_INT32);
-    /* The slot's number; the library wants one more, and 0 for none. */
     const int32_t null_slot = ffi_int32(&call, "null_slot", -1, INT32_MAX - 1, -1) + 1;
     const int64_t stride = ffi_pool_stride(&call, state, "state");
     if (call.failed)
@@ -160,7 +159,8 @@ static void count_rows(struct ffi_call *call, const struct decode *in, int64_t m
 static void read_ring(struct ffi_call *call, struct decode *in)
 {
     in->ring_k = ffi_optional(call, "ring_k", "shid", ffi_dtype_bit(in->kda.q));
-    in->ring_g = ffi_optional(call, "ring_g", "svid", ffi_dtype_bit(in->kda.g));
+    in->ring_g =
+        ffi_optional(call, "ring_g", in->kda.scalar ? "=svi" : "svid", ffi_dtype_bit(in->kda.g));
     in->ring_u = ffi_optional(call, "ring_u", "svid", FFI_FP32 | FFI_FP16);
     in->ring_fill = ffi_optional(call, "ring_fill", "=s", FFI_INT32);
     in->ring_base = ffi_optional(call, "ring_base", "=s", FFI_INT32);
@@ -189,8 +189,7 @@ static void read_decode(struct ffi_call *call, bool scalar, struct decode *in)
         ffi_optional(call, "slots_out", ffi_next_rank(call) == 1 ? "=n" : "nw", FFI_INT32);
     /* The slot's number; the library wants one more, and 0 for none. */
     in->null_slot = ffi_int32(call, "null_slot", -1, INT32_MAX - 1, -1) + 1;
-    if (!scalar)
-        read_ring(call, in);
+    read_ring(call, in);
     ffi_check_square(call, "state");
     count_rows(call, in, most);
 }
@@ -262,14 +261,14 @@ static gen_kda_decode_args decode_args(struct ffi_call *call, uint32_t tag, cons
         .ring_base = ffi_data(in->ring_base),
         .flush = ffi_data(in->flush),
         .ring_k_stride = ffi_pool_stride(call, in->ring_k, "ring_k"),
-        .ring_g_stride = ffi_pool_stride(call, in->ring_g, "ring_g"),
+        .ring_g_stride = kda->scalar ? 0 : ffi_pool_stride(call, in->ring_g, "ring_g"),
         .ring_u_stride = ffi_pool_stride(call, in->ring_u, "ring_u"),
     };
 }
 
 /* kda_decode(library, flags, workspace, q, k, v, g, beta, o, A_log, dt_bias, state, slots,
  *            accepted, cu_seqlens, num_tokens, scale, lower_bound, gate_form, beta_form, qk_l2norm,
- *            state_v_first, write, zero_padding, slots_out, null_slot; kda_decode alone: ring_k,
+ *            state_v_first, write, zero_padding, slots_out, null_slot, ring_k,
  *            ring_g, ring_u, ring_fill, ring_base, flush, ring_len)
  * q is of [rows, tokens of each, ...], or with cu_seqlens of [tokens, ...], of which a row has
  * num_tokens at most. */
@@ -278,7 +277,7 @@ static int run_decode(const char *name, uint32_t tag, const TVMFFIAny *args, int
 {
     struct ffi_call call;
     struct decode in;
-    if (!ffi_begin(&call, name, args, num_args, tag == GEN_GDN_DECODE ? 23 : 30, result))
+    if (!ffi_begin(&call, name, args, num_args, 30, result))
         return -1;
     read_decode(&call, tag == GEN_GDN_DECODE, &in);
     if (call.failed)

@@ -78,8 +78,12 @@ static void read_paged(struct ffi_call *call, struct paged *in)
     const uint32_t same = in->q ? 1u << ffi_dtype(in->q) : FFI_16_BITS;
     in->k = ffi_tensor(call, "k", "npgd", same | 1u << GEN_DTYPE_E4M3);
     const uint32_t cache = in->k ? 1u << ffi_dtype(in->k) : same;
-    in->v = ffi_tensor(call, "v", "npgd", cache);
-    in->o = ffi_tensor(call, "o", "thd", same);
+    const bool narrow =
+        in->k && in->k->shape[in->k->ndim - 1] == 192; /* values and outputs have 128 columns */
+    if (narrow)
+        ffi_set_dim(call, 'e', 128, "keys of 192 columns");
+    in->v = ffi_tensor(call, "v", narrow ? "npge" : "npgd", cache);
+    in->o = ffi_tensor(call, "o", narrow ? "the" : "thd", same);
     in->lse = ffi_optional(call, "lse", "~th", FFI_FP32);
     in->kv_len = ffi_optional(call, "kv_len", "=b", FFI_INT32);
     /* With page_indptr, the next argument but one, pages are in one list. */

@@ -39,7 +39,7 @@ struct gen__fill_options {
     bool padding;    /* entries that name nothing: every third slot, page, record */
     bool non_finite; /* NaN where no kernel may read, or in a state */
     bool poisoned;   /* NaN in all values (or the state) of one head of one request: all of its
-                        outputs are NaN by the reference, and nobody else's are */
+                        outputs are NaN by the reference, and no other's are */
     bool ordered;    /* slots and pages in ascending order, not shuffled */
 };
 

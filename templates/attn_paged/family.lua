@@ -3,15 +3,16 @@
 --   kernel  stream  a warp, or a team of warps, has keys and a ring of tiles of its own: every architecture, any page
 --           wgmma   two consumer warpgroups of 64 rows share blocks of 128 keys that a producer warp loads by TMA: sm_90a,
 --                   pages that boxes of at least eight rows divide
---           mma     four warps of 16 rows share blocks of 64 keys: what the others do not have, every architecture, any page
+--           split   two consumer warpgroups take blocks of keys in turn, each for the same 64 rows: sm_90a, the same pages
+--           mma     four warps of 16 rows share blocks of 64 keys: every architecture, any page; many rows where there is no wgmma
 --           direct  each unit is as many blocks as every other, so that none asks for the others' lengths: sm_90a, for
 --                   batches of much the same lengths
 --   rows    packed rows of a warp: query tokens x query heads of a key head, 8 at least
 --   team    warps that share their keys, each with rows of its own: row tiles of rows x team
 --   warps   of a block
 --   stages  tiles of a team's ring, each of 16 (of narrow keys 32) keys and values
---   blocks  2: a CTA pair does twice the rows, and loads keys and values once for both (wgmma); of direct those
---           of a cluster, that add up a unit's keys through each other's shared memory
+--   blocks  2: a CTA pair does twice the rows, and loads keys and values once for both (wgmma); 2 or 4: CTAs take blocks of keys in turn
+--           (split); of direct those of a cluster, that add up a unit's keys through each other's shared memory
 local function element_bytes(v)
   return v.cache == "e4m3" and 1 or 2
 end
@@ -29,8 +30,8 @@ local function keys_of(v) -- of a tile
   return (v.head_dim * element_bytes(v) >= 256 or v.rows * v.head_dim >= 4096) and 16 or 32
 end
 
-local function wgmma_keys(v) -- of a block: three groups have fewer registers each
-  return v.team == 3 and 64 or 128
+local function wgmma_keys(v) -- of a block: three groups have fewer registers each; split keys come in blocks of 32 KB
+  return (v.team == 3 or v.kernel == "split" and v.head_dim == 128) and 64 or 128
 end
 
 local function v_dim(v) -- columns of values and outputs
@@ -41,8 +42,13 @@ local function q_places(v) -- the next piece's queries have a place of their own
   return v.head_dim == 192 and 1 or 2
 end
 
-local function wgmma_shared(v) -- as attn_paged_wgmma.cu.in has it: places of queries, the stages, and what controls them
-  return (q_places(v) * 64 * v.team * v.head_dim + v.stages * wgmma_keys(v) * (v.head_dim + v_dim(v))) * 2 + 1024
+local function by_wgmma(v)
+  return v.kernel == "wgmma" or v.kernel == "split"
+end
+
+local function wgmma_shared(v) -- as attn_paged_wgmma.cu.in has it: places of queries, the stages, what groups exchange, and what controls them
+  local groups, exchange = v.kernel == "split" and 1 or v.team, v.kernel == "split" and 64 * v_dim(v) * 4 or 0
+  return (q_places(v) * 64 * groups * v.head_dim + v.stages * wgmma_keys(v) * (v.head_dim + v_dim(v))) * 2 + exchange + 1024
 end
 
 local function mma_shared(v) -- as attn_paged_mma.cu.in has it: the stages, where keys lie, and what controls them
@@ -50,7 +56,7 @@ local function mma_shared(v) -- as attn_paged_mma.cu.in has it: the stages, wher
 end
 
 local function shared(v) -- as shape.cuh has it
-  if v.kernel == "wgmma" then return wgmma_shared(v) end
+  if by_wgmma(v) then return wgmma_shared(v) end
   if v.kernel == "mma" then return mma_shared(v) end
   local pitch, keys = v.head_dim * element_bytes(v), keys_of(v)
   local teams, tiles = v.warps // v.team, v.head_dim // 16
@@ -96,22 +102,31 @@ return family {
     { name = "head_dim", values = { 64, 128, 192, 256 }, tag = "d" },
   },
   free = {
-    { name = "kernel", values = { "stream", "wgmma", "mma", "direct" } },
+    { name = "kernel", values = { "stream", "wgmma", "split", "mma", "direct" } },
     { name = "rows", values = { 8, 16, 32, 64 }, tag = "r" },
     { name = "team", values = { 1, 2, 3, 4 }, tag = "t" },
     { name = "warps", values = { 2, 4, 8, 12, 16 }, tag = "w" },
-    { name = "stages", values = { 2, 3 }, tag = "st" },
+    { name = "stages", values = { 2, 3, 5 }, tag = "st" },
     { name = "blocks", values = { 1, 2, 4, 8, 16 }, tag = "c", unspelled = 1 },
   },
   legal = function(v, arch)
+    if v.stages == 5 and v.kernel ~= "split" then return "five stages are for split keys" end
     if v.kernel == "direct" then return direct_legal(v, arch) end
     if v.kernel == "mma" then
-      if v.head_dim ~= 192 then return "other widths have kernels that are faster" end
+      if v.head_dim == 256 then return "two stages of 64 keys of 256 columns are more than most SMs have room for" end
       if v.cache == "e4m3" then return "products of two types" end
       if not is_mma(v) then return "four warps of 16 rows, two stages" end
       return true
     end
     if v.team == 4 then return "four warps that share keys, 16 rows each: mma" end
+    if v.kernel == "split" then
+      if not arch.wgmma then return "wgmma is Hopper's" end
+      if v.cache == "e4m3" then return "wgmma takes operands of one type" end
+      if v.head_dim > 128 then return "keys of 64 and 128 columns alone" end
+      if v.blocks > 4 then return "more CTAs than four have too few blocks of keys each" end
+      if v.rows ~= 64 or v.team ~= 2 or v.warps ~= 12 or v.stages ~= 5 then return "two warpgroups of the same 64 rows, as many stages as there is room for" end
+      return true
+    end
     if v.head_dim == 192 and v.kernel == "stream" then return "a warp's copies are whole rows of as many columns of keys as of values" end
     if v.blocks > 1 and (v.blocks > 2 or v.kernel ~= "wgmma" or v.team ~= 2) then return "pairs are of blocks of two warpgroups" end
     if (v.kernel == "wgmma") ~= (v.rows == 64) or v.kernel == "wgmma" and v.warps ~= 4 * v.team + 4 then return "a warpgroup has 64 rows, and beside them there are four warps that load" end
@@ -150,22 +165,22 @@ return family {
       threads = 32 * v.warps,
       shared = shared(v),
       cluster = v.blocks,
-      max_registers = v.kernel == "wgmma" and 65536 // (32 * v.warps) // 8 * 8 or math.min( -- wgmma: before the groups trade them
+      max_registers = by_wgmma(v) and 65536 // (32 * v.warps) // 8 * 8 or math.min( -- wgmma: before the groups trade them
         255, 65536 // (32 * v.warps * blocks(v, arch)) // 8 * 8),
       facts = {
-        rows = v.rows * v.team * (v.kernel == "wgmma" and v.blocks or 1),
-        keys = v.kernel == "wgmma" and wgmma_keys(v) or v.kernel == "mma" and 64 or keys_of(v),
+        rows = v.kernel == "split" and v.rows or v.rows * v.team * (v.kernel == "wgmma" and v.blocks or 1),
+        keys = by_wgmma(v) and wgmma_keys(v) or v.kernel == "mma" and 64 or keys_of(v),
         stages = v.stages,
-        teams = v.kernel == "wgmma" and 1 or v.warps // v.team,
+        teams = v.kernel == "split" and v.team * v.blocks or v.kernel == "wgmma" and 1 or v.warps // v.team,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
-        wgmma = v.kernel == "wgmma" and 1 or 0,
+        wgmma = by_wgmma(v) and (v.kernel == "wgmma" and v.blocks or 1) or 0, -- CTAs that share a block of keys
         direct = v.kernel == "direct" and 1 or 0,
       },
     }
   end,
-  template = function(v) return "attn_paged_" .. v.kernel .. ".cu.in" end,
+  template = function(v) return "attn_paged_" .. (by_wgmma(v) and "wgmma" or v.kernel) .. ".cu.in" end,
   constants = function(v, arch)
-    if v.kernel == "wgmma" then
+    if by_wgmma(v) then
       -- 64,512 registers in all, or 65,536: of the groups, and of 128 threads that load.
       return { KEYS = wgmma_keys(v), REGISTERS = v.team == 3 and 152 or 224, PRODUCER_REGISTERS = 56, Q_PLACES = q_places(v) }
     end

@@ -160,6 +160,17 @@ __device__ __forceinline__ paged_pieces paged_pieces_of(const gen_attn_paged_lin
     return {first, paged_part_of(s, share.total, cut.position + cut.cost - 1) - first + 1};
 }
 
+// Where many row tiles follow each other and later ones see more keys, tiles come from both ends of a request in turn, so that
+// a part's neighbours even each other out. A kernel of many rows specialises it.
+template <class S> constexpr bool paged_folds = false;
+
+template <class S> __device__ __forceinline__ int paged_row_tile(int at, int tiles)
+{
+    if constexpr (!paged_folds<S>)
+        return at;
+    return at % 2 ? tiles - 1 - at / 2 : at / 2;
+}
+
 // What a part has of one unit.
 struct paged_piece {
     int request, head;       // key head
@@ -205,7 +216,7 @@ template <class S> struct paged_walk {
         piece.slot = whole ? -1 : 2 * part + (block == 0 ? 1 : 0);
         piece.request = request;
         piece.head = r.tiles > 1 ? unit / r.tiles : unit;
-        piece.row = (unit - piece.head * r.tiles) * S::tile_rows;
+        piece.row = paged_row_tile<S>(unit - piece.head * r.tiles, r.tiles) * S::tile_rows;
         piece.rows = min(r.tokens * p.group - piece.row, S::tile_rows);
         piece.first_token = r.first_token;
         piece.tokens = r.tokens;

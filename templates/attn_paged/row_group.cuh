@@ -200,11 +200,9 @@ __device__ __forceinline__ void join(const gen_attn_paged_params &p, const block
     });
 }
 
-// What the group's rows have of a piece, `some` of its keys at all.
-__device__ __forceinline__ void end_rows(const gen_attn_paged_params &p, const paged_piece &piece, int group, bool some,
-                                         group_state &g)
+// What the thread's rows have of a piece, `some` of its keys at all: a factor of the outputs, and log-sum-exps to base 2.
+__device__ __forceinline__ void finish_rows(group_state &g, bool some, float (&factor)[2], float (&lse)[2])
 {
-    float factor[2], lse[2];
     if (!some)
 #pragma unroll
         for (int i = 0; i < S::v_dim / 2; i++)
@@ -216,6 +214,13 @@ __device__ __forceinline__ void end_rows(const gen_attn_paged_params &p, const p
         factor[h] = sum != 0.f ? 1.f / sum : 0.f; // NaN, too
         lse[h] = sum != 0.f ? log2f(sum) - g.r.neg_max[h] : minus_infinity();
     }
+}
+
+__device__ __forceinline__ void end_rows(const gen_attn_paged_params &p, const paged_piece &piece, int group, bool some,
+                                         group_state &g)
+{
+    float factor[2], lse[2];
+    finish_rows(g, some, factor, lse);
     give(p, piece, group, piece.slot, g.o, factor, lse);
 }
 

@@ -3,20 +3,13 @@
 
 #include "attn_fwd/tiles.cuh"
 #include "attn_paged/row_group.cuh"
+#include "attn_paged/wgmma_tile.cuh"
 #include "lib/ptx/cluster.cuh"
 #include "lib/ptx/mbarrier.cuh"
 #include "lib/ptx/sync.cuh"
 #include "lib/ptx/wgmma.cuh"
 
 namespace {
-
-// All lanes are done with what the barrier guards.
-__device__ __forceinline__ void release(unsigned long long &barrier)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        mbarrier_arrive(shared_address(&barrier));
-}
 
 // The same of a stage of keys or values, to all blocks that write to it.
 __device__ __forceinline__ void release_stage(unsigned long long &barrier)
@@ -28,17 +21,6 @@ __device__ __forceinline__ void release_stage(unsigned long long &barrier)
         if (threadIdx.x % 32 < S::blocks)
             mbarrier_arrive_remote(cluster_address(shared_address(&barrier), threadIdx.x % 32));
     }
-}
-
-// Clears values beyond the request's end, which may not even be multiplied by zero. Every group clears them for itself.
-__device__ __forceinline__ void clear_values(unsigned v, int valid, int group)
-{
-    for (int i = threadIdx.x % 128; i < (S::keys - valid) * (S::v_dim / 8); i += 128) {
-        const int row = valid + i / (S::v_dim / 8), chunk = i % (S::v_dim / 8);
-        st_shared_v4_f32(v + chunk / 8 * S::kv_cell + row * 128 + chunk % 8 * 16, make_float4(0.f, 0.f, 0.f, 0.f));
-    }
-    fence_proxy_async();
-    barrier_sync(clear_barrier + group, 128);
 }
 
 // ---- blocks of keys ----
@@ -54,15 +36,6 @@ __device__ __forceinline__ void pass_piece(const block_state &b, const paged_pie
         release_stage(b.c->v_empty[at.place()]);
         at.next();
     }
-}
-
-// Turns finished scores of block `j` into probabilities. `first`: of the piece's blocks.
-__device__ __forceinline__ void exponentiate(const gen_attn_paged_params &p, const group_masks &masks,
-                                             const group_scale &scale, float factor, int j, bool first, group_state &g)
-{
-    mask_scores(p, masks, scale, g.s, j);
-    attn_softmax<attn_16_bits<element>>(g.r, g.s, factor, g.packed, first, attn_lacks_reference(g.r),
-                                        [&g](const float(&x)[2]) { attn_scale_rows(g.o, x); });
 }
 
 // Until the block's values are there, `valid` of them the request's.
@@ -116,7 +89,7 @@ __device__ __forceinline__ void attend(const gen_attn_paged_params &p, const blo
     }
     at.next();
     if constexpr (S::q_places == 1)
-        release(b.c->q_empty[0]); // the next piece's are wanted soon
+        release(b.c->q_empty[S::q_sets > 1 ? group : 0]); // the next piece's are wanted soon
     exponentiate(p, masks, scale, factor, j, first, g);
     await_values(b, now, false, kv_len - j * S::keys, group);
     wgmma_fence();
@@ -142,14 +115,15 @@ __device__ void consume(const gen_attn_paged_params &p, const block_state &b, in
             break;
         const bool mine = first_row_of(group) < rows, some = uniform(piece.lo) < uniform(piece.hi);
         const unsigned q_place = S::q_places == S::places ? place : queries.place();
-        mbarrier_wait(shared_address(&b.c->q_full[q_place]), S::q_places == S::places ? work.phase() : queries.phase());
+        const unsigned q_set = S::q_sets > 1 ? group : q_place;
+        mbarrier_wait(shared_address(&b.c->q_full[q_set]), S::q_places == S::places ? work.phase() : queries.phase());
         g.r.reset();
         if (mine && some)
             attend(p, b, piece, group, b.q(uniform(q_place), group), at, g);
         else
             pass_piece(b, piece, at);
         if (S::q_places > 1 || !(mine && some))
-            release(b.c->q_empty[q_place]);
+            release(b.c->q_empty[q_set]);
         queries.next();
         if (mine)
             end_rows(p, piece, group, some, g);

@@ -40,19 +40,19 @@ __device__ __forceinline__ void load_block(const gen_attn_paged_params &p, const
     __syncwarp();
 }
 
-// Of a CTA pair: a lane's box of a block's half, and its page, which is looked up while the block before is at work.
-struct pair_box {
-    static constexpr int half = S::keys / S::blocks, most = half / 8; // boxes have eight rows at least
-    int box, cell, first;                                             // first: its row in a block
+// A lane's box of what the CTA loads of a block, and its page, which is looked up while the block before is at work.
+struct lane_box {
+    static constexpr int own = S::keys / S::blocks, most = own / 8; // boxes have eight rows at least
+    int box, cell, first;                                           // first: its row in a block
     int page, row;
     bool is;
 
-    __device__ __forceinline__ explicit pair_box(const gen_attn_paged_params &p)
+    __device__ __forceinline__ explicit lane_box(const gen_attn_paged_params &p)
     {
         box = threadIdx.x % most;
         cell = threadIdx.x % 32 / most;
-        first = static_cast<int>(blockIdx.x % S::blocks) * half + box * p.map_rows;
-        is = box < half / p.map_rows;
+        first = static_cast<int>(blockIdx.x % S::blocks) * own + box * p.map_rows;
+        is = box < own / p.map_rows;
         page = row = 0;
     }
 
@@ -80,7 +80,12 @@ struct pair_box {
         if (threadIdx.x % 32 == 0)
             mbarrier_arrive_expect_tx(shared_address(&full), cells * S::kv_cell);
         __syncwarp();
-        if (is && cell < cells)
+        const unsigned its =
+            min(static_cast<unsigned>(page), static_cast<unsigned>(p.num_pages)); // behind it are zeros
+        if (S::blocks == 1 && is && cell < cells)
+            tensor_load_4d(to + cell * S::kv_cell + first * 128, map, cell * 64, row, head, its, shared_address(&full),
+                           policy);
+        if (S::blocks > 1 && is && cell < cells)
             tensor_load_4d_multicast(
                 to + cell * S::kv_cell + first * 128, map, cell * 64, row, head,
                 min(static_cast<unsigned>(page), static_cast<unsigned>(p.num_pages)), // behind it are zeros
@@ -94,12 +99,13 @@ __device__ void produce(const gen_attn_paged_params &p, const block_state &b, in
 {
     const tensor_map *const k_map = reinterpret_cast<const tensor_map *>(p.k_map);
     const tensor_map *const v_map = reinterpret_cast<const tensor_map *>(p.v_map);
-    const unsigned long long often = policy_evict_last();
+    // Of split keys no other row tile asks for the same ones.
+    const unsigned long long often = S::takers > 1 ? policy_evict_first() : policy_evict_last();
     stage_ring at(1); // of what is free: the first round is
     work_ring work(1);
     paged_walk<S> walk;
     walk.begin(b.c->share);
-    [[maybe_unused]] pair_box box(p);
+    [[maybe_unused]] lane_box box(p);
 #pragma unroll 1
     for (;;) {
         mbarrier_wait(shared_address(&b.c->work_empty[work.place()]), work.phase());
@@ -112,18 +118,20 @@ __device__ void produce(const gen_attn_paged_params &p, const block_state &b, in
         if (piece.rows == 0)
             break;
         work.next();
-        if constexpr (S::blocks > 1) {
+        if constexpr (S::looks_ahead) {
             const int end = piece.hi, head = piece.head;
-            box.find(p, piece, piece.lo);
+            int j = piece.lo + (S::sharers > 1 ? static_cast<int>(blockIdx.x % S::sharers) : 0);
+            if (j < end)
+                box.find(p, piece, j);
 #pragma unroll 1
-            for (int j = piece.lo; j < end; j++) {
+            for (; j < end; j += S::sharers) {
                 mbarrier_wait(shared_address(&b.c->k_empty[at.place()]), at.phase());
                 box.template load<S::cells>(p, k_map, b.k(at.place()), b.c->k_full[at.place()], head, often);
                 mbarrier_wait(shared_address(&b.c->v_empty[at.place()]), at.phase());
                 box.template load<S::v_cells>(p, v_map, b.v(at.place()), b.c->v_full[at.place()], head, often);
                 at.next();
-                if (j + 1 < end)
-                    box.find(p, piece, j + 1);
+                if (j + S::sharers < end)
+                    box.find(p, piece, j + S::sharers);
             }
         } else {
 #pragma unroll 1
@@ -141,7 +149,7 @@ __device__ void produce(const gen_attn_paged_params &p, const block_state &b, in
 // Three warps: the queries of each piece, rows that there are not as zeros.
 __device__ void gather_queries(const gen_attn_paged_params &p, const block_state &b)
 {
-    constexpr int chunks = S::dim / 8;
+    constexpr int chunks = S::dim / 8, set_rows = S::block_rows / S::q_sets;
     work_ring work;
     q_ring queries; // where there are not as many places as of work
 #pragma unroll 1
@@ -152,23 +160,27 @@ __device__ void gather_queries(const gen_attn_paged_params &p, const block_state
         if (piece.rows == 0)
             break;
         const unsigned q_place = S::q_places == S::places ? place : queries.place();
-        mbarrier_wait(shared_address(&b.c->q_empty[q_place]),
-                      (S::q_places == S::places ? work.phase() : queries.phase()) ^ 1);
+        const unsigned phase = S::q_places == S::places ? work.phase() : queries.phase();
         const int first = S::blocks == 1 ? 0 : static_cast<int>(blockIdx.x % S::blocks) * S::block_rows;
+#pragma unroll
+        for (int set = 0; set < S::q_sets; set++) {
+            const int begin = static_cast<int>(threadIdx.x) - S::consumers - 32 + set * set_rows * chunks;
+            mbarrier_wait(shared_address(&b.c->q_empty[q_place + set]), phase ^ 1);
 #pragma unroll 4
-        for (int i = static_cast<int>(threadIdx.x) - 128 * S::groups - 32; i < S::block_rows * chunks; i += 96) {
-            const int row = i / chunks, chunk = i % chunks;
-            const bool there = first + row < piece.rows;
-            const paged_row at(p, piece, there ? first + row : 0);
-            cp_async_16_or_zero(
-                b.q(q_place, row / 64) + chunk / 8 * S::q_cell + row % 64 * 128 + ((chunk % 8 ^ row % 8) << 4),
-                static_cast<const unsigned short *>(p.q) + at.token * p.q_token + at.head * p.q_head + chunk * 8,
-                there);
+            for (int i = begin; i < (set + 1) * set_rows * chunks; i += 96) {
+                const int row = i / chunks, chunk = i % chunks;
+                const bool there = first + row < piece.rows;
+                const paged_row at(p, piece, there ? first + row : 0);
+                cp_async_16_or_zero(
+                    b.q(q_place, row / 64) + chunk / 8 * S::q_cell + row % 64 * 128 + ((chunk % 8 ^ row % 8) << 4),
+                    static_cast<const unsigned short *>(p.q) + at.token * p.q_token + at.head * p.q_head + chunk * 8,
+                    there);
+            }
+            cp_async_commit_group();
+            cp_async_wait_group<0>();
+            fence_proxy_async();
+            mbarrier_arrive(shared_address(&b.c->q_full[q_place + set]));
         }
-        cp_async_commit_group();
-        cp_async_wait_group<0>();
-        fence_proxy_async();
-        mbarrier_arrive(shared_address(&b.c->q_full[q_place]));
         work.next();
         queries.next();
     }

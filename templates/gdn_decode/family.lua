@@ -36,8 +36,19 @@ local halves = {
   },
 }
 
+-- Of replay, what kda_decode's table picks.
+local replayed = {
+  replay = { [64] = { ["32 16 4"] = "def" }, [128] = { ["64 16 4"] = "def late", ["128 16 4"] = "late" } },
+  replay16 = { [64] = { ["32 8 4"] = "def" }, [128] = { ["128 16 4"] = "def late", ["64 16 4"] = "late" } },
+}
+
 return family(include("kda_decode/space.lua")("gdn_decode", true, function(v, shape, arch)
   local half, pool = v.tokens:sub(-2) == "16", v.tokens:sub(-4) == "pool"
+  local of_replay = replayed[v.tokens]
+  if of_replay then
+    local caches = of_replay[v.head_dim][shape]
+    return not (caches and caches:find(v.cache, 1, true)) and "no table picks kda_decode's of this shape" or nil
+  end
   local caches = (half and halves or pool and pooled or picked)[v.head_dim][v.layout][shape]
   if not (caches and caches:find(v.cache, 1, true)) then return "no table picks kda_decode's of this shape" end
   if (half or pool) and arch.name ~= "sm_90a" and not (v.warps == 4 and v.cache == "stream") then

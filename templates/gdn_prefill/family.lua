@@ -34,11 +34,14 @@ own.plan = function(v, arch)
   }
 end
 
-own.serves = function(v, arch)
-  local spills = v.dtype == "bf16" and v.head_dim == 64 and v.state_pool == "pool" or
-                 v.dtype == "fp16" and v.head_dim == 128 and v.state_pool == "none"
-  if spills and arch.cc == 100 or spills and arch.cc == 103 then return "ptxas of CUDA 13.0 spills registers of the portable kernel" end
-  return true
+-- ptxas of CUDA 13.0 spills a register of these on sm_100a and sm_103a, unless it is told that a block an SM is enough.
+local constants = own.constants
+own.constants = function(v, arch)
+  local all = constants and constants(v, arch) or {}
+  local crowded = v.dtype == "bf16" and v.head_dim == 64 and v.state_pool == "pool" or
+                  v.dtype == "fp16" and v.head_dim == 128 and v.state_pool == "none"
+  all.BOUNDS = threads(v) .. (crowded and (arch.cc == 100 or arch.cc == 103) and ", 1" or "")
+  return all
 end
 
 return family(own)

@@ -93,8 +93,9 @@ __device__ __forceinline__ void record_decays(const gen_kda_decode_params &p, fl
 }
 
 // With SPLIT the vectors that states are multiplied by are there as sums of three bf16, exact to fp32's 24 bits: columns of
-// an mma whose rows are states of 16 bits.
-template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
+// an mma whose rows are states of 16 bits. SCALAR_GATE: a record has one gate for all channels, kept as fp32 where those of
+// channels would be.
+template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT, bool SCALAR_GATE = false> struct kda_replay {
     static constexpr int N = HEAD_DIM / 32;     // channels a lane has
     static constexpr int GROUPS = THREADS / 32; // of records: a warp's run each
     static constexpr int MOST = 32;             // records
@@ -145,10 +146,17 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
                   static_cast<const unsigned char *>(r.ring_k) +
                       (slot * r.ring_k_stride + static_cast<long long>(place.qk_head) * head_rows) * 2,
                   HEAD_DIM * 2, HEAD_DIM * 2);
-        copy_rows(r, ring, old_gate(r),
-                  static_cast<const unsigned char *>(r.ring_g) +
-                      (slot * r.ring_g_stride + static_cast<long long>(place.v_head) * head_rows) * gate_bytes,
-                  HEAD_DIM * gate_bytes, HEAD_DIM * gate_bytes);
+        if constexpr (SCALAR_GATE) {
+            const long long gates = slot * r.ring_g_stride + static_cast<long long>(place.v_head) * r.ring_size;
+            if (static_cast<int>(threadIdx.x) < ring.records)
+                reinterpret_cast<float *>(old_gate(r))[threadIdx.x] =
+                    number(load_bits(r.ring_g, gates + ring.position(r, threadIdx.x), r.gate_dtype), r.gate_dtype);
+        } else {
+            copy_rows(r, ring, old_gate(r),
+                      static_cast<const unsigned char *>(r.ring_g) +
+                          (slot * r.ring_g_stride + static_cast<long long>(place.v_head) * head_rows) * gate_bytes,
+                      HEAD_DIM * gate_bytes, HEAD_DIM * gate_bytes);
+        }
         copy_rows(r, ring, old_u(r),
                   static_cast<const unsigned char *>(r.ring_u) +
                       (slot * r.ring_u_stride + static_cast<long long>(place.v_head) * head_rows + first_column) *
@@ -159,8 +167,12 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
             bias[c] = 0.f;
         if (r.dt_bias)
 #pragma unroll
-            for (int c = 0; c < N; c++)
-                bias[c] = ld_global(r.dt_bias + place.v_head * HEAD_DIM + lane() * N + c);
+            for (int c = 0; c < N; c++) {
+                if constexpr (SCALAR_GATE)
+                    bias[c] = ld_global(r.dt_bias + place.v_head);
+                else
+                    bias[c] = ld_global(r.dt_bias + place.v_head * HEAD_DIM + lane() * N + c);
+            }
     }
 
     // ---- decays and coefficients, after a barrier behind the copies ----
@@ -305,11 +317,20 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
         }
         if (first_column != 0 || i >= HEAD_DIM)
             return;
-        const long long at = slot * r.ring_g_stride + static_cast<long long>(place.v_head) * head_rows + row + i;
-        if (p.gate_dtype == kda_fp32)
-            static_cast<unsigned *>(r.ring_g)[at] = gate_bits;
-        else
-            static_cast<unsigned short *>(r.ring_g)[at] = static_cast<unsigned short>(gate_bits);
+        if constexpr (SCALAR_GATE) {
+            const long long at = slot * r.ring_g_stride + static_cast<long long>(place.v_head) * r.ring_size +
+                                 ring.position(r, ring.records);
+            if (i == 0 && p.gate_dtype == kda_fp32)
+                static_cast<unsigned *>(r.ring_g)[at] = gate_bits;
+            else if (i == 0)
+                static_cast<unsigned short *>(r.ring_g)[at] = static_cast<unsigned short>(gate_bits);
+        } else {
+            const long long at = slot * r.ring_g_stride + static_cast<long long>(place.v_head) * head_rows + row + i;
+            if (p.gate_dtype == kda_fp32)
+                static_cast<unsigned *>(r.ring_g)[at] = gate_bits;
+            else
+                static_cast<unsigned short *>(r.ring_g)[at] = static_cast<unsigned short>(gate_bits);
+        }
         // One value head of a group keeps the key, the first.
         if (place.v_head == 0 || quotient(place.v_head - 1, p.group_mul, p.group_shift) != place.qk_head)
             static_cast<unsigned short *>(
@@ -344,7 +365,11 @@ template <int HEAD_DIM, int EXTENT, int THREADS, bool SPLIT> struct kda_replay {
 
     __device__ __forceinline__ void load_gates(const gen_kda_decode_replay_params &r, int at, float (&g)[N]) const
     {
-        if (r.gate_dtype == kda_fp32)
+        if constexpr (SCALAR_GATE) {
+#pragma unroll
+            for (int c = 0; c < N; c++)
+                g[c] = reinterpret_cast<const float *>(old_gate(r))[at / HEAD_DIM];
+        } else if (r.gate_dtype == kda_fp32)
             load_channels(g, reinterpret_cast<const float *>(old_gate(r)) + at);
         else
             load_channels(g, reinterpret_cast<const unsigned short *>(old_gate(r)) + at, r.gate_dtype);

@@ -66,8 +66,8 @@ local replay_shapes = {
 local half_replay_shapes = {
   vk = { [64] = { "32 4 4", "32 8 4" }, [128] = { "128 4 4", "64 16 4", "64 16 8", "128 16 4" } },
 }
-local verify_shapes = { [64] = {}, [128] = { "32 16 4", "32 16 8", "64 16 4", "64 16 8" } }
-local half_verify_shapes = { [64] = {}, [128] = { "64 16 4", "64 16 8", "128 16 4" } }
+local verify_shapes = { [64] = { "32 16 4" }, [128] = { "32 16 4", "32 16 8", "64 16 4", "64 16 8" } }
+local half_verify_shapes = { [64] = { "32 8 4" }, [128] = { "64 16 4", "64 16 8", "128 16 4" } }
 local most_records = 32
 local bulk_shapes = { ["128 8 4"] = true, ["64 8 8"] = true } -- a state a warp, whatever the floats and lanes say
 local bulk_bytes = 227 * 1024
@@ -130,8 +130,9 @@ end
 
 -- `name` is the family's; `scalar`: a gate is one number a head and token; `refuse`, which may be nil, says of a shape
 -- ("floats lanes warps") and cache of a key and a target why the family does without it.
--- Keys that CUDA 13.0 has no kernel without spills of, and targets; of scalar gates and of a gate a channel.
-local spilling = {
+-- Keys of which CUDA 13.0 gives kernels local memory, for a tenth block of an SM, unless it is told that one is enough; and
+-- targets; of scalar gates and of a gate a channel.
+local crowded = {
   [true] = { ["128 kv many16"] = "sm_100a sm_103a", ["128 vk onepool"] = "sm_86 sm_89" },
   [false] = { ["128 vk many16"] = "sm_80 sm_86 sm_89 compute_80", ["128 vk onepool"] = "sm_86 sm_89" },
 }
@@ -141,7 +142,7 @@ return function(name, scalar, refuse) return {
   required = {
     { name = "head_dim", values = { 64, 128 }, tag = "d" },
     { name = "layout", values = { "vk", "kv" } },
-    { name = "tokens", values = scalar and { "one", "many", "onepool", "manypool", "one16", "many16" } or
+    { name = "tokens", values = scalar and { "one", "many", "onepool", "manypool", "one16", "many16", "replay", "replay16" } or
       { "one", "many", "onepool", "manypool", "one16", "many16", "replay", "replay16", "verify", "verify16" } },
   },
   free = {
@@ -183,6 +184,7 @@ return function(name, scalar, refuse) return {
       if not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
     end
     if is_bulk(v) then
+      if scalar then return "copies of records have a gate for each channel" end
       if not is_replay(v) then return "only replay has records to bring as well" end
       if not arch.bulk_copy then return "bulk copies need sm_90 or later" end
       if arch.shared_per_block < bulk_bytes then return "more shared memory than a block may have" end
@@ -219,14 +221,14 @@ return function(name, scalar, refuse) return {
   end,
   serves = function(v, arch)
     if (is_replay(v) or is_verify(v)) and v.layout == "kv" then return "replay keeps states in layout vk" end
-    if is_verify(v) and v.head_dim == 64 then return "records of several tokens are for heads of 128: those of 64 spilled" end
-    local where = spilling[scalar][v.head_dim .. " " .. v.layout .. " " .. v.tokens]
-    if where and where:find(arch.name, 1, true) then return "ptxas spills registers of its kernels, or gives them local memory" end
     return true
   end,
   constants = function(v, arch)
     local d = derived(v)
+    local where = crowded[scalar][v.head_dim .. " " .. v.layout .. " " .. v.tokens]
+    local crowds = where and where:find(arch.name, 1, true) or is_verify(v) and v.head_dim == 64
     return {
+      BOUNDS = crowds and d.threads .. ", 1" or tostring(d.threads),
       SCALAR_GATE = scalar and "true" or "false",
       MAX_TOKENS = d.max_tokens,
       MANY = is_many(v),
@@ -248,7 +250,7 @@ return function(name, scalar, refuse) return {
   fallback = function(v)
     local wide = v.head_dim == 128
     if is_verify(v) then
-      return v.warps == 4 and v.floats == (state_bits(v) == 16 and 64 or 32)
+      return v.warps == 4 and v.floats == (wide and state_bits(v) == 16 and 64 or 32)
     end
     if is_replay(v) then
       if v.cache ~= "def" then return false end

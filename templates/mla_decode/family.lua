@@ -8,6 +8,7 @@
 --                  producer group: sm_90a
 --           wgmmaC  the same in clusters of C blocks that share a request and put it together in shared memory
 --           rgmma   8-bit caches: bytes are left operands, converted in registers, of transposed products
+--           rsums   the same with queries in e4m3 and up to 32 packed rows, and a score is three sums
 --           rsplit  the same for 64 packed rows, by a group for the scores and two for the values
 --   q       packed rows of a block
 --   kv      cache rows of a tile
@@ -109,7 +110,7 @@ local function rgmma_shared(v)
 end
 
 -- Kernels whose left operands are made of bytes in registers.
-local of_bytes = { rgmma = true, rsplit = true }
+local of_bytes = { rgmma = true, rsums = true, rsplit = true }
 
 -- Tiles that fit beside the queries.
 local rgmma_stages = { [16] = 5, [32] = 4, [64] = 3 }
@@ -117,6 +118,8 @@ local rgmma_stages = { [16] = 5, [32] = 4, [64] = 3 }
 local function rgmma_legal(v, arch)
   if not arch.wgmma then return "wgmma is an instruction of sm_90a" end
   if v.cache == "same" then return "a cache of 16 bits needs no conversion" end
+  if v.kernel == "rsums" and v.cache ~= "e4m3q" then return "sums of 16-bit products lose nothing" end
+  if v.kernel == "rsums" and v.q == 64 then return "beside 128 registers of output there are not enough for two sums: rsplit" end
   if v.kernel == "rsplit" and v.q ~= 64 then return "with fewer packed rows each group has tiles of its own" end
   if v.slab ~= 16 or v.kv ~= 64 then return "a warp group's instruction is 64 keys, 16 a warp" end
   if v.stages ~= rgmma_stages[v.q] + (v.cache == "e4m3q" and v.q > 16 and 1 or 0) then return "tiles fill what queries leave of shared memory" end
@@ -149,7 +152,7 @@ return family {
     { name = "rope", values = { 64, 0 }, tag = "r" },
   },
   free = {
-    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6", "rgmma", "rsplit" } },
+    { name = "kernel", values = { "mma", "wgmma", "wgmma2", "wgmma3", "wgmma6", "rgmma", "rsums", "rsplit" } },
     { name = "q", values = { 16, 32, 64 }, tag = "q" },
     { name = "kv", values = { 16, 32, 64 }, tag = "kv" },
     { name = "stages", values = { 1, 2, 3, 4, 5 }, tag = "st" },
@@ -190,13 +193,16 @@ return family {
       },
     }
   end,
-  template = function(v, arch) return "mla_decode_" .. (teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in" end,
+  template = function(v, arch)
+    if v.kernel == "rsums" then return "mla_decode_rgmma.cu.in" end
+    return "mla_decode_" .. (teams[v.kernel] and "wgmma" or v.kernel) .. (mma_roles(v, arch) and "_roles" or "") .. ".cu.in"
+  end,
   constants = function(v, arch)
     if v.kernel == "rsplit" then
       -- 65,536 registers in all.
       return { REGISTERS = 176, SCORE_REGISTERS = 136, PRODUCER_REGISTERS = 24 }
     end
-    if v.kernel == "rgmma" then
+    if of_bytes[v.kernel] then
       -- 64,512 registers in all; with 64 packed rows consumers have an output and scores that take 176.
       return { REGISTERS = v.q == 64 and 240 or 224, PRODUCER_REGISTERS = v.q == 64 and 24 or 56 }
     end

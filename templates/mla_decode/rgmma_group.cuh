@@ -69,6 +69,41 @@ __device__ __forceinline__ void multiply_chain_of_bytes(const Load &load, const 
     wgmma_wait_group<0>();
 }
 
+// Scores of queries in e4m3 as three sums of 192 columns, 128 the last one without RoPE, added in fp32: Hopper's sums of 8-bit
+// products lose bits as they grow. The RoPE columns come first.
+template <class S>
+__device__ __forceinline__ void compute_summed_scores(const tile_addresses<S> &at, unsigned stage, unsigned queries,
+                                                      float kpe_factor, float (&s)[S::q_rows / 2])
+{
+    constexpr int steps = S::columns / 32, rope_steps = steps - latent / 32, each = 6;
+    const unsigned long long q = wgmma_descriptor(uniform(queries), 0, 1024);
+    float t[S::q_rows / 2];
+    const auto add = [&](bool first) {
+        wgmma_wait_group<0>();
+        wgmma_fence_registers(t);
+#pragma unroll
+        for (int i = 0; i < S::q_rows / 2; i++)
+            s[i] = first ? t[i] : s[i] + t[i];
+    };
+    const auto multiply = [&](int step, const fragment &a) {
+        if (rope_steps > 0 && step == rope_steps) {
+            wgmma_wait_group<0>();
+            wgmma_fence_registers(t);
+#pragma unroll
+            for (int i = 0; i < S::q_rows / 2; i++)
+                t[i] *= kpe_factor;
+        }
+        if (step > 0 && step % each == 0)
+            add(step == each);
+        wgmma_fence();
+        const int column = (step * 32 + latent) % S::columns;
+        wgmma_e4m3_narrow(t, a, q + ((column / 128 * S::q_cell + column % 128) >> 4), step % each > 0);
+    };
+    multiply_chain_of_bytes<S, steps>(
+        [&](int pair, raw_pair &raw) { at.load_keys(stage, (pair + latent / 32) % steps, raw); }, multiply);
+    add(false);
+}
+
 // S^T of a tile: keys are rows, packed rows are columns. The RoPE columns come first, because their sums are in units of
 // another scale.
 template <class S>

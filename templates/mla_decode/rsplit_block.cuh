@@ -29,7 +29,7 @@ struct split_control {
     mla_cut next[2];             // the values' groups and the scores' are at: they have no registers left for it
 };
 
-// Which tile of the block it is tells the place of its probabilities, and the phases of what tells of them.
+// A tile's number in the block gives the place of its probabilities, and the phases of the barriers that publish them.
 struct tile_number {
     unsigned number;
 

@@ -14,7 +14,7 @@ __device__ __forceinline__ int sparse_entry(const gen_mla_sparse_params &p, cons
     return static_cast<unsigned>(entry) < p.num_rows ? entry : -1;
 }
 
-// Where a row begins, in bytes; of an entry that is none, the cache's first row, which nobody reads then. `unit`: bytes of a
+// Where a row begins, in bytes; of an entry that is none, the cache's first row, which is not read then. `unit`: bytes of a
 // stride's.
 template <int unit>
 __device__ __forceinline__ const unsigned char *sparse_row(const gen_mla_sparse_params &p, int entry)

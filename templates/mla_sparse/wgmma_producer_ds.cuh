@@ -74,7 +74,7 @@ __device__ __forceinline__ void copy_rope(const gen_mla_sparse_params &p, const 
     cp_async_mbarrier_arrive(b.full(s, latent_runs));
 }
 
-// Converts run `n` of the warp's rows, and tells that it is there.
+// Converts run `n` of the warp's rows, and publishes it.
 template <class S> __device__ __forceinline__ void convert_run(const sparse_block<S> &b, int thread, int s, int n)
 {
     const int lane = thread % 32, row = thread / 32 * 16 + lane / 4;
@@ -118,6 +118,10 @@ template <class S> __device__ __forceinline__ void produce(const gen_mla_sparse_
         const int *its = sparse_list(p, w.piece.request) + (w.piece.first * rows + thread / 32 * 16 + thread % 16);
         int left = min(w.piece.kv_len, w.piece.last * rows) - (w.piece.first * rows + thread / 32 * 16 + thread % 16);
         int entry = sparse_entry(p, its, 0, left), next = sparse_entry(p, its, rows, left);
+        if (w.tiles > 0) { // before the queries, which wait for the last tile's scores
+            mbarrier_wait(b.empty(t & 1, t & 1), (t >> 1 & 1) ^ 1);
+            copy_bytes(p, b, thread, t & 1, entry);
+        }
         mbarrier_wait(b.q_empty(), q_parity);
         q_parity ^= 1;
 #pragma unroll 1
@@ -126,10 +130,6 @@ template <class S> __device__ __forceinline__ void produce(const gen_mla_sparse_
             copy_query<S>(p.decode, w, line, chunk, b.base + line * 128 + ((chunk ^ line % 8) << 4));
         }
         cp_async_mbarrier_arrive(b.q_full());
-        if (w.tiles > 0) {
-            mbarrier_wait(b.empty(t & 1, t & 1), (t >> 1 & 1) ^ 1);
-            copy_bytes(p, b, thread, t & 1, entry);
-        }
 #pragma unroll 1
         for (int more = w.tiles - 1; more >= 0; more--, t++) {
             const int s = t & 1;

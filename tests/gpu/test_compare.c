@@ -62,7 +62,7 @@ static void any_number_of_elements(void **state)
     }
 }
 
-/* The greatest difference is told of the first element that has it, wherever that stands. */
+/* The greatest difference is reported of the first element that has it, wherever that stands. */
 static void the_worst_is_the_first(void **state)
 {
     static const int at[] = {0, 3, 1023, 1024, 2000, 4095, 4096, 4999};

@@ -15,6 +15,7 @@
 
 #include "families/kda/chunk.h"
 #include "families/mla_decode/mla_decode.h"
+#include "families/attn_paged/api.h"
 #include "families/kda_chunk_intra/api.h"
 #include "families/kda_prefill/api.h"
 
@@ -122,6 +123,8 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
         *at(family, p, "num_heads") = draw_size(1, 128);
     if (has(family, "head_dim"))
         *at(family, p, "head_dim") = 64 << draw(3);
+    if (family->tag == GEN_ATTN_PAGED && draw(4) == 0)
+        *at(family, p, "head_dim") = 192;
     if (has(family, "page_size"))
         *at(family, p, "page_size") = 1 << draw(8);
     if (has(family, "rope"))
@@ -180,7 +183,8 @@ static int32_t draw_fact(const char *name, size_t length, bool plain)
         {"stages", {2, 1, 3, 4}},
         {"shard", {0, 1, 0, 1}},
         {"tensor_map", {0, 1, 1, 0}},
-        {"wgmma", {0, 0, 1, 1}},
+        {"wgmma", {0, 0, 1, 2}},
+        {"direct", {0, 0, 0, 1}},
         {"dependent", {1, 1, 0, 0}},
         {"persistent", {0, 1, 0, 1}},
         {"dynamic", {0, 1, 0, 0}},

@@ -19,7 +19,7 @@ enum attn_paged_fact {
     ATTN_PAGED_STAGES,    /* tiles of a team's ring */
     ATTN_PAGED_TEAMS,     /* of a block, each with keys of its own */
     ATTN_PAGED_DEPENDENT, /* 1: waits on the device for the kernel before it */
-    ATTN_PAGED_WGMMA,     /* 1: by warpgroups, keys and values by TMA */
+    ATTN_PAGED_WGMMA,     /* by warpgroups, keys and values by TMA for so many CTAs; 0: not so */
     ATTN_PAGED_DIRECT,    /* 1: units are cut alike, each a fixed number of blocks' */
     ATTN_PAGED_NUM_FACTS
 };

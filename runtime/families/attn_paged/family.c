@@ -138,7 +138,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
  * not paged, all of it. */
 static int32_t boxed_rows(const gen_attn_paged_problem *p, const struct gen__facts *variant)
 {
-    const int32_t keys = variant->fact[ATTN_PAGED_KEYS] / cluster_of(variant), page = p->page_size;
+    const int32_t keys = variant->fact[ATTN_PAGED_KEYS] / fact_of(variant, ATTN_PAGED_WGMMA),
+                  page = p->page_size;
     return page && (page & -page) < keys ? page & -page : keys;
 }
 
@@ -153,6 +154,8 @@ static const char *fits(const gen_problem *base, const gen_device *device,
     if (variant->fact[ATTN_PAGED_DIRECT] &&
         packed_rows(p) > DIRECT_TILES * (int64_t)variant->fact[ATTN_PAGED_ROWS])
         return "more row tiles than blocks of a unit's each are for";
+    if (variant->fact[ATTN_PAGED_DIRECT] && (base->flags & GEN_BATCH_INVARIANT))
+        return "lengths that decide nothing may be far apart";
     if (variant->fact[ATTN_PAGED_DIRECT] && p->batch > 1 && is_ragged(p))
         return "lengths of several requests, far below max_kv_len in the mean, are cut along a "
                "line";
@@ -198,7 +201,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     plan->dims[ATTN_PAGED_VISIT] = s.visit;
     plan->dims[ATTN_PAGED_WHOLE] = s.whole;
     plan->dims[ATTN_PAGED_TILE_ROWS] = variant->fact[ATTN_PAGED_ROWS];
-    plan->dims[ATTN_PAGED_TENSOR_MAPS] = variant->fact[ATTN_PAGED_WGMMA] ? cluster_of(variant) : 0;
+    plan->dims[ATTN_PAGED_TENSOR_MAPS] = variant->fact[ATTN_PAGED_WGMMA];
     plan->dims[ATTN_PAGED_MAP_ROWS] =
         variant->fact[ATTN_PAGED_WGMMA] ? boxed_rows(p, variant)
                                         : boxed_rows(p, variant) == variant->fact[ATTN_PAGED_KEYS];

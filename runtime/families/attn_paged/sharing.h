@@ -75,14 +75,19 @@ static const float piece_us = 3.5f; /* the least of a piece: latencies from quer
 /* Cycles that a warp takes for 16 keys of 128 columns, and for each of its rows; 8-bit keys are
  * converted. */
 static const float tile_cycles = 1000.0f, row_cycles = 60.0f, e4m3_cycles = 1.15f;
-static const float mma_cycles = 6.3f / 4.0f;     /* of an SM, for one m16n8k16 */
-static const float wgmma_rate = 2048.0f * 0.75f; /* multiply-adds a cycle of an SM, achieved */
+static const float mma_cycles = 6.3f / 4.0f; /* of an SM, for one m16n8k16 */
+static const float wgmma_rate =
+    2048.0f * 0.86f; /* multiply-adds a cycle of an SM; not fitted yet */
+/* Causality: of a tile's unseen blocks those that the parts of a cut line are apart. */
+static const float uneven = 0.5f;
+static const int32_t few_tokens = 64; /* for which causality is no matter */
 
 struct costs {
     float block_us;  /* of a block of keys, where all blocks of the grid run */
     float tensor_us; /* of that */
     float tiles;     /* row tiles of a request */
     float blocks;    /* of keys, of a unit */
+    float seen;      /* of them, by the mean row tile */
     float visit_us, merge_us;
     int32_t resident;
 };
@@ -119,6 +124,9 @@ static struct costs costs_of(const gen_attn_paged_problem *p, const gen_device *
                       .blocks = ceilf((float)u.keys / keys),
                       .resident = (int32_t)(device->num_sms * each) / cluster_of(variant)};
     c.blocks = larger(c.blocks, 1.0f);
+    c.seen = 1.0f;
+    if (p->causal && p->q_len >= few_tokens && !p->left_window && u.keys > 0)
+        c.seen = larger(1.0f - (float)p->q_len / (2.0f * (float)u.keys), 0.5f);
     c.visit_us = visit_us + visit_row_us * (rows - LEAST_ROWS);
     c.merge_us = merge_us + merge_row_us * (rows - LEAST_ROWS);
     if (variant->fact[ATTN_PAGED_WGMMA]) {
@@ -165,7 +173,7 @@ struct sharing {
 /* A whole unit. */
 static float piece_of(const struct costs *c)
 {
-    return larger(c->blocks * c->block_us, piece_us) + c->visit_us;
+    return larger(c->blocks * c->seen * c->block_us, piece_us) + c->visit_us;
 }
 
 /* Whole units, some parts one more than others. In the last round fewer SMs share the memory's
@@ -184,7 +192,8 @@ static float cut_us(const struct costs *c, float units, int32_t parts, bool even
     const float visits = even ? 1.0f : share + 1.0f;
     const float used = larger((float)parts / (float)c->resident, enough_sms);
     /* The teams' tiles: what does not divide is waited for. */
-    const float blocks = ceilf(share * c->blocks / (float)teams) * (float)teams;
+    const float blocks = ceilf(share * c->blocks / (float)teams) * (float)teams * c->seen +
+                         (1.0f - c->seen) * c->blocks * uneven;
     return larger(blocks * larger(c->block_us * used, c->tensor_us), visits * piece_us) +
            visits * c->visit_us + c->merge_us * (share * GEN_ATTN_PAGED_GROUP < 1.0f ? 2.0f : 1.0f);
 }

@@ -17,6 +17,8 @@
  *     g         [tokens, num_v_heads], aligned as one element
  *     g_stride  any number of elements from num_v_heads on; 0: packed
  *     dt_bias   [num_v_heads], 4-byte aligned; NULL: 0
+ *     ring_g    [num_slots, num_v_heads, ring_size]: a gate a record, as it came; ring_g_stride any
+ *               number of elements from there on. With a ring num_tokens is 0 or 1
  */
 #ifndef GEN_GDN_DECODE_H
 #define GEN_GDN_DECODE_H

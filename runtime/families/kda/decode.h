@@ -144,7 +144,8 @@ static inline struct gen__kda_decode_strides gen__kda_decode_strides(const int32
                                  : columns,
         .slots_out = a->slots_out_stride ? a->slots_out_stride : columns,
         .ring_k = a->ring_k_stride ? a->ring_k_stride : qk * records,
-        .ring_g = a->ring_g_stride ? a->ring_g_stride : v * records,
+        .ring_g = a->ring_g_stride ? a->ring_g_stride
+                                   : gen__kda_decode_gate_width(dims, a->base.family) * records,
         .ring_u = a->ring_u_stride ? a->ring_u_stride : v * records,
         .state = a->state_stride ? a->state_stride : v * dims[KDA_DECODE_HEAD_DIM],
     };
@@ -195,7 +196,7 @@ void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
                           const struct gen__facts *variant, gen_plan *plan);
 enum { KDA_DECODE_NUM_REQUIRED = 3, KDA_DECODE_NUM_COORDS = 2, KDA_DECODE_NUM_FIELDS = 15 };
 extern const struct gen__axis gen__kda_decode_required[KDA_DECODE_NUM_REQUIRED];
-extern const struct gen__axis gen__gdn_decode_required[KDA_DECODE_NUM_REQUIRED]; /* no rings */
+extern const struct gen__axis gen__gdn_decode_required[KDA_DECODE_NUM_REQUIRED]; /* no "verify" */
 extern const char *const gen__kda_decode_coords[KDA_DECODE_NUM_COORDS];
 extern const struct gen__field gen__kda_decode_fields[KDA_DECODE_NUM_FIELDS];
 extern const uint8_t gen__kda_decode_grid[KDA_DECODE_NUM_COORDS];

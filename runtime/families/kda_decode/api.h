@@ -22,7 +22,7 @@
  *
  * With a ring and several tokens a row (drafts to be verified) the write is WRITE_RECORDS: each
  * token's record goes behind those that are there, and none is part of the state until
- * kda_ring_advance is told how many tokens were accepted; the others' records are overwritten by
+ * kda_ring_advance gets how many tokens were accepted; the others' records are overwritten by
  * the next step. Where the ring then has no room for another step (fill + 2 num_tokens > ring_size)
  * or the row's `flush` is set, the step folds what was there before it: the state in front of its
  * tokens goes to the pool.

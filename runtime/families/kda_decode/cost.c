@@ -14,7 +14,8 @@ static void ring_cost(const gen_kda_decode_problem *p, double *bytes, double *fl
 {
     const double d = p->head_dim, len = p->ring_len, heads = p->num_v_heads;
     const double states = (double)p->batch * heads, rows = (double)p->batch * p->num_qk_heads;
-    const double gate = p->gate_dtype == GEN_DTYPE_FP32 ? 4 : 2;
+    const double channels = gen__kda_decode_scalar(p->base.family) ? 1 : d; /* that have a gate */
+    const double gate = (p->gate_dtype == GEN_DTYPE_FP32 ? 4 : 2) * channels / d;
     const double beta = p->beta_dtype == GEN_DTYPE_FP32 ? 4 : 2;
     const double element = p->state_dtype == GEN_STATE_FP32 ? 4 : 2;
     const double u = p->ring_dtype == GEN_STATE_FP32 ? 4 : 2;

@@ -41,7 +41,7 @@ const struct gen__axis gen__kda_decode_required[] = {
 const struct gen__axis gen__gdn_decode_required[] = {
     {"head_dim", head_dim_names, 2},
     {"layout", layout_names, 2},
-    {"tokens", tokens_names, 6},
+    {"tokens", tokens_names, 8},
 };
 
 const char *const gen__kda_decode_coords[] = {"states", "num_tokens"};
@@ -110,11 +110,12 @@ static enum gen_status refuse_types(const gen_kda_decode_problem *p)
 static bool is_ring(const gen_kda_decode_problem *p)
 {
     const int32_t size = p->ring_size ? p->ring_size : p->ring_len;
-    return !gen__kda_decode_scalar(p->base.family) && p->ring_len >= 2 &&
-           p->ring_len <= MAX_RECORDS && size >= p->ring_len - 1 && size <= MAX_RECORDS &&
+    return p->ring_len >= 2 && p->ring_len <= MAX_RECORDS && size >= p->ring_len - 1 &&
+           size <= MAX_RECORDS &&
            (p->ring_dtype == GEN_STATE_FP32 || p->ring_dtype == GEN_STATE_FP16) &&
            (uint32_t)p->num_tokens <= GEN_KDA_DECODE_MAX_TOKENS &&
-           (p->num_tokens <= 1 || 2 * p->num_tokens <= size);
+           (p->num_tokens <= 1 ||
+            (2 * p->num_tokens <= size && !gen__kda_decode_scalar(p->base.family)));
 }
 
 static bool is_no_ring(const gen_kda_decode_problem *p)
@@ -124,8 +125,6 @@ static bool is_no_ring(const gen_kda_decode_problem *p)
 
 static enum gen_status refuse_ring(const gen_kda_decode_problem *p)
 {
-    if (gen__kda_decode_scalar(p->base.family))
-        return invalid(p, "ring_len, or what comes with it", p->ring_len, "0");
     if (p->ring_len != 0 && (p->ring_len < 2 || p->ring_len > MAX_RECORDS))
         return invalid(p, "ring_len", p->ring_len, "0 (no ring), 2 to " TEXT_OF(MAX_RECORDS));
     if (!p->ring_len && p->ring_size)
@@ -135,6 +134,8 @@ static enum gen_status refuse_ring(const gen_kda_decode_problem *p)
                        "0 (ring_len), ring_len - 1 to " TEXT_OF(MAX_RECORDS));
     if (!p->ring_len)
         return invalid(p, "ring_dtype without ring_len", p->ring_dtype, "GEN_STATE_FP32 (0)");
+    if (p->num_tokens > 1 && gen__kda_decode_scalar(p->base.family))
+        return invalid(p, "num_tokens with a ring", p->num_tokens, "0 (fold alone), 1");
     if (p->num_tokens > 1 && 2 * p->num_tokens > (p->ring_size ? p->ring_size : p->ring_len))
         return invalid(p, "num_tokens with a ring", p->num_tokens,
                        "0 (fold alone), 1, 2 to half of ring_size");

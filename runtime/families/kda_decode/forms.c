@@ -161,10 +161,11 @@ static void stride_rings(const gen_kda_decode_problem *p, gen_kda_decode_args *a
     const int64_t row = (int64_t)gen__kda_decode_ring_size(p->ring_len, p->ring_size) * p->head_dim;
     const int64_t qk = p->num_qk_heads * row, v = p->num_v_heads * row;
     a->ring_k_stride = qk + 8;
-    a->ring_g_stride = v + 16;
+    const int64_t gates = v / p->num_v_heads / p->head_dim * gen__kda_decode_gates(p);
+    a->ring_g_stride = gates + (gen__kda_decode_scalar(p->base.family) ? 5 : 16);
     a->ring_u_stride = v + 24;
     t[KDA_DECODE_RING_K].count = extent(a->num_slots, a->ring_k_stride, qk);
-    t[KDA_DECODE_RING_G].count = extent(a->num_slots, a->ring_g_stride, v);
+    t[KDA_DECODE_RING_G].count = extent(a->num_slots, a->ring_g_stride, gates);
     t[KDA_DECODE_RING_U].count = extent(a->num_slots, a->ring_u_stride, v);
 }
 

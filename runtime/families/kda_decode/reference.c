@@ -286,6 +286,13 @@ static int64_t record_at(const struct shape *s, const struct ring *ring, int64_t
     return slot * slot_stride + (head * ring->size + (ring->base + j) % ring->size) * s->head_dim;
 }
 
+/* Of gates, of which a record has `gates`. */
+static int64_t gates_at(const struct shape *s, const struct ring *ring, int64_t slot, int64_t head,
+                        int64_t j, int64_t gates)
+{
+    return slot * s->stride.ring_g + (head * ring->size + (ring->base + j) % ring->size) * gates;
+}
+
 static void load_record(const struct shape *s, const gen_kda_decode_args *args,
                         const struct row *row, const struct ring *ring, int64_t hv, int64_t j,
                         struct token *record)
@@ -294,11 +301,12 @@ static void load_record(const struct shape *s, const gen_kda_decode_args *args,
     const double a_log = args->A_log ? (double)args->A_log[hv] : 0;
     load_row(s->dtype, args->ring_k, record_at(s, ring, s->stride.ring_k, row->slot, qh, j), d,
              record->k);
-    load_row(s->gate_dtype, args->ring_g, record_at(s, ring, s->stride.ring_g, row->slot, hv, j), d,
-             record->decay);
+    const bool scalar = gen__kda_decode_scalar(args->base.family);
+    const int64_t gates = gates_at(s, ring, row->slot, hv, j, scalar ? 1 : d);
     for (int64_t i = 0; i < d; i++) {
-        const double bias = args->dt_bias ? (double)args->dt_bias[hv * d + i] : 0;
-        record->decay[i] = exp(gate_of(args, record->decay[i], bias, a_log));
+        const double bias = args->dt_bias ? (double)args->dt_bias[scalar ? hv : hv * d + i] : 0;
+        const double gate = load(s->gate_dtype, args->ring_g, gates + (scalar ? 0 : i));
+        record->decay[i] = exp(gate_of(args, gate, bias, a_log));
     }
     const int64_t u = record_at(s, ring, s->stride.ring_u, row->slot, hv, j);
     for (int64_t v = 0; v < d; v++)
@@ -313,13 +321,14 @@ static void store_record(const struct shape *s, const gen_kda_decode_args *args,
     const int64_t j = ring->records + token;
     const int64_t d = s->head_dim, qh = hv / (s->num_v_heads / s->num_qk_heads);
     const int64_t k = record_at(s, ring, s->stride.ring_k, row->slot, qh, j);
-    const int64_t g = record_at(s, ring, s->stride.ring_g, row->slot, hv, j);
-    const int64_t from = (row->first + token) * s->stride.gate + hv * d;
+    const int64_t count = gen__kda_decode_scalar(args->base.family) ? 1 : d;
+    const int64_t g = gates_at(s, ring, row->slot, hv, j, count);
+    const int64_t from = (row->first + token) * s->stride.gate + hv * count;
     const size_t bytes = s->gate_dtype == GEN_DTYPE_FP32 ? 4 : 2;
     for (int64_t i = 0; i < d; i++)
         ((uint16_t *)args->ring_k)[k + i] = round_to(s->dtype, in->k[i]);
     memcpy((char *)args->ring_g + (size_t)g * bytes, (const char *)args->g + (size_t)from * bytes,
-           (size_t)d * bytes);
+           (size_t)count * bytes);
 }
 
 /* The record is what the step itself uses. */

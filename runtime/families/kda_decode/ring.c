@@ -29,10 +29,16 @@ static int64_t u_bytes(const int32_t *dims)
 
 /* ---- what is allowed --------------------------------------------------- */
 
-static enum gen_status not_with(const char *name, const void *pointer, const char *with)
+static const char *name_of(const gen_kda_decode_args *a)
 {
-    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "kda_decode: %s = %p with%s a ring; allowed: NULL", name, pointer, with);
+    return gen__kda_decode_name(a->base.family);
+}
+
+static enum gen_status not_with(const gen_kda_decode_args *a, const char *name, const void *pointer,
+                                const char *with)
+{
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT, "%s: %s = %p with%s a ring; allowed: NULL",
+                     name_of(a), name, pointer, with);
 }
 
 static enum gen_status check_stride(const gen_kda_decode_args *a, const char *name, int64_t stride,
@@ -42,20 +48,21 @@ static enum gen_status check_stride(const gen_kda_decode_args *a, const char *na
     if (stride == 0 || (stride >= width && stride <= widest && stride % granule == 0))
         return GEN_OK;
     return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                     "kda_decode: %s = %" PRId64
-                     " elements; allowed: 0 (packed), or a multiple of %" PRId64 " from %" PRId64
-                     " (one slot) to %" PRId64,
-                     name, stride, granule, width, widest);
+                     "%s: %s = %" PRId64 " elements; allowed: 0 (packed), or a multiple of %" PRId64
+                     " from %" PRId64 " (one slot) to %" PRId64,
+                     name_of(a), name, stride, granule, width, widest);
 }
 
 static enum gen_status check_strides(const int32_t *dims, const gen_kda_decode_args *a)
 {
     const int64_t qk = gen__kda_decode_qk_width(dims) * records_of(dims);
     const int64_t v = gen__kda_decode_v_width(dims) * records_of(dims);
+    const int64_t gates = gen__kda_decode_gate_width(dims, a->base.family) * records_of(dims);
+    const bool scalar = gen__kda_decode_scalar(a->base.family); /* read one by one */
     enum gen_status status;
     if ((status = check_stride(a, "ring_k_stride", a->ring_k_stride, qk, 2)) != GEN_OK ||
-        (status = check_stride(a, "ring_g_stride", a->ring_g_stride, v, gate_bytes(dims))) !=
-            GEN_OK)
+        (status = check_stride(a, "ring_g_stride", a->ring_g_stride, gates,
+                               scalar ? 16 : gate_bytes(dims))) != GEN_OK)
         return status;
     return check_stride(a, "ring_u_stride", a->ring_u_stride, v, u_bytes(dims));
 }
@@ -70,7 +77,7 @@ static enum gen_status check_none(const gen_kda_decode_args *a)
                 {"ring_fill", a->ring_fill}, {"ring_base", a->ring_base}, {"flush", a->flush}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i].pointer)
-            return not_with(list[i].name, list[i].pointer, "out");
+            return not_with(a, list[i].name, list[i].pointer, "out");
     return GEN_OK;
 }
 
@@ -89,21 +96,20 @@ enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_de
                 {"ring_base", a->ring_base, 4}};
     enum gen_status status = GEN_OK;
     for (size_t i = 0; !status && i < sizeof list / sizeof *list; i++)
-        status = gen__check_pointer("kda_decode", list[i].name, list[i].pointer, list[i].alignment,
-                                    false);
+        status =
+            gen__check_pointer(name_of(a), list[i].name, list[i].pointer, list[i].alignment, false);
     if (status)
         return status;
     if (a->slots_out)
-        return not_with("slots_out", a->slots_out, "");
+        return not_with(a, "slots_out", a->slots_out, "");
     if (a->accepted)
-        return not_with("accepted", a->accepted, "");
+        return not_with(a, "accepted", a->accepted, "");
     const bool several = dims[KDA_DECODE_TOKENS] > 1;
     if (a->write != (several ? GEN_KDA_DECODE_WRITE_RECORDS : GEN_KDA_DECODE_WRITE_LAST))
-        return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
-                         "kda_decode: write = %" PRId32 " with a ring%s; allowed: %s", a->write,
-                         several ? " and several tokens" : "",
-                         several ? "GEN_KDA_DECODE_WRITE_RECORDS (3)"
-                                 : "GEN_KDA_DECODE_WRITE_LAST (0)");
+        return gen__fail(
+            GEN_STATUS_INVALID_ARGUMENT, "%s: write = %" PRId32 " with a ring%s; allowed: %s",
+            name_of(a), a->write, several ? " and several tokens" : "",
+            several ? "GEN_KDA_DECODE_WRITE_RECORDS (3)" : "GEN_KDA_DECODE_WRITE_LAST (0)");
     return check_strides(dims, a);
 }
 
@@ -194,7 +200,8 @@ uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_
     const int64_t gate = gate_bytes(dims), u = u_bytes(dims);
     gen__writes_rows(&list[0], "ring_k", a->ring_k, qk * 2, a->num_slots,
                      gen__stride_bytes(a->ring_k_stride, 2));
-    gen__writes_rows(&list[1], "ring_g", a->ring_g, v * gate, a->num_slots,
+    const int64_t gates = gen__kda_decode_gate_width(dims, a->base.family) * records_of(dims);
+    gen__writes_rows(&list[1], "ring_g", a->ring_g, gates * gate, a->num_slots,
                      gen__stride_bytes(a->ring_g_stride, gate));
     gen__writes_rows(&list[2], "ring_u", a->ring_u, v * u, a->num_slots,
                      gen__stride_bytes(a->ring_u_stride, u));
@@ -225,7 +232,8 @@ uint32_t gen__kda_decode_ring_tensors(const gen_kda_decode_problem *p, struct ge
         {TENSOR(ring_k, dtype, GEN__INOUT, GEN__FILL_NORMAL, 1 / sqrt(p->head_dim),
                 slots * p->num_qk_heads * row),
          .tolerance = ring_tolerance, .cold = true},
-        {TENSOR(ring_g, gate, GEN__INOUT, GEN__FILL_NORMAL, 2.0, slots * p->num_v_heads * row),
+        {TENSOR(ring_g, gate, GEN__INOUT, GEN__FILL_NORMAL, 2.0,
+                slots * gen__kda_decode_gates(p) * (row / p->head_dim)),
          .tolerance = 1e-12, .cold = true},
         {TENSOR(ring_u, u, GEN__INOUT, GEN__FILL_NORMAL, 0.5, slots * p->num_v_heads * row),
          .tolerance = ring_tolerance, .cold = true},
@@ -288,18 +296,18 @@ static void put_finite(enum gen_dtype dtype, void *data, int64_t first, int64_t 
 
 /* NaN in what is no record. */
 static void poison_ring(const gen_kda_decode_problem *p, const gen_kda_decode_args *a,
-                        const struct gen__tensor *tensor, int64_t heads, int64_t stride, void *data,
-                        const int32_t *fill, const int32_t *base)
+                        const struct gen__tensor *tensor, int64_t heads, int64_t d, int64_t stride,
+                        void *data, const int32_t *fill, const int32_t *base)
 {
     const int32_t size = gen__kda_decode_ring_size(p->ring_len, p->ring_size);
-    const int64_t width = heads * size * p->head_dim;
+    const int64_t width = heads * size * d;
     for (int32_t slot = 0; slot < a->num_slots; slot++)
         for (int64_t row = 0; row < heads * size; row++) {
-            const int64_t at = slot * (stride ? stride : width) + row * p->head_dim;
+            const int64_t at = slot * (stride ? stride : width) + row * d;
             if ((row % size - base[slot] + size) % size >= fill[slot])
-                put_nan(tensor->dtype, data, at, p->head_dim);
+                put_nan(tensor->dtype, data, at, d);
             else
-                put_finite(tensor->dtype, data, at, p->head_dim);
+                put_finite(tensor->dtype, data, at, d);
         }
 }
 
@@ -308,6 +316,7 @@ void gen__kda_decode_ring_fill(const gen_kda_decode_problem *p, const gen_kda_de
 {
     int32_t *const fill = data[KDA_DECODE_RING_FILL], *const base = data[KDA_DECODE_RING_BASE];
     uint8_t *const flush = data[KDA_DECODE_FLUSH];
+    const int64_t d = p->head_dim;
     struct gen__tensor t[GEN__MAX_TENSORS];
     if (fill && base)
         fill_counters(p, a, options, fill, base);
@@ -317,12 +326,13 @@ void gen__kda_decode_ring_fill(const gen_kda_decode_problem *p, const gen_kda_de
         return;
     gen__kda_decode_ring_tensors(p, t);
     if (data[KDA_DECODE_RING_K])
-        poison_ring(p, a, &t[KDA_DECODE_RING_K], p->num_qk_heads, a->ring_k_stride,
+        poison_ring(p, a, &t[KDA_DECODE_RING_K], p->num_qk_heads, d, a->ring_k_stride,
                     data[KDA_DECODE_RING_K], fill, base);
     if (data[KDA_DECODE_RING_G])
-        poison_ring(p, a, &t[KDA_DECODE_RING_G], p->num_v_heads, a->ring_g_stride,
+        poison_ring(p, a, &t[KDA_DECODE_RING_G], p->num_v_heads,
+                    gen__kda_decode_gates(p) / p->num_v_heads, a->ring_g_stride,
                     data[KDA_DECODE_RING_G], fill, base);
     if (data[KDA_DECODE_RING_U])
-        poison_ring(p, a, &t[KDA_DECODE_RING_U], p->num_v_heads, a->ring_u_stride,
+        poison_ring(p, a, &t[KDA_DECODE_RING_U], p->num_v_heads, d, a->ring_u_stride,
                     data[KDA_DECODE_RING_U], fill, base);
 }

@@ -203,7 +203,7 @@ static float predict(const gen_problem *base, const gen_device *device,
     const float sm_bytes_per_us = bytes_per_us / sms;
     const uint32_t per_sm = gen__blocks_per_sm(device, variant);
     const float resident = sms * (float)(per_sm ? per_sm : 1);
-    const float deepest_sm = ceilf(slices / sms); /* blocks on the fullest SM, all told */
+    const float deepest_sm = ceilf(slices / sms); /* blocks on the fullest SM, all of them */
 
     const float bytes = 2 * slices * slice_bytes;
     const float most = (float)variant->fact[LA_DECODE_INFLIGHT_BYTES];

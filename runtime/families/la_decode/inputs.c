@@ -152,7 +152,7 @@ static bool fill_slots_out(const gen_la_decode_problem *p, const gen_la_decode_a
     return true;
 }
 
-/* NaN in the null slot's states: nobody may look there. */
+/* NaN in the null slot's states: no kernel may read there. */
 static void poison_null_slot(const gen_la_decode_problem *p, const gen_la_decode_args *a,
                              void *state)
 {

@@ -43,8 +43,8 @@ typedef struct gen_mla_sparse_problem {
     int32_t topk;      /* entries of a list: 1 to 2^20, and times the tokens at most 2^35 */
     int32_t page_size; /* rows of a page: 1 to 65536 */
     int32_t rope_dim;  /* 64, or 0: no rotary part */
-    int32_t dtype;     /* of q_nope, q_pe, o: GEN_DTYPE_BF16 or, with GEN_MLA_SPARSE_SAME,
-                          GEN_DTYPE_FP16 */
+    int32_t dtype;     /* of q_nope, q_pe, o: GEN_DTYPE_BF16 or GEN_DTYPE_FP16; kernels for 656-byte
+                          rows take bf16 */
     int32_t cache;     /* enum gen_mla_sparse_cache */
     int32_t sink;      /* 1: there are sinks. Lists are whole then, so few tokens take longer */
 } gen_mla_sparse_problem;

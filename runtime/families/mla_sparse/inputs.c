@@ -111,7 +111,7 @@ static int32_t bad_entry(int64_t num_rows, int64_t n)
     return bad[n % (int64_t)(sizeof bad / sizeof *bad)];
 }
 
-/* Entries behind a list's length: none, and a row that nobody has. */
+/* Entries behind a list's length: none, and a row of no request. */
 static int32_t behind(int64_t num_rows, int64_t n)
 {
     return n % 2 ? INT32_MAX : (int32_t)num_rows - 1;

@@ -95,7 +95,7 @@ struct cluster_params {
     X(MBARRIER_RAW)      /* arrives at what is no mbarrier */                            \
     X(MBARRIER_HIDDEN)   /* a copy with an mbarrier that no fence showed */              \
     X(MBARRIER_TOO_MANY) /* arrives once too often */                                    \
-    X(SHARED_UNWRITTEN)  /* reads what nobody wrote */                                   \
+    X(SHARED_UNWRITTEN)  /* reads what was not written */                                \
     X(ASM_UNKNOWN)       /* an instruction that the emulation lacks */                   \
     X(ASM_INPUT)         /* an asm statement that writes its input */
 enum hazard {
