@@ -64,11 +64,13 @@ void default_space_mark(struct session *session)
 {
     for (size_t f = 0; f < session->num_families; f++) {
         struct name_list list;
-        if (!read_list(session, &session->families[f], &list))
-            continue;
+        const bool listed = read_list(session, &session->families[f], &list);
         for (size_t i = 0; i < session->num_variants; i++) {
             struct variant *v = session->variants[i];
             if (v->family != &session->families[f] || v->fallback)
+                continue;
+            v->extra = v->trial;
+            if (!listed)
                 continue;
             const char *name = listed_name(session, v);
             v->extra = list.count == 0 ||

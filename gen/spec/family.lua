@@ -46,6 +46,7 @@ local fields = {
   name = { "string", true }, required = { "table", true }, free = { "table", true }, legal = { "function", true },
   facts = { "table", true }, plan = { "function", true }, template = { "function", true }, fallback = { "function", true },
   coords = { "table" }, constants = { "function" }, symbol = { "function" }, serves = { "function" },
+  trial = { "function" },
 }
 local field_names = names_of(fields)
 

@@ -78,6 +78,7 @@ struct variant {
     int threads, shared, cluster, max_registers;
     int32_t facts[GEN_PACK_MAX_FACTS];
     bool fallback;
+    bool trial; /* not measured yet: in the default space only by its family's list */
     bool extra; /* outside of the default space (default_space.h) */
     int spec;   /* Lua registry */
 

@@ -332,6 +332,7 @@ static struct variant *read_variant(struct session *session, const struct family
     variant->cluster = get_integer(L, -1, "cluster");
     variant->max_registers = get_integer(L, -1, "max_registers");
     variant->fallback = get_boolean(L, -1, "fallback");
+    variant->trial = get_boolean(L, -1, "trial");
     lua_getfield(L, -1, "facts");
     for (size_t i = 0; i < family->num_facts; i++) {
         lua_rawgeti(L, -1, (lua_Integer)i + 1);

@@ -139,12 +139,16 @@ local function make_variant(family, arch, values, v)
   if type(fallback) ~= "boolean" then
     fail(family, line_of(family, family.fallback), "fallback of %s is %s; allowed: true or false", name, shown(fallback))
   end
+  local trial = family.trial ~= nil and family.trial(v)
+  if type(trial) ~= "boolean" then
+    fail(family, line_of(family, family.trial), "trial of %s is %s; allowed: true or false", name, shown(trial))
+  end
   return {
     family = family, arch = arch, values = copy(values, {}), name = name, symbol = prefix .. name,
     group = group_name(family, values), group_values = values_text(family.required, values),
     required = pairs_text(family.required, values), free = pairs_text(family.free, values),
     template = path, threads = plan.threads, shared = plan.shared, cluster = plan.cluster,
-    max_registers = plan.max_registers, facts = facts, fallback = fallback,
+    max_registers = plan.max_registers, facts = facts, fallback = fallback, trial = trial,
   }
 end
 

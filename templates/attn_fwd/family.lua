@@ -215,5 +215,6 @@ return family {
       TWIN = v.blocks == "twin",
     }
   end,
+  trial = function(v) return v.head_dim == 128 and v.probs == "mixed" end, -- not run on a GPU yet
   fallback = function(v) return v.kernel == "mma" end,
 }

@@ -41,5 +41,6 @@ return family {
     }
   end,
   template = function(v) return "kda_bwd_grad.cu.in" end,
+  trial = function(v) return v.rows == "kept" end, -- not run on a GPU yet
   fallback = function(v) return v.rows == "each" end,
 }

@@ -216,6 +216,7 @@ return family {
     }
   end,
   -- What fits everywhere: 99 KiB.
+  trial = function(v) return v.kernel == "rsums" or v.kernel == "rsplit" end, -- not run on a GPU yet
   fallback = function(v)
     if v.cache == "e4m3q" then return v.kernel == "rgmma" and v.q == 64 and v.load == "gather" end
     return v.kernel == "mma" and v.q == 64 and v.kv == 16 and v.stages == 1 and v.qk == "dup" and v.slab == 16

@@ -125,9 +125,10 @@ static void tensors_of_a_problem(void **state)
         {"state", offsetof(gen_la_decode_args, state), GEN__INOUT, GEN__FILL_NORMAL,
          8 * 6 * 64 * 64},
         {"slots", offsetof(gen_la_decode_args, slots), GEN__IN, GEN__FILL_SLOTS, 5},
+        {"slots_out", offsetof(gen_la_decode_args, slots_out), GEN__IN, GEN__FILL_FAMILY, 0},
     };
-    assert_int_equal(family->tensors(&p.base, t), 7);
-    for (int i = 0; i < 7; i++) {
+    assert_int_equal(family->tensors(&p.base, t), 8);
+    for (int i = 0; i < 8; i++) {
         assert_string_equal(t[i].name, expected[i].name);
         assert_int_equal(t[i].pointer_offset, expected[i].offset);
         assert_int_equal(t[i].role, expected[i].role);
@@ -144,20 +145,22 @@ static void tensors_of_a_problem(void **state)
     assert_true(t[0].dtype == GEN_DTYPE_FP16 && t[5].dtype == GEN_DTYPE_FP32);
 }
 
+static const char *const form_names[] = {"v_decays",  "strides",      "no_slots",
+                                         "padding",   "zero_padding", "pool_stride",
+                                         "slots_out", "null_slot",    "pool"};
+
 /* Each form passes params(), and its tensors hold what the strides reach. */
 static void forms(void **state)
 {
     (void)state;
-    static const char *const names[] = {"v_decays", "strides", "no_slots", "padding",
-                                        "zero_padding"};
     const gen_la_decode_problem p = la_problem(5, 2, 6, 64), ungrouped = la_problem(5, 6, 6, 64);
     const gen_plan plan = planned(p, &h200, NULL);
-    assert_int_equal(family->num_forms, 5);
-    for (uint32_t i = 0; i < family->num_forms; i++) {
+    assert_int_equal(family->num_forms, 9);
+    for (uint32_t i = 0; i < 5; i++) {
         struct gen__tensor t[GEN__MAX_TENSORS];
         gen_la_decode_args a = good_args(&p);
         family->tensors(&p.base, t);
-        assert_string_equal(family->forms[i], names[i]);
+        assert_string_equal(family->forms[i], form_names[i]);
         assert_true(family->form(&p.base, i, &a.base, t));
         if (t[6].count == 0)
             a.slots = NULL;
@@ -177,7 +180,40 @@ static void forms(void **state)
     }
     struct gen__tensor t[GEN__MAX_TENSORS];
     gen_la_decode_args a = good_args(&p);
-    assert_false(family->form(&p.base, 5, &a.base, t));
+    assert_false(family->form(&p.base, 9, &a.base, t));
+}
+
+/* Forms of pools: none of packed states, each of what a pool has. */
+static void forms_of_pools(void **state)
+{
+    (void)state;
+    const gen_la_decode_problem packed = la_problem(5, 2, 6, 64);
+    gen_la_decode_problem p = packed;
+    p.pool = 1;
+    const gen_plan plan = planned(p, &h200, NULL);
+    const int64_t width = 6 * 64 * 64;
+    for (uint32_t i = 5; i < family->num_forms; i++) {
+        struct gen__tensor t[GEN__MAX_TENSORS];
+        gen_la_decode_args a = good_args(&packed);
+        family->tensors(&packed.base, t);
+        assert_string_equal(family->forms[i], form_names[i]);
+        assert_false(family->form(&packed.base, i, &a.base, t));
+        a = good_args(&p);
+        family->tensors(&p.base, t);
+        assert_true(family->form(&p.base, i, &a.base, t));
+        const int slots_out = i == 6 || i == 8;
+        assert_int_equal(a.num_slots, slots_out ? 13 : 8);
+        assert_int_equal(t[7].count, slots_out ? 5 : 0);
+        assert_int_equal(a.null_slot, i >= 7);
+        assert_true(i == 5 || i == 8 ? a.state_stride > width : a.state_stride == 0);
+        assert_int_equal(t[5].count, i == 5   ? 7 * a.state_stride + width
+                                     : i == 8 ? 12 * a.state_stride + width
+                                              : (i == 6 ? 13 : 8) * width);
+        static int32_t some[8];
+        if (slots_out)
+            a.slots_out = some;
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    }
 }
 
 /* The bytes that the roofline counts: 132,096 a state at head_dim 128. */
@@ -250,6 +286,7 @@ int main(void)
         cmocka_unit_test(finite_for_unknown_devices),
         cmocka_unit_test(tensors_of_a_problem),
         cmocka_unit_test(forms),
+        cmocka_unit_test(forms_of_pools),
         cmocka_unit_test(cost_of_a_problem),
         cmocka_unit_test(case_names),
         cmocka_unit_test(facts_as_the_generator_has_them),

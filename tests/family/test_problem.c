@@ -75,9 +75,9 @@ static void errors(void **state)
         const char *text, *message;
     } cases[] = {
         {"heads=8", "la_decode has no field \"heads\"; allowed: batch, num_qk_heads, num_v_heads, "
-                    "head_dim, dtype, layout"},
+                    "head_dim, dtype, layout, state_dtype, pool"},
         {"batc=8", "la_decode has no field \"batc\"; allowed: batch, num_qk_heads, num_v_heads, "
-                   "head_dim, dtype, layout"},
+                   "head_dim, dtype, layout, state_dtype, pool"},
         {"=8", "la_decode has no field \"\"; allowed: batch, num_qk_heads, num_v_heads, head_dim, "
                "dtype, layout"},
         {"batch", "la_decode: \"batch\" is no field of a problem; allowed: name=value"},
@@ -152,9 +152,12 @@ static void round_trip(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "batch=1 num_qk_heads=64 num_v_heads=64 head_dim=128 dtype=bf16 layout=vk",
-        "batch=256 num_qk_heads=8 num_v_heads=64 head_dim=64 dtype=fp16 layout=kv",
-        "batch=-2147483648 num_qk_heads=2147483647 num_v_heads=0 head_dim=-1 dtype=fp16 layout=vk",
+        "batch=1 num_qk_heads=64 num_v_heads=64 head_dim=128 dtype=bf16 layout=vk state_dtype=fp32 "
+        "pool=0",
+        "batch=256 num_qk_heads=8 num_v_heads=64 head_dim=64 dtype=fp16 layout=kv state_dtype=bf16 "
+        "pool=1",
+        "batch=-2147483648 num_qk_heads=2147483647 num_v_heads=0 head_dim=-1 dtype=fp16 layout=vk "
+        "state_dtype=bf16 pool=1",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char text[256];
@@ -171,8 +174,8 @@ static void format_of_bad_values_and_small_buffers(void **state)
     gen_la_decode_problem p = parsed("batch=3");
     p.dtype = 7;
     p.state_layout = -1;
-    static const char whole[] =
-        "batch=3 num_qk_heads=64 num_v_heads=64 head_dim=128 dtype=7 layout=-1";
+    static const char whole[] = "batch=3 num_qk_heads=64 num_v_heads=64 head_dim=128 dtype=7 "
+                                "layout=-1 state_dtype=fp32 pool=0";
     char text[128];
     gen__problem_format(family, &p.base, text, sizeof text);
     assert_string_equal(text, whole);

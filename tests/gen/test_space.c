@@ -36,6 +36,41 @@ static void the_default_space_is_what_the_list_has(void **state)
     assert_int_equal(variants("list", NULL, NULL), 2);
 }
 
+/* What waits for its first measurement is behind --full, unless the family's list has it; a
+ * fallback never is. */
+static void trials_are_not_in_it(void **state)
+{
+    (void)state;
+    copy_fixtures("s");
+    const int all = variants("list", NULL, NULL);
+    edit("s/tiny/family.lua", "  fallback = function",
+         "  trial = function(v) return v.path == \"ring\" or v.width == 1 end,\n  fallback = "
+         "function");
+    assert_int_equal(variants("list", "--full", NULL), all);
+    struct outcome o = attngen("list", "--templates", "s", "-t", "sm_90a", NULL);
+    assert_run(o, 0);
+    assert_lacks(o.out, "_ring");
+    assert_lacks(o.out, "_v1_w1_plain");
+    assert_holds(o.out, "tiny_fp64__sm90a_v1_w4_plain"); /* the fallback */
+    assert_holds(o.out, "tiny_fp64__sm90a_v4_w1_plain");
+    outcome_free(&o);
+    o = attngen("why", "tiny_fp64__sm90a_v4_w4_ring", "--templates", "s", "--format", "tsv", NULL);
+    assert_run(o, 0);
+    assert_holds(o.out, "default space\tno: no tuning table picks it; --full builds it\n");
+    outcome_free(&o);
+    put("s/tiny/default_space.txt", listed);
+    o = attngen("list", "--templates", "s", "-t", "sm_90a", NULL);
+    assert_run(o, 0);
+    assert_holds(o.out, "tiny_fp32__sm90a_v4_w4_ring");
+    outcome_free(&o);
+    edit("s/tiny/family.lua", "v.path == \"ring\" or v.width == 1 end,", "3 end,");
+    o = attngen("list", "--templates", "s", "-t", "sm_90a", NULL);
+    assert_run(o, 1);
+    assert_holds(o.err, "trial of tiny_");
+    assert_holds(o.err, " is 3; allowed: true or false");
+    outcome_free(&o);
+}
+
 static void names_reach_beyond_it(void **state)
 {
     (void)state;
@@ -173,6 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_default_space_is_what_the_list_has),
+        cmocka_unit_test(trials_are_not_in_it),
         cmocka_unit_test(names_reach_beyond_it),
         cmocka_unit_test(a_damaged_list),
         cmocka_unit_test(a_refresh_compiles_what_changed),

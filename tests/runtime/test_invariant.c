@@ -139,6 +139,8 @@ static bool draw_problem(const struct gen__family *family, union any_problem *p,
     } else if (has(family, "num_tokens")) {
         *at(family, p, "num_tokens") = (int32_t)(1 + draw(8));
     }
+    if (has(family, "state_dtype") && has(family, "pool"))
+        *at(family, p, "pool") = (int32_t)draw(2);
     if (has(family,
             "ring_dtype")) { /* rings have a type, tokens one or more; gdn_decode has none */
         const bool ring = family->required[2].num_values > 6 && !draw(3);
