@@ -79,7 +79,7 @@ static void errors(void **state)
         {"batc=8", "la_decode has no field \"batc\"; allowed: batch, num_qk_heads, num_v_heads, "
                    "head_dim, dtype, layout, state_dtype, pool"},
         {"=8", "la_decode has no field \"\"; allowed: batch, num_qk_heads, num_v_heads, head_dim, "
-               "dtype, layout"},
+               "dtype, layout, state_dtype, pool"},
         {"batch", "la_decode: \"batch\" is no field of a problem; allowed: name=value"},
         {"batch 64", "la_decode: \"batch\" is no field of a problem; allowed: name=value"},
         {"batch=", "la_decode: batch = \"\"; allowed: an integer"},

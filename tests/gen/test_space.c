@@ -42,6 +42,7 @@ static void trials_are_not_in_it(void **state)
 {
     (void)state;
     copy_fixtures("s");
+    remove(in_scratch("s/tiny/default_space.txt")); /* another test's */
     const int all = variants("list", NULL, NULL);
     edit("s/tiny/family.lua", "  fallback = function",
          "  trial = function(v) return v.path == \"ring\" or v.width == 1 end,\n  fallback = "
