@@ -39,7 +39,7 @@ compile_one() {
     name=$(basename "$1" .cu)
     source=$output/source/$name.cu
     # The head of the kernel may have several lines.
-    head=$(awk '/^extern "C" __global__ / { inside = 1 } inside { text = text " " $0 } inside && /\{/ { print text; exit }' "$source")
+    head=$(awk '/^ *extern "C" __global__ / { inside = 1 } inside { text = text " " $0 } inside && /\{/ { print text; exit }' "$source")
     symbol=$(echo "$head" | sed -n 's/.* __global__ .*[ )]\([A-Za-z_][A-Za-z_0-9]*\)(.*/\1/p')
     [ -n "$symbol" ] || { echo "compile.sh: $1 has no line that begins with extern \"C\" __global__" >&2; return 1; }
     key=$({ echo "$common"; cat "$source"; } | sha256sum | cut -c 1-32)
