@@ -201,7 +201,7 @@ static void fill_ds_row(uint8_t *row, uint64_t seed, int64_t n)
         for (int k = 0; k < 3; k++)
             x += gen__scatter(seed + 13, (n * MLA_ROPE + i) * 3 + k);
         const uint16_t code = gen__bf16_from_double(2 * x);
-        memcpy(row + MLA_SPARSE_ROPE_AT + 2 * i, &code, sizeof code);
+        memcpy(row + MLA_SPARSE_ROPE_AT + (ptrdiff_t)2 * i, &code, sizeof code);
     }
 }
 
@@ -268,7 +268,8 @@ enum gen_status gen__mla_sparse_fill(const gen_problem *base, const gen_args *ar
     if (data[MLA_SPARSE_T_LENGTH])
         fill_lengths(p, (int64_t)tensors[MLA_SPARSE_T_LENGTH].count, options,
                      data[MLA_SPARSE_T_LENGTH]);
-    for (int64_t n = 0; kv && p->cache == GEN_MLA_SPARSE_DS && n < a->num_pages * p->page_size; n++)
+    for (int64_t n = 0;
+         kv && p->cache == GEN_MLA_SPARSE_DS && n < (int64_t)a->num_pages * p->page_size; n++)
         fill_ds_row(kv + n / p->page_size * a->kv_page_stride + n % p->page_size * a->kv_row_stride,
                     options->seed, n);
     bool ok = fill_lists(p, a, options, data[MLA_SPARSE_T_LENGTH], data[MLA_SPARSE_T_INDICES]);

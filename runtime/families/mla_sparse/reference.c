@@ -56,7 +56,7 @@ static void load_ds_row(const struct shape *s, int64_t offset, double *row)
     }
     for (int i = 0; i < s->rope; i++) {
         uint16_t code;
-        memcpy(&code, bytes + MLA_SPARSE_ROPE_AT + 2 * i, sizeof code);
+        memcpy(&code, bytes + MLA_SPARSE_ROPE_AT + (ptrdiff_t)2 * i, sizeof code);
         row[LATENT + i] = gen__bf16_to_double(code);
     }
 }
