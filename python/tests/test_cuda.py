@@ -44,7 +44,7 @@ def la(ordinal=0, batch=2):
     q, o = (Cuda(np.ones((batch, 2, 128), np.float16), ordinal) for _ in range(2))
     state, decay = np.zeros((batch, 2, 128, 128), np.float32), np.zeros(2, np.float32)
     call = _ffi.function("la_decode")
-    return call(0, 0, None, q, q, q, o, Cuda(decay, ordinal), Cuda(state, ordinal), None, None, True, False)
+    return call(0, 0, None, q, q, q, o, Cuda(decay, ordinal), Cuda(state, ordinal), None, None, True, False, None, None)
 
 
 def fails(call):

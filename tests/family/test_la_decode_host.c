@@ -225,7 +225,7 @@ static void damaged_plan(void **state)
     };
     for (size_t i = 0; i < sizeof(damages) / sizeof(*damages); i++) {
         gen_plan plan = planned(p, &h200, &facts);
-        struct gen_la_decode_params k;
+        struct gen_la_decode_pool_params k;
         plan.dims[damages[i].dim] = damages[i].value;
         assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_STATUS_MISMATCH);
         assert_non_null(strstr(gen_last_error(), "not what gen_select() writes"));
@@ -240,55 +240,56 @@ static void parameters(void **state)
     const gen_la_decode_problem p = la_problem(5, 7, 21, 128);
     const gen_plan plan = planned(p, &h200, &facts);
     gen_la_decode_args a = good_args(&p);
-    struct gen_la_decode_params k;
-    memset(&k, 0xa5, sizeof k);
+    struct gen_la_decode_pool_params all; /* what is behind the first part is for pools */
+    memset(&all, 0xa5, sizeof all);
+    const struct gen_la_decode_params *const k = &all.decode;
     a.zero_padding = 1;
-    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
-    assert_ptr_equal(k.q, a.q);
-    assert_ptr_equal(k.k, a.k);
-    assert_ptr_equal(k.v, a.v);
-    assert_ptr_equal(k.o, a.o);
-    assert_ptr_equal(k.decay, a.decay);
-    assert_ptr_equal(k.state, a.state);
-    assert_ptr_equal(k.slots, a.slots);
-    assert_int_equal(k.q_stride, 7 * 128);
-    assert_int_equal(k.k_stride, 7 * 128);
-    assert_int_equal(k.v_stride, 21 * 128);
-    assert_int_equal(k.o_stride, 21 * 128);
-    assert_int_equal(k.num_states, 5 * 21);
-    assert_int_equal(k.num_v_heads, 21);
-    assert_int_equal(k.num_slots, 8);
-    assert_int_equal(k.zero_padding, 1);
-    assert_true(k.scale == a.scale && fabs(k.scale - 1 / sqrt(128)) < 1e-7);
-    assert_true(k.pad == 0);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &all), GEN_OK);
+    assert_ptr_equal(k->q, a.q);
+    assert_ptr_equal(k->k, a.k);
+    assert_ptr_equal(k->v, a.v);
+    assert_ptr_equal(k->o, a.o);
+    assert_ptr_equal(k->decay, a.decay);
+    assert_ptr_equal(k->state, a.state);
+    assert_ptr_equal(k->slots, a.slots);
+    assert_int_equal(k->q_stride, 7 * 128);
+    assert_int_equal(k->k_stride, 7 * 128);
+    assert_int_equal(k->v_stride, 21 * 128);
+    assert_int_equal(k->o_stride, 21 * 128);
+    assert_int_equal(k->num_states, 5 * 21);
+    assert_int_equal(k->num_v_heads, 21);
+    assert_int_equal(k->num_slots, 8);
+    assert_int_equal(k->zero_padding, 1);
+    assert_true(k->scale == a.scale && fabs(k->scale - 1 / sqrt(128)) < 1e-7);
+    assert_true(k->pad == 0);
 
     for (int forms = 0; forms < 2; forms++) { /* decay for q heads, for v heads */
         a.num_decays = forms ? 21 : 7;
-        assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
+        assert_int_equal(family->params(&plan, 0, &a.base, NULL, &all), GEN_OK);
         for (unsigned x = 0; x < 5 * 21; x++) {
 #define QUOTIENT(mul, shift) (mul ? (unsigned)((uint64_t)x * mul >> 32) >> shift : x)
-            assert_int_equal(QUOTIENT(k.heads_mul, k.heads_shift), x / 21);
-            assert_int_equal(QUOTIENT(k.group_mul, k.group_shift), x / 3);
-            assert_int_equal(QUOTIENT(k.decay_mul, k.decay_shift), forms ? x : x / 3);
+            assert_int_equal(QUOTIENT(k->heads_mul, k->heads_shift), x / 21);
+            assert_int_equal(QUOTIENT(k->group_mul, k->group_shift), x / 3);
+            assert_int_equal(QUOTIENT(k->decay_mul, k->decay_shift), forms ? x : x / 3);
 #undef QUOTIENT
         }
     }
 
     a.q_stride = a.k_stride = a.v_stride = 35 * 128;
     a.o_stride = 21 * 128 + 8;
-    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
-    assert_int_equal(k.q_stride, 35 * 128);
-    assert_int_equal(k.k_stride, 35 * 128);
-    assert_int_equal(k.v_stride, 35 * 128);
-    assert_int_equal(k.o_stride, 21 * 128 + 8);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &all), GEN_OK);
+    assert_int_equal(k->q_stride, 35 * 128);
+    assert_int_equal(k->k_stride, 35 * 128);
+    assert_int_equal(k->v_stride, 35 * 128);
+    assert_int_equal(k->o_stride, 21 * 128 + 8);
 
     a.q_stride = 7 * 128; /* the packed width, spelled out */
     a.o_stride = 21 * 128;
     a.slots = NULL;
-    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &k), GEN_OK);
-    assert_int_equal(k.q_stride, 7 * 128);
-    assert_int_equal(k.o_stride, 21 * 128);
-    assert_null(k.slots);
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, &all), GEN_OK);
+    assert_int_equal(k->q_stride, 7 * 128);
+    assert_int_equal(k->o_stride, 21 * 128);
+    assert_null(k->slots);
 }
 
 #define AT(field) offsetof(gen_la_decode_args, field), sizeof((gen_la_decode_args *)0)->field
