@@ -121,5 +121,5 @@ planted passes gen.h 's/^} gen_library_info;/    uint64_t more;\n} gen_library_i
 planted passes gen.h 's/GEN_API const char \*gen_version(void);/&\nGEN_API int gen_more(void);/'
 planted passes gen.h 's/X(MISMATCH, \(.*\))$/X(MISMATCH, \1) X(MORE, "more")/'
 planted passes gen.h 's/GEN_SERIAL_LAUNCH = 1u << 2/&, GEN_MORE = 1u << 3/'
-planted passes la_decode.h 's/^    float \*state;/    void *state;/'
+planted passes la_decode.h 's/^    const float \*decay;/    const void *decay;/'
 echo "abi.sh: $(grep -c '^extern' "$work/abi.c") functions, structs and enums are as before; 18 planted changes are told apart"
