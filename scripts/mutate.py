@@ -33,14 +33,14 @@ SOURCES = {
     "runtime/families/la_decode/family.c": (["check*", "refuse"], ["test_edges", "test_la_decode_host", "test_la_decode_slots"]),
     "runtime/families/mla_decode/family.c": (["check*", "refuse"], ["test_edges", "test_mla_decode_host", "test_mla_decode_args"]),
     "runtime/families/mla_decode/launch.c": (["check*", "most_*"], ["test_edges", "test_mla_decode_args", "test_mla_decode_host"]),
-    "runtime/families/mla_sparse/family.c": (["check*"], ["test_mla_sparse"]),
-    "runtime/families/mla_sparse/launch.c": (["check*"], ["test_mla_sparse"]),
+    "runtime/families/mla_sparse/family.c": (["check*"], ["test_edges", "test_mla_sparse"]),
+    "runtime/families/mla_sparse/launch.c": (["check*"], ["test_edges", "test_mla_sparse"]),
     "runtime/families/attn_fwd/family.c": (["check*", "refuse"], ["test_edges", "test_attn_fwd_host", "test_attn_fwd_args"]),
     "runtime/families/attn_fwd/launch.c": (["check*", "no_*", "most_of"], ["test_edges", "test_attn_fwd_args", "test_attn_fwd_host"]),
     "runtime/families/kda/shape.c": (["check*", "gen__kda_check*", "gen__kda_refuse"],
                                      ["test_edges", "test_kda_prefill", "test_kda_stages", "test_kda_segments"]),
     "runtime/families/kda/lengths.c": (["*"], ["test_kda_prefill", "test_kda_bwd_args"]),
-    "runtime/families/kda_bwd/family.c": (["check*"], ["test_edges", "test_kda_bwd_plan"]),
+    "runtime/families/kda_bwd/family.c": (["check*"], ["test_edges", "test_kda_bwd_args", "test_kda_bwd_plan"]),
     "runtime/families/kda_decode/args.c": (["check*"], ["test_edges", "test_kda_decode_args", "test_kda_decode_host"]),
 }
 

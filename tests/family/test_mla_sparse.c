@@ -73,6 +73,36 @@ static void key_of_a_problem(void **state)
     assert_true(key.empty);
 }
 
+/* Heads as the rows of a tile count them, and the largest and smallest sizes. */
+static void limits_of_a_problem(void **state)
+{
+    (void)state;
+    static const int32_t heads[][2] = {{1, 16},  {16, 16},  {17, 32},   {32, 32},  {33, 64},
+                                       {64, 64}, {65, 128}, {127, 128}, {128, 128}};
+    struct gen__key key;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        const gen_mla_sparse_problem p = sparse_problem(1, heads[i][0], 1, 64);
+        assert_int_equal(family->check(&p.base, &key), GEN_OK);
+        assert_true(key.counts[2] == (float)heads[i][1]);
+    }
+    gen_mla_sparse_problem p =
+        sparse_problem(1 << 14, 1, 1024, 2048); /* 2^24 tokens, 2^35 entries */
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    p.topk++;
+    assert_int_equal(family->check(&p.base, &key), GEN_STATUS_INVALID_ARGUMENT);
+    p = sparse_problem((1 << 14) + 1, 1, 1024, 1);
+    assert_int_equal(family->check(&p.base, &key), GEN_STATUS_INVALID_ARGUMENT);
+    p = sparse_problem(1 << 24, 1, 1, 1);
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    p.batch++;
+    assert_int_equal(family->check(&p.base, &key), GEN_STATUS_INVALID_ARGUMENT);
+    p = sparse_problem(1, 1, 1, 1 << 20);
+    p.page_size = 1 << 16;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+    p.page_size = 1;
+    assert_int_equal(family->check(&p.base, &key), GEN_OK);
+}
+
 static void check_errors(void **state)
 {
     (void)state;
@@ -185,6 +215,18 @@ static gen_mla_sparse_args good_args(const gen_mla_sparse_problem *p)
     a.o = sparse_memory;
     a.indices = (const int32_t *)(const void *)sparse_memory;
     return a;
+}
+
+/* The least of all: one of each, and one page. */
+static void least_arguments(void **state)
+{
+    (void)state;
+    gen_mla_sparse_problem p = sparse_problem(1, 1, 1, 1);
+    p.page_size = 1;
+    const gen_plan plan = planned(p);
+    gen_mla_sparse_args a = good_args(&p);
+    a.num_pages = 1;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
 }
 
 static void wrong_arguments(void **state)
@@ -388,7 +430,8 @@ static void by_definition(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(key_of_a_problem), cmocka_unit_test(check_errors),
+        cmocka_unit_test(key_of_a_problem), cmocka_unit_test(limits_of_a_problem),
+        cmocka_unit_test(least_arguments),  cmocka_unit_test(check_errors),
         cmocka_unit_test(whole_or_cut),     cmocka_unit_test(invariant_of_the_batch),
         cmocka_unit_test(wrong_arguments),  cmocka_unit_test(parameters),
         cmocka_unit_test(by_definition),
