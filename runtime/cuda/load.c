@@ -10,7 +10,7 @@
 
 /* Beyond this a kernel's shared memory, static and dynamic together, must be opted into. */
 #define SHARED_WITHOUT_OPT_IN (UINT64_C(48) << 10)
-/* Blocks of a cluster beyond which the kernel must be allowed to ask for it. */
+/* More blocks in a cluster need a permission for the kernel. */
 #define PORTABLE_CLUSTER 8
 
 /* ---- loading ----------------------------------------------------------- */
@@ -33,7 +33,7 @@ static enum gen_status allow_on(const struct gen__driver *driver, const char *na
     return status;
 }
 
-/* Allows what the kernel asks for beyond the usual, on every device that can run it. */
+/* Permits what the kernel needs beyond the usual, on every device that can run it. */
 static enum gen_status allow(const gen_library *library, const struct gen__driver *driver,
                              uint32_t variant, void *kernel)
 {

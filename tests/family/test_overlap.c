@@ -1,7 +1,7 @@
 /*
  * What a launch writes must lie apart from all else: for every family, problem of its verify list
  * and form of its arguments, the extents that it describes are those of its tensors, and an output
- * that is laid over another tensor is refused. Addresses here are numbers alone; nobody reads
+ * that is laid over another tensor is refused. Addresses here are numbers alone; no code reads
  * there.
  */
 #include "test.h"
