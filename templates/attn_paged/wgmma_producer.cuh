@@ -102,6 +102,7 @@ __device__ void produce(const gen_attn_paged_params &p, const block_state &b, in
     // Of split keys no other row tile asks for the same ones.
     const unsigned long long often = S::takers > 1 ? policy_evict_first() : policy_evict_last();
     stage_ring at(1); // of what is free: the first round is
+    load_ring load;
     work_ring work(1);
     paged_walk<S> walk;
     walk.begin(b.c->share);
@@ -125,11 +126,13 @@ __device__ void produce(const gen_attn_paged_params &p, const block_state &b, in
                 box.find(p, piece, j);
 #pragma unroll 1
             for (; j < end; j += S::sharers) {
+                const unsigned full = S::takers > 1 ? load.place() : at.place();
                 mbarrier_wait(shared_address(&b.c->k_empty[at.place()]), at.phase());
-                box.template load<S::cells>(p, k_map, b.k(at.place()), b.c->k_full[at.place()], head, often);
+                box.template load<S::cells>(p, k_map, b.k(at.place()), b.c->k_full[full], head, often);
                 mbarrier_wait(shared_address(&b.c->v_empty[at.place()]), at.phase());
-                box.template load<S::v_cells>(p, v_map, b.v(at.place()), b.c->v_full[at.place()], head, often);
+                box.template load<S::v_cells>(p, v_map, b.v(at.place()), b.c->v_full[full], head, often);
                 at.next();
+                load.next();
                 if (j + S::sharers < end)
                     box.find(p, piece, j + S::sharers);
             }
