@@ -13,6 +13,21 @@ namespace {
 
 static_assert(S::takers == 2, "one group gives what it has to the other");
 
+// Whether there is a part for each unit, so that a part needs nobody else's length to know its own: then that is the part's.
+__device__ __forceinline__ bool stands_alone(const gen_attn_paged_params &p, int part, paged_share &share)
+{
+    const int tiles = (p.q_len * p.group + S::tile_rows - 1) / S::tile_rows, units = tiles * p.num_kv_heads;
+    if (!p.line.whole || p.q_indptr || p.line.num_parts != p.line.batch * units)
+        return false;
+    if (threadIdx.x == 0) {
+        const int request = part / units, unit = part - request * units;
+        share.cut[0] = {request, unit, 0, 0, 0};
+        share.cut[1] = {request, unit + 1, 0, 0, 0};
+    }
+    __syncthreads();
+    return true;
+}
+
 // Blocks of a piece that are this CTA's: those that the cluster's CTAs take in turn, or all.
 struct own_blocks {
     int first, count;
