@@ -38,8 +38,12 @@ local function v_dim(v) -- columns of values and outputs
   return v.head_dim == 192 and 128 or v.head_dim
 end
 
+local function in_registers(v) -- queries: then their place is free for the next piece's, and there is room for a third stage
+  return v.kernel == "wgmma" and v.team == 2 and v.head_dim <= 128
+end
+
 local function q_places(v) -- the next piece's queries have a place of their own where there is room
-  return v.head_dim == 192 and 1 or 2
+  return (v.head_dim == 192 or in_registers(v)) and 1 or 2
 end
 
 local function by_wgmma(v)
@@ -136,8 +140,9 @@ return family {
       if v.cache == "e4m3" then return "wgmma takes operands of one type" end
       if v.head_dim == 256 then return "outputs of 256 columns and scores of 128 keys take more registers than a thread has" end
       if v.team == 1 then return "two or three groups share keys" end
+      if v.team == 3 and v.head_dim ~= 64 then return "of more than 64 columns three groups have no registers for the queries" end
       if v.head_dim == 192 and v.blocks == 1 then return "a CTA pair serves width 192" end
-      if v.stages ~= (v.team == 2 and v.head_dim >= 128 and 2 or 3) then return "as many stages as there is room for" end
+      if v.stages ~= (v.team == 2 and v.head_dim == 192 and 2 or 3) then return "as many stages as there is room for" end
     end
     if shared(v) > arch.shared_per_block then return "the ring and what the teams exchange take more shared memory than a block has" end
     if v.kernel == "wgmma" then return true end
@@ -182,13 +187,15 @@ return family {
   constants = function(v, arch)
     if by_wgmma(v) then
       -- 64,512 registers in all, or 65,536: of the groups, and of 128 threads that load.
-      return { KEYS = wgmma_keys(v), REGISTERS = v.team == 3 and 152 or 224, PRODUCER_REGISTERS = 56, Q_PLACES = q_places(v) }
+      local many = v.kernel == "wgmma" and v.team == 2
+      return { KEYS = wgmma_keys(v), REGISTERS = many and 232 or v.team == 3 and 152 or 224, PRODUCER_REGISTERS = many and 40 or 56, Q_PLACES = q_places(v),
+        QUERIES = in_registers(v) and "regs" or "shared", LOADERS = v.kernel == "wgmma" and v.head_dim >= 128 and 2 or 1 }
     end
     if v.kernel == "mma" then return { KEYS = 64 } end
     return { BOUNDS = 32 * v.warps .. ", " .. blocks(v, arch), KEYS = keys_of(v) }
   end,
   -- Not run on a GPU yet.
-  trial = function(v) return v.kernel == "direct" or v.kernel == "split" or v.kernel == "mma" or v.kernel == "wgmma" and v.blocks > 1 end,
+  trial = function(v) return v.kernel == "direct" or v.kernel == "split" or v.kernel == "mma" end,
   -- What fits everywhere: 99 KiB.
   fallback = function(v) return v.head_dim == 192 and v.kernel == "mma" or v.kernel == "stream" and v.rows == (v.head_dim == 256 and 8 or 16) and v.team == 1 and v.warps == (wide(v) and 2 or 4) and v.stages == 2 end,
 }

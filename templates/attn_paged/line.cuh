@@ -70,6 +70,17 @@ __device__ __forceinline__ int paged_part_of(const gen_attn_paged_line &s, unsig
     return static_cast<int>(((x + 1ull) * s.num_parts - 1) / total);
 }
 
+// Of one request, row tiles go round among all parts as long as each gets two: then all parts are at few heads, and at much the
+// same keys. Only what is left stands on the line.
+template <class S> constexpr bool paged_goes_round = false;
+
+template <class S> __device__ __forceinline__ int paged_round_units(const gen_attn_paged_params &p, int units)
+{
+    if (!paged_goes_round<S> || p.line.batch > 1)
+        return 0;
+    return units / (2 * p.line.num_parts) * (2 * p.line.num_parts);
+}
+
 // Where x of the line lies, if it is among the requests [first, last) that start at `position`.
 template <class S>
 __device__ __forceinline__ void paged_find(const gen_attn_paged_params &p, int first, int last, unsigned position,
@@ -78,14 +89,16 @@ __device__ __forceinline__ void paged_find(const gen_attn_paged_params &p, int f
 #pragma unroll 1
     for (int b = first; b < last; b++) {
         const paged_request r = paged_request_of<S>(p, b);
-        const unsigned cost = r.blocks + p.line.visit, all = r.units * cost;
+        const int rounds = paged_round_units<S>(p, r.units);
+        const unsigned cost = r.blocks + p.line.visit, all = (r.units - rounds) * cost;
         if (x < position + all) {
             const unsigned unit = (x - position) / cost, offset = x - position - unit * cost;
             int block = max(static_cast<int>(offset) - p.line.visit, 0);
             if (p.line.whole)
                 block = 2 * offset < cost ? 0 : r.blocks;
             const bool behind = block == r.blocks;
-            cut = {b, static_cast<int>(unit) + (behind ? 1 : 0), behind ? 0 : block, position + unit * cost, cost};
+            cut = {b, rounds + static_cast<int>(unit) + (behind ? 1 : 0), behind ? 0 : block, position + unit * cost,
+                   cost};
             return;
         }
         position += all;
@@ -112,7 +125,7 @@ __device__ __forceinline__ void paged_partition(const gen_attn_paged_params &p, 
 #pragma unroll 1
     for (int b = first; b < last; b++) {
         const paged_request r = paged_request_of<S>(p, b);
-        sum += r.units * static_cast<unsigned>(r.blocks + p.line.visit);
+        sum += (r.units - paged_round_units<S>(p, r.units)) * static_cast<unsigned>(r.blocks + p.line.visit);
     }
     unsigned before = sum; // inclusive, of the warp's lanes
 #pragma unroll
