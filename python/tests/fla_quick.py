@@ -15,14 +15,14 @@ def take_first():
     def run(self, *args, **kwargs):
         self.nargs = dict(zip(self.arg_names, args))
         key = (id(self), *(str({**self.nargs, **kwargs}.get(name)) for name in self.keys))
-        for config in [_taken[key]] if key in _taken else self.prune_configs(kwargs):
+        for config in (*_taken.get(key, ()), *self.prune_configs(kwargs)):
             if config.pre_hook is not None:
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
             try:
                 result = self.fn.run(*args, **kwargs, **config.all_kwargs())
             except (OutOfResources, CompileTimeAssertionFailure, PTXASError):
                 continue  # the tuner passes over it, too
-            _taken[key] = config
+            _taken[key] = (config,)
             self.nargs = None
             return result
         raise RuntimeError(f"no configuration of {self.base_fn.__name__} runs")
