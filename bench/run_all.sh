@@ -10,7 +10,7 @@
 # OUT       results and tables go here (default: the source tree)
 # COMMIT    of the source, for the headers; DEVICE: CUDA device (default: the first); SECONDS_TUNE: per table (default 240)
 # FAMILIES  that verify, tune, bench, numerics and regret run (default: all); the others' results stay
-# FA3_LIBRARY  a library with FlashAttention-3's kernel for peers/fa3_attn_fwd.py and fa3_numerics.py (default: none, and no such peer)
+# FA3_LIBRARY  a library with FlashAttention-3's kernels for peers/fa3_*.py (default: none, and no such peers)
 # FLASHMLA_LIBRARY  a library with FlashMLA's dense decode kernels for peers/flashmla_mla_decode.py (default: none, and no such peer)
 #
 # A step that fails is reported at the end and does not stop the others. Exit status 1 if one failed.

@@ -21,10 +21,10 @@ seconds=${ATTNGEN_FUZZ_SECONDS:-}
 
 inputs_of() { # TARGET
     case $1 in
-    product) echo 1000000 ;;
-    table) echo 400000 ;;
-    template) echo 15000 ;;
-    problem) echo 200000 ;;
+    product) echo 500000 ;;
+    table) echo 150000 ;;
+    template) echo 7500 ;;
+    problem) echo 70000 ;;
     *) echo 80000 ;;
     esac
 }

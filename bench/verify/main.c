@@ -28,10 +28,15 @@ static const char usage[] =
 static struct {
     struct session session;
     struct option_list only;
-    const char *list, *keys;
+    const char *list, *keys, *part;
     long repeats, patience;
     bool all, sanitizer;
 } options = {.repeats = 3, .patience = 60};
+
+/* --part: the checks whose number leaves this remainder. */
+static struct {
+    uint32_t remainder, of;
+} part = {0, 1};
 
 /* Counters shared with the worker. */
 enum { CHECKS, FAILURES, CASES };
@@ -80,12 +85,31 @@ static void print_row(const char *verdict, const char *variant, const char *name
     printf("%s\t%s\t%s\t%.3g\t%s\n", verdict, variant, name, error, reason);
 }
 
+/* "I/N" of --part. */
+static void read_part(void)
+{
+    int end = 0;
+    if (!options.part)
+        return;
+    if (sscanf(options.part, "%" SCNu32 "/%" SCNu32 "%n", &part.remainder, &part.of, &end) != 2 ||
+        options.part[end] || part.remainder >= part.of ||
+        strspn(options.part, "0123456789/") != (size_t)end)
+        die(1, "--part is '%s'; it takes I/N, two numbers with I below N", options.part);
+}
+
+/* By a case's number, mixed (those of one required key have a fixed distance), and a variant's: it
+ * meets other cases in other parts. */
+static bool in_part(size_t at, uint32_t variant)
+{
+    return (((uint32_t)at * 0x9E3779B1u >> 20) + variant) % part.of == part.remainder;
+}
+
 static bool any_candidate(void *context, const struct shape *shape)
 {
     const struct session *s = context;
     for (uint32_t i = 0; i < s->info.num_variants; i++) {
         gen_variant_info v = session_variant(s, i);
-        if (is_candidate(s, shape, &v))
+        if (in_part((size_t)(shape - cases.item), i) && is_candidate(s, shape, &v))
             return true;
     }
     return false;
@@ -99,7 +123,7 @@ static bool verify_case_all(struct session *s, struct worker *worker, struct ver
         gen_variant_info v = session_variant(s, i);
         struct verify_result result;
         worker->next = (worker->next / s->info.num_variants) * s->info.num_variants + i;
-        if (!is_candidate(s, c->shape, &v))
+        if (!in_part((size_t)(c->shape - cases.item), i) || !is_candidate(s, c->shape, &v))
             continue;
         seen->reached[i] = 1;
         const char *known = worker_reason(worker, v.name);
@@ -162,7 +186,7 @@ static int body(struct worker *worker, void *context)
     if (never)
         printf("# %" PRIu32 " variants were not run: another architecture's, or not selected\n",
                never);
-    if (!worker->counter[CHECKS]) {
+    if (!worker->counter[CHECKS] && part.of == 1) {
         warn("no variant of %s fits this GPU and these options", s->product);
         return 1;
     }
@@ -181,6 +205,8 @@ int main(int argc, char **argv)
         {"--list", OPTION_TEXT, &options.list, "FILE", "another verify list"},
         {"--repeats", OPTION_INT, &options.repeats, "N", "launches of each check (default 3)"},
         {"--all", OPTION_FLAG, &options.all, NULL, "print the rows that pass, too"},
+        {"--part", OPTION_TEXT, &options.part, "I/N",
+         "one of N parts of the checks, I from 0: each check is in one"},
         {"--sanitizer", OPTION_FLAG, &options.sanitizer, NULL,
          "few small cases in one process, for compute-sanitizer"},
         {"--patience", OPTION_INT, &options.patience, "S",
@@ -193,6 +219,7 @@ int main(int argc, char **argv)
         die(1, "unexpected word '%s'; --help lists the options", words[0]);
     if (options.repeats < 1 || options.patience < 1)
         die(1, "--repeats and --patience take numbers from 1");
+    read_part();
     session_open_library(s);
     read_cases();
     if (options.sanitizer)

@@ -11,7 +11,7 @@
 --   team    warps that share their keys, each with rows of its own: row tiles of rows x team
 --   warps   of a block
 --   stages  tiles of a team's ring, each of 16 (of narrow keys 32) keys and values
---   blocks  2: a CTA pair does twice the rows, and loads keys and values once for both (wgmma); 2 or 4: CTAs take blocks of keys in turn
+--   blocks  2: a CTA pair does twice the rows, and loads keys and values once for both (wgmma); or its CTAs take blocks of keys in turn
 --           (split); of direct those of a cluster, that add up a unit's keys through each other's shared memory
 local function element_bytes(v)
   return v.cache == "e4m3" and 1 or 2
@@ -123,7 +123,7 @@ return family {
       if not arch.wgmma then return "wgmma is Hopper's" end
       if v.cache == "e4m3" then return "wgmma takes operands of one type" end
       if v.head_dim > 128 then return "keys of 64 and 128 columns alone" end
-      if v.blocks > 4 then return "more CTAs than four have too few blocks of keys each" end
+      if v.blocks > 2 then return "clusters of four leave SMs idle" end
       if v.rows ~= 64 or v.team ~= 2 or v.warps ~= 12 or v.stages ~= 5 then return "two warpgroups of the same 64 rows, as many stages as there is room for" end
       return true
     end

@@ -4,6 +4,7 @@
 #include "attn_fwd/tiles.cuh"
 #include "attn_paged/row_group.cuh"
 #include "attn_paged/wgmma_tile.cuh"
+#include "lib/prefetch.cuh"
 #include "lib/ptx/cluster.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/mbarrier.cuh"
@@ -12,6 +13,36 @@
 namespace {
 
 static_assert(S::takers == 2, "one group gives what it has to the other");
+
+// Whether there is a part for each unit, so that a part needs nobody else's length to know its own: then that is the part's.
+__device__ __forceinline__ bool stands_alone(const gen_attn_paged_params &p, int part, paged_share &share)
+{
+    const int tiles = (p.q_len * p.group + S::tile_rows - 1) / S::tile_rows, units = tiles * p.num_kv_heads;
+    if (!p.line.whole || p.q_indptr || p.line.num_parts != p.line.batch * units)
+        return false;
+    if (threadIdx.x == 0) {
+        const int request = part / units, unit = part - request * units;
+        share.cut[0] = {request, unit, 0, 0, 0};
+        share.cut[1] = {request, unit + 1, 0, 0, 0};
+    }
+    __syncthreads();
+    return true;
+}
+
+// What is read first is brought to L2 while the kernel before is still running; what that one changes is changed there, too.
+__device__ __forceinline__ void prefetch_alone(const gen_attn_paged_params &p, int request)
+{
+    touch(p.q);
+    touch(p.k_page);
+    touch(p.num_kv_heads);
+    touch(p.map_rows);
+    if (threadIdx.x == 0 && p.kv_len)
+        prefetch_global(p.kv_len + request);
+    const int *const pages = p.page_indptr ? nullptr : p.page_indices;
+    const int key = static_cast<int>(threadIdx.x) * S::keys;
+    if (pages && threadIdx.x < 16 && key < p.max_kv_len && !p.left_window)
+        prefetch_global(pages + request * p.page_table + quotient_or_shift(key, p.page_mul, p.page_shift));
+}
 
 // Blocks of a piece that are this CTA's: those that the cluster's CTAs take in turn, or all.
 struct own_blocks {
@@ -24,30 +55,38 @@ struct own_blocks {
     }
 };
 
-// The group's blocks of the piece: every one of two of the CTA's. `step`: of the ring's, the piece's first.
+// The group's first block of the piece: groups take all of the CTA's in turn. `step`: of the ring's, the piece's first.
+__device__ __forceinline__ int first_own(unsigned step, int group)
+{
+    return static_cast<int>((step + group) % S::takers);
+}
+
+// The group's blocks of the piece. Loads of several blocks need not arrive in their order, and a group that is ahead of the
+// other may come to a stage whose last load, the other's, is not there yet: so each load of a stage in turn has a barrier of
+// its own group's.
 __device__ __forceinline__ void attend(const gen_attn_paged_params &p, const block_state &b, const paged_piece &piece,
                                        const own_blocks &own, unsigned step, int group, unsigned q, group_state &g)
 {
     const group_masks masks(p, piece, 0);
     const group_scale scale(p, piece);
     const float factor = p.cap_log2 != 0.f ? p.cap_log2 : scale.scale;
-    const int kv_len = piece.kv_len;
+    const int kv_len = piece.kv_len, first = first_own(step, group);
 #pragma unroll 1
-    for (int i = group; i < own.count; i += S::takers) {
-        const unsigned at = uniform(step + i), stage = at % S::stages, phase = at / S::stages % 2;
+    for (int i = first; i < own.count; i += S::takers) {
+        const unsigned at = uniform(step + i), stage = at % S::stages, load = at % S::loads, phase = at / S::loads % 2;
         const int j = own.first + i * S::sharers;
-        mbarrier_wait(shared_address(&b.c->k_full[stage]), phase);
+        mbarrier_wait(shared_address(&b.c->k_full[load]), phase);
         wgmma_fence();
         start_scores(g.s, q, b.k(stage));
         wgmma_wait_group<0>();
         wgmma_fence_registers(g.s);
         release(b.c->k_empty[stage]);
-        exponentiate(p, masks, scale, factor, j, i == group, g);
-        mbarrier_wait(shared_address(&b.c->v_full[stage]), phase);
+        exponentiate(p, masks, scale, factor, j, i == first, g);
+        mbarrier_wait(shared_address(&b.c->v_full[load]), phase);
         if (kv_len - j * S::keys < S::keys)
             clear_values(b.v(stage), max(kv_len - j * S::keys, 0), group);
         wgmma_fence();
-        start_values(g.o, g.packed, b.v(stage), i == group);
+        start_values(g.o, g.packed, b.v(stage), i == first);
         wgmma_wait_group<0>();
         wgmma_fence_registers(g.o);
         release(b.c->v_empty[stage]);
@@ -179,11 +218,12 @@ __device__ void consume(const gen_attn_paged_params &p, const block_state &b, in
         const own_blocks own(piece);
         mbarrier_wait(shared_address(&b.c->q_full[place]), work.phase());
         g.r.reset();
-        if (group < own.count)
+        const bool some = first_own(step, group) < own.count;
+        if (some)
             attend(p, b, piece, own, step, group, b.q(uniform(place), 0), g);
         step += own.count;
         release(b.c->q_empty[place]);
-        end_piece(p, b, piece, part, group, group < own.count, turn, g);
+        end_piece(p, b, piece, part, group, some, turn, g);
         turn ^= 1;
         release(b.c->work_empty[place]);
         work.next();

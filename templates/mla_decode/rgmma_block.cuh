@@ -42,11 +42,15 @@ template <class A> struct mla_bytes : A {
     static constexpr int sums_at = stages_at + A::stages * stage_bytes, sums_bytes = shared_tiles ? 64 * consumers : 0;
     static constexpr int tiles_bytes = sums_at + sums_bytes;
 
-    // mbarriers.
-    static constexpr int full_barrier = 0;                  // + stage: the tile has arrived
-    static constexpr int empty_barrier = A::stages;         // + stage: its bytes are read
-    static constexpr int given_barrier = 2 * A::stages;     // + group: its tile's probabilities are there
-    static constexpr int taken_barrier = given_barrier + 2; // + group: both groups have multiplied them
+    // mbarriers. Where groups have tiles of their own and stages are odd, a stage's tiles are the groups' by turns. Boxes need not
+    // arrive in their order, so that a group may be at a stage again whose last tile, the other's, is not there yet: each has
+    // a full barrier of its own then, and sees all of its phases. A thread's cp.async land in order.
+    static constexpr bool alternates = !shared_tiles && A::stages % 2 && !A::gathers;
+    static constexpr int full_barriers = A::stages * (alternates ? 2 : 1);
+    static constexpr int full_barrier = 0;                          // + stage: the tile has arrived
+    static constexpr int empty_barrier = full_barriers;             // + stage: its bytes are read
+    static constexpr int given_barrier = empty_barrier + A::stages; // + group: its tile's probabilities are there
+    static constexpr int taken_barrier = given_barrier + 2;         // + group: both groups have multiplied them
     static constexpr int mbarriers = taken_barrier + 2;
 };
 
@@ -117,17 +121,21 @@ __device__ __forceinline__ bool next_piece(const gen_mla_decode_params &p, const
     return false;
 }
 
-// A place in the ring of stages, and the parity of its round.
+// A place in the ring of stages, and the parity of its round; with two full barriers of a stage the round's number.
 template <class S> struct stage_ring {
     int stage;
-    unsigned parity;
+    unsigned round;
+
+    __device__ __forceinline__ unsigned parity() const { return S::alternates ? round & 1 : round; }
+    __device__ __forceinline__ int full() const { return stage + (S::alternates && round & 1 ? S::stages : 0); }
+    __device__ __forceinline__ unsigned full_parity() const { return S::alternates ? round >> 1 & 1 : round; }
 
     __device__ __forceinline__ void advance(int count)
     {
         stage += count;
         if (stage >= S::stages) {
             stage -= S::stages;
-            parity ^= 1;
+            round = S::alternates ? round + 1 : round ^ 1;
         }
     }
 
@@ -140,7 +148,8 @@ template <class S> struct stage_ring {
 
     __device__ __forceinline__ stage_ring previous() const
     {
-        return stage == 0 ? stage_ring{S::stages - 1, parity ^ 1} : stage_ring{stage - 1, parity};
+        return stage == 0 ? stage_ring{S::stages - 1, S::alternates ? round - 1 : round ^ 1}
+                          : stage_ring{stage - 1, round};
     }
 };
 

@@ -33,8 +33,8 @@ template <class S> __device__ void produce_boxes(const gen_mla_decode_params &p,
             const int here = min(boxes, (left + box_rows - 1) >> box_shift); // boxes with valid rows
             if (first + (i + 1) * tile_rows < end)
                 next = pages.find(p, first + (i + 1) * tile_rows);
-            const unsigned full = b.full(ring.stage), to = b.stage(ring.stage);
-            mbarrier_wait(b.empty(ring.stage), ring.parity ^ 1);
+            const unsigned full = b.full(ring.full()), to = b.stage(ring.stage);
+            mbarrier_wait(b.empty(ring.stage), ring.parity() ^ 1);
             __syncwarp(); // no lane is left behind to take the barrier's next phase for this one
             if (elect_one())
                 mbarrier_arrive_expect_tx(full, here * box_rows * S::columns);
@@ -85,7 +85,7 @@ template <class S> __device__ void produce_rows(const gen_mla_decode_params &p, 
 #pragma unroll 1
         for (int i = w.piece.first; i < w.piece.first + w.tiles; i++) {
             const unsigned stage = S::stages_at + ring.stage * S::stage_bytes;
-            mbarrier_wait(b.empty(ring.stage), ring.parity ^ 1);
+            mbarrier_wait(b.empty(ring.stage), ring.parity() ^ 1);
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 const bool valid = static_cast<unsigned>(next.page[k]) < static_cast<unsigned>(p.num_pages);

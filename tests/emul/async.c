@@ -254,6 +254,8 @@ bool emul__pump(struct cluster *c)
         return false;
     if (c->options.random)
         i = emul__random(c) % c->tasks.count;
+    else if (c->options.overtaken && c->tasks.count > 1)
+        i = 1;
     const struct task t = all[i];
     emul__list_cut(&c->tasks, i, 1);
     run_task(&t);

@@ -19,6 +19,7 @@
 #     -j N     processes (default: one a CPU)
 #     -p NAME  runs BUILD/tests/NAME device on the product, not attngen verify
 #     -n       compiles alone
+#     -S       each check in one of the modes alone, in turns: as many times fewer as there are modes
 # Exit status 77: there is no C++ compiler (CXX names one, default c++).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,11 +28,11 @@ usage() {
     exit 2
 }
 build=build out='' families='' targets=sm_90a cc=90 sms=2 l2='' list='' leave_out='' keys='' modes='eager,ahead late,reverse random' repeats=1 jobs=$(nproc)
-compile_only='' program='' templates=$here/../../templates
-while getopts b:o:f:t:c:s:L:T:l:x:k:m:r:j:p:n letter; do
+compile_only='' program='' spread='' templates=$here/../../templates
+while getopts b:o:f:t:c:s:L:T:l:x:k:m:r:j:p:nS letter; do
     case $letter in
     b) build=$OPTARG ;; o) out=$OPTARG ;; f) families=$OPTARG ;; t) targets=$OPTARG ;; c) cc=$OPTARG ;; s) sms=$OPTARG ;; L) l2=$OPTARG ;; T) templates=$OPTARG ;; l) list=$OPTARG ;;
-    x) leave_out=$OPTARG ;; k) keys=$OPTARG ;; m) modes=$OPTARG ;; r) repeats=$OPTARG ;; j) jobs=$OPTARG ;; p) program=$OPTARG ;; n) compile_only=1 ;;
+    x) leave_out=$OPTARG ;; k) keys=$OPTARG ;; m) modes=$OPTARG ;; r) repeats=$OPTARG ;; j) jobs=$OPTARG ;; p) program=$OPTARG ;; n) compile_only=1 ;; S) spread=1 ;;
     *) usage ;;
     esac
 done
@@ -91,16 +92,16 @@ if [ "$leave_out" ]; then
     list=$out/list.txt
     grep -v -E -e "$leave_out" "$own" >"$list"
 fi
-# One mode; its output and exit status go to files.
+# One mode, and with -S its part of the checks; its output and exit status go to files.
 verify() {
     EMUL_MODE=$1 "$build/libexec/attngen/attngen-verify" $verified $only ${keys:+--keys "$keys"} ${list:+--list "$list"} --repeats "$repeats" --all \
-        $options >"$out/$1.log" 2>&1 && echo 0 >"$out/$1.status" || echo 1 >"$out/$1.status"
+        ${2:+--part "$2"} $options >"$out/$1.log" 2>&1 && echo 0 >"$out/$1.status" || echo 1 >"$out/$1.status"
 }
 options=$*
-status=0 running=0
+status=0 running=0 at=0
 for mode in $modes; do
-    verify "$mode" &
-    running=$((running + 1))
+    verify "$mode" ${spread:+"$at/$(echo "$modes" | wc -w)"} &
+    running=$((running + 1)) at=$((at + 1))
     if [ $running -ge "$jobs" ]; then
         wait
         running=0
@@ -112,7 +113,7 @@ for mode in $modes; do
     grep -v "^ok" "$out/$mode.log"
     [ "$(cat "$out/$mode.status")" = 0 ] || status=1
     # All of them, lest one that the product lacks passes.
-    cut -f 2 "$out/$mode.log" | LC_ALL=C sort -u >"$out/ran"
+    find "$out" -maxdepth 1 -name "$([ "$spread" ] && echo '*' || echo "$mode").log" -exec cat {} + | cut -f 2 | LC_ALL=C sort -u >"$out/ran"
     for name in $(LC_ALL=C comm -13 "$out/ran" "$out/wanted"); do
         [ "$keys" ] || { echo "not run: $name: no case of the list is for it, or the build refused it (attngen why)"; status=1; }
     done

@@ -60,6 +60,7 @@ struct emul_launch {
  * environment variable EMUL_MODE says how: words separated by commas of
  *   eager    asynchronous operations take effect when they are issued (default)
  *   late     ... when a thread waits for them and nothing else can happen
+ *   overtaken  late, and what was issued first happens last, as long as others are under way
  *   random   ... at any time between; random=SEED
  *   ahead    a warp goes on as long as it can, else the warps take turns
  *   reverse  the last thread and the last block go first

@@ -105,7 +105,7 @@ struct task {
 struct wgmma_state;
 
 struct options {
-    bool late, random, reverse, ahead;
+    bool late, overtaken, random, reverse, ahead;
     uint64_t seed;
 };
 

@@ -280,14 +280,16 @@ static bool read_mode(struct options *options, char *message, size_t capacity)
             options->reverse = true;
         } else if (length == 5 && memcmp(p, "ahead", 5) == 0) {
             options->ahead = true;
+        } else if (length == 9 && memcmp(p, "overtaken", 9) == 0) {
+            options->overtaken = options->late = true;
         } else if (length >= 6 && memcmp(p, "random", 6) == 0 && (length == 6 || p[6] == '=')) {
             options->random = options->late = true;
             if (length > 6)
                 options->seed = strtoull(p + 7, NULL, 10);
         } else if (length && !(length == 5 && memcmp(p, "eager", 5) == 0)) {
             snprintf(message, capacity,
-                     "EMUL_MODE has the word '%.*s'; allowed: eager, late, random, random=SEED, "
-                     "ahead, reverse",
+                     "EMUL_MODE has the word '%.*s'; allowed: eager, late, overtaken, random, "
+                     "random=SEED, ahead, reverse",
                      (int)length, p);
             return false;
         }

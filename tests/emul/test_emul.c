@@ -378,7 +378,7 @@ static void test_launches(void **state)
     assert_int_equal(run("emul_sync", "eager", 1, 32, 232448, &p), -1);
     assert_non_null(strstr(message, "allowed are 232448 together"));
     assert_int_equal(run("emul_sync", "lazy", 1, 32, 0, &p), -1);
-    assert_non_null(strstr(message, "'lazy'; allowed: eager, late, random"));
+    assert_non_null(strstr(message, "'lazy'; allowed: eager, late, overtaken"));
     assert_int_equal(run("emul_sync", "", 1, 32, 0, &p), 0);
 }
 

@@ -33,6 +33,12 @@ static const struct command commands[] = {
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
 
+#ifdef __SANITIZE_ADDRESS__
+enum { EVERY_CALL = 24 }; /* a run takes four times as long: of the calls behind these, some */
+#else
+enum { EVERY_CALL = 100000000 };
+#endif
+
 /* Calls whose failure no command may survive. */
 static bool is_fatal(const char *call)
 {
@@ -129,7 +135,7 @@ static void every_call(const char *call, bool on)
         struct outcome good = run(&commands[i]);
         assert_run(good, 0);
         /* Lua calls realloc() ten thousand times, always from the same line. */
-        long nth = 1, step = strcmp(call, "realloc") == 0 ? 5 : 100000000;
+        long nth = 1, step = strcmp(call, "realloc") == 0 ? 5 : EVERY_CALL;
         while (fails_well(&commands[i], &good, call, nth, on))
             nth += 1 + nth / step;
         print_message("%s of %s: up to %ld\n", call, commands[i].name, nth);

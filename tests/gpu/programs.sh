@@ -42,6 +42,13 @@ count() { sed -n 's/^# \([0-9]* checks of .*\) cases: .*/\1/p'; }
 [ -n "$(checks | count)" ] && [ "$(checks | count)" = "$(SIM_FAULT=$last:lost checks | count)" ] ||
     { echo "FAILED: checks are lost with a worker"; failed=1; }
 check 1 "no variant of" "$bin/attngen-verify" --families la_decode --only nothing
+# Parts: each check of the whole is in one, and no part has them all.
+passed() { "$bin/attngen-verify" --families la_decode --keys $key --list "$(dirname "$0")/tiny_verify.txt" --all "$@" | grep '^ok' | cut -f 1-3; }
+passed | sort >"$scratch/whole"
+for i in 0 1 2; do passed --part $i/3 | tee "$scratch/part$i"; done | sort >"$scratch/parts"
+{ cmp -s "$scratch/whole" "$scratch/parts" && ! cmp -s "$scratch/whole" "$scratch/part0" && [ -s "$scratch/part1" ]; } ||
+    { echo "FAILED: the parts' checks are not those of the whole"; failed=1; }
+check 1 "^attngen-verify: --part is '3/3'; it takes I/N" "$bin/attngen-verify" --part 3/3
 # A word that is not known: file, line, word and what is allowed.
 printf 'batch=2 num_qk_heads=1\nbatch=2 num_qk_heads=2 @scatterd\n' >"$scratch/words.txt"
 check 1 "words.txt:2: unknown word '@scatterd' in a list of shapes; allowed: @scattered, @serial" \
