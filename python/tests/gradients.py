@@ -41,8 +41,10 @@ def ours(x):
 
 
 def theirs(x):
+    import fla_quick
     from fla.ops.kda import chunk_kda
 
+    fla_quick.take_first()
     return chunk_kda(**{**x, "dt_bias": x["dt_bias"].reshape(-1)}, **OPTIONS, safe_gate=True)
 
 

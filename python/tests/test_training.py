@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason="needs torch 2.10 or newer (pip inst
 
 import training  # noqa: E402
 
-PEERS = os.path.join(os.path.dirname(__file__), "..", "..", "bench", "peers", "fla_compile.py")
 SMALL = {"rows": 4, "length": 40, "layers": 1, "width": 64, "heads": 1, "v_heads": 2}
 
 
@@ -41,8 +40,6 @@ def test_the_loss_falls_as_with_fla(dim):
     curves = {}
     for name in ("attngen", "fla"):  # a process each: in one, attngen may be FLA's backend
         command = [sys.executable, training.__file__, name, "--dim", str(dim)]
-        if name == "fla" and os.path.exists(PEERS):  # which compiles for minutes otherwise
-            command += ["--jobs", str(os.cpu_count())]
         run = subprocess.run(command, env=dict(os.environ, FLA_ATTNGEN="0"), capture_output=True, text=True, check=True)
         curves[name] = json.loads(run.stdout.splitlines()[-1])
     if "ATTNGEN_CURVES" in os.environ:

@@ -3,15 +3,11 @@
 
     python3 training.py attngen|fla|definition [--steps 200] [--device cuda]    prints the losses as JSON
 
---jobs N lets N processes fill Triton's cache with FLA's kernels first, which one after the other takes minutes.
-
 Sequences repeat a random pattern of their own with gaps of noise, so that a layer has to remember what it has seen: the loss
 falls only if gates, betas, keys and values all learn. Weights, data and order are the same in every run.
 """
 import argparse
 import json
-import os
-import sys
 
 import torch
 
@@ -26,8 +22,10 @@ def attngen_kda(**x):
 
 
 def fla_kda(**x):
+    import fla_quick
     from fla.ops.kda import chunk_kda
 
+    fla_quick.take_first()
     x["dt_bias"] = x["dt_bias"].reshape(-1)
     return chunk_kda(**x, use_qk_l2norm_in_kernel=True, use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True,
                      safe_gate=True, lower_bound=BOUND)[0]
@@ -107,18 +105,6 @@ def apart(a, b):
     return float(((means[0] - means[1]).abs() / means[1]).max())
 
 
-def compile_first(options, run):
-    """Whether this process is to train; false in one that compiled its part of FLA's kernels, by a step of run()."""
-    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench", "peers"))
-    import fla_compile
-
-    if fla_compile.is_worker():
-        fla_compile.work(torch, [("step",)], lambda *_: run(1))
-        return False
-    fla_compile.compile_all([("step",)], options.jobs, 600)
-    return True
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("attention", choices=ATTENTIONS)
@@ -126,15 +112,10 @@ def main():
     parser.add_argument("--device", default="cuda")
     for name, default in (("dim", 64), ("heads", 2), ("v-heads", 4)):
         parser.add_argument("--" + name, type=int, default=default)
-    parser.add_argument("--jobs", type=int, default=0)
     options = parser.parse_args()
 
-    def run(steps):
-        return losses(ATTENTIONS[options.attention], steps, options.device, dim=options.dim, heads=options.heads,
-                      v_heads=options.v_heads)
-
-    if not options.jobs or compile_first(options, run):
-        print(json.dumps(run(options.steps)))
+    print(json.dumps(losses(ATTENTIONS[options.attention], options.steps, options.device, dim=options.dim,
+                            heads=options.heads, v_heads=options.v_heads)))
 
 
 if __name__ == "__main__":

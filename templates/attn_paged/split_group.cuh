@@ -4,6 +4,7 @@
 #include "attn_fwd/tiles.cuh"
 #include "attn_paged/row_group.cuh"
 #include "attn_paged/wgmma_tile.cuh"
+#include "lib/prefetch.cuh"
 #include "lib/ptx/cluster.cuh"
 #include "lib/ptx/ldst.cuh"
 #include "lib/ptx/mbarrier.cuh"
@@ -26,6 +27,21 @@ __device__ __forceinline__ bool stands_alone(const gen_attn_paged_params &p, int
     }
     __syncthreads();
     return true;
+}
+
+// What is read first is brought to L2 while the kernel before is still running; what that one changes is changed there, too.
+__device__ __forceinline__ void prefetch_alone(const gen_attn_paged_params &p, int request)
+{
+    touch(p.q);
+    touch(p.k_page);
+    touch(p.num_kv_heads);
+    touch(p.map_rows);
+    if (threadIdx.x == 0 && p.kv_len)
+        prefetch_global(p.kv_len + request);
+    const int *const pages = p.page_indptr ? nullptr : p.page_indices;
+    const int key = static_cast<int>(threadIdx.x) * S::keys;
+    if (pages && threadIdx.x < 16 && key < p.max_kv_len && !p.left_window)
+        prefetch_global(pages + request * p.page_table + quotient_or_shift(key, p.page_mul, p.page_shift));
 }
 
 // Blocks of a piece that are this CTA's: those that the cluster's CTAs take in turn, or all.

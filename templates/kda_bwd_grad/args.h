@@ -13,9 +13,6 @@ struct gen_kda_bwd_grad_rows {
     long long stride;  /* elements */
 };
 
-/* The place in `sums` behind those of all blocks. */
-enum { KDA_BWD_GRAD_TICKETS = 287 };
-
 struct gen_kda_bwd_grad_params {
     struct gen_kda_stage_shape shape;
     struct gen_kda_bwd_grad_rows q, k;

@@ -4,8 +4,7 @@
 local function shared(v)
   local tile, state = 64 * v.head_dim * 2, 2 * v.head_dim * v.head_dim
   -- d_v_new, v_new, d_o, both states, A_kk; scores; operands; gates; vectors, of rows and of columns
-  return 3 * tile + 2 * state + 8192 + 2 * 8192 + 3 * tile + 2 * tile + 18 * v.head_dim * 4 + (v.head_dim // 32 + 3) * 256 + 64 +
-    (v.rows == "kept" and 16 or 0) -- where the last round begins
+  return 3 * tile + 2 * state + 8192 + 2 * 8192 + 3 * tile + 2 * tile + 18 * v.head_dim * 4 + (v.head_dim // 32 + 3) * 256 + 64
 end
 
 return family {
@@ -30,7 +29,7 @@ return family {
     return true
   end,
   facts = { "dependent" },
-  coords = { "tiles" },
+  coords = { "tiles", "group" },
   plan = function(v, arch)
     return {
       threads = 4 * v.head_dim,
@@ -41,6 +40,5 @@ return family {
     }
   end,
   template = function(v) return "kda_bwd_grad.cu.in" end,
-  trial = function(v) return v.rows == "kept" end, -- not run on a GPU yet
   fallback = function(v) return v.rows == "each" end,
 }

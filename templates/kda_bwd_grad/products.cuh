@@ -208,9 +208,10 @@ __device__ __forceinline__ void make_values(const gen_kda_bwd_grad_params &p, co
 
 // The lower triangle of `factor` times left right', 16 x 16 blocks of it by warps with numbers below ten. What is below
 // the diagonal is rounded; P's diagonal is kept as it is.
+// `add`: to that of the group's earlier heads.
 template <class T, int head_dim, bool is_p>
 __device__ __forceinline__ void make_scores(const block_work &b, unsigned left, unsigned right, float factor,
-                                            int number)
+                                            int number, bool add = false)
 {
     using L = layout<head_dim>;
     const int lane = thread_again() % 32;
@@ -237,8 +238,11 @@ __device__ __forceinline__ void make_scores(const block_work &b, unsigned left, 
                 const int below = r == s ? i + 8 * h - j - 8 * n : 16; // of the first element
                 const float x = d[n][2 * h] * factor, y = d[n][2 * h + 1] * factor;
                 st_shared_u32((to ^ n * 16) + h * 1024, pack2<bf16>(below > 0 ? x : 0.f, below > 1 ? y : 0.f));
-                if (is_p && below / 2 == 0 && below >= 0)
-                    st_shared_f32(b.base + L::diagonal + (16 * r + i + 8 * h) * 4, below ? y : x);
+                if (is_p && below / 2 == 0 && below >= 0) {
+                    const unsigned at = b.base + L::diagonal + (16 * r + i + 8 * h) * 4;
+                    const float d_ii = below ? y : x;
+                    st_shared_f32(at, add ? d_ii + ld_shared_f32(at) : d_ii);
+                }
             }
     }
 }
@@ -327,7 +331,7 @@ template <class T, int head_dim, bool vk> __device__ __forceinline__ void sum_st
 // Where states are V x K, by mma.sync.
 template <class T, int head_dim>
 __device__ __forceinline__ void multiply_tiles_vk(const gen_kda_bwd_grad_params &p, block_work b, const value_pairs &v,
-                                                  float (&columns)[1][4][4], float (&sums)[2][4][4])
+                                                  float (&columns)[1][4][4], float (&sums)[2][4][4], bool add = false)
 {
     using L = layout<head_dim>;
     warp_place at = place_again();
@@ -337,7 +341,7 @@ __device__ __forceinline__ void multiply_tiles_vk(const gen_kda_bwd_grad_params 
     sum_states<T, head_dim, true>(b);
     __syncthreads(); // d_r is there
     const int warp = 4 * at.group + at.block;
-    make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp);
+    make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp, add);
     make_scores<T, head_dim, false>(b, L::grads, L::values, -1.f, L::warps - 1 - warp);
     times_state<T, head_dim, 2>(sums, b.base, {L::grads, L::outputs}, L::states, at);
 }
@@ -360,7 +364,7 @@ __device__ __forceinline__ void begin_product(float (&d)[4][4], unsigned base, i
 // Where they are K x V, by wgmma, while the others are made.
 template <class T, int head_dim>
 __device__ __forceinline__ void multiply_tiles(const gen_kda_bwd_grad_params &p, block_work b, const value_pairs &v,
-                                               float (&columns)[4][4], float (&sums)[2][4][4])
+                                               float (&columns)[4][4], float (&sums)[2][4][4], bool add = false)
 {
     using L = layout<head_dim>;
     warp_place at = place_again();
@@ -376,7 +380,7 @@ __device__ __forceinline__ void multiply_tiles(const gen_kda_bwd_grad_params &p,
     wgmma_fence();
     begin_product<T, head_dim>(sums[0], b.base, L::grads, L::states, at.group);
     const int warp = 4 * at.group + at.block;
-    make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp);
+    make_scores<T, head_dim, true>(b, L::outputs, L::values, p.scale, warp, add);
     make_scores<T, head_dim, false>(b, L::grads, L::values, -1.f, L::warps - 1 - warp);
     wgmma_wait_group<0>();
     wgmma_fence_n32(columns);

@@ -337,15 +337,17 @@ template <int head_dim> struct group_sums {
     }
 };
 
-// Gradients of raw q and k; or, where value heads' are still to be added, of what the norm makes of them.
+// Gradients of raw q and k; or, where value heads' are still to be added, of what the norm makes of them. `pass`: to the group's
+// next head.
 template <class T, int head_dim>
 __device__ __forceinline__ void store_rows(const gen_kda_bwd_grad_params &p, const block_work &b,
-                                           const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit)
+                                           const unit_rows<layout<head_dim>::own, layout<head_dim>::channels> &unit,
+                                           bool pass)
 {
     using L = layout<head_dim>;
     float q[L::own][L::channels], k[L::own][L::channels];
     load_gradients<T, head_dim>(b, unit, q, k);
-    if (p.sums && group_sums<head_dim>::pass(p, b, q, k))
+    if (pass && p.sums && group_sums<head_dim>::pass(p, b, q, k))
         return;
     if (p.qk_l2norm && p.q.d_x)
         through_norm<T>(unit, q, k);

@@ -9,19 +9,6 @@
 #define GEN_KDA_DECODE_MAX_TOKENS 16
 #define GEN_KDA_DECODE_PLAIN_TOKENS 8
 
-/* Of cache = bulk, shared memory (bulk.cuh): a fixed part, what each warp has, buffers of records, places for pieces of
- * states. A buffer is one warp's: two each where that leaves BULK_ENOUGH to places, else one, and all groups but one do
- * without where that leaves less than BULK_LEAST. */
-#define GEN_KDA_DECODE_BULK_SHARED (227 * 1024)
-#define GEN_KDA_DECODE_BULK_FIXED 1664
-#define GEN_KDA_DECODE_BULK_WARP 2304
-#define GEN_KDA_DECODE_BULK_BUFFERS 16
-#define GEN_KDA_DECODE_BULK_GROUP 4 /* warps */
-#define GEN_KDA_DECODE_BULK_PLACES 32
-#define GEN_KDA_DECODE_BULK_LEAST (64 * 1024)
-#define GEN_KDA_DECODE_BULK_ENOUGH (104 * 1024)
-#define GEN_KDA_DECODE_BULK_PIECES 4 /* of a state */
-
 /* What the kernels take whose states are fp32 in a packed pool. Quotients are by multiplication: x / d is
  * umulhi(x, mul) >> shift for every x below 2^31, and mul = 0 means d = 1.
  * Types are enum gen_dtype, forms the enums above. */
@@ -71,11 +58,7 @@ struct gen_kda_decode_replay_params {
     long long ring_k_stride, ring_g_stride, ring_u_stride; /* elements, slot to slot */
     int ring_size, ring_len;
     int ring_fp16; /* u is fp16, not fp32 */
-    /* Of cache = bulk, in shared memory: for records, and for pieces of states. */
-    int buffers, places;
-    int active; /* warps that compute; `buffers` is a multiple of it */
-    int ahead;  /* states that copies of records are ahead of those of pieces */
-    int pad_of_ring;
+    int pad_of_ring[5]; /* tables know the machine code of kernels whose parameters end here */
 };
 
 #ifdef __cplusplus

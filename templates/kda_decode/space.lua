@@ -15,10 +15,7 @@
 --   warps     per block
 --   cache     def: default caching; stream: the state is marked as used once, the first to be evicted from L1 and L2;
 --             ahead: default caching, and blocks have L2 read states that later blocks will want (ahead.cuh);
---             late (replay): a block has L2 read its slice first and loads it a few rows at a time once records are replayed;
---             bulk (replay): a block a multiprocessor stays, a warp of it has bulk copies bring states and records, and each
---             of the others takes a state (bulk.cuh); apart (replay): such a block, some of whose warps replay records and
---             the others take the states (apart.cuh)
+--             late (replay): a block has L2 read its slice first and loads it a few rows at a time once records are replayed
 --
 -- Floats a thread, lanes, warps. What the space leaves out lost on an H200 nearly everywhere (docs/perf/kda_decode.md), or
 -- is a neighbour that arithmetic puts with it: larger blocks spread the addresses in flight, smaller ones pay for their
@@ -69,17 +66,12 @@ local half_replay_shapes = {
 local verify_shapes = { [64] = { "32 16 4" }, [128] = { "32 16 4", "32 16 8", "64 16 4", "64 16 8" } }
 local half_verify_shapes = { [64] = { "32 8 4" }, [128] = { "64 16 4", "64 16 8", "128 16 4" } }
 local most_records = 32
-local bulk_shapes = { ["128 8 4"] = true, ["64 8 8"] = true } -- a state a warp, whatever the floats and lanes say
-local bulk_bytes = 227 * 1024
-local apart_warps = 8 + 4 -- that serve, that prepare
 
 local function state_bits(v) return v.tokens:sub(-2) == "16" and 16 or 32 end
 local function is_verify(v) return v.tokens:sub(1, 6) == "verify" end
 local function is_many(v) return v.tokens:sub(1, 4) == "many" or is_verify(v) end
 local function is_pool(v) return v.tokens ~= "one" and v.tokens ~= "many" end
 local function is_replay(v) return v.tokens:sub(1, 6) == "replay" end
-
-local function is_bulk(v) return v.cache == "bulk" or v.cache == "apart" end
 
 local function shapes_of(v)
   local half = state_bits(v) == 16
@@ -120,11 +112,6 @@ local function derived(v)
     d.replay_bytes = 4 * ((3 + v.warps) * v.head_dim + 2 * most_records + d.extent)
     d.ring_bytes = most_records * (v.head_dim * (4 + 2 + 4) + d.extent * 4)
   end
-  d.per_sm = is_bulk(v) and 1 or 0
-  if is_bulk(v) then -- bulk.cuh: the host says how much of it a launch takes
-    d.threads = v.cache == "apart" and 32 * (apart_warps + 1) or d.threads + 32
-    d.token_bytes, d.ring_bytes = bulk_bytes, 0
-  end
   return d
 end
 
@@ -149,14 +136,14 @@ return function(name, scalar, refuse) return {
     { name = "floats", values = { 8, 16, 32, 64, 128 }, tag = "f" },
     { name = "lanes", values = { 4, 8, 16, 32 }, tag = "l" },
     { name = "warps", values = { 2, 4, 8 }, tag = "w" },
-    { name = "cache", values = { "def", "stream", "ahead", "late", "bulk", "apart" } },
+    { name = "cache", values = { "def", "stream", "ahead", "late" } },
   },
   legal = function(v, arch)
     local d = derived(v)
     if d.blocks < 1 then return "a block holds more than a state" end
     if d.extent < 8 then return "less than 16 bytes of v and o to a block" end
     if d.blocks > 16 then return "a slice has to be worth its block: 16 blocks a state at most" end
-    if not is_bulk(v) and d.threads % v.head_dim ~= 0 then return "a thread's channel is the same for all tokens" end
+    if d.threads % v.head_dim ~= 0 then return "a thread's channel is the same for all tokens" end
     if v.layout == "vk" then
       if d.vectors < 1 then return "more lanes than a row has vectors" end
       if d.loads < 1 then return "a lane holds no whole part of a row" end
@@ -183,21 +170,12 @@ return function(name, scalar, refuse) return {
       if not arch.bulk_copy then return "bulk prefetches, which read ahead, need sm_90 or later" end
       if not (half and half_ahead_shapes or ahead_shapes)[v.layout][v.head_dim][mine] then return "reading ahead is for the shapes that serve many states" end
     end
-    if is_bulk(v) then
-      if scalar then return "copies of records have a gate for each channel" end
-      if not is_replay(v) then return "only replay has records to bring as well" end
-      if not arch.bulk_copy then return "bulk copies need sm_90 or later" end
-      if arch.shared_per_block < bulk_bytes then return "more shared memory than a block may have" end
-      if v.head_dim ~= 128 or not bulk_shapes[mine] then return "another shape than bulk.cuh is written for" end
-      if v.cache == "apart" and v.warps ~= 8 then return "eight warps that serve" end
-      return true
-    end
     for _, shape in ipairs(shapes_of(v)) do
       if shape == mine then return refuse and refuse(v, mine, arch) or true end
     end
     return "a shape that lost on an H200 nearly everywhere, or a neighbour of one"
   end,
-  facts = { "blocks", "token_bytes", "thread_bytes", "streaming", "dependent", "per_sm" },
+  facts = { "blocks", "token_bytes", "thread_bytes", "streaming", "dependent" },
   coords = { "states", "num_tokens" },
   plan = function(v, arch)
     local d = derived(v)
@@ -212,12 +190,11 @@ return function(name, scalar, refuse) return {
         thread_bytes = d.bits // 8 * v.floats,
         streaming = v.cache == "stream" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
-        per_sm = d.per_sm, -- blocks that stay; 0: a block for each slice
       },
     }
   end,
   template = function(v)
-    return "kda_decode/kda_decode_" .. (is_replay(v) and "replay_" or is_verify(v) and "verify_" or "") .. (is_bulk(v) and v.cache .. "_" or "") .. v.layout .. ".cu.in"
+    return "kda_decode/kda_decode_" .. (is_replay(v) and "replay_" or is_verify(v) and "verify_" or "") .. v.layout .. ".cu.in"
   end,
   serves = function(v, arch)
     if (is_replay(v) or is_verify(v)) and v.layout == "kv" then return "replay keeps states in layout vk" end
@@ -233,7 +210,6 @@ return function(name, scalar, refuse) return {
       MAX_TOKENS = d.max_tokens,
       MANY = is_many(v),
       STATE_BITS = d.bits,
-      PER_SM = d.per_sm,
       PARAMS = is_pool(v) and "gen_kda_decode_pool_params" or "gen_kda_decode_params",
       FP16 = d.bits == 16 and "p.state_fp16" or "false",
       BY_MMA = d.by_mma or false,

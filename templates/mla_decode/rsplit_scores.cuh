@@ -1,14 +1,12 @@
 // The Hopper kernel of mla_decode for 8-bit caches whose groups have roles: scores of a tile, S^T = K Q^T. They are computed in two
 // parts, the first under the exponentials of the tile before.
 //
-// Queries in e4m3: bytes of both are operands as they lie, and nothing waits for a thread. Hopper's sums of 8-bit products lose
-// bits as they grow, so parts are added in fp32. Queries in fp16: keys are converted in registers.
+// Bytes of keys and queries are operands as they lie, and nothing waits for a thread. Hopper's sums of 8-bit products lose bits
+// as they grow, so parts are added in fp32.
 #pragma once
 
-#include "mla_decode/rgmma_fragments.cuh"
 #include "mla_decode/rsplit_softmax.cuh"
 #include "lib/ptx/wgmma_e4m3.cuh"
-#include "lib/ptx/wgmma_narrow.cuh"
 
 namespace {
 
@@ -53,7 +51,7 @@ __device__ __forceinline__ void start_rope_bytes(unsigned stage, unsigned querie
     wgmma_commit_group();
 }
 
-// Queries in e4m3. Three sums over six of 18 steps each (docs/numerics.md); the first two are computed beside the softmax of the
+// Three sums over six of 18 steps each (docs/numerics.md); the first two are computed beside the softmax of the
 // tile before.
 template <class S, class Beside>
 __device__ __forceinline__ void multiply_bytes(unsigned stage, unsigned queries, float kpe_factor,
@@ -87,80 +85,13 @@ __device__ __forceinline__ void multiply_bytes(unsigned stage, unsigned queries,
     add_sums(s, t);
 }
 
-// Queries in fp16. Operands are made `ahead` steps of 16 columns before they are multiplied, and parts of the softmax of the tile
-// before run between.
-template <class S, class Beside>
-__device__ __forceinline__ void multiply_converted(const tile_addresses<S> &at, unsigned stage, unsigned queries,
-                                                   float kpe_factor, float (&s)[S::q_rows / 2], Beside &beside)
-{
-    constexpr int steps = S::columns / 16, rope_steps = steps - latent / 16;
-    constexpr int alive = S::operands_alive, ahead = S::operands_ahead, group = S::operands_group;
-    const wgmma_matrix<128> q(uniform(queries));
-    float t[S::q_rows / 2];
-    raw_pair raw[2];
-    fragment a[alive];
-    const auto load = [&](int pair) {
-        at.load_keys(stage, (pair + latent / 32) % (S::columns / 32), raw[pair % 2]); // RoPE columns first
-    };
-    const auto make = [&](int step) {
-        if (step % 2 == 0 && step + 2 < steps)
-            load(step / 2 + 1);
-        convert_keys(raw[step / 2 % 2], step % 2, a[step % alive]);
-    };
-    load(0);
-#pragma unroll
-    for (int step = 0; step < ahead; step++)
-        make(step);
-#pragma unroll
-    for (int step = 0; step < steps; step += group) {
-        if (rope_steps > 0 && step == rope_steps) {
-            wgmma_wait_group<0>();
-            wgmma_fence_registers(t);
-            if (kpe_factor != 1.f)
-                scale_sums(t, kpe_factor);
-        }
-        wgmma_fence();
-#pragma unroll
-        for (int k = step; k < step + group; k++) {
-            const int column = (k * 16 + latent) % S::columns;
-            wgmma_fp16_narrow(t, a[k % alive], q.at(column / 64 * S::q_cell + column % 64 * 2), k > 0);
-        }
-        wgmma_commit_group();
-        if (step == 6)
-            beside.template run<0>();
-        if (step == 12)
-            beside.template run<1>();
-        if (step == 18)
-            beside.template run<2>();
-        if (step == 24)
-            beside.template run<3>();
-        if (step == 28)
-            beside.template run<4>();
-        if (step + ahead < steps) {
-            wgmma_wait_group<(alive - ahead) / group>();
-#pragma unroll
-            for (int k = step; k < step + group; k++)
-                make(k + ahead);
-        }
-    }
-    wgmma_wait_group<0>();
-    wgmma_fence_registers(t);
-#pragma unroll
-    for (int i = 0; i < S::q_rows / 2; i++)
-        s[i] = t[i];
-}
-
 // S^T of a tile: keys are rows, packed rows are columns. `beside` has the scores of the tile before, which lie in `s`, and what
 // it runs, in five parts, is over before `s` is written. `empty` hears of it when the tile's keys are read.
 template <class S, class Beside>
-__device__ __forceinline__ void compute_scores_beside(const tile_addresses<S> &at, unsigned stage, unsigned queries,
-                                                      float kpe_factor, unsigned empty, float (&s)[S::q_rows / 2],
-                                                      Beside &beside)
+__device__ __forceinline__ void compute_scores_beside(unsigned stage, unsigned queries, float kpe_factor,
+                                                      unsigned empty, float (&s)[S::q_rows / 2], Beside &beside)
 {
-    if constexpr (S::byte_queries)
-        multiply_bytes<S>(stage, queries, kpe_factor, s, beside);
-    else
-        multiply_converted(at, stage, queries, kpe_factor, s, beside);
+    multiply_bytes<S>(stage, queries, kpe_factor, s, beside);
     if (threadIdx.x % 32 == 0)
         mbarrier_arrive(empty);
 }

@@ -55,12 +55,16 @@ static void units_of_a_fixed_number_of_blocks(void **state)
         uint32_t cluster;
         int32_t pieces;
     } cases[] = {
-        {1, 32, 8, 8192, 16, 16},   /* eight clusters fill the SMs */
-        {1, 32, 8, 8192, 8, 16},    /* two of them a unit */
-        {1, 8, 1, 131072, 16, 128}, /* eight a unit */
-        {1, 8, 1, 1 << 22, 2, 32},  /* no more than GEN_ATTN_PAGED_GROUP */
-        {1, 32, 4, 1024, 4, 8},     /* 64 tiles of 16 keys for 8 blocks of 8 warps */
-        {128, 8, 1, 1024, 1, 1},    {512, 8, 1, 8192, 4, 4}, /* in several rounds */
+        {1, 32, 8, 8192, 16, 16},   /* eight clusters, seven of which run at once */
+        {1, 32, 8, 8192, 8, 8},     /* of 15 that run at once a unit has one */
+        {1, 32, 8, 8192, 4, 12},    /* of 30 three */
+        {1, 32, 8, 8192, 2, 16},    /* of 66 eight */
+        {1, 8, 1, 131072, 16, 112}, /* seven a unit */
+        {1, 8, 1, 131072, 8, 120},
+        {1, 8, 1, 1 << 22, 2, 32}, /* no more than GEN_ATTN_PAGED_GROUP */
+        {1, 32, 4, 1024, 4, 8},    /* 64 tiles of 16 keys for 8 blocks of 8 warps */
+        {128, 8, 1, 1024, 1, 1},
+        {512, 8, 1, 8192, 4, 4}, /* in several rounds */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct gen__facts v = direct(cases[i].cluster);

@@ -41,6 +41,7 @@ static void key_of_a_problem(void **state)
     assert_string_equal(family->required[0].values[key.codes[0]], "bf16");
     assert_string_equal(family->required[1].values[key.codes[1]], "64");
     assert_true(!key.empty && key.counts[0] == 72); /* 3 sequences, 3 chunks, 8 heads */
+    assert_true(key.counts[1] == 2);                /* of a query head */
     p.seq_len = 0;
     assert_int_equal(family->check(&p.base, &key), GEN_OK);
     assert_true(key.empty);
@@ -70,13 +71,13 @@ static void blocks_of_a_launch(void **state)
         assert_int_equal(plan.num_launches, cases[i].blocks > 0);
         assert_int_equal(plan.launch[0].grid[0], cases[i].blocks);
     }
-    /* Tickets lie behind all blocks' sums. */
+    /* No more than there is room for in `sums`. */
     gen_device wide = h200;
     wide.num_sms = 300;
     const gen_kda_bwd_grad_problem p = problem(8192, 1, 64);
     gen_plan plan = {0};
     family->plan(&p.base, &wide, &one, &plan);
-    assert_int_equal(plan.launch[0].grid[0], GEN_KDA_BWD_GRAD_BLOCKS - 1);
+    assert_int_equal(plan.launch[0].grid[0], GEN_KDA_BWD_GRAD_BLOCKS);
 }
 
 /* ---- arguments ----------------------------------------------------------- */

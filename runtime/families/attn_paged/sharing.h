@@ -58,10 +58,14 @@ static int64_t tiled_rows(const gen_attn_paged_problem *p)
  *         them in L2, perhaps
  *     tensor: instructions of mma.sync, at their rate
  *
- * Both overlap. Times in microseconds; to be fitted.
+ * Both overlap. Times in microseconds, fitted to an H200's; what decides between whole units and
+ * cut ones (merges, visits, the SMs that draw all of the bandwidth) is as it was when these were
+ * measured.
  */
-static const float launch_us = 4.5f; /* an empty grid, lengths, pages, the memory's start */
-static const float wgmma_visit_us = 2.0f, wgmma_merge_us = 8.0f; /* not fitted yet */
+static const float launch_us = 8.9f; /* an empty grid, lengths, pages, the memory's start */
+/* What else there is to it, of the whole. */
+static const float stream_scale = 0.98f, wgmma_scale = 1.16f;
+static const float wgmma_launch_us = 6.1f, wgmma_visit_us = 2.0f, wgmma_merge_us = 8.0f;
 static const float visit_us = 0.8f; /* outputs out, the pipeline going on */
 static const float merge_us = 3.0f; /* an arrival, and partial results from L2 */
 /* The same for each row of a tile but eight. */
@@ -71,13 +75,13 @@ static const float again = 0.8f;               /* of a row tile behind the first
 static const float enough_sms = 0.65f;         /* that draw all of the memory's bandwidth */
 static const float latency_us = 1.0f;          /* of DRAM under load */
 static const float clock_mhz = 1700.0f;
+static const float cut_visit_us = 2.5f; /* as the line weighs it: at a part's end nobody helps */
 static const float piece_us = 3.5f; /* the least of a piece: latencies from queries to outputs */
 /* Cycles that a warp takes for 16 keys of 128 columns, and for each of its rows; 8-bit keys are
  * converted. */
-static const float tile_cycles = 1000.0f, row_cycles = 60.0f, e4m3_cycles = 1.15f;
-static const float mma_cycles = 6.3f / 4.0f; /* of an SM, for one m16n8k16 */
-static const float wgmma_rate =
-    2048.0f * 0.86f; /* multiply-adds a cycle of an SM; not fitted yet */
+static const float tile_cycles = 1400.0f, row_cycles = 15.0f, e4m3_cycles = 0.96f;
+static const float mma_cycles = 6.3f / 4.0f;     /* of an SM, for one m16n8k16 */
+static const float wgmma_rate = 2048.0f * 0.86f; /* multiply-adds a cycle of an SM */
 /* Causality: of a tile's unseen blocks those that the parts of a cut line are apart. */
 static const float uneven = 0.5f;
 static const int32_t few_tokens = 64; /* for which causality is no matter */
@@ -209,19 +213,30 @@ static bool partials_allowed(const gen_attn_paged_problem *p, const struct gen__
 
 /* ---- direct kernels ---------------------------------------------------- */
 
-/* By calculation; to be fitted. */
-static const float direct_launch_us = 3.2f; /* as launch_us, lengths and pages side by side */
-static const float cluster_us = 0.8f;       /* results through shared memory */
+static const float direct_launch_us = 1.2f; /* as launch_us, lengths and pages side by side */
+static const float direct_round_us = 2.0f;  /* latencies of a round of blocks, one an SM */
 static const float clusters_us = 2.0f;      /* an arrival, results from L2 */
+
+/* Clusters that run at once. Processing clusters of SMs differ in size: of an H200's 132 SMs
+ * clusters of 4 and 8 find 120, of 16 112 (cudaOccupancyMaxActiveClusters). One more would wait for
+ * one.
+ */
+static int32_t clusters_at_once(const gen_device *device, const struct gen__facts *variant)
+{
+    const int32_t blocks = (int32_t)variant->cluster, sms = (int32_t)device->num_sms;
+    const int32_t each = (int32_t)gen__blocks_per_sm(device, variant);
+    const int32_t clusters = each * ((blocks < 4 ? sms : sms * 10 / 11) / blocks);
+    return clusters < 1 ? 1 : clusters;
+}
 
 /* How many clusters a unit has: as many as run at once, of a tile of keys for each warp at least.
  */
 static int32_t clusters_of(const gen_attn_paged_problem *p, const struct gen__facts *variant,
-                           const struct costs *c, float units)
+                           const struct costs *c, float units, int32_t at_once)
 {
     const int64_t rows = fact_of(variant, ATTN_PAGED_ROWS), blocks = variant->cluster;
     const float each = (float)blocks * (float)fact_of(variant, ATTN_PAGED_TEAMS);
-    const float room = (float)c->resident / (units * (float)blocks);
+    const float room = (float)at_once / units;
     const float work = c->blocks / each, most = room < work ? room : work;
     const int32_t clusters = most < 1.0f                   ? 1
                              : most > GEN_ATTN_PAGED_GROUP ? GEN_ATTN_PAGED_GROUP
@@ -239,10 +254,11 @@ static struct sharing share_direct(const gen_attn_paged_problem *p, const gen_de
 {
     const struct costs c = costs_of(p, device, variant);
     const float units = (float)usual_of(p).units * c.tiles;
-    const int32_t clusters = clusters_of(p, variant, &c, units);
+    const int32_t at_once = clusters_at_once(device, variant);
+    const int32_t clusters = clusters_of(p, variant, &c, units, at_once);
     const int32_t pieces = clusters * (int32_t)variant->cluster;
     const float teams = (float)fact_of(variant, ATTN_PAGED_TEAMS), each = teams * (float)pieces;
-    const float rounds = units * (float)pieces / (float)c.resident;
+    const float rounds = units * (float)clusters / (float)at_once;
     const float used = larger(rounds < 1.0f ? rounds : 1.0f, enough_sms);
     /* All that there is to read, at the rate of the blocks that run; and the longest block's own.
      */
@@ -251,8 +267,9 @@ static struct sharing share_direct(const gen_attn_paged_problem *p, const gen_de
     struct sharing s = {.visit = pieces,
                         .whole =
                             clusters > 1 ? ATTN_PAGED_DIRECT_CLUSTERS : ATTN_PAGED_DIRECT_CLUSTER};
-    s.us = direct_launch_us + larger(all, piece_us * ceilf(rounds)) + c.visit_us +
-           (variant->cluster > 1 ? cluster_us : 0.0f) + (clusters > 1 ? clusters_us : 0.0f);
+    s.us = direct_launch_us + all +
+           direct_round_us * ceilf(rounds) / (float)gen__blocks_per_sm(device, variant) +
+           c.visit_us + (clusters > 1 ? clusters_us : 0.0f);
     return s;
 }
 
@@ -281,12 +298,14 @@ static struct sharing share_out(const gen_attn_paged_problem *p, const gen_devic
             even = true;
         }
         if (parts > 1 && (ragged || cut < whole) && partials_allowed(p, variant, parts)) {
-            const int32_t visit = (int32_t)(c.visit_us / c.block_us + 0.5f);
+            const float lost_us = variant->fact[ATTN_PAGED_WGMMA] ? c.visit_us : cut_visit_us;
+            const int32_t visit = (int32_t)(lost_us / c.block_us + 0.5f);
             s = (struct sharing){.num_parts = parts, .us = cut};
             s.visit = even ? 0 : visit < MOST_VISIT ? visit : MOST_VISIT;
         }
     }
-    s.us += launch_us;
+    s.us = variant->fact[ATTN_PAGED_WGMMA] ? s.us * wgmma_scale + wgmma_launch_us
+                                           : s.us * stream_scale + launch_us;
     return s;
 }
 

@@ -20,10 +20,9 @@ enum kda_decode_fact {
     KDA_DECODE_THREAD_BYTES, /* of the state, a thread's */
     KDA_DECODE_STREAMING,    /* 1: marked as used once */
     KDA_DECODE_DEPENDENT,    /* 1: waits on the device for the kernel before it */
-    KDA_DECODE_PER_SM,       /* blocks of an SM that stay; 0: each slice has a block */
     KDA_DECODE_NUM_FACTS
 };
-#define KDA_DECODE_FACTS "blocks,token_bytes,thread_bytes,streaming,dependent,per_sm"
+#define KDA_DECODE_FACTS "blocks,token_bytes,thread_bytes,streaming,dependent"
 
 /* gen_plan.dims: the problem's fields, in their order. */
 enum kda_decode_dim {
@@ -209,12 +208,7 @@ uint32_t gen__kda_decode_extents(const int32_t *dims, const gen_args *args,
 
 /* ring.c */
 enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_decode_args *args);
-struct gen__kda_decode_bulk {
-    uint32_t active, buffers, places, ahead, shared;
-};
-struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t warps);
-void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads,
-                                 const gen_kda_decode_args *args,
+void gen__kda_decode_ring_params(const int32_t *dims, const gen_kda_decode_args *args,
                                  struct gen_kda_decode_replay_params *params);
 uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *args,
                                       struct gen__extent *extents);

@@ -7,13 +7,19 @@
 #include "kda_bwd_grad/args.h"
 
 static const char family[] = "kda_bwd_grad";
+/* A group's heads pass sums on, for which there are variants of their own. */
+static const char *const coords[] = {"tiles", "group"};
 
 static enum gen_status check(const gen_problem *base, struct gen__key *key)
 {
     const enum gen_status status = gen__kda_stage_check(family, base, 0, key);
-    if (!status && !gen__kda_stage_dims(base)[KDA_SAFE_GATE])
+    const int32_t *dims = gen__kda_stage_dims(base);
+    if (status)
+        return status;
+    if (!dims[KDA_SAFE_GATE])
         return gen__invalid(family, "safe_gate", 0, "1");
-    return status;
+    key->counts[1] = (float)(dims[KDA_V_HEADS] / dims[KDA_QK_HEADS]);
+    return GEN_OK;
 }
 
 static float predict(const gen_problem *base, const gen_device *device,
@@ -24,8 +30,6 @@ static float predict(const gen_problem *base, const gen_device *device,
     gen__kda_bwd_grad_cost(base, &bytes, &flops);
     return gen__kda_stage_us(device, bytes);
 }
-
-_Static_assert(KDA_BWD_GRAD_TICKETS == GEN_KDA_BWD_GRAD_BLOCKS - 1, "`sums` has room for them");
 
 /* Blocks take chunks in turn. */
 static void plan(const gen_problem *base, const gen_device *device,
@@ -40,8 +44,8 @@ static void plan(const gen_problem *base, const gen_device *device,
         (per_sm ? per_sm : 1) * (uint32_t)(device->num_sms ? device->num_sms : 1);
     if (plan->launch[0].grid[0] > blocks)
         plan->launch[0].grid[0] = blocks;
-    if (plan->launch[0].grid[0] > KDA_BWD_GRAD_TICKETS)
-        plan->launch[0].grid[0] = KDA_BWD_GRAD_TICKETS;
+    if (plan->launch[0].grid[0] > GEN_KDA_BWD_GRAD_BLOCKS)
+        plan->launch[0].grid[0] = GEN_KDA_BWD_GRAD_BLOCKS;
 }
 
 static enum gen_status check_forms(const gen_kda_bwd_grad_args *a)
@@ -262,8 +266,8 @@ const struct gen__family gen__family_kda_bwd_grad = {
     .required = gen__kda_required,
     .num_required = KDA_NUM_REQUIRED,
     .facts = KDA_STAGE_FACTS,
-    .coords = gen__kda_stage_coords,
-    .num_coords = 1,
+    .coords = coords,
+    .num_coords = sizeof coords / sizeof *coords,
     .max_distance = GEN__ANY_DISTANCE,
     .fields = gen__kda_stage_fields,
     .num_fields = KDA_STAGE_NUM_FIELDS,

@@ -357,8 +357,7 @@ enum gen_status gen__kda_decode_params(const gen_plan *plan, uint32_t launch, co
     struct gen_kda_decode_replay_params *const out = params;
     fill_params(dims, a, &out->pool);
     if (dims[KDA_DECODE_RING_LEN]) /* other kernels take the first part alone */
-        gen__kda_decode_ring_params(
-            dims, plan->num_launches ? plan->launch[plan->num_launches - 1].threads : 0, a, out);
+        gen__kda_decode_ring_params(dims, a, out);
     return GEN_OK;
 }
 

@@ -324,19 +324,10 @@ static uint32_t shared_bytes(const gen_kda_decode_problem *p, const struct gen__
     return token_bytes + records * (d * (4 + 2 + gate) + extent * u);
 }
 
-/* Blocks that stay, so many on an SM: each takes every grid-th state. */
-static void stay(const gen_device *device, const struct gen__facts *variant, const int32_t *dims,
-                 gen_plan_launch *launch)
-{
-    const uint32_t per_sm = (uint32_t)variant->fact[KDA_DECODE_PER_SM];
-    const uint32_t most = per_sm * (uint32_t)(device->num_sms ? device->num_sms : 1);
-    launch->grid[0] = launch->grid[0] < most ? launch->grid[0] : most;
-    launch->shared = gen__kda_decode_bulk(dims, variant->threads / 32 - 1).shared;
-}
-
 void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
                           const struct gen__facts *variant, gen_plan *plan)
 {
+    (void)device;
     const gen_kda_decode_problem *p = (const gen_kda_decode_problem *)base;
     const uint32_t states = (uint32_t)p->batch * (uint32_t)p->num_v_heads;
     memcpy(plan->dims, (const char *)p + offsetof(gen_kda_decode_problem, batch),
@@ -351,10 +342,7 @@ void gen__kda_decode_plan(const gen_problem *base, const gen_device *device,
     launch->grid[1] = 1;
     launch->grid[2] = 1;
     launch->threads = (uint16_t)variant->threads;
-    if (!variant->fact[KDA_DECODE_PER_SM])
-        launch->shared = shared_bytes(p, variant);
-    else
-        stay(device, variant, plan->dims, launch);
+    launch->shared = shared_bytes(p, variant);
     launch->dependent = !(p->base.flags & GEN_SERIAL_LAUNCH) && variant->fact[KDA_DECODE_DEPENDENT];
 }
 

@@ -4,12 +4,12 @@
  */
 #include "families/common/arguments.h"
 #include "families/kda/decode.h"
-#include "kda_decode/apart.h"
 #include "reference/scatter.h"
 #include "reference/state.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 static int64_t records_of(const int32_t *dims)
 {
@@ -115,61 +115,9 @@ enum gen_status gen__kda_decode_check_ring(const int32_t *dims, const gen_kda_de
 
 /* ---- what the kernels get ---------------------------------------------- */
 
-/* The same of a block whose warps have roles apart. */
-static struct gen__kda_decode_bulk apart(uint32_t buffer, uint32_t piece)
-{
-    const uint32_t fixed =
-        GEN_KDA_DECODE_APART_FIXED + GEN_KDA_DECODE_APART_SERVING * GEN_KDA_DECODE_APART_SCRATCH;
-    const uint32_t room = GEN_KDA_DECODE_BULK_SHARED - fixed;
-    const uint32_t each = buffer + GEN_KDA_DECODE_APART_PREPARED;
-    struct gen__kda_decode_bulk x = {.active = GEN_KDA_DECODE_APART_SERVING,
-                                     .buffers = GEN_KDA_DECODE_APART_BUFFERS,
-                                     .ahead = GEN_KDA_DECODE_APART_AHEAD};
-    if (x.buffers * each + GEN_KDA_DECODE_BULK_LEAST > room)
-        x.buffers /= 2;
-    x.places = (room - x.buffers * each) / piece;
-    if (x.places > GEN_KDA_DECODE_BULK_PLACES)
-        x.places = GEN_KDA_DECODE_BULK_PLACES;
-    x.shared = fixed + x.buffers * each + x.places * piece;
-    return x;
-}
-
-/* Shared memory of a block that stays, with so many warps that compute: as many buffers as these
- * can use, and places for what is left. */
-struct gen__kda_decode_bulk gen__kda_decode_bulk(const int32_t *dims, uint32_t warps)
-{
-    const uint32_t d = (uint32_t)dims[KDA_DECODE_HEAD_DIM], records = (uint32_t)records_of(dims);
-    const uint32_t gate = (uint32_t)gate_bytes(dims), u = (uint32_t)u_bytes(dims);
-    const uint32_t element = (uint32_t)gen__kda_decode_state_bytes(dims);
-    const uint32_t fixed = GEN_KDA_DECODE_BULK_FIXED + warps * GEN_KDA_DECODE_BULK_WARP;
-    const uint32_t room = GEN_KDA_DECODE_BULK_SHARED - fixed;
-    const uint32_t buffer = d * (3 * 2 + gate + records * (2 + gate + u));
-    const uint32_t piece = d * d * element / GEN_KDA_DECODE_BULK_PIECES;
-    struct gen__kda_decode_bulk x = {.active = warps, .ahead = 3};
-    if (warps == GEN_KDA_DECODE_APART_SERVING + GEN_KDA_DECODE_APART_PREPARING)
-        return apart(buffer, piece);
-    while (x.active > GEN_KDA_DECODE_BULK_GROUP &&
-           x.active * buffer + GEN_KDA_DECODE_BULK_LEAST > room)
-        x.active -= GEN_KDA_DECODE_BULK_GROUP;
-    x.buffers = 2 * x.active;
-    if (x.buffers > GEN_KDA_DECODE_BULK_BUFFERS ||
-        x.buffers * buffer + GEN_KDA_DECODE_BULK_ENOUGH > room)
-        x.buffers = x.active;
-    x.places = (room - x.buffers * buffer) / piece;
-    if (x.places > GEN_KDA_DECODE_BULK_PLACES)
-        x.places = GEN_KDA_DECODE_BULK_PLACES;
-    x.shared = fixed + x.buffers * buffer + x.places * piece;
-    x.ahead = x.buffers > 2 * GEN_KDA_DECODE_BULK_GROUP ? 6 : 3;
-    return x;
-}
-
-/* `threads` are the launch's. */
-void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads,
-                                 const gen_kda_decode_args *a,
+void gen__kda_decode_ring_params(const int32_t *dims, const gen_kda_decode_args *a,
                                  struct gen_kda_decode_replay_params *k)
 {
-    const struct gen__kda_decode_bulk bulk =
-        gen__kda_decode_bulk(dims, threads > 32 ? threads / 32 - 1 : 1);
     const struct gen__kda_decode_strides strides = gen__kda_decode_strides(dims, a);
     k->ring_k = a->ring_k;
     k->ring_g = a->ring_g;
@@ -183,11 +131,7 @@ void gen__kda_decode_ring_params(const int32_t *dims, uint32_t threads,
     k->ring_size = (int)records_of(dims);
     k->ring_len = dims[KDA_DECODE_RING_LEN];
     k->ring_fp16 = dims[KDA_DECODE_RING_DTYPE] == GEN_STATE_FP16;
-    k->buffers = (int)bulk.buffers;
-    k->places = (int)bulk.places;
-    k->active = (int)bulk.active;
-    k->ahead = (int)bulk.ahead;
-    k->pad_of_ring = 0;
+    memset(k->pad_of_ring, 0, sizeof k->pad_of_ring);
 }
 
 uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *a,
