@@ -19,13 +19,9 @@
 --                    are not documented and may change. The same source, verified like any other variant; only rows of a tuning table
 --                    choose it
 --   probs   mixed of 8 bits: probabilities of 8 bits with totals in fp32, but for some keys', which are of fp16. Of width 64, where all are fp16
---                 else, one in six: less exact, and less power, for long launches. Of width 128, where all are of 8 bits else: errors not above
---                 FlashAttention-3's. Only rows of a tuning table choose it, of width 128 as long as others are in the space
+--                 else, one in six: less exact, and less power, for long launches. Only rows of a tuning table choose it. Of width 128, where
+--                 all are of 8 bits else: errors not above FlashAttention-3's (docs/numerics.md). own is there for masks that mixed ones do not know
 local CONTROL = 1024 -- barriers
-
--- Of width 128 probabilities of 8 bits alone have errors above FlashAttention-3's (docs/numerics.md). Such kernels stay until rows of a tuning table
--- name the mixed ones. Then this becomes false: they leave the space, but for masks that mixed ones do not know, and the estimate picks mixed ones.
-local ROUGH_128 = true
 
 local function is_fp8(v)
   return v.dtype == "e4m3" or v.dtype == "e5m2"
@@ -138,7 +134,7 @@ local function wgmma_legal(v, arch)
   if not shape then return "not among the tile shapes that were the fastest anywhere" end
   if v.queries ~= shape[1] then return "queries are in registers where there is room for them" end
   if v.stages ~= shape[2] then return "as many stages as were measured to help" end
-  if not ROUGH_128 and is_fp8(v) and v.head_dim == 128 and v.mask ~= "any" and v.probs == "own" then
+  if is_fp8(v) and v.head_dim == 128 and v.mask ~= "any" and v.probs == "own" then
     return "of width 128 some keys' probabilities are of fp16, for errors not above FlashAttention-3's"
   end
   if v.probs ~= "own" and (not is_fp8(v) or v.mask == "any") then
@@ -192,7 +188,7 @@ return family {
         persistent = v.blocks ~= "one" and 1 or 0,
         dynamic = v.blocks == "dyn" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
-        renamed = (v.symbol ~= "own" or (v.probs ~= "own" and (v.head_dim == 64 or ROUGH_128))) and 1 or 0, -- only a row of a table chooses it
+        renamed = (v.symbol ~= "own" or (v.probs ~= "own" and v.head_dim == 64)) and 1 or 0, -- only a row of a table chooses it
       },
     }
   end,
@@ -215,6 +211,5 @@ return family {
       TWIN = v.blocks == "twin",
     }
   end,
-  trial = function(v) return v.head_dim == 128 and v.probs == "mixed" end, -- not run on a GPU yet
   fallback = function(v) return v.kernel == "mma" end,
 }

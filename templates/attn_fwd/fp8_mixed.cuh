@@ -4,9 +4,9 @@
 // probabilities and values are fp16, exact beside e4m3, take their share of it. They are the first 64 of a block, and the blocks are:
 //   * the tile's last one, which has the first keys: rows that see few keys have the greatest outputs, and a model's first tokens great
 //     probabilities;
-//   * of the first wide_blocks blocks of keys each third, stage 0 in rounds of the ring, where the stage is known when the kernel is compiled:
+//   * of the first wide_blocks() blocks of keys each third, stage 0 in rounds of the ring, where the stage is known when the kernel is compiled:
 //     one key in six. Over more keys FlashAttention-3's sums lose as much by themselves.
-// docs/log/2026-11-28-attn-fp8-mixed-128.md has the model that chose them.
+// docs/log/2026-11-28-attn-fp8-mixed-128.md has what chose them.
 #pragma once
 
 #include "attn_fwd/fp8_producer.cuh"
@@ -19,14 +19,20 @@
 namespace {
 
 static_assert(dim == 128 && keys == 128 && parts == 1 && in_rounds && wide_keys == 64, "what is written below");
-constexpr int wide_blocks = 64;
 constexpr int wide_words = wide_keys / 4, other_words = (keys - wide_keys) / 8; // of a thread's probabilities
+
+// Where rounds have such keys, of a tile that sees `last` blocks: as many as hold FlashAttention-3's error with one percent to spare. With causality and
+// no keys before the first query the rows that see few keys make the error, and the tile's last block suffices.
+__device__ __forceinline__ int wide_blocks(const gen_attn_fwd_params &p, int last)
+{
+    return mask == mask_causal && p.kv_len <= p.q_len ? 0 : 24 + last / 8;
+}
 
 // Whether block `j` of those up to `last` has such keys; blocks go down from last - 1 to 0. In stage 0 this holds of some that a group does not do
 // in a round, which has keys of three blocks that no mask cuts; there they are prepared in vain.
-__device__ __forceinline__ bool may_be_wide(int j, int last, int stage)
+__device__ __forceinline__ bool may_be_wide(const gen_attn_fwd_params &p, int j, int last, int stage)
 {
-    return j == 0 || (stage == 0 && j >= stages && j < wide_blocks && j < last - 1);
+    return j == 0 || (stage == 0 && j >= stages && j < wide_blocks(p, last) && j < last - 1);
 }
 
 // ---- the warps that prepare values ----
@@ -74,7 +80,7 @@ __device__ void prepare_mixed_values(const gen_attn_fwd_params &p, const block_s
             mbarrier_wait(shared_address(&b.c->ready_empty[ready.place()]), ready.phase() ^ 1);
             transpose_block<false>(b.v(raw.place()), b.ready(ready.place()), keys, warp);
             since++;
-            if (may_be_wide(j, last, ready.place())) {
+            if (may_be_wide(p, j, last, ready.place())) {
                 // Products of the wide block before are complete if it was a round ago; else, where tiles change, they are waited for.
                 if (since < stages)
                     mbarrier_wait(shared_address(&b.c->ready_empty[wide.place()]), wide.phase());
@@ -168,14 +174,14 @@ __device__ __forceinline__ void do_mixed_block(const block_state &b, group_state
     release(b.c->ready_empty[0]);
 }
 
-// do_rounds(), of which those of the first wide_blocks blocks of keys begin with such a block.
+// do_rounds(), of which those of the first `wide` blocks of keys begin with such a block.
 __device__ __forceinline__ void do_mixed_rounds(const gen_attn_fwd_params &p, const block_state &b, const group_tile &w,
-                                                group_state &g, group_queries &q, unsigned &block, int &j)
+                                                group_state &g, group_queries &q, unsigned &block, int &j, int wide)
 {
     if (block % stages || cuts(p, w.kv_len, w.edge, j * keys, keys))
         return;
 #pragma unroll 1
-    for (; j >= wide_blocks; j -= stages, block += stages) {
+    for (; j >= max(wide, stages); j -= stages, block += stages) {
         do_round(b, g, q, softmax_scale(p, w), block / stages & 1);
         g.end_blocks(stages, j - stages + 1, b.totals());
     }
@@ -268,11 +274,12 @@ __device__ void consume(const gen_attn_fwd_params &p, const block_state &b, int 
         while (kind == next_work) { // tiles, as long as one follows the other; the first scores are issued
             g.reset();
             int j = enter_tile(p, b, at.published, group, 0, w);
+            const int wide = wide_blocks(p, j + 1);
             bool first = true; // of the tile's blocks
 #pragma unroll 1
             for (;; j--, first = false) {
                 if (!first)
-                    do_mixed_rounds(p, b, w, g, q, at.block, j);
+                    do_mixed_rounds(p, b, w, g, q, at.block, j, wide);
                 wgmma_wait_group<0>();
                 wgmma_fence_registers(g.s[0]);
                 release(b.c->k_empty[at.block % stages]);

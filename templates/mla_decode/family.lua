@@ -20,6 +20,8 @@
 --           tma      TMA loads boxes of whole pages' rows (wgmma, page_size a multiple or a divisor of 64)
 --           gather   the producer's threads copy 16 bytes each (wgmma, any page size)
 --   ahead   tiles that TMA prefetches to L2 before there is room for them (wgmma with tma)
+--   merge   apart  pieces of requests that are cut are added up by mla_merge, another launch
+--           last   by the block that ends the last of them (wgmma with tma)
 local LATENT, BLOCK_WARPS = 512, 8
 local CONTROL, ROLES_CONTROL = 2048, 2304 -- of mma: schedule, maxima, factors
 
@@ -161,8 +163,10 @@ return family {
     { name = "slab", values = { 16, 32, 64 }, tag = "m" },
     { name = "load", values = { "cpasync", "tma", "gather" } },
     { name = "ahead", values = { 0, 2 }, tag = "a" },
+    { name = "merge", values = { "apart", "last" }, unspelled = "apart" },
   },
   legal = function(v, arch)
+    if v.merge == "last" and (v.kernel ~= "wgmma" or v.load ~= "tma") then return "the block that ends last merges in wgmma with tma" end
     if of_bytes[v.kernel] then return rgmma_legal(v, arch) end
     if teams[v.kernel] then return wgmma_legal(v, arch) end
     return mma_legal(v, arch)
@@ -173,7 +177,7 @@ return family {
     if v.cache == "e4m3q" and not arch.wgmma then return "queries in e4m3 need wgmma" end
     return true
   end,
-  facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma" },
+  facts = { "q_rows", "kv_rows", "stages", "shard", "tensor_map", "dependent", "wgmma", "last" },
   coords = { "cache_rows", "requests", "rows", "page" },
   plan = function(v, arch)
     local bytes = of_bytes[v.kernel] or false
@@ -191,6 +195,7 @@ return family {
         tensor_map = v.load == "tma" and 1 or 0,
         dependent = arch.cc >= 90 and 1 or 0, -- the templates wait there
         wgmma = bytes and 2 or wgmma and 1 or 0,
+        last = v.merge == "last" and 1 or 0,
       },
     }
   end,
@@ -217,7 +222,7 @@ return family {
     }
   end,
   -- What fits everywhere: 99 KiB.
-  trial = function(v) return v.kernel == "rsums" end, -- right on an H200, not timed yet
+  trial = function(v) return v.kernel == "rsums" or v.merge == "last" end, -- not timed with every case yet
   fallback = function(v)
     if v.cache == "e4m3q" then return v.kernel == "rgmma" and v.q == 64 and v.load == "gather" end
     return v.kernel == "mma" and v.q == 64 and v.kv == 16 and v.stages == 1 and v.qk == "dup" and v.slab == 16

@@ -78,10 +78,10 @@ return family {
   plan = function(v, arch)
     local wgmma = v.kernel == "wgmma"
     return {
-      threads = wgmma and 384 or 32 * BLOCK_WARPS,
+      threads = wgmma and (v.cache == "ds" and 512 or 384) or 32 * BLOCK_WARPS,
       shared = wgmma and wgmma_shared(v) or mma_shared(v),
       cluster = 1,
-      max_registers = wgmma and 168 or 255, -- wgmma: before the groups trade them
+      max_registers = wgmma and (v.cache == "ds" and 128 or 168) or 255, -- wgmma: before the groups trade them
       facts = {
         q_rows = v.q,
         kv_rows = v.kv,
@@ -95,8 +95,8 @@ return family {
   template = function(v, arch) return "mla_sparse_" .. v.kernel .. ".cu.in" end,
   constants = function(v, arch)
     if v.kernel == "wgmma" then
-      -- 64,512 registers in all: 2 x 128 consumer threads, 128 producer threads.
-      return { REGISTERS = 224, PRODUCER_REGISTERS = 56 }
+      -- 64,512 registers in all: 2 x 128 consumer threads, 128 producer threads; of ds 65,536 and 256 that convert.
+      return { REGISTERS = 224, PRODUCER_REGISTERS = v.cache == "ds" and 32 or 56 }
     end
     return { SLAB = v.qk == "dup" and 16 or v.q == 16 and 16 or 32, BOUNDS = 32 * BLOCK_WARPS .. ", 1" }
   end,

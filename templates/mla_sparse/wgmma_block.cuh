@@ -8,8 +8,8 @@
 
 namespace {
 
-// Behind mla_decode's control: a bit a row of a stage's tile, set where it counts. A warp of the producer has 16 rows, so it
-// writes a half of a word.
+// Behind mla_decode's control: a bit a row of a stage's tile, set where it counts. A warp of the producer has 16 rows and writes
+// a half of a word, or of two groups' warps 8 rows and a byte.
 template <class S> struct sparse_control : control<S> {
     alignas(16) unsigned short counts[2][4];
     float scales[2][rows][4]; // of a stage's 656-byte rows

@@ -36,6 +36,8 @@ __device__ __forceinline__ unsigned counts_of(const bool (&valid)[4])
     return bits;
 }
 
+constexpr int producer_threads = 128;
+
 // How many arrive at the barrier of a stage's run: threads whose copies it waits for and, at the first one, the warps' writers of
 // the bits.
 __device__ __forceinline__ constexpr int arrivals(int stage, int n)

@@ -298,6 +298,23 @@ static void parameters(void **state)
     assert_int_equal(k.length_mul, 0);
 }
 
+/* Of 656-byte rows 64 GiB are allowed, and not a page more. */
+static void large_caches(void **state)
+{
+    (void)state;
+    gen_mla_sparse_problem p = sparse_problem(1, 16, 1, 64);
+    p.cache = GEN_MLA_SPARSE_DS;
+    const gen_plan plan = planned(p);
+    gen_mla_sparse_args a = good_args(&p);
+    a.kv_page_stride = 1 << 16;
+    a.num_pages = 1 << 20;
+    assert_int_equal(family->params(&plan, 0, &a.base, NULL, NULL), GEN_OK);
+    a.num_pages++;
+    assert_failed(family->params(&plan, 0, &a.base, NULL, NULL), INVALID_ARGUMENT,
+                  "mla_sparse: num_pages * kv_page_stride = 1048577 * 65536; allowed with 656-byte "
+                  "rows: <= 68719476736");
+}
+
 /* ---- the reference ------------------------------------------------------ */
 
 enum { ROWS = 8, HEADS = 2, TOPK = 7 };
@@ -434,7 +451,7 @@ int main(void)
         cmocka_unit_test(least_arguments),  cmocka_unit_test(check_errors),
         cmocka_unit_test(whole_or_cut),     cmocka_unit_test(invariant_of_the_batch),
         cmocka_unit_test(wrong_arguments),  cmocka_unit_test(parameters),
-        cmocka_unit_test(by_definition),
+        cmocka_unit_test(large_caches),     cmocka_unit_test(by_definition),
     };
     return cmocka_run_group_tests_name("mla_sparse", tests, NULL, NULL);
 }

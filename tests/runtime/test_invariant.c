@@ -195,7 +195,6 @@ static int32_t draw_fact(const char *name, size_t length, bool plain)
         {"token_bytes", {0, 512, 0, 1024}},
         {"thread_bytes", {64, 128, 256, 32}},
         {"streaming", {0, 1, 0, 1}},
-        {"per_sm", {0, 0, 1, 1}},
         {"early", {0, 0, 1, 1}},
         {"loop", {0, 1, 0, 0}},
         {"inflight_bytes", {1024, 2048, 512}},

@@ -15,6 +15,9 @@
 #define MAX_LINE (INT64_C(1) << 35)
 /* Blocks of the cache by which lengths may differ where clusters take requests whole. */
 #define TEAM_SLACK 1
+/* Meetings of pieces in the workspace, and pieces of a request that one block adds up. */
+#define MAX_MEETINGS (1 << 20)
+#define MOST_MET 64
 /* Rows of a page beyond which its size no longer matters: a tile's. */
 #define LARGE_PAGE 64
 
@@ -185,6 +188,20 @@ static const char *team_fits(const gen_mla_decode_problem *p, const gen_device *
     return idle_sms(clusters, team, blocks, device->num_sms);
 }
 
+/* Why not by the block that ends a request's last piece. */
+static const char *last_fits(const gen_mla_decode_problem *p, const gen_device *device,
+                             const struct gen__facts *variant)
+{
+    const int64_t tiles = row_tiles(p, variant);
+    if (p->base.flags & GEN_BATCH_INVARIANT)
+        return "a request has a piece for every chunk, too many for a block to add up";
+    if (p->batch * tiles > MAX_MEETINGS)
+        return "requests and row tiles are more than the workspace has meetings for";
+    if (p->batch * tiles * MOST_MET < (int64_t)device->num_sms)
+        return "a request has more pieces than a block should add up";
+    return NULL;
+}
+
 static const char *fits(const gen_problem *base, const gen_device *device,
                         const struct gen__facts *variant)
 {
@@ -194,6 +211,8 @@ static const char *fits(const gen_problem *base, const gen_device *device,
         return "q_len * num_heads makes more than 2048 row tiles";
     if (variant->fact[MLA_DECODE_TENSOR_MAP] && boxed_rows(page) == 1)
         return "page_size is neither 16, 32, 64 nor a multiple of 64, as TMA boxes need it";
+    if (variant->fact[MLA_DECODE_LAST])
+        return last_fits(p, device, variant);
     return team_of(variant) > 1 ? team_fits(p, device, variant) : NULL;
 }
 
@@ -251,7 +270,7 @@ static void plan(const gen_problem *base, const gen_device *device,
     if (variant->fact[MLA_DECODE_TENSOR_MAP])
         plan->dims[MLA_DECODE_MAP_ROWS] = p->page_size < 64 ? p->page_size : 64;
     plan->workspace_bytes = gen__mla_decode_workspace(plan->dims).size;
-    plan->num_launches = s.num_records ? 2 : 1;
+    plan->num_launches = s.num_records && !variant->fact[MLA_DECODE_LAST] ? 2 : 1;
     gen_plan_launch *launch = &plan->launch[MLA_DECODE_MAIN];
     launch->variant = variant->index;
     launch->grid[0] = (uint32_t)(s.row_tiles * team_of(variant));
@@ -269,8 +288,8 @@ static uint32_t parts(const gen_problem *base, const gen_device *device,
 {
     const gen_mla_decode_problem *p = (const gen_mla_decode_problem *)base;
     const int32_t *dims = plan->dims;
-    (void)device, (void)variant;
-    if (!dims[MLA_DECODE_NUM_RECORDS])
+    (void)device;
+    if (!dims[MLA_DECODE_NUM_RECORDS] || variant->fact[MLA_DECODE_LAST])
         return 0;
     const int32_t batch = p->batch, num_parts = dims[MLA_DECODE_NUM_PARTS];
     const int32_t pieces = dims[MLA_DECODE_CHUNK] ? dims[MLA_DECODE_MAX_CHUNKS]

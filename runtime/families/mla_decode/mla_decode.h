@@ -21,9 +21,10 @@ enum mla_decode_fact {
     MLA_DECODE_DEPENDENT,  /* 1: waits on the device for the kernel before it */
     MLA_DECODE_WGMMA,      /* 1: by the tensor cores' instructions of warp groups, 64 packed rows
                               whatever there are; 2: transposed, as many as the tile has */
+    MLA_DECODE_LAST,       /* 1: the block that ends the last piece of a request adds them up */
     MLA_DECODE_NUM_FACTS
 };
-#define MLA_DECODE_FACTS "q_rows,kv_rows,stages,shard,tensor_map,dependent,wgmma"
+#define MLA_DECODE_FACTS "q_rows,kv_rows,stages,shard,tensor_map,dependent,wgmma,last"
 
 /* gen_plan.dims. */
 enum mla_decode_dim {
@@ -47,7 +48,8 @@ enum mla_decode_dim {
     MLA_DECODE_CHUNK,
     MLA_DECODE_MAX_CHUNKS,
     MLA_DECODE_BY_REQUEST,
-    MLA_DECODE_NUM_RECORDS, /* 0: nothing is cut, nothing merged */
+    MLA_DECODE_NUM_RECORDS, /* 0: nothing is cut, nothing merged; of requests' meetings, where the
+                               last block merges */
     MLA_DECODE_NUM_SLOTS,
     MLA_DECODE_NUM_DIMS
 };

@@ -55,6 +55,11 @@ static int32_t row_tiles(const gen_mla_decode_problem *p, const struct gen__fact
     return (rows_of(p) - 1) / at_least_1(variant->fact[MLA_DECODE_Q_ROWS]) + 1;
 }
 
+static int32_t tile_rows_of(const struct gen__facts *variant)
+{
+    return (int32_t)variant->fact[MLA_DECODE_Q_ROWS];
+}
+
 static int32_t blocks_of(int32_t length)
 {
     return length > 0 ? (length - 1) / MLA_BLOCK + 1 : 1;
@@ -84,6 +89,8 @@ static int32_t team_of(const struct gen__facts *variant)
 static const float launch_us = 2.2f;           /* an empty grid, and the memory's start */
 static const float visit_us = 1.5f;            /* queries in, outputs out, the pipeline anew */
 static const float merge_us = 2.5f;            /* launch and latency of mla_merge */
+static const float last_us = 4.0f;             /* a piece arrives, the others' first bytes come */
+static const float last_bytes_per_us = 5e4f;   /* of partial results, that a block reads */
 static const float meet_us = 1.0f;             /* a cluster's blocks put a request together */
 static const float latency_us = 0.8f;          /* of DRAM under load */
 static const float achieved_bandwidth = 0.91f; /* of the peak: 4.4 of 4.8 TB/s on an H200 */
@@ -101,6 +108,7 @@ struct costs {
     float block_us;     /* of one row tile, as many at once as the GPU holds */
     float tensor_us;    /* of that */
     float bytes_per_us; /* of the memory */
+    int32_t last_rows;  /* that a block merges; 0: mla_merge does */
 };
 
 static float larger(float a, float b)
@@ -136,6 +144,9 @@ static struct costs costs_of(const gen_mla_decode_problem *p, const gen_device *
     const float blocks = (float)each; /* of the grid, on an SM */
     const float rate = (wgmma ? wgmma_rate : mma_rate) * clock_mhz / blocks;
     struct costs c = {.bytes_per_us = gbps * 1e3f * achieved_bandwidth};
+    if (variant->fact[MLA_DECODE_LAST])
+        c.last_rows =
+            rows_of(p) < (int32_t)tile_rows_of(variant) ? rows_of(p) : tile_rows_of(variant);
     const float rate_of_block = c.bytes_per_us / (sms * blocks) * (float)row_tiles(p, variant);
     const float share_us = MLA_BLOCK * row_bytes / rate_of_block;
     const float wait_us = latency_us * MLA_BLOCK / (stages * tile_rows);
@@ -199,9 +210,15 @@ static float whole_us(const gen_mla_decode_problem *p, const struct costs *c, in
     return (full + (rest > 0.0f ? larger(rest, least) : 0.0f)) * request_us;
 }
 
-/* The merge: its launch, the partial results of the pieces, and the outputs. */
+/* The merge: its launch, the partial results of the pieces, and the outputs; or what the last
+ * block of a request reads of its pieces. */
 static float merged_us(const gen_mla_decode_problem *p, const struct costs *c, int32_t pieces)
 {
+    if (c->last_rows) {
+        const float mean = (float)at_least_1(p->batch) * (float)blocks_of(usual_length(p));
+        const float each = (float)pieces * (float)blocks_of(p->max_kv_len) / mean + 1.0f;
+        return last_us + each * (float)c->last_rows * MLA_LATENT * 2.0f / last_bytes_per_us;
+    }
     const float row_bytes = (float)rows_of(p) * MLA_LATENT * 2.0f;
     const float merged = (float)(p->batch < pieces ? p->batch : pieces);
     return merge_us +
@@ -311,7 +328,9 @@ static struct sharing share_out(const gen_mla_decode_problem *p, const gen_devic
         while (s.snap < MOST_SNAP && blocks >= (s.snap + 1) * share)
             s.snap++;
         s.by_request = p->batch <= s.num_parts;
-        s.num_records = s.by_request ? p->batch : s.num_parts;
+        s.num_records = variant->fact[MLA_DECODE_LAST] ? p->batch * s.row_tiles
+                        : s.by_request                 ? p->batch
+                                                       : s.num_parts;
         s.num_slots = 2 * s.num_parts;
         s.us = cut;
     } else {

@@ -73,10 +73,10 @@ typedef struct gen_mla_sparse_args {
     int64_t o_token_stride, o_head_stride;
     int64_t lse_token_stride, lse_head_stride;          /* any; 0: packed */
     int64_t indices_batch_stride, indices_token_stride; /* entries */
-    int32_t num_pages;                                  /* >= 1 */
-    int32_t length_per_token;                           /* 0 or 1 */
-    int32_t lse_base_2;                                 /* 1: lse in base 2; 0: natural */
-    float scale; /* of the logits; 1/sqrt(192) for DeepSeek's models */
+    int32_t num_pages; /* >= 1; of 656-byte rows num_pages * kv_page_stride is at most 64 GiB */
+    int32_t length_per_token; /* 0 or 1 */
+    int32_t lse_base_2;       /* 1: lse in base 2; 0: natural */
+    float scale;              /* of the logits; 1/sqrt(192) for DeepSeek's models */
 } gen_mla_sparse_args;
 
 #endif /* GEN_MLA_SPARSE_H */

@@ -140,6 +140,19 @@ static enum gen_status check_strides(const int32_t *dims, const gen_mla_sparse_a
     return status;
 }
 
+/* Kernels keep where a row of 656 bytes begins as a number of 16 bytes, in 32 bits. */
+static enum gen_status check_extent(const int32_t *dims, const gen_mla_sparse_args *a)
+{
+    const int64_t most = INT64_C(1) << 36;
+    const int64_t page = gen__mla_sparse_strides(dims, a).kv_page;
+    if (!is_ds(dims) || page <= most / a->num_pages)
+        return GEN_OK;
+    return gen__fail(GEN_STATUS_INVALID_ARGUMENT,
+                     "%s: num_pages * kv_page_stride = %" PRId32 " * %" PRId64
+                     "; allowed with 656-byte rows: <= %" PRId64,
+                     family, a->num_pages, page, most);
+}
+
 static float scale_log2_of(const gen_mla_sparse_args *a)
 {
     return (float)((double)a->scale * 1.4426950408889634);
@@ -167,7 +180,9 @@ static enum gen_status check_args(const int32_t *dims, const gen_mla_sparse_args
         status = check_pointers(dims, a);
     if (!status)
         status = check_scalars(a);
-    return status ? status : check_strides(dims, a);
+    if (!status)
+        status = check_strides(dims, a);
+    return status ? status : check_extent(dims, a);
 }
 
 /* ---- parameters -------------------------------------------------------- */
