@@ -194,8 +194,6 @@ return family {
     if v.kernel == "mma" then return { KEYS = 64 } end
     return { BOUNDS = 32 * v.warps .. ", " .. blocks(v, arch), KEYS = keys_of(v) }
   end,
-  -- Not run on a GPU yet.
-  trial = function(v) return v.kernel == "direct" or v.kernel == "split" or v.kernel == "mma" end,
   -- What fits everywhere: 99 KiB.
   fallback = function(v) return v.head_dim == 192 and v.kernel == "mma" or v.kernel == "stream" and v.rows == (v.head_dim == 256 and 8 or 16) and v.team == 1 and v.warps == (wide(v) and 2 or 4) and v.stages == 2 end,
 }
