@@ -1,14 +1,12 @@
 // The direct kernel of attn_paged: the end of a unit whose keys a cluster's blocks share. Each adds up its warps' outputs and
 // sends every block of the cluster a part of the columns, and its sums, without waiting for any; each adds up what it got.
-// Where a unit has several clusters the last to begin adds up their results, each rank for its own columns: when it waits for
-// the others' they all run, and which one it is was known long ago.
+// Where a unit has several clusters the last to arrive adds up their results (arrive.cuh), each rank for its own columns.
 #pragma once
 
 #include "attn_paged/arrive.cuh"
 #include "attn_paged/end.cuh"
 #include "lib/ptx/cluster_async.cuh"
 #include "lib/ptx/cluster_vector.cuh"
-#include "lib/ptx/ldst_strong.cuh"
 #include "lib/ptx/mbarrier.cuh"
 
 // All blocks are there, with their barriers, before one writes to another: with cluster_wait().
@@ -163,69 +161,33 @@ template <class S> __device__ __forceinline__ float *direct_partial(const gen_at
     return p.partial + block * (4ll * S::places);
 }
 
-// Results of the unit's clusters at a place, each with the tickets' mark behind it: what has none is still on its way.
-struct direct_results {
-    static constexpr int most = GEN_ATTN_PAGED_GROUP;
-    unsigned x[most][4];
-
-    template <class S>
-    __device__ __forceinline__ static void send(const gen_attn_paged_params &p, unsigned block, unsigned place,
-                                                const direct_sum &sum)
-    {
-        const unsigned words[4] = {__float_as_uint(sum.lo), __float_as_uint(sum.hi), __float_as_uint(sum.lse),
-                                   static_cast<unsigned>(ticket_mark >> 32)};
-        st_strong_v4_u32(direct_partial<S>(p, block) + 4 * place, words);
-    }
-
-    // `block` is that of the first cluster.
-    template <class S>
-    __device__ __forceinline__ void look(const gen_attn_paged_params &p, unsigned block, int clusters, unsigned place)
-    {
+// Adds up the clusters' results at a place; `block` is that of the first cluster.
+template <class S>
+__device__ __forceinline__ direct_sum direct_add_clusters(const gen_attn_paged_params &p, unsigned block, int clusters,
+                                                          unsigned place)
+{
+    constexpr int most = GEN_ATTN_PAGED_GROUP;
+    float4 x[most];
+    float top = minus_infinity(), lo = 0.f, hi = 0.f, sum = 0.f;
 #pragma unroll
-        for (int k = 0; k < most; k++)
-            if (k < clusters)
-                ld_strong_v4_u32(x[k], direct_partial<S>(p, block + k * S::cluster) + 4 * place);
-    }
-
-    __device__ __forceinline__ bool there(int clusters) const
-    {
-        bool all = true;
+    for (int k = 0; k < most; k++)
+        if (k < clusters)
+            x[k] = ld_global_cg_v4_f32(direct_partial<S>(p, block + k * S::cluster) + 4 * place);
+        else
+            x[k] = make_float4(0.f, 0.f, minus_infinity(), 0.f);
 #pragma unroll
-        for (int k = 0; k < most; k++)
-            all = all && (k >= clusters || x[k][3] == ticket_mark >> 32);
-        return all;
-    }
-
-    // For the next launch.
-    template <class S>
-    __device__ __forceinline__ static void clear(const gen_attn_paged_params &p, unsigned block, int clusters,
-                                                 unsigned place)
-    {
+    for (int k = 0; k < most; k++)
+        top = fmaxf(top, x[k].z);
 #pragma unroll
-        for (int k = 0; k < most; k++)
-            if (k < clusters)
-                direct_partial<S>(p, block + k * S::cluster)[4 * place + 3] = 0.f;
+    for (int k = 0; k < most; k++) {
+        const float weight = paged_weight(x[k].z, top);
+        sum += weight;
+        lo = fmaf(weight, x[k].x, lo);
+        hi = fmaf(weight, x[k].y, hi);
     }
-
-    __device__ __forceinline__ direct_sum sum(int clusters) const
-    {
-        float top = minus_infinity(), lo = 0.f, hi = 0.f, all = 0.f;
-#pragma unroll
-        for (int k = 0; k < most; k++)
-            if (k < clusters)
-                top = fmaxf(top, __uint_as_float(x[k][2]));
-#pragma unroll
-        for (int k = 0; k < most; k++)
-            if (k < clusters) {
-                const float weight = paged_weight(__uint_as_float(x[k][2]), top);
-                all += weight;
-                lo = fmaf(weight, __uint_as_float(x[k][0]), lo);
-                hi = fmaf(weight, __uint_as_float(x[k][1]), hi);
-            }
-        const float inverse = all == 0.f ? 0.f : 1.f / all;
-        return {lo * inverse, hi * inverse, all == 0.f ? minus_infinity() : top + log2f(all)};
-    }
-};
+    const float inverse = sum == 0.f ? 0.f : 1.f / sum;
+    return {lo * inverse, hi * inverse, sum == 0.f ? minus_infinity() : top + log2f(sum)};
+}
 
 // The unit's end. `block` is this block's number, `number` its piece's of the unit's `pieces`.
 template <class S>
@@ -248,19 +210,20 @@ __device__ __forceinline__ void direct_end_cluster(const gen_attn_paged_params &
         if (clusters == 1)
             direct_write<S>(p, piece, at, sum);
         else
-            direct_results::send<S>(p, block, place, sum);
+            st_global_v4_f32<false>(direct_partial<S>(p, block) + 4 * place, make_float4(sum.lo, sum.hi, sum.lse, 0.f));
     }
     if (clusters == 1)
         return;
-    if (!c.last)
+    const bool last = paged_arrives_last(p.tickets + (block - number + rank), clusters, threadIdx.x == 0, c.last, [] {
+        if constexpr (writers == 32)
+            __syncwarp();
+        else
+            barrier_sync(1, writers);
+    });
+    if (!last)
         return;
-    direct_results results;
 #pragma unroll
-    for (unsigned place = threadIdx.x; place < S::places; place += writers) {
-        do
-            results.look<S>(p, block - number + rank, clusters, place);
-        while (!results.there(clusters));
-        direct_results::clear<S>(p, block - number + rank, clusters, place);
-        direct_write<S>(p, piece, direct_place_of<S>(rank, place), results.sum(clusters));
-    }
+    for (unsigned place = threadIdx.x; place < S::places; place += writers)
+        direct_write<S>(p, piece, direct_place_of<S>(rank, place),
+                        direct_add_clusters<S>(p, block - number + rank, clusters, place));
 }

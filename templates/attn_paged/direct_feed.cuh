@@ -4,7 +4,6 @@
 
 #include "attn_paged/copy.cuh"
 #include "lib/prefetch.cuh"
-#include "lib/ptx/ldst_cg.cuh"
 
 template <class S> struct direct_feed : paged_feed<S> {
     int first, step;      // the warp's first tile of the unit, and tiles from one to the next
@@ -24,41 +23,15 @@ template <class S> struct direct_feed : paged_feed<S> {
         return tile * S::keys + static_cast<int>(threadIdx.x % S::keys);
     }
 
-    __device__ __forceinline__ static int row_of(const gen_attn_paged_params &p, const int *pages, int key)
+    // What comes first is brought to L2 while the kernel before is still running: loads, after the wait for it, read it there,
+    // and what that kernel still changes is changed there, too.
+    __device__ __forceinline__ void prefetch(const gen_attn_paged_params &p, const paged_piece &piece) const
     {
-        return pages ? key - static_cast<int>(quotient_or_shift(key, p.page_mul, p.page_shift)) * p.page_size : key;
-    }
-
-    // The first tiles' keys and values are brought to L2 while the kernel before is still running, by the length and the pages
-    // that are there now: loads, after the wait for it, read L2, and what that kernel still writes is written there, too.
-    __device__ __forceinline__ void read_ahead(const gen_attn_paged_params &p, const paged_piece &piece) const
-    {
-        int pages[S::stages];
-#pragma unroll
-        for (int i = 0; i < S::stages; i++) {
-            const int key = key_of(first + i * step);
-            pages[i] = piece.pages ? -1 : piece.request;
-            if (piece.pages && key < p.max_kv_len)
-                pages[i] = ld_global_cg(piece.pages + quotient_or_shift(key, p.page_mul, p.page_shift));
-        }
-        const int kv_len = min(ld_global_cg(p.kv_len + piece.request), p.max_kv_len);
-        // Of tiles of 16 keys half of the lanes have a key, half a value.
-        const bool has_key = S::keys == 32 || threadIdx.x % 32 < 16, has_value = S::keys == 32 || !has_key;
-#pragma unroll
-        for (int i = 0; i < S::stages; i++) {
-            const int key = key_of(first + i * step);
-            if (key >= kv_len || static_cast<unsigned>(pages[i]) >= static_cast<unsigned>(p.num_pages))
-                continue;
-            const long long page = pages[i], row = row_of(p, piece.pages, key), head = piece.head;
-            if (has_key)
-                prefetch_bulk(static_cast<const char *>(p.k) +
-                                  (page * p.k_page + row * p.k_row + head * p.k_head) * S::element_bytes,
-                              S::pitch);
-            if (has_value)
-                prefetch_bulk(static_cast<const char *>(p.v) +
-                                  (page * p.v_page + row * p.v_row + head * p.v_head) * S::element_bytes,
-                              S::pitch);
-        }
+        if (p.kv_len && threadIdx.x == 0)
+            prefetch_global(p.kv_len + piece.request);
+        const int key = (first + static_cast<int>(threadIdx.x % 32 % S::stages) * step) * S::keys;
+        if (piece.pages && threadIdx.x % 32 < S::stages && key < p.max_kv_len)
+            prefetch_global(piece.pages + quotient_or_shift(key, p.page_mul, p.page_shift));
     }
 
     // Of the first tiles, those of keys below `end`.
@@ -78,7 +51,9 @@ template <class S> struct direct_feed : paged_feed<S> {
         const int key = key_of(this->tile);
         this->left = piece.kv_len - this->tile * S::keys;
         this->page = key < piece.kv_len ? its_page : -1;
-        this->row = row_of(p, piece.pages, key);
+        this->row = key;
+        if (piece.pages)
+            this->row -= static_cast<int>(quotient_or_shift(key, p.page_mul, p.page_shift)) * p.page_size;
     }
 
     __device__ __forceinline__ void issue(const gen_attn_paged_params &p, unsigned ring, const paged_piece &piece)

@@ -62,10 +62,11 @@ static int64_t tiled_rows(const gen_attn_paged_problem *p)
  * cut ones (merges, visits, the SMs that draw all of the bandwidth) is as it was when these were
  * measured.
  */
-static const float launch_us = 8.9f; /* an empty grid, lengths, pages, the memory's start */
+static const float launch_us = 8.6f; /* an empty grid, lengths, pages, the memory's start */
 /* What else there is to it, of the whole. */
-static const float stream_scale = 0.98f, wgmma_scale = 1.16f;
-static const float wgmma_launch_us = 6.1f, wgmma_visit_us = 2.0f, wgmma_merge_us = 8.0f;
+static const float stream_scale = 1.01f, wgmma_scale = 1.14f;
+static const float split_scale = 0.92f, split_launch_us = 6.1f;
+static const float wgmma_launch_us = 4.1f, wgmma_visit_us = 2.0f, wgmma_merge_us = 8.0f;
 static const float visit_us = 0.8f; /* outputs out, the pipeline going on */
 static const float merge_us = 3.0f; /* an arrival, and partial results from L2 */
 /* The same for each row of a tile but eight. */
@@ -79,7 +80,7 @@ static const float cut_visit_us = 2.5f; /* as the line weighs it: at a part's en
 static const float piece_us = 3.5f; /* the least of a piece: latencies from queries to outputs */
 /* Cycles that a warp takes for 16 keys of 128 columns, and for each of its rows; 8-bit keys are
  * converted. */
-static const float tile_cycles = 1400.0f, row_cycles = 15.0f, e4m3_cycles = 0.96f;
+static const float tile_cycles = 1400.0f, row_cycles = 10.0f, e4m3_cycles = 1.45f;
 static const float mma_cycles = 6.3f / 4.0f;     /* of an SM, for one m16n8k16 */
 static const float wgmma_rate = 2048.0f * 0.86f; /* multiply-adds a cycle of an SM */
 /* Causality: of a tile's unseen blocks those that the parts of a cut line are apart. */
@@ -213,9 +214,10 @@ static bool partials_allowed(const gen_attn_paged_problem *p, const struct gen__
 
 /* ---- direct kernels ---------------------------------------------------- */
 
-static const float direct_launch_us = 1.2f; /* as launch_us, lengths and pages side by side */
-static const float direct_round_us = 2.0f;  /* latencies of a round of blocks, one an SM */
-static const float clusters_us = 2.0f;      /* an arrival, results from L2 */
+static const float direct_launch_us = 1.9f; /* as launch_us, lengths and pages side by side */
+static const float direct_round_us = 0.8f;  /* latencies of a round of blocks, one an SM */
+static const float clusters_us = 2.6f;      /* an arrival, results from L2 */
+static const float rank_us = 0.037f;        /* a block of a cluster, whose blocks start together */
 
 /* Clusters that run at once. Processing clusters of SMs differ in size: of an H200's 132 SMs
  * clusters of 4 and 8 find 120, of 16 112 (cudaOccupancyMaxActiveClusters). One more would wait for
@@ -269,7 +271,7 @@ static struct sharing share_direct(const gen_attn_paged_problem *p, const gen_de
                             clusters > 1 ? ATTN_PAGED_DIRECT_CLUSTERS : ATTN_PAGED_DIRECT_CLUSTER};
     s.us = direct_launch_us + all +
            direct_round_us * ceilf(rounds) / (float)gen__blocks_per_sm(device, variant) +
-           c.visit_us + (clusters > 1 ? clusters_us : 0.0f);
+           c.visit_us + (clusters > 1 ? clusters_us : 0.0f) + rank_us * (float)variant->cluster;
     return s;
 }
 
@@ -304,8 +306,12 @@ static struct sharing share_out(const gen_attn_paged_problem *p, const gen_devic
             s.visit = even ? 0 : visit < MOST_VISIT ? visit : MOST_VISIT;
         }
     }
-    s.us = variant->fact[ATTN_PAGED_WGMMA] ? s.us * wgmma_scale + wgmma_launch_us
-                                           : s.us * stream_scale + launch_us;
+    if (!variant->fact[ATTN_PAGED_WGMMA])
+        s.us = s.us * stream_scale + launch_us;
+    else if (variant->fact[ATTN_PAGED_TEAMS] > 1) /* groups that take keys in turn */
+        s.us = s.us * split_scale + split_launch_us;
+    else
+        s.us = s.us * wgmma_scale + wgmma_launch_us;
     return s;
 }
 
