@@ -9,6 +9,18 @@
 #define GEN_KDA_DECODE_MAX_TOKENS 16
 #define GEN_KDA_DECODE_PLAIN_TOKENS 8
 
+/* Of a kernel that was taken out. The catalog and the tables know the sources of the others by a digest that these lines are
+ * part of; a change of all of them may take these away, and the four ints behind ring_fp16. */
+#define GEN_KDA_DECODE_BULK_SHARED (227 * 1024)
+#define GEN_KDA_DECODE_BULK_FIXED 1664
+#define GEN_KDA_DECODE_BULK_WARP 2304
+#define GEN_KDA_DECODE_BULK_BUFFERS 16
+#define GEN_KDA_DECODE_BULK_GROUP 4
+#define GEN_KDA_DECODE_BULK_PLACES 32
+#define GEN_KDA_DECODE_BULK_LEAST (64 * 1024)
+#define GEN_KDA_DECODE_BULK_ENOUGH (104 * 1024)
+#define GEN_KDA_DECODE_BULK_PIECES 4
+
 /* What the kernels take whose states are fp32 in a packed pool. Quotients are by multiplication: x / d is
  * umulhi(x, mul) >> shift for every x below 2^31, and mul = 0 means d = 1.
  * Types are enum gen_dtype, forms the enums above. */
@@ -58,7 +70,11 @@ struct gen_kda_decode_replay_params {
     long long ring_k_stride, ring_g_stride, ring_u_stride; /* elements, slot to slot */
     int ring_size, ring_len;
     int ring_fp16; /* u is fp16, not fp32 */
-    int pad_of_ring[5]; /* tables know the machine code of kernels whose parameters end here */
+    /* Of that kernel: always 0. */
+    int buffers, places;
+    int active;
+    int ahead;
+    int pad_of_ring;
 };
 
 #ifdef __cplusplus

@@ -131,7 +131,7 @@ void gen__kda_decode_ring_params(const int32_t *dims, const gen_kda_decode_args 
     k->ring_size = (int)records_of(dims);
     k->ring_len = dims[KDA_DECODE_RING_LEN];
     k->ring_fp16 = dims[KDA_DECODE_RING_DTYPE] == GEN_STATE_FP16;
-    memset(k->pad_of_ring, 0, sizeof k->pad_of_ring);
+    k->buffers = k->places = k->active = k->ahead = k->pad_of_ring = 0;
 }
 
 uint32_t gen__kda_decode_ring_extents(const int32_t *dims, const gen_kda_decode_args *a,
