@@ -207,6 +207,7 @@ static int32_t draw_fact(const char *name, size_t length, bool plain)
         {"flight", {8, 2, 8, 4}},
         {"keys", {16, 32, 16, 32}},
         {"teams", {8, 4, 2, 8}},
+        {"last", {0, 1, 0, 1}},
     };
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         if (strlen(facts[i].name) == length && !strncmp(facts[i].name, name, length))
