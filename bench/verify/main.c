@@ -88,13 +88,16 @@ static void print_row(const char *verdict, const char *variant, const char *name
 /* "I/N" of --part. */
 static void read_part(void)
 {
-    int end = 0;
+    char *slash = NULL, *end = NULL;
     if (!options.part)
         return;
-    if (sscanf(options.part, "%" SCNu32 "/%" SCNu32 "%n", &part.remainder, &part.of, &end) != 2 ||
-        options.part[end] || part.remainder >= part.of ||
-        strspn(options.part, "0123456789/") != (size_t)end)
+    const unsigned long remainder = strtoul(options.part, &slash, 10);
+    const unsigned long of = *slash == '/' ? strtoul(slash + 1, &end, 10) : 0;
+    if (strspn(options.part, "0123456789/") != strlen(options.part) || !end || *end ||
+        of > UINT16_MAX || remainder >= of)
         die(1, "--part is '%s'; it takes I/N, two numbers with I below N", options.part);
+    part.remainder = (uint32_t)remainder;
+    part.of = (uint32_t)of;
 }
 
 /* By a case's number, mixed (those of one required key have a fixed distance), and a variant's: it

@@ -18,7 +18,8 @@ static enum gen_status check(const gen_problem *base, struct gen__key *key)
         return status;
     if (!dims[KDA_SAFE_GATE])
         return gen__invalid(family, "safe_gate", 0, "1");
-    key->counts[1] = (float)(dims[KDA_V_HEADS] / dims[KDA_QK_HEADS]);
+    const uint32_t group = (uint32_t)(dims[KDA_V_HEADS] / dims[KDA_QK_HEADS]);
+    key->counts[1] = (float)group;
     return GEN_OK;
 }
 
