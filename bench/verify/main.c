@@ -93,8 +93,8 @@ static void read_part(void)
         return;
     const unsigned long remainder = strtoul(options.part, &slash, 10);
     const unsigned long of = *slash == '/' ? strtoul(slash + 1, &end, 10) : 0;
-    if (strspn(options.part, "0123456789/") != strlen(options.part) || !end || *end ||
-        of > UINT16_MAX || remainder >= of)
+    if (strspn(options.part, "0123456789/") != strlen(options.part) || slash == options.part ||
+        !end || *end || of > UINT16_MAX || remainder >= of)
         die(1, "--part is '%s'; it takes I/N, two numbers with I below N", options.part);
     part.remainder = (uint32_t)remainder;
     part.of = (uint32_t)of;

@@ -71,7 +71,7 @@ __device__ __forceinline__ int paged_part_of(const gen_attn_paged_line &s, unsig
 }
 
 // Of one request, row tiles go round among all parts as long as each gets two: then all parts are at few heads, and at much the
-// same keys. Only what is left stands on the line.
+// same keys. Only the rest stands on the line.
 template <class S> constexpr bool paged_goes_round = false;
 
 template <class S> __device__ __forceinline__ int paged_round_units(const gen_attn_paged_params &p, int units)

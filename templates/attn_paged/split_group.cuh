@@ -14,7 +14,7 @@ namespace {
 
 static_assert(S::takers == 2, "one group gives what it has to the other");
 
-// Whether there is a part for each unit, so that a part needs nobody else's length to know its own: then that is the part's.
+// Whether there is a part for each unit, so that a part needs no other unit's length to know its own: then that is the part's.
 __device__ __forceinline__ bool stands_alone(const gen_attn_paged_params &p, int part, paged_share &share)
 {
     const int tiles = (p.q_len * p.group + S::tile_rows - 1) / S::tile_rows, units = tiles * p.num_kv_heads;

@@ -86,7 +86,7 @@ struct split_loads {
     {
         k_map = reinterpret_cast<const tensor_map *>(p.k_map);
         v_map = reinterpret_cast<const tensor_map *>(p.v_map);
-        policy = policy_evict_first(); // no other row tile asks for the same keys
+        policy = policy_evict_first(); // no other row tile reads the same keys
     }
 
     __device__ __forceinline__ void block(const gen_attn_paged_params &p, const block_state &b, int page, int row,

@@ -1,9 +1,9 @@
 // The Hopper kernel of mla_decode without mla_merge: the block that ends the last piece of a request adds the pieces up.
 //
 // For every request and row tile there is a meeting in the workspace. Pieces arrive there with 1, the first with 1 minus their
-// number, so it is the last to arrive that makes the balance zero, whoever that is. The pieces are added in their order, so the
+// number, so it is the last to arrive that makes the balance zero, whichever it is. The pieces are added in their order, so the
 // result's bits do not depend on it. A balance counts only beside its mark: whatever else stands there, as in a workspace that
-// nobody has cleared, is taken for zero, and the last arrival leaves a zero behind.
+// was never cleared, is taken for zero, and the last arrival leaves a zero behind.
 #pragma once
 
 #include "mla_decode/wgmma_output.cuh"

@@ -49,6 +49,7 @@ for i in 0 1 2; do passed --part $i/3 | tee "$scratch/part$i"; done | sort >"$sc
 { cmp -s "$scratch/whole" "$scratch/parts" && ! cmp -s "$scratch/whole" "$scratch/part0" && [ -s "$scratch/part1" ]; } ||
     { echo "FAILED: the parts' checks are not those of the whole"; failed=1; }
 check 1 "^attngen-verify: --part is '3/3'; it takes I/N" "$bin/attngen-verify" --part 3/3
+check 1 "^attngen-verify: --part is '/3'; it takes I/N" "$bin/attngen-verify" --part /3
 # A word that is not known: file, line, word and what is allowed.
 printf 'batch=2 num_qk_heads=1\nbatch=2 num_qk_heads=2 @scatterd\n' >"$scratch/words.txt"
 check 1 "words.txt:2: unknown word '@scatterd' in a list of shapes; allowed: @scattered, @serial" \

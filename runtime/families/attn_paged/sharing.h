@@ -76,7 +76,7 @@ static const float again = 0.8f;               /* of a row tile behind the first
 static const float enough_sms = 0.65f;         /* that draw all of the memory's bandwidth */
 static const float latency_us = 1.0f;          /* of DRAM under load */
 static const float clock_mhz = 1700.0f;
-static const float cut_visit_us = 2.5f; /* as the line weighs it: at a part's end nobody helps */
+static const float cut_visit_us = 2.5f; /* as the line weighs it: a part ends without help */
 static const float piece_us = 3.5f; /* the least of a piece: latencies from queries to outputs */
 /* Cycles that a warp takes for 16 keys of 128 columns, and for each of its rows; 8-bit keys are
  * converted. */
